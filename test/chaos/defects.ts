@@ -127,7 +127,7 @@ export const defects: readonly Defect[] = [
     rule: 'a lock has one holder',
     changes: [
       {
-        file: 'lib/control/http/ticket-waits.ts',
+        file: 'lib/control/waitlist/routes/ticket-waits.ts',
         find: 'throw new TicketWaitTimeoutError(ticketUuid, seconds);',
         put: 'return empty(204);',
       },

@@ -9,7 +9,7 @@ import { parseConfig } from '../../lib/control/config.ts';
 import { MAX_BODY_BYTES, parseBody } from '../../lib/control/http/body.ts';
 import { requestIdOf } from '../../lib/control/http/exchange.ts';
 import { mergeParams } from '../../lib/control/http/params.ts';
-import { serverTaskRoutes } from '../../lib/control/http/server-task-routes.ts';
+import { serverTaskRoutes } from '../../lib/control/tasks/routes/server-task-routes.ts';
 import { beginDrain, stepDrain } from '../../lib/control/roster/drain.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';

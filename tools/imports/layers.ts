@@ -9,6 +9,18 @@
 export const base: readonly string[] = ['platform'];
 const database: readonly string[] = [...base, 'platform/postgres'];
 
+/** The routes of the nouns, by where they are. */
+const routes: readonly string[] = [
+  'control/waitlist/routes',
+  'control/tasks/routes',
+  'control/servers/routes',
+  'control/legacy/legacy-agent-routes.ts',
+  'control/roster/instance-routes.ts',
+  'control/access/token-routes.ts',
+  'control/audit/audit-routes.ts',
+  'control/events/event-routes.ts',
+];
+
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Knows nothing of servers.
   platform: [],
@@ -19,6 +31,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'platform/dns': base,
   // What passes between programs.
   protocol: base,
+  // The REST API: how each route is called, and what it answers.
+  'protocol/api': base,
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
@@ -46,6 +60,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     ...base,
     'platform/bus',
     'protocol',
+    'protocol/api',
     'control/access',
     'control/audit',
     'control/tasks',
@@ -54,7 +69,31 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
     'control/legacy',
+    ...routes,
   ],
+  'control/waitlist/routes': [...base, 'protocol/api', 'control/waitlist', 'control/http', 'control/servers/routes'],
+  'control/tasks/routes': [
+    ...base,
+    'protocol',
+    'protocol/api',
+    'control/access',
+    'control/tasks',
+    'control/http',
+    'control/servers/routes',
+    'control/audit/audit-routes.ts',
+  ],
+  'control/servers/routes': [...base, 'protocol/api', 'control/servers', 'control/http'],
+  'control/legacy/legacy-agent-routes.ts': [
+    ...base,
+    'protocol/api',
+    'control/servers',
+    'control/http',
+    'control/servers/routes',
+  ],
+  'control/roster/instance-routes.ts': [...base, 'protocol/api', 'control/roster', 'control/http'],
+  'control/access/token-routes.ts': [...base, 'protocol/api', 'control/access', 'control/http'],
+  'control/audit/audit-routes.ts': [...base, 'protocol/api', 'control/http'],
+  'control/events/event-routes.ts': [...base, 'protocol/api', 'control/events', 'control/http'],
   'control/housekeeping.ts': database,
   'control/descriptors.ts': base,
   'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],

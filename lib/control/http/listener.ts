@@ -36,7 +36,7 @@ import { replyAndHangUp } from './raw-reply.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import { headOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './request-head.ts';
 import type { Reply, Route } from './route.ts';
-import { isUuid } from './rules.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import type { Services } from './services.ts';
 
 export interface ListenerOptions {

@@ -1,7 +1,7 @@
 /** Health, information about this process, its log level, its metrics and the API description. */
 import { z } from 'zod';
 import { empty, ok, type Route, route } from './route.ts';
-import { number } from './rules.ts';
+import { number } from '../../protocol/api/rules.ts';
 
 const LOG_LEVELS = { trace: 10, debug: 20, info: 30, warn: 40, error: 50, fatal: 60 } as const;
 type LevelName = keyof typeof LOG_LEVELS;

@@ -17,7 +17,7 @@ import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
 import { answer, type ChangeRecord, type RoutedExchange } from './pipeline.ts';
 import { changesSomething, needOf, type Reply, type Route } from './route.ts';
-import { isUuid } from './rules.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import type { Services } from './services.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;

@@ -3,11 +3,11 @@
  * of legacy agents.
  */
 import { z } from 'zod';
-import { CnapiError } from '../../platform/errors.ts';
-import type { ServerObject } from '../servers/server.ts';
-import { ServerNotFoundError } from '../servers/servers.ts';
-import { empty, ok, type Route, route } from './route.ts';
-import { answerRows, ROW_STREAM_BYTES } from './row-stream.ts';
+import { CnapiError } from '../../../platform/errors.ts';
+import type { ServerObject } from '../server.ts';
+import { ServerNotFoundError } from '../servers.ts';
+import { empty, ok, type Route, route } from '../../http/route.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/row-stream.ts';
 import {
   array,
   BAD_REQUEST,
@@ -22,7 +22,7 @@ import {
   trimmedText,
   uuid,
   uuidOrDefault,
-} from './rules.ts';
+} from '../../../protocol/api/rules.ts';
 import { lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, partSelectionOf, pick } from './server-view.ts';
 
 export const serverUuid = { server_uuid: uuid() };

@@ -4,15 +4,15 @@
  * caller disconnects or an instance dies.
  */
 import { z } from 'zod';
-import { CnapiError } from '../../platform/errors.ts';
-import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
-import { TokenEndedError } from '../access/access-errors.ts';
-import type { Task } from '../tasks/task.ts';
-import type { TaskPlace } from '../tasks/task-store.ts';
-import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
-import { idempotencyKey } from './idempotency-key.ts';
-import { empty, ok, type RequestContext, type Route, route } from './route.ts';
-import { answerRows, ROW_STREAM_BYTES } from './row-stream.ts';
+import { CnapiError } from '../../../platform/errors.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import { TokenEndedError } from '../../access/access-errors.ts';
+import type { Task } from '../task.ts';
+import type { TaskPlace } from '../task-store.ts';
+import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
+import { idempotencyKey } from '../../http/idempotency-key.ts';
+import { empty, ok, type RequestContext, type Route, route } from '../../http/route.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/row-stream.ts';
 import {
   BAD_REQUEST,
   boolean,
@@ -26,8 +26,8 @@ import {
   textMap,
   truthy,
   uuid,
-} from './rules.ts';
-import { MAX_LIST, noServer, serverUuid } from './server-routes.ts';
+} from '../../../protocol/api/rules.ts';
+import { MAX_LIST, noServer, serverUuid } from '../../servers/routes/server-routes.ts';
 import { historyFor } from './task-view.ts';
 
 /** A synchronous route's task failed, or did not end in time: 500, with the reference's text. */

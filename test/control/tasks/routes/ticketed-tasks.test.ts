@@ -4,10 +4,10 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { freshZone } from '../../support/apps.ts';
-import { joinAgent, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
-import { until } from '../../support/until.ts';
-import { call, SERVER, STRANGER, startApi } from './support.ts';
+import { freshZone } from '../../../support/apps.ts';
+import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';
+import { until } from '../../../support/until.ts';
+import { call, SERVER, STRANGER, startApi } from '../../http/support.ts';
 
 const routes: [path: string, body: object, status: number][] = [
   ['tasks', { task: 'nop' }, 202],

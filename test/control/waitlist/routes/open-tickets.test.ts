@@ -1,8 +1,8 @@
 /** Filters for the list of a server's tickets. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { freshZone } from '../../support/apps.ts';
-import { call } from './support.ts';
+import { freshZone } from '../../../support/apps.ts';
+import { call } from '../../http/support.ts';
 
 t.test('tickets can be listed by open state, queue or request id', async (t) => {
   const { startApp } = await freshZone(t);

@@ -1,7 +1,7 @@
 import t from 'tap';
-import type { ListedTask } from '../../../lib/control/tasks/task-list.ts';
-import { SERVER, startApi } from './support.ts';
-import { startWithTokens } from './with-tokens.ts';
+import type { ListedTask } from '../../../../lib/control/tasks/task-list.ts';
+import { SERVER, startApi } from '../../http/support.ts';
+import { startWithTokens } from '../../http/with-tokens.ts';
 
 const TASK: ListedTask = {
   id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',

@@ -3,9 +3,9 @@
  * caller that checks only for an error must never mistake an abandoned wait for a lock that it
  * holds. Pure; called by `ticket-routes.ts`.
  */
-import { CnapiError } from '../../platform/errors.ts';
-import type { WaitResult } from '../waitlist/waitlist.ts';
-import { empty, type Reply } from './route.ts';
+import { CnapiError } from '../../../platform/errors.ts';
+import type { WaitResult } from '../waitlist.ts';
+import { empty, type Reply } from '../../http/route.ts';
 
 /**
  * The time is up and the ticket is still queued. The caller can repeat the request and loses

@@ -4,10 +4,10 @@
  * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
 import { z } from 'zod';
-import type { ExpiryRequest } from '../waitlist/ticket.ts';
-import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from './http-errors.ts';
-import { idempotencyKey } from './idempotency-key.ts';
-import { empty, ok, type Route, route } from './route.ts';
+import type { ExpiryRequest } from '../ticket.ts';
+import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from '../../http/http-errors.ts';
+import { idempotencyKey } from '../../http/idempotency-key.ts';
+import { empty, ok, type Route, route } from '../../http/route.ts';
 import {
   booleanText,
   integer,
@@ -18,8 +18,8 @@ import {
   uuid,
   uuidOrDefault,
   waitSeconds,
-} from './rules.ts';
-import { MAX_LIST, noServer } from './server-routes.ts';
+} from '../../../protocol/api/rules.ts';
+import { MAX_LIST, noServer } from '../../servers/routes/server-routes.ts';
 import { answerWait } from './ticket-waits.ts';
 
 const ticketExample = {

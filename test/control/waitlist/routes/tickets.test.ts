@@ -4,9 +4,9 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { freshZone } from '../../support/apps.ts';
-import { until } from '../../support/until.ts';
-import { type Answer, call, STRANGER } from './support.ts';
+import { freshZone } from '../../../support/apps.ts';
+import { until } from '../../../support/until.ts';
+import { type Answer, call, STRANGER } from '../../http/support.ts';
 
 const HOUR = { expires_in: 3600 };
 

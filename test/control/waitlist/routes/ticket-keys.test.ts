@@ -1,7 +1,7 @@
 /** A request to create a ticket can be repeated on any instance with the same Idempotency-Key. */
 import t from 'tap';
-import { freshZone } from '../../support/apps.ts';
-import { call } from './support.ts';
+import { freshZone } from '../../../support/apps.ts';
+import { call } from '../../http/support.ts';
 
 const TICKETS = '/servers/default/tickets';
 

@@ -1,8 +1,8 @@
 /** The instances of this control plane, as the answering instance sees them. */
 import { z } from 'zod';
-import { ADMISSIONS } from '../roster/admission.ts';
-import { ok, type Route, route } from './route.ts';
-import { uuid } from './rules.ts';
+import { ADMISSIONS } from './admission.ts';
+import { ok, type Route, route } from '../http/route.ts';
+import { uuid } from '../../protocol/api/rules.ts';
 
 const instance = z.looseObject({
   uuid: uuid(),

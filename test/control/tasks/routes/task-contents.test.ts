@@ -3,14 +3,14 @@
  * nowhere.
  */
 import t, { type Test } from 'tap';
-import type { Role } from '../../../lib/control/access/token.ts';
-import { Tokens } from '../../../lib/control/access/tokens.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
-import type { TaskFrame } from '../../../lib/protocol/frames.ts';
-import { freshZone, type TestZone } from '../../support/apps.ts';
-import { joinAgent, newMachine, type ScriptedAgent } from '../../support/scripted-agent.ts';
-import { until } from '../../support/until.ts';
-import { type Answer, call } from './support.ts';
+import type { Role } from '../../../../lib/control/access/token.ts';
+import { Tokens } from '../../../../lib/control/access/tokens.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import type { TaskFrame } from '../../../../lib/protocol/frames.ts';
+import { freshZone, type TestZone } from '../../../support/apps.ts';
+import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';
+import { until } from '../../../support/until.ts';
+import { type Answer, call } from '../../http/support.ts';
 
 const SECRET = 'tremendously-hushed';
 const PARAMS = { script: 'echo what-was-asked', env: { PASSWORD: SECRET }, secret_params: ['/env/PASSWORD'] };

@@ -1,9 +1,9 @@
 /** Tokens: who may authenticate, and with which role. For admins. */
 import { z } from 'zod';
-import { reasonNotAName, TOKEN_ROLES } from '../access/token.ts';
-import { InvalidParametersError } from './http-errors.ts';
-import { empty, ok, type Route, route } from './route.ts';
-import { booleanText, boundedText, integer, uuid } from './rules.ts';
+import { reasonNotAName, TOKEN_ROLES } from './token.ts';
+import { InvalidParametersError } from '../http/http-errors.ts';
+import { empty, ok, type Route, route } from '../http/route.ts';
+import { booleanText, boundedText, integer, uuid } from '../../protocol/api/rules.ts';
 
 const LONGEST_SECONDS = 10 * 365 * 86_400;
 const MAX_PAGE = 10_000;

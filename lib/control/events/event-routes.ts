@@ -1,10 +1,10 @@
 /** Live events of the whole fleet. Any instance serves all of them. */
 import { z } from 'zod';
-import { EVENT_KINDS, type EventKind } from '../events/event.ts';
-import type { DeliveredEvent } from '../events/events.ts';
-import { type ServerSentEvent, STREAM_BYTES } from './event-stream.ts';
-import { type Route, route } from './route.ts';
-import { list, text, uuid } from './rules.ts';
+import { EVENT_KINDS, type EventKind } from './event.ts';
+import type { DeliveredEvent } from './events.ts';
+import { type ServerSentEvent, STREAM_BYTES } from '../http/event-stream.ts';
+import { type Route, route } from '../http/route.ts';
+import { list, text, uuid } from '../../protocol/api/rules.ts';
 
 const KIND = new RegExp(`^(${EVENT_KINDS.join('|')})$`);
 

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import t from 'tap';
-import type { FreshDatabase } from '../../support/postgres.ts';
-import { SERVER, STRANGER, setStatus, startApi } from './support.ts';
+import type { FreshDatabase } from '../../../support/postgres.ts';
+import { SERVER, STRANGER, setStatus, startApi } from '../../http/support.ts';
 
 t.test('registering a sysinfo creates the server with derived fields and defaults', async (t) => {
   const { call } = await startApi(t);

@@ -1,6 +1,6 @@
 /** Unusual answers of the reference about servers, which clients may depend on. */
 import t from 'tap';
-import { SERVER, startApi } from './support.ts';
+import { SERVER, startApi } from '../../http/support.ts';
 
 t.test('as the reference: empty texts clear a field, ratios may be any number, each error is listed', async (t) => {
   const { call, addServer } = await startApi(t);

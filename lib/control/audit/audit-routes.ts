@@ -1,7 +1,7 @@
 /** The audit: who changed what. For admins. */
 import { z } from 'zod';
-import { ok, type Route, route } from './route.ts';
-import { boundedText, integer, uuid } from './rules.ts';
+import { ok, type Route, route } from '../http/route.ts';
+import { boundedText, integer, uuid } from '../../protocol/api/rules.ts';
 
 const MAX_PAGE = 1000;
 const DEFAULT_PAGE = 100;

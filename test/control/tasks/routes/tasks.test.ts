@@ -1,7 +1,7 @@
 import t from 'tap';
-import type { TaskEvent } from '../../../lib/control/tasks/task.ts';
-import { until } from '../../support/until.ts';
-import { raw, SERVER, STRANGER, startApi } from './support.ts';
+import type { TaskEvent } from '../../../../lib/control/tasks/task.ts';
+import { until } from '../../../support/until.ts';
+import { raw, SERVER, STRANGER, startApi } from '../../http/support.ts';
 
 const finished = (event: Record<string, unknown>) => ({
   status: 'complete' as const,

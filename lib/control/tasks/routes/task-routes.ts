@@ -3,14 +3,14 @@
  * task (law 2).
  */
 import { z } from 'zod';
-import type { Actor } from '../access/token.ts';
-import type { TaskEvent } from '../tasks/task.ts';
-import { idRangeOf, parsePlace } from '../tasks/task-list.ts';
-import { moment } from './audit-routes.ts';
-import { type ServerSentEvent, STREAM_BYTES } from './event-stream.ts';
-import { InstanceDrainingError, InvalidParametersError } from './http-errors.ts';
-import { empty, ok, type Route, route } from './route.ts';
-import { boundedText, integer, MAX_WAIT_SECONDS, taskWaitSeconds, text, uuid } from './rules.ts';
+import type { Actor } from '../../access/token.ts';
+import type { TaskEvent } from '../task.ts';
+import { idRangeOf, parsePlace } from '../task-list.ts';
+import { moment } from '../../audit/audit-routes.ts';
+import { type ServerSentEvent, STREAM_BYTES } from '../../http/event-stream.ts';
+import { InstanceDrainingError, InvalidParametersError } from '../../http/http-errors.ts';
+import { empty, ok, type Route, route } from '../../http/route.ts';
+import { boundedText, integer, MAX_WAIT_SECONDS, taskWaitSeconds, text, uuid } from '../../../protocol/api/rules.ts';
 import { eventFor, listedFor, taskFor } from './task-view.ts';
 
 /** The maximum of an SQL integer. */

@@ -2,8 +2,8 @@
  * The part of a server that a list shows: `extras` widen it, `fields` narrow it. Pure. The rules
  * are the reference's.
  */
-import type { ServerObject } from '../servers/server.ts';
-import type { PartSelection } from '../servers/server-store.ts';
+import type { ServerObject } from '../server.ts';
+import type { PartSelection } from '../server-store.ts';
 
 type Json = Record<string, unknown>;
 

@@ -4,9 +4,9 @@
  */
 import { z } from 'zod';
 import { ServerNotFoundError } from '../servers/servers.ts';
-import { empty, type Route, route } from './route.ts';
-import { object } from './rules.ts';
-import { noServer, serverUuid } from './server-routes.ts';
+import { empty, type Route, route } from '../http/route.ts';
+import { object } from '../../protocol/api/rules.ts';
+import { noServer, serverUuid } from '../servers/routes/server-routes.ts';
 
 export const legacyAgentRoutes: Route[] = [
   route({

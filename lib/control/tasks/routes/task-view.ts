@@ -5,10 +5,10 @@
  * code and the code of its error; `withheld` marks that more exists. Pure.
  */
 
-import { maskParams } from '../../protocol/secret-params.ts';
-import { type Actor, hasRight } from '../access/token.ts';
-import type { JsonObject, ServerTaskHistoryEntry, Task, TaskEvent } from '../tasks/task.ts';
-import type { ListedTask } from '../tasks/task-list.ts';
+import { maskParams } from '../../../protocol/secret-params.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
+import type { JsonObject, ServerTaskHistoryEntry, Task, TaskEvent } from '../task.ts';
+import type { ListedTask } from '../task-list.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 
