@@ -14,32 +14,37 @@ import { PostgresDatabase, type PostgresOptions } from '../platform/postgres/poo
 import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
+import { contractList } from '../protocol/api/contracts.ts';
+import { openApiDocument } from '../protocol/api/openapi.ts';
 import { Gate } from './access/gate.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
+import { tokenRoutes } from './access/token-routes.ts';
 import { forgetTokens } from './access/token-store.ts';
 import { Tokens } from './access/tokens.ts';
 import { AuditLog } from './audit/audit-log.ts';
+import { auditRoutes } from './audit/audit-routes.ts';
 import { forgetAudit } from './audit/audit-store.ts';
 import type { Config } from './config.ts';
 import { type BackgroundService, Core } from './core.ts';
+import { coreRoutes } from './core-routes.ts';
 import { DescriptorWatch } from './descriptors.ts';
 import { Housekeeping } from './housekeeping.ts';
 import { Certificates } from './http/certificates.ts';
 import { Limits } from './http/limits.ts';
 import { HttpListener } from './http/listener.ts';
 import { Metrics } from './http/metrics.ts';
-import { openApiDocument } from './http/openapi.ts';
+import { processRoutes } from './http/process-routes.ts';
 import { RequestAuthorizer } from './http/request-authorizer.ts';
-import { routes } from './http/routes.ts';
+import type { Route } from './http/route.ts';
 import { Scrape } from './http/scrape.ts';
-import type { Services } from './http/services.ts';
 import { forgetSightings } from './legacy/sighting-store.ts';
 import { forgetSources } from './legacy/source-store.ts';
 import { PromotionWatch } from './promotion.ts';
 import type { Readiness } from './roster/coordinator.ts';
 import { forgetEndedRuns } from './roster/instance-store.ts';
 import { forgetStatusHistory } from './roster/status-history.ts';
+import { requireServerOf } from './servers/routes/server-precondition.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -212,15 +217,20 @@ export class App {
     return new HttpListener({
       config,
       version: VERSION,
-      routes,
+      routes: this.#routes(metrics),
       metrics,
       clock,
       random,
       log,
-      services: this.#services(metrics),
+      requireServer: requireServerOf(this.#core.servers),
       certificates: this.#certificates,
       limits: this.#limits,
-      authorizer: new RequestAuthorizer({ gate: this.#gate, audit: this.#audit, log }),
+      authorizer: new RequestAuthorizer({
+        gate: this.#gate,
+        audit: this.#audit,
+        isDatabaseHealthy: () => this.#core.roster.instances.isDatabaseHealthy,
+        log,
+      }),
       onArrival: () => this.#core.link.arrive(),
       onUpgrade: (request, upgrade, actor) =>
         this.#core.link.upgrade(request, upgrade, () =>
@@ -229,40 +239,24 @@ export class App {
     });
   }
 
-  #services(metrics: Metrics): Services {
-    const { clock, log, random } = this.#deps;
-    const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources, waitsOver } = this.#core;
-    return {
-      version: VERSION,
-      startedAt: isoNow(clock),
-      servers,
-      tasks,
-      waitlist,
-      events,
-      legacyAgentApi,
-      roster: {
-        instances: () => roster.views(),
-        drain: (cnapiUuid) => roster.drain(cnapiUuid),
-        statusHistory: (serverUuid, page) => roster.statusHistory(serverUuid, page),
-        cnapiUuid: this.#deps.config.cnapiUuid,
-        serverRemoved: (serverUuid, removed) => roster.serverRemoved(serverUuid, removed),
+  #routes(metrics: Metrics): Route[] {
+    const { clock, config, log, random } = this.#deps;
+    const { roster, tasks, waitlist } = this.#core;
+    return [
+      ...processRoutes({
+        version: VERSION,
+        startedAt: isoNow(clock),
         isReady: () => this.#readiness(),
-      },
-      legacyAgents: observer,
-      agentSources,
-      newServers: this.#newServers,
-      tokens: new Tokens({ database: this.#database, random }),
-      audit: this.#audit,
-      waitsOver,
-      health: () => ({ database: roster.instances.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
-      lastHeartbeat: (serverUuid) => {
-        const session = roster.sessions.get(serverUuid);
-        return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
-      },
-      logLevel: { get: () => log.level(), set: (level) => log.level(level) },
-      metrics: () => metrics.read(),
-      openApi: () => openApiDocument(routes, VERSION),
-    };
+        health: () => ({ database: roster.instances.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
+        stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
+        logLevel: { get: () => log.level(), set: (level) => log.level(level) },
+        metrics: () => metrics.read(),
+        openApi: () => openApiDocument(contractList, VERSION),
+      }),
+      ...coreRoutes(this.#core, { cnapiUuid: config.cnapiUuid, newServers: this.#newServers, clock }),
+      ...tokenRoutes({ tokens: new Tokens({ database: this.#database, random }) }),
+      ...auditRoutes({ audit: this.#audit }),
+    ];
   }
 
   /**

@@ -10,14 +10,13 @@ import { silentLogger } from '../platform/log.ts';
 import { migrate } from '../platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../platform/postgres/pool.ts';
 import { systemRandom as random } from '../platform/random.ts';
-import { isSecret, parseToken, type Token } from './access/token.ts';
+import type { Token } from '../protocol/api/tokens.ts';
+import { isSecret, parseToken } from './access/token.ts';
 import { readTokens } from './access/token-store.ts';
 import { type TokenRequest, Tokens } from './access/tokens.ts';
 import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
 import { type Config, loadConfig } from './config.ts';
 import { migrations } from './core.ts';
-
-export type { Role } from './access/token.ts';
 
 type DirectRequest = Omit<TokenRequest, 'createdBy'>;
 

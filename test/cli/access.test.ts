@@ -2,9 +2,9 @@
 import { statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import type { Role } from '../../lib/control/access/token.ts';
 import { Tokens } from '../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import type { Role } from '../../lib/protocol/api/roles.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';

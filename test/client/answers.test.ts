@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { z } from 'zod';
 import * as answers from '../../lib/client/answers.ts';
-import { routes } from '../../lib/control/http/routes.ts';
+import { contractList } from '../../lib/protocol/api/contracts.ts';
 
 const taken: Record<string, [status: number, schema: z.ZodType]> = {
   ListServers: [200, answers.serverAnswer.array()],
@@ -24,7 +24,7 @@ const taken: Record<string, [status: number, schema: z.ZodType]> = {
 
 for (const [name, [status, schema]] of Object.entries(taken)) {
   t.test(`the client accepts the example of ${name}`, (t) => {
-    const example = routes.find((route) => route.name === name)?.responses[status]?.example;
+    const example = contractList.find((contract) => contract.name === name)?.responses[status]?.example;
     t.not(example, undefined, 'there is an example');
     t.strictSame(schema.safeParse(example).error, undefined);
     t.end();

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
-import type { Task } from '../../lib/control/tasks/task.ts';
+import type { Task } from '../../lib/protocol/api/tasks.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { type OldAgent, startOldAgent } from '../support/old-agent.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

@@ -3,7 +3,8 @@
  * without `code` and `message`, no invalid JSON. This is the only table of deliberate exceptions;
  * docs/compatibility.md gives the reasons.
  */
-import { routes } from '../../lib/control/http/routes.ts';
+import { contractList } from '../../lib/protocol/api/contracts.ts';
+import { mismatchOf } from '../support/contracts.ts';
 import type { Answer } from './answers.ts';
 
 interface Exception {
@@ -16,7 +17,7 @@ interface Exception {
 }
 
 const SYNCHRONOUS = ['CommandExecute', 'RefreshSysinfo', 'PauseAgent', 'ResumeAgent'];
-const OF_THE_REFERENCE = routes.flatMap(({ name, origin, referenceAborts }) =>
+const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }) =>
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
@@ -91,8 +92,8 @@ export function complaintOf(
   { operationId, method }: { operationId: string | undefined; method: string },
 ) {
   const { status, headers, body } = answer;
-  if (status < 400) return jsonComplaint(answer);
   if (method === 'HEAD') return status >= 500 ? `${status} to HEAD` : undefined;
+  if (status < 400) return jsonComplaint(answer, operationId);
   const error = parsed(body);
   const type = headers['content-type'];
   if (isNotReady(operationId, status, error)) return undefined;
@@ -122,8 +123,14 @@ function isDeliberate(
   );
 }
 
-function jsonComplaint({ status, headers, body, isOpenEnded }: Answer): string | undefined {
-  if (isOpenEnded || headers['content-type'] !== 'application/json' || body === '') return undefined;
+function jsonComplaint(
+  { status, headers, body, isOpenEnded }: Answer,
+  operationId: string | undefined,
+): string | undefined {
+  if (isOpenEnded) return undefined;
+  const contract = contractList.find(({ name }) => name === operationId);
+  if (contract !== undefined) return mismatchOf(contract, { status, contentType: headers['content-type'], text: body });
+  if (headers['content-type'] !== 'application/json' || body === '') return undefined;
   return parsed(body) === undefined ? `${status} with JSON that is none: ${shown(body)}` : undefined;
 }
 
@@ -142,16 +149,4 @@ function isError(value: unknown): value is { code: string; message: string } {
 
 function shown(text: string): string {
   return JSON.stringify(text.slice(0, 200));
-}
-
-const PATTERNS = routes.map(({ name, method, path }) => ({
-  name,
-  method,
-  pattern: new RegExp(`^${path.replace(/:\w+/g, '[^/]+')}/?$`, 'i'),
-}));
-
-/** The route that a request reaches, if that can be determined without a router. */
-export function operationOf(method: string, target: string): string | undefined {
-  const path = (target.split(/[?#]/, 1)[0] ?? '').replace(/\/+/g, '/');
-  return PATTERNS.find((one) => one.method === method && one.pattern.test(path))?.name;
 }

@@ -1,11 +1,12 @@
 /** Every route of the OpenAPI document, over bare connections. An input is one request. */
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
+import { contractOf } from '../support/contracts.ts';
 import { AnswerReader } from './answers.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
 import { type OpenApi, type PlannedRequest, type RequestScript, requestScripts } from './requests.ts';
-import { complaintOf, MAY_WAIT, operationOf } from './rest-rules.ts';
+import { complaintOf, MAY_WAIT } from './rest-rules.ts';
 import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 
 /** After this the caller leaves, if the route is one that may wait. */
@@ -172,7 +173,7 @@ class Conversation {
       const next = this.#requests[this.#reader.answers.length];
       return (
         next !== undefined &&
-        (MAY_WAIT.has(next.operationId) || MAY_WAIT.has(operationOf(next.method, next.target) ?? ''))
+        (MAY_WAIT.has(next.operationId) || MAY_WAIT.has(contractOf(next.method, next.target)?.name ?? ''))
       );
     };
     const outcome = await this.#wait(isThere, 'to answer', mayWait);
@@ -208,7 +209,7 @@ class Conversation {
       const request = this.#requests[this.#judged];
       this.#judged += 1;
       const method = request?.method ?? '';
-      const operationId = request && (operationOf(request.method, request.target) ?? undefined);
+      const operationId = request && contractOf(request.method, request.target)?.name;
       const complaint = complaintOf(answer, { operationId, method });
       if (complaint === undefined) continue;
       const what = `${method} ${request?.target.slice(0, 300)} was answered with ${complaint}`;

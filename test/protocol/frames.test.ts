@@ -9,8 +9,8 @@ import { parseConfig } from '../../lib/control/config.ts';
 import { MAX_BODY_BYTES, parseBody } from '../../lib/control/http/body.ts';
 import { requestIdOf } from '../../lib/control/http/exchange.ts';
 import { mergeParams } from '../../lib/control/http/params.ts';
-import { serverTaskRoutes } from '../../lib/control/tasks/routes/server-task-routes.ts';
 import { beginDrain, stepDrain } from '../../lib/control/roster/drain.ts';
+import { contractList } from '../../lib/protocol/api/contracts.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';
@@ -21,7 +21,7 @@ const task: TaskFrame = { type: 'task', ...ids, name: 'nop', params: {}, timeout
 
 /** The parameters that a route makes of this body; undefined when it refuses it. */
 function taken(name: string, body: Record<string, unknown>): Record<string, unknown> | undefined {
-  const route = serverTaskRoutes.find((route) => route.name === name);
+  const route = contractList.find((contract) => contract.name === name);
   const params = mergeParams({ path: { server_uuid: randomUUID() }, query: '', body });
   return route?.params.safeParse({ ...params }).data;
 }

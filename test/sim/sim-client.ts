@@ -4,9 +4,11 @@
  * caller without an answer does not know the outcome.
  */
 import { OPEN } from '../../lib/control/access/token.ts';
+import type { Core } from '../../lib/control/core.ts';
+import { coreRoutes } from '../../lib/control/core-routes.ts';
 import { carryOut } from '../../lib/control/http/pipeline.ts';
-import { routes } from '../../lib/control/http/routes.ts';
-import type { Services } from '../../lib/control/http/services.ts';
+import type { Route } from '../../lib/control/http/route.ts';
+import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimInstance } from './sim-instance.ts';
@@ -90,13 +92,13 @@ export class SimClient {
     { route: name, params, headers = {} }: Request,
     { requestId, signal }: { requestId: string; signal: AbortSignal },
   ): Promise<Answer> {
-    const route = routes.find((one) => one.name === name);
-    if (route === undefined || instance.core === undefined) throw new Error(`there is no route ${name}`);
     const { core } = instance;
-    const services = { ...partsOf(core), waitsOver: core.waitsOver } as unknown as Services;
+    const route = core && routesOf(instance, core).find((one) => one.name === name);
+    if (core === undefined || route === undefined) throw new Error(`there is no route ${name}`);
     try {
       const header = (key: string) => headers[key];
-      const call = { rawParams: params, services, actor: OPEN, requestId, source: '127.0.0.1', header, signal };
+      const requireServer = requireServerOf(core.servers);
+      const call = { rawParams: params, requireServer, actor: OPEN, requestId, source: '127.0.0.1', header, signal };
       const reply = await carryOut(route, call);
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {
@@ -117,21 +119,13 @@ export class SimClient {
 const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
   statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
 
-const partsOf = ({
-  servers,
-  tasks,
-  waitlist,
-  legacyAgentApi,
-  observer,
-  agentSources,
-}: NonNullable<SimInstance['core']>) => ({
-  servers,
-  tasks,
-  waitlist,
-  legacyAgentApi,
-  legacyAgents: observer,
-  agentSources,
-  newServers: { refusalOf: () => undefined },
-});
+const known = new WeakMap<Core, Route[]>();
+
+function routesOf({ uuid, process }: SimInstance, core: Core): Route[] {
+  const newServers = { refusalOf: () => undefined };
+  const routes = known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, clock: process.clock });
+  known.set(core, routes);
+  return routes;
+}
 
 const codeOf = (body: Record<string, unknown>) => String(body.code ?? body.status ?? body.id ?? body.uuid ?? '');

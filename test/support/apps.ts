@@ -8,6 +8,7 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import { checkAnswer } from './contracts.ts';
 import { freshDatabase, type Teardown } from './postgres.ts';
 
 export interface TestApp {
@@ -65,6 +66,8 @@ function testApp(app: App, cnapiUuid: string): TestApp {
     const sent = body === undefined ? {} : { body: JSON.stringify(body) };
     const response = await fetch(`${url}${path}`, { method, headers, ...sent });
     const text = await response.text();
+    const contentType = response.headers.get('content-type');
+    checkAnswer(method, path, { status: response.status, contentType, text });
     return { status: response.status, body: (text === '' ? undefined : JSON.parse(text)) as Body };
   };
   return {

@@ -9,17 +9,8 @@
 export const base: readonly string[] = ['platform'];
 const database: readonly string[] = [...base, 'platform/postgres'];
 
-/** The routes of the nouns, by where they are. */
-const routes: readonly string[] = [
-  'control/waitlist/routes',
-  'control/tasks/routes',
-  'control/servers/routes',
-  'control/legacy/legacy-agent-routes.ts',
-  'control/roster/instance-routes.ts',
-  'control/access/token-routes.ts',
-  'control/audit/audit-routes.ts',
-  'control/events/event-routes.ts',
-];
+/** For routes: their contracts and the transport. */
+const rest: readonly string[] = [...base, 'protocol/api', 'control/http'];
 
 export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Knows nothing of servers.
@@ -32,19 +23,19 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // What passes between programs.
   protocol: base,
   // The REST API: how each route is called, and what it answers.
-  'protocol/api': base,
+  'protocol/api': [...base, 'protocol'],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
-  'control/access': database,
-  'control/audit': [...database, 'control/access'],
+  'control/access': [...database, 'protocol/api'],
+  'control/audit': [...database, 'protocol/api', 'control/access'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/config.ts'],
-  'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/config.ts'],
-  'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
-  'control/roster': [...database, 'platform/moray', 'platform/bus', 'protocol'],
-  'control/servers': [...database, 'platform/moray', 'protocol'],
+  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  'control/events': [...database, 'platform/bus', 'platform/waits', 'protocol/api', 'control/config.ts'],
+  'control/roster': [...database, 'platform/moray', 'platform/bus', 'protocol', 'protocol/api'],
+  'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
     'platform/moray',
@@ -66,34 +57,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
     'control/waitlist',
     'control/events',
-    'control/roster',
-    'control/servers',
-    'control/legacy',
-    ...routes,
   ],
-  'control/waitlist/routes': [...base, 'protocol/api', 'control/waitlist', 'control/http', 'control/servers/routes'],
-  'control/tasks/routes': [
-    ...base,
-    'protocol',
-    'protocol/api',
-    'control/access',
-    'control/tasks',
-    'control/http',
-    'control/servers/routes',
-    'control/audit/audit-routes.ts',
-  ],
-  'control/servers/routes': [...base, 'protocol/api', 'control/servers', 'control/http'],
-  'control/legacy/legacy-agent-routes.ts': [
-    ...base,
-    'protocol/api',
-    'control/servers',
-    'control/http',
-    'control/servers/routes',
-  ],
-  'control/roster/instance-routes.ts': [...base, 'protocol/api', 'control/roster', 'control/http'],
-  'control/access/token-routes.ts': [...base, 'protocol/api', 'control/access', 'control/http'],
-  'control/audit/audit-routes.ts': [...base, 'protocol/api', 'control/http'],
-  'control/events/event-routes.ts': [...base, 'protocol/api', 'control/events', 'control/http'],
+  // The routes of each noun.
+  'control/waitlist/routes': [...rest, 'control/waitlist'],
+  'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
+  'control/servers/routes': [...rest, 'control/servers'],
+  'control/legacy/legacy-agent-routes.ts': [...rest, 'control/access', 'control/servers', 'control/legacy'],
+  'control/roster/instance-routes.ts': [...rest, 'control/roster'],
+  'control/access/token-routes.ts': [...rest, 'control/access'],
+  'control/audit/audit-routes.ts': [...rest, 'control/audit'],
+  'control/events/event-routes.ts': [...rest, 'control/events'],
   'control/housekeeping.ts': database,
   'control/descriptors.ts': base,
   'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],
@@ -113,22 +86,46 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/link',
     'control/housekeeping.ts',
   ],
+  'control/core-routes.ts': [
+    ...base,
+    'control/access',
+    'control/events/event-routes.ts',
+    'control/roster/instance-routes.ts',
+    'control/servers/routes',
+    'control/tasks/routes',
+    'control/waitlist/routes',
+    'control/legacy/legacy-agent-routes.ts',
+    'control/http',
+    'control/core.ts',
+  ],
   'control/app.ts': [
     ...database,
     'platform/bus',
+    'protocol/api',
     'control/config.ts',
     'control/access',
+    'control/access/token-routes.ts',
     'control/audit',
+    'control/audit/audit-routes.ts',
     'control/roster',
+    'control/servers/routes',
     'control/legacy',
     'control/http',
+    'control/core-routes.ts',
     'control/core.ts',
     'control/descriptors.ts',
     'control/housekeeping.ts',
     'control/promotion.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
-  'control/direct-token.ts': [...database, 'control/config.ts', 'control/access', 'control/audit', 'control/core.ts'],
+  'control/direct-token.ts': [
+    ...database,
+    'protocol/api',
+    'control/config.ts',
+    'control/access',
+    'control/audit',
+    'control/core.ts',
+  ],
   'control/doctor': [
     ...database,
     'platform/bus',
@@ -145,7 +142,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   agent: [...base, 'platform/dns', 'protocol'],
   'agent/simulated': [...base, 'agent'],
   client: [...base, 'platform/dns'],
-  cli: [...base, 'platform/dns', 'protocol', 'client', 'control/direct-token.ts', 'control/doctor'],
+  cli: [...base, 'platform/dns', 'protocol', 'protocol/api', 'client', 'control/direct-token.ts', 'control/doctor'],
 };
 
 /**

@@ -3,7 +3,8 @@
  * find out.
  */
 import { CnapiError } from '../../platform/errors.ts';
-import type { Actor, Need } from './token.ts';
+import type { Need } from '../../protocol/api/roles.ts';
+import type { Actor } from './token.ts';
 
 /** 401: no token, or no valid one. */
 export class UnauthorizedError extends CnapiError {

@@ -9,6 +9,7 @@
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
 import type { Clock } from '../../platform/clock.ts';
+import type { Need } from '../../protocol/api/roles.ts';
 import {
   RoleTooSmallError,
   TokenOfAnotherServerError,
@@ -18,7 +19,7 @@ import {
 import { plainAddress, sourceOf, type TrustedNetwork, TrustedNetworks } from './networks.ts';
 import type { SignIn } from './sign-in.ts';
 import { SourceBuckets, SourceCounts } from './source-limits.ts';
-import { type Actor, bearerOf, isBasic, type Need, NOBODY, OPEN, permits } from './token.ts';
+import { type Actor, bearerOf, isBasic, NOBODY, OPEN, permits } from './token.ts';
 
 export interface GateConfig {
   access: 'open' | 'tokens';

@@ -3,7 +3,8 @@
  * IPv4 within IPv6 counts as IPv4.
  */
 import { BlockList, isIP, isIPv6 } from 'node:net';
-import type { Actor, Role } from './token.ts';
+import type { Role } from '../../protocol/api/roles.ts';
+import type { Actor } from './token.ts';
 
 type NetworkRole = Exclude<Role, 'admin'>;
 

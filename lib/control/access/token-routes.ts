@@ -1,128 +1,36 @@
-/** Tokens: who may authenticate, and with which role. For admins. */
-import { z } from 'zod';
-import { reasonNotAName, TOKEN_ROLES } from './token.ts';
+/** Answers the routes of tokens (lib/protocol/api/tokens.ts). */
+import { MAX_TOKENS, tokenContracts } from '../../protocol/api/tokens.ts';
 import { InvalidParametersError } from '../http/http-errors.ts';
-import { empty, ok, type Route, route } from '../http/route.ts';
-import { booleanText, boundedText, integer, uuid } from '../../protocol/api/rules.ts';
+import { bind, empty, ok, type Route } from '../http/route.ts';
+import type { Tokens } from './tokens.ts';
 
-const LONGEST_SECONDS = 10 * 365 * 86_400;
-const MAX_PAGE = 10_000;
-
-const role = () => z.enum(TOKEN_ROLES, `value is not one of ${TOKEN_ROLES.join(', ')}`);
-const time = z.string().nullable();
-
-const token = z.looseObject({
-  uuid: uuid(),
-  name: z.string(),
-  role: role(),
-  server_uuid: uuid().nullable().describe('The one server that an agent’s token is good for'),
-  created_at: z.string(),
-  created_by: z.string(),
-  expires_at: time,
-  last_used_at: time.describe('To the minute'),
-  revoked_at: time,
-});
-
-const example = {
-  uuid: '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4',
-  name: 'workflow',
-  role: 'operator',
-  server_uuid: null,
-  created_at: '2030-01-01T00:00:00.000Z',
-  created_by: 'admin',
-  expires_at: null,
-  last_used_at: null,
-  revoked_at: null,
-};
-
-export const tokenRoutes: Route[] = [
-  route({
-    name: 'CreateToken',
-    method: 'POST',
-    path: '/tokens',
-    summary: 'Makes a token; its text is in this answer and nowhere else',
-    tag: 'access',
-    origin: 'own',
-    need: 'admin',
-    params: z.object({
-      name: z
-        .string('value was not a string')
-        .superRefine((value, context) => {
-          const reason = reasonNotAName(value);
-          if (reason !== undefined) context.addIssue({ code: 'custom', message: `value ${reason}` });
-        })
-        .describe('The audit identifies callers by it; unique among tokens that are not revoked'),
-      role: role(),
-      expires_in: integer('expires_in', 1, LONGEST_SECONDS).optional().describe('Seconds; never, when absent'),
-      server_uuid: uuid().optional().describe('With role agent: good for this server only'),
-    }),
-    preconditions: [],
-    responses: {
-      201: {
-        description: 'Made',
-        schema: token.extend({ token: z.string() }),
-        example: {
-          ...example,
-          token: 'cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU',
-        },
+export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list' | 'revoke'> }): Route[] {
+  return bind(
+    tokenContracts,
+    {
+      async CreateToken({ params, actor }) {
+        const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
+        if (serverUuid !== undefined && role !== 'agent')
+          throw new InvalidParametersError(400, [
+            {
+              field: 'server_uuid',
+              code: 'Invalid',
+              message: 'only a token with role agent can be good for one server',
+            },
+          ]);
+        const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
+        const body = await tokens.create(request);
+        return { status: 201 as const, body, headers: { 'Cache-Control': 'no-store' } };
       },
-      409: { description: 'TokenNameTaken' },
+      async ListTokens({ params }) {
+        const { ended: isOver, limit = MAX_TOKENS, ...others } = params;
+        return ok(await tokens.list({ ...others, isOver, limit }));
+      },
+      async RevokeToken({ params }) {
+        await tokens.revoke(params.uuid);
+        return empty(204);
+      },
     },
-    async handler({ params, actor, services }) {
-      const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
-      if (serverUuid !== undefined && role !== 'agent')
-        throw new InvalidParametersError(400, [
-          { field: 'server_uuid', code: 'Invalid', message: 'only a token with role agent can be good for one server' },
-        ]);
-      const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
-      const body = await services.tokens.create(request);
-      return { status: 201, body, headers: { 'Cache-Control': 'no-store' } };
-    },
-  }),
-  route({
-    name: 'ListTokens',
-    method: 'GET',
-    path: '/tokens',
-    summary: 'Tokens, newest first, without their texts',
-    answerBytes: 4 * 1024 * 1024,
-    tag: 'access',
-    origin: 'own',
-    need: 'admin',
-    params: z.object({
-      name: boundedText(100)
-        .optional()
-        .describe('Of this name: at most one that is not revoked, and those that had it before'),
-      ended: booleanText()
-        .optional()
-        .describe('Only those that are revoked or expired (true), or that are not (false)'),
-      after: uuid().optional().describe('The page after the one that ends with this token'),
-      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${MAX_PAGE} when absent, and at most`),
-    }),
-    preconditions: [],
-    responses: {
-      200: { description: 'OK', schema: z.array(token), example: [example] },
-      404: { description: 'The token given as `after` does not exist any more; start again' },
-    },
-    async handler({ params, services }) {
-      const { ended: isOver, limit = MAX_PAGE, ...others } = params;
-      return ok(await services.tokens.list({ ...others, isOver, limit }));
-    },
-  }),
-  route({
-    name: 'RevokeToken',
-    method: 'DELETE',
-    path: '/tokens/:uuid',
-    summary:
-      'Revokes a token: within a second every instance refuses it, and the links and streams that it opened are closed',
-    tag: 'access',
-    origin: 'own',
-    need: 'admin',
-    params: z.object({ uuid: uuid().describe('Of the token') }),
-    preconditions: [],
-    responses: { 204: { description: 'Revoked; again is harmless' }, 404: { description: 'No such token' } },
-    async handler({ params, services }) {
-      await services.tokens.revoke(params.uuid);
-      return empty(204);
-    },
-  }),
-];
+    { ListTokens: { answerBytes: 4 * 1024 * 1024 } },
+  );
+}

@@ -3,8 +3,9 @@
  * still valid.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Role } from '../../protocol/api/roles.ts';
+import type { Token } from '../../protocol/api/tokens.ts';
 import { TokenNameTakenError } from './access-errors.ts';
-import type { Role, Token } from './token.ts';
 
 interface NewToken {
   uuid: string;

@@ -6,12 +6,7 @@
  * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-
-export const TOKEN_ROLES = ['reader', 'operator', 'admin', 'agent'] as const;
-export type Role = (typeof TOKEN_ROLES)[number];
-
-/** The role that a route requires of its caller; `anyone` needs no token. */
-export type Need = Role | 'anyone';
+import type { Need, Role } from '../../protocol/api/roles.ts';
 
 /** The authenticated caller. */
 export interface Actor {
@@ -24,19 +19,6 @@ export interface Actor {
   tokenUuid?: string;
   /** The one server that an agent's token is valid for; absent: any server. */
   serverUuid?: string;
-}
-
-/** A token as it is listed, without its secret. */
-export interface Token {
-  uuid: string;
-  name: string;
-  role: Role;
-  server_uuid: string | null;
-  created_at: string;
-  created_by: string;
-  expires_at: string | null;
-  last_used_at: string | null;
-  revoked_at: string | null;
 }
 
 export interface TokenText {
@@ -53,17 +35,6 @@ export const NOBODY: Actor = { name: 'nobody', roles: [] };
 const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_([A-Za-z0-9_-]{43})$/;
 /** RFC 6750, section 2.1; the scheme in any case (RFC 9110, section 11.1). */
 const BEARER = /^bearer +(\S{1,200})$/i;
-
-const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
-/** Names that the audit uses for callers without a token. */
-const TAKEN = /^(open|nobody|configuration|network .*)$/i;
-
-/** Why a token cannot have this name; undefined if it can. */
-export function reasonNotAName(name: string): string | undefined {
-  if (!NAME.test(name))
-    return 'is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit';
-  return TAKEN.test(name) ? 'is what the audit calls those who have no token' : undefined;
-}
 
 export function formatToken({ uuid, secret }: TokenText): string {
   return `cnapi_${uuid.replaceAll('-', '')}_${secret}`;

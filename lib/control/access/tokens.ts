@@ -5,8 +5,10 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import { type Role, reasonNotAName } from '../../protocol/api/roles.ts';
+import type { Token } from '../../protocol/api/tokens.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
-import { formatToken, hashSecret, type Role, reasonNotAName, type Token } from './token.ts';
+import { formatToken, hashSecret } from './token.ts';
 import { insertToken, isToken, listTokens, revokeToken, type TokenFilter } from './token-store.ts';
 
 export interface TokenRequest {

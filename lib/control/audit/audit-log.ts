@@ -16,13 +16,13 @@ import { BatchQueue, type BatchQueueOptions } from '../../platform/postgres/batc
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
 import {
   type AuditEnd,
   type AuditFilter,
   type AuditOutcome,
-  type AuditRecord,
   type AuditRefusal,
   type AuditStart,
   insertRefusals,

@@ -1,94 +1,18 @@
-/** The audit: who changed what. For admins. */
-import { z } from 'zod';
-import { ok, type Route, route } from '../http/route.ts';
-import { boundedText, integer, uuid } from '../../protocol/api/rules.ts';
+/** Answers the route of the audit (lib/protocol/api/audit.ts). */
+import { AUDIT_PAGE, auditContracts } from '../../protocol/api/audit.ts';
+import { bind, ok, type Route } from '../http/route.ts';
+import type { AuditLog } from './audit-log.ts';
 
-const MAX_PAGE = 1000;
-const DEFAULT_PAGE = 100;
-const nullableText = z.string().nullable();
-
-const record = z.looseObject({
-  id: z.int(),
-  time: z.string(),
-  actor: z.string().describe('The name of the token, or of the trusted network; `open` where no token is required'),
-  roles: z.array(z.string()),
-  token_uuid: uuid().nullable(),
-  action: z.string().describe('The operationId of the request'),
-  method: z.string(),
-  path: z.string(),
-  server_uuid: uuid().nullable(),
-  object: nullableText.describe('The id of what it was about, or of what it made'),
-  request_id: z.string(),
-  source: z.string().describe('The address it came from'),
-  instance: uuid(),
-  status: z.int().nullable().describe('Null while the request is in progress, or if its instance died meanwhile'),
-  code: nullableText.describe('Of the error, if it was one'),
-  ended_at: nullableText,
-});
-
-const example = {
-  id: 4711,
-  time: '2030-01-01T00:00:00.000Z',
-  actor: 'workflow',
-  roles: ['operator'],
-  token_uuid: '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4',
-  action: 'CommandExecute',
-  method: 'POST',
-  path: '/servers/564d5b45-3a8c-4c1f-9d0a-0123456789ab/execute',
-  server_uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
-  object: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
-  request_id: 'job-17',
-  source: '10.0.0.7',
-  instance: '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f',
-  status: 200,
-  code: null,
-  ended_at: '2030-01-01T00:00:00.250Z',
-};
-
-/** Postgres has no year 0, and beyond the year 9999 times have another text format. */
-const OLDEST_MS = Date.parse('0001-01-01T00:00:00.000Z');
-const NEWEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
-
-export const moment = () =>
-  z
-    .string('value was not a string')
-    .refine(
-      (value) => /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) >= OLDEST_MS && Date.parse(value) <= NEWEST_MS,
-      'value is not an ISO 8601 time of the years 1 to 9999',
-    )
-    .transform((value) => new Date(value).toISOString())
-    .optional();
-
-export const auditRoutes: Route[] = [
-  route({
-    name: 'ListAudit',
-    method: 'GET',
-    path: '/audit',
-    summary: 'The requests that changed something, or tried to, newest first',
-    answerBytes: 2 * 1024 * 1024,
-    tag: 'access',
-    origin: 'own',
-    need: 'admin',
-    params: z.object({
-      actor: boundedText(100).optional().describe('The name of a token, as in the records'),
-      server: uuid().optional().describe('About this server'),
-      action: boundedText(100).optional().describe('An operationId of this document'),
-      object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
-      object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
-      request_id: boundedText(100).optional(),
-      since: moment().describe('ISO 8601; from then on'),
-      until: moment().describe('ISO 8601; before then'),
-      before: integer('before', 1, Number.MAX_SAFE_INTEGER)
-        .optional()
-        .describe('The page after the one that ends with this id'),
-      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${DEFAULT_PAGE} when absent`),
-    }),
-    preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(record), example: [example] } },
-    async handler({ params, services }) {
-      const { server: serverUuid, object_prefix: objectPrefix, request_id: requestId, ...rest } = params;
-      const { limit = DEFAULT_PAGE, ...others } = rest;
-      return ok(await services.audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
+export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route[] {
+  return bind(
+    auditContracts,
+    {
+      async ListAudit({ params }) {
+        const { server: serverUuid, object_prefix: objectPrefix, request_id: requestId, ...rest } = params;
+        const { limit = AUDIT_PAGE, ...others } = rest;
+        return ok(await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
+      },
     },
-  }),
-];
+    { ListAudit: { answerBytes: 2 * 1024 * 1024 } },
+  );
+}

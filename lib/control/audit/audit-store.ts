@@ -1,5 +1,6 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { AuditRecord } from '../../protocol/api/audit.ts';
 
 export interface AuditStart {
   /** The record's own uuid. */
@@ -34,27 +35,6 @@ export interface AuditEnd extends AuditOutcome, Pick<AuditStart, 'requestId' | '
 export interface AuditRefusal {
   start: AuditStart;
   outcome: AuditOutcome;
-}
-
-/** In the form of GET /audit. */
-export interface AuditRecord {
-  id: number;
-  time: string;
-  actor: string;
-  roles: string[];
-  token_uuid: string | null;
-  action: string;
-  method: string;
-  path: string;
-  server_uuid: string | null;
-  object: string | null;
-  request_id: string;
-  source: string;
-  instance: string;
-  /** Null while the request is in progress, or if its instance died. */
-  status: number | null;
-  code: string | null;
-  ended_at: string | null;
 }
 
 export interface AuditFilter {

@@ -2,8 +2,7 @@
  * An event: one change of a server's status, a task, a ticket or an instance, in short form. Events
  * are numbered in the order in which every reader receives them. Pure.
  */
-export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
-export type EventKind = (typeof EVENT_KINDS)[number];
+import type { EventKind } from '../../protocol/api/events.ts';
 
 export interface LoggedEvent {
   id: number;

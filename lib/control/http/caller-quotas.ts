@@ -5,10 +5,10 @@
  */
 
 import { CnapiError } from '../../platform/errors.ts';
+import type { LongRequestKind } from '../../protocol/api/contract.ts';
 import { SourceCounts } from '../access/source-limits.ts';
 
 /** The kind of a long-lasting request. */
-export type LongRequestKind = 'stream' | 'wait';
 
 export interface CallerQuotaOptions {
   /** Each 0: no limit. */

@@ -15,6 +15,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import { type Actor, OPEN } from '../access/token.ts';
 import type { Certificates } from './certificates.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -35,9 +36,7 @@ import type { Metrics } from './metrics.ts';
 import { replyAndHangUp } from './raw-reply.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import { headOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './request-head.ts';
-import type { Reply, Route } from './route.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
-import type { Services } from './services.ts';
+import type { Reply, RequireServer, Route } from './route.ts';
 
 export interface ListenerOptions {
   config: {
@@ -50,7 +49,7 @@ export interface ListenerOptions {
   };
   version: string;
   routes: readonly Route[];
-  services: Services;
+  requireServer: RequireServer;
   authorizer: RequestAuthorizer;
   limits: Limits;
   metrics: Metrics;
@@ -345,8 +344,8 @@ export class HttpListener {
   async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      const { authorizer, services } = this.#options;
-      return await authorizer.carryOut(route, { request, path: request.params, exchange, services });
+      const { authorizer, requireServer } = this.#options;
+      return await authorizer.carryOut(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request failed');

@@ -6,10 +6,10 @@
  */
 import type { z } from 'zod';
 import type { FieldError } from '../../platform/errors.ts';
+import { type Contract, pathParamsOf } from '../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../protocol/url-encoded.ts';
 import { InvalidArgumentError, InvalidParametersError } from './http-errors.ts';
-import { pathParamsOf, type Route } from './route.ts';
 
 export type Params = Record<string, unknown>;
 
@@ -48,7 +48,7 @@ export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = 
 }
 
 /** @throws InvalidArgumentError naming the first parameter that a strict route does not declare. */
-export function refuseUndeclared(route: Route, params: Params): void {
+export function refuseUndeclared(route: Contract, params: Params): void {
   if (route.lenient === true) return;
   const unknownName = Object.keys(params).find((name) => !Object.hasOwn(route.params.shape, name));
   if (unknownName !== undefined)
@@ -59,7 +59,7 @@ export function refuseUndeclared(route: Route, params: Params): void {
  * Checks only what the handler receives; ignored parameters are not checked.
  * @throws InvalidArgumentError naming the first parameter that the database cannot store
  */
-export function refuseUnstorable(route: Route, params: Params): void {
+export function refuseUnstorable(route: Contract, params: Params): void {
   for (const name in params) {
     if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;
     const reason = reasonNotStorable(name) ?? reasonNotStorable(params[name]);
@@ -71,7 +71,7 @@ export function refuseUnstorable(route: Route, params: Params): void {
  * Only the ids of the path, which are checked before their objects are looked up. @throws
  * InvalidArgumentError
  */
-export function parsePathParams(route: Route, params: Params): Record<string, string> {
+export function parsePathParams(route: Contract, params: Params): Record<string, string> {
   const parsed: Record<string, string> = {};
   for (const name of pathParamsOf(route.path)) {
     const result = (route.params.shape[name] as z.ZodType<string>).safeParse(params[name]);
@@ -86,7 +86,7 @@ export function parsePathParams(route: Route, params: Params): Record<string, st
  * @throws InvalidParametersError: 500 where the reference uses it (its clients expect it), 400 on
  * own routes.
  */
-export function parseParams(route: Route, params: Params): z.output<z.ZodObject> {
+export function parseParams(route: Contract, params: Params): z.output<z.ZodObject> {
   const result = route.params.safeParse({ ...params });
   if (result.success) return result.data;
   const usual = route.origin === 'reference' && route.referenceAborts !== true ? 500 : 400;

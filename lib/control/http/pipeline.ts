@@ -5,22 +5,20 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../platform/errors.ts';
+import { takesBody } from '../../protocol/api/contract.ts';
 import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
-import { CORE_PARTS } from '../servers/server-store.ts';
-import { type FoundServer, ServerNotFoundError } from '../servers/servers.ts';
 import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
-import { InvalidArgumentError, ServerNotRunningError } from './http-errors.ts';
+import { InvalidArgumentError } from './http-errors.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
-import { type Reply, type RequestContext, type Route, takesBody } from './route.ts';
-import type { Services } from './services.ts';
+import type { Reply, RequestContext, RequireServer, Route, ServerState } from './route.ts';
 
 export interface RoutedExchange {
   request: IncomingMessage;
   path: Record<string, string>;
   exchange: Exchange;
-  services: Services;
+  requireServer: RequireServer;
   actor: Actor;
   record?: ChangeRecord | undefined;
 }
@@ -37,11 +35,8 @@ export interface ChangeRecord {
 
 /** A request whose parameters are gathered, from any source. */
 export interface Call
-  extends Pick<
-      RequestContext<never>,
-      'rawParams' | 'services' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'
-    >,
-    Pick<RoutedExchange, 'record'> {}
+  extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
+    Pick<RoutedExchange, 'requireServer' | 'record'> {}
 
 export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
   const { requestId, signal } = exchange;
@@ -60,7 +55,7 @@ export async function answer(route: Route, { request, path, exchange, ...rest }:
 }
 
 export async function carryOut(route: Route, call: Call): Promise<Reply> {
-  const { rawParams, services, record } = call;
+  const { rawParams, requireServer, record } = call;
   refuseUndeclared(route, rawParams);
   refuseUnstorable(route, rawParams);
   const ids = parsePathParams(route, rawParams);
@@ -68,14 +63,14 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   const parsed = (async () => parseParams(route, rawParams) as never)();
   // In parallel: the one is a commit, the other a read that need not wait for it.
   const begun = parsed.then(() => record?.begin());
-  const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, services), begun]);
-  const found = resultOf(precondition);
+  const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
+  const server = resultOf(precondition);
   resultOf(begin);
   const params = await parsed;
   refuseIfOver(call.signal);
   record?.carried();
   const concerns = (object: string) => record?.concerns(object);
-  return route.handler({ ...call, concerns, params, server: found?.server, isRunning: found?.isRunning ?? false });
+  return route.handler({ ...call, concerns, params, server });
 }
 
 function resultOf<Value>(result: PromiseSettledResult<Value>): Value {
@@ -108,16 +103,12 @@ function queryOf({ url = '' }: IncomingMessage): string {
 async function checkPreconditions(
   route: Route,
   ids: Record<string, string>,
-  services: Services,
-): Promise<FoundServer | undefined> {
+  requireServer: RequireServer,
+): Promise<ServerState | undefined> {
   if (route.preconditions.length === 0) return undefined;
   const uuid = ids.server_uuid;
   if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
-  const found = await services.servers.get(uuid, CORE_PARTS);
-  if (found === undefined) throw new ServerNotFoundError(uuid);
-  if (route.preconditions.includes('running') && !found.isRunning)
-    throw new ServerNotRunningError(uuid, found.server.status);
-  return found;
+  return requireServer(uuid, route.preconditions.includes('running'));
 }
 
 /** @throws InvalidArgumentError if it is repeated. */

@@ -7,6 +7,8 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { needOf } from '../../protocol/api/contract.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import { TokenEndedError, TooManyRequestsError } from '../access/access-errors.ts';
 import type { Gate } from '../access/gate.ts';
 import { plainAddress } from '../access/networks.ts';
@@ -16,9 +18,7 @@ import type { AuditOutcome } from '../audit/audit-store.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import type { Exchange } from './exchange.ts';
 import { answer, type ChangeRecord, type RoutedExchange } from './pipeline.ts';
-import { changesSomething, needOf, type Reply, type Route } from './route.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
-import type { Services } from './services.ts';
+import { changesSomething, type Reply, type Route } from './route.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
@@ -26,16 +26,26 @@ type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
 const MAX_PATH_CHARS = 500;
 
+interface RequestAuthorizerDeps {
+  gate: Gate;
+  audit: AuditLog;
+  /** Whether the beats of this instance succeed. */
+  isDatabaseHealthy: () => boolean;
+  log: Logger;
+}
+
 export class RequestAuthorizer {
   readonly #gate: Gate;
   readonly #audit: AuditLog;
+  readonly #isDatabaseHealthy: () => boolean;
   readonly #log: Logger;
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
-  constructor({ gate, audit, log }: { gate: Gate; audit: AuditLog; log: Logger }) {
+  constructor({ gate, audit, isDatabaseHealthy, log }: RequestAuthorizerDeps) {
     this.#gate = gate;
     this.#audit = audit;
+    this.#isDatabaseHealthy = isDatabaseHealthy;
     this.#log = log;
   }
 
@@ -68,7 +78,7 @@ export class RequestAuthorizer {
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
     try {
       const actor = await this.#enter(route, routed, record);
-      if (record !== undefined) refuseWhileUnhealthy(routed.services);
+      if (record !== undefined) this.#refuseWhileUnhealthy();
       const reply = await answer(route, { ...routed, record, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
@@ -136,6 +146,15 @@ export class RequestAuthorizer {
     const release = this.#gate.hold(actor, () => exchange.abort(new TokenEndedError()));
     if (exchange.signal.aborted) release();
     else exchange.signal.addEventListener('abort', release, { once: true });
+  }
+
+  /**
+   * An instance whose beats fail changes nothing. Each change would hold a database connection, which
+   * may wait unnoticed for an unreachable standby long after its caller has disconnected.
+   * @throws DatabaseUnavailableError
+   */
+  #refuseWhileUnhealthy(): void {
+    if (!this.#isDatabaseHealthy()) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
   }
 
   #uncount(call: string): void {
@@ -207,15 +226,6 @@ class AuditEntry implements ChangeRecord {
 /** A path may contain characters that the database cannot store. */
 function keepable(text: string | undefined): string | undefined {
   return text?.replace(/[^\P{C}]/gu, '?').slice(0, MAX_PATH_CHARS);
-}
-
-/**
- * An instance whose beats fail changes nothing. Each change would hold a database connection, which
- * may wait unnoticed for an unreachable standby long after its caller has disconnected.
- * @throws DatabaseUnavailableError
- */
-function refuseWhileUnhealthy({ health }: Services): void {
-  if (!health().database) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
 }
 
 /** The object that the request created, if the reply names it. */

@@ -1,38 +1,12 @@
 /**
- * A route: one value that says how it is called, what it takes and what it answers. The listener
- * serves it, `params.ts` validates by it and `openapi.ts` describes it, so the three cannot differ.
- * Each noun's routes are in a file of their own (`server-routes.ts`, `task-routes.ts` …);
- * `routes.ts` is the table of all.
+ * A route: a contract (lib/protocol/api) and its handler. The listener serves it, `params.ts`
+ * validates by it. Each noun binds its handlers to its contracts in its own folder, as a function of
+ * what they need (`ticket-routes.ts`, `task-routes.ts` …); `app.ts` composes them.
  */
 import type { z } from 'zod';
-import type { Actor, Need } from '../access/token.ts';
-import type { ServerObject } from '../servers/server.ts';
-import type { LongRequestKind } from './caller-quotas.ts';
+import { type Contract, type Known, needOf, type ParamsOf } from '../../protocol/api/contract.ts';
+import type { Actor } from '../access/token.ts';
 import type { ServerSentEvent } from './event-stream.ts';
-import type { Services } from './services.ts';
-
-export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
-
-/**
- * `server`: the server named by `server_uuid` exists (else 404); the handler gets it without its
- * wide parts. `running`: its status is also `running` (else 409).
- */
-type Precondition = 'server' | 'running';
-
-/**
- * The source of a route. The reference's routes answer a type failure with 500, as its clients
- * expect.
- */
-export type Origin = 'reference' | 'own';
-
-export interface ResponseDescription {
-  description: string;
-  schema?: z.ZodType;
-  /** Shown in the OpenAPI document; must satisfy `schema`. */
-  example?: unknown;
-  /** Default application/json. */
-  contentType?: string;
-}
 
 /** Rows of a list as JSON, without the enclosing brackets. */
 export interface RowText {
@@ -53,15 +27,26 @@ export interface Reply {
   events?: AsyncIterable<ServerSentEvent>;
 }
 
+/** The server of a request's path. */
+export interface ServerState {
+  /** As displayed. */
+  status: string;
+  /** According to the roster, whatever status is displayed. */
+  isRunning: boolean;
+}
+
+/**
+ * Reads the server of a path, for a contract's preconditions.
+ * @throws ServerNotFoundError; ServerNotRunningError if it must be running and is not
+ */
+export type RequireServer = (serverUuid: string, mustRun: boolean) => Promise<ServerState>;
+
 export interface RequestContext<Params> {
   params: Params;
   /** All parameters as received, for a route that passes on undeclared ones. */
   rawParams: Readonly<Record<string, unknown>>;
   /** The server of the path, if a precondition requires it. */
-  server: ServerObject | undefined;
-  /** Whether it is running, according to the roster. */
-  isRunning: boolean;
-  services: Services;
+  server: ServerState | undefined;
   /** The caller. */
   actor: Actor;
   requestId: string;
@@ -74,81 +59,62 @@ export interface RequestContext<Params> {
   concerns(object: string): void;
 }
 
-export interface Route<Schema extends z.ZodObject = z.ZodObject> {
-  name: string;
-  method: Method;
-  /** With `:name` for path parameters. */
-  path: string;
-  summary: string;
-  tag: string;
-  origin: Origin;
-  /**
-   * All parameters: path parameters by name; the others by query (GET, DELETE) or body (POST, PUT),
-   * or either.
-   */
-  params: Schema;
-  /** Ignores undeclared parameters instead of refusing them. */
-  lenient?: boolean;
-  /**
-   * The handler stores undeclared parameters (`rawParams`): the whole body is one value. With
-   * `lenient`.
-   */
-  takesAnyBody?: boolean;
-  /** Query parameters that may be repeated; their values are joined by commas. */
-  repeatable?: readonly string[];
-  /**
-   * The reference's process crashes on parameters that fail their rules; here they are 400 for any
-   * origin.
-   */
-  referenceAborts?: boolean;
-  /** Headers that the route reads, for the OpenAPI document. */
-  requestHeaders?: Record<string, string>;
-  preconditions: readonly Precondition[];
-  /** The required role; absent: `reader` for GET and `operator` for all else. */
-  need?: Need;
-  /** Answered from memory while the database is unreachable, for callers that were known before. */
-  withoutDatabase?: boolean;
-  responses: Record<number, ResponseDescription>;
+/** How this server answers a route, beyond its contract. */
+interface Serving {
   /** Memory reserved before the answer is made (`answer-budget.ts`); then its real size counts. */
   answerBytes?: number;
-  /** The kind of long-lasting request, limited per caller (`caller-quotas.ts`). */
-  lasts?: LongRequestKind;
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
-  handler(context: RequestContext<z.output<Schema>>): Promise<Reply> | Reply;
+  /** Answered from memory while the database is unreachable, for callers that were known before. */
+  withoutDatabase?: boolean;
 }
 
-export function needOf({ need, method }: Pick<Route, 'need' | 'method'>): Need {
-  return need ?? (method === 'GET' ? 'reader' : 'operator');
+export interface Route extends Contract, Serving {
+  handler(context: RequestContext<never>): Promise<Reply> | Reply;
+}
+
+type Table = Readonly<Record<string, Contract>>;
+
+/** What a handler may return: one of the contract's answers. It throws its errors. */
+type ReplyTo<One extends Contract> = {
+  [Status in keyof One['responses'] & number]: One['responses'][Status] extends { codes: readonly unknown[] }
+    ? never
+    : { status: Status; headers?: Record<string, string> } & ContentOf<One['responses'][Status]>;
+}[keyof One['responses'] & number];
+
+type ContentOf<One> = One extends { schema: infer Schema extends z.ZodType }
+  ?
+      | { body: Known<z.input<Schema>> }
+      | Required<Pick<Reply, 'text'>>
+      | Required<Pick<Reply, 'rows'>>
+      | Required<Pick<Reply, 'events'>>
+  : unknown;
+
+type Handler<One extends Contract> = (context: RequestContext<ParamsOf<One>>) => Promise<ReplyTo<One>> | ReplyTo<One>;
+
+/** Binds a handler to each contract of the table. */
+export function bind<Contracts extends Table>(
+  contracts: Contracts,
+  handlers: { readonly [Name in keyof Contracts]: Handler<Contracts[Name]> },
+  serving: { readonly [Name in keyof Contracts]?: Serving } = {},
+): Route[] {
+  return Object.entries(contracts).map(([name, contract]) => ({
+    ...contract,
+    ...serving[name as keyof Contracts],
+    handler: handlers[name as keyof Contracts] as Route['handler'],
+  }));
 }
 
 /**
  * Whether the audit records it. Agents' posts are not changes by an operator, and arrive each
  * second.
  */
-export function changesSomething(route: Pick<Route, 'need' | 'method'>): boolean {
-  return route.method !== 'GET' && needOf(route) !== 'agent';
+export function changesSomething(contract: Pick<Contract, 'need' | 'method'>): boolean {
+  return contract.method !== 'GET' && needOf(contract) !== 'agent';
 }
 
-/**
- * Checks a route's parameter types against its handler, then erases them, so all routes fit one
- * table.
- */
-export function route<Schema extends z.ZodObject>(definition: Route<Schema>): Route {
-  return definition as unknown as Route;
-}
-
-/** Whether a parameter may be in the body. Bodies of other requests are not read. */
-export function takesBody({ method, path, params, takesAnyBody }: Route): boolean {
-  if (method === 'GET') return false;
-  const inPath = pathParamsOf(path);
-  return takesAnyBody === true || Object.keys(params.shape).some((name) => !inPath.includes(name));
-}
-
-/** The parameter names in a path such as `/tasks/:taskid/wait`. */
-export function pathParamsOf(path: string): string[] {
-  return [...path.matchAll(/:(\w+)/g)].map((match) => match[1] as string);
-}
-
-export const ok = (body: unknown): Reply => ({ status: 200, body });
-export const empty = (status: 200 | 204): Reply => ({ status });
+export const ok = <Body>(body: Body) => ({ status: 200 as const, body });
+export const accepted = <Body>(body: Body) => ({ status: 202 as const, body });
+export const empty = <Status extends 200 | 204>(status: Status) => ({ status });
+export const stream = (events: AsyncIterable<ServerSentEvent>) => ({ status: 200 as const, events });
+export const content = (text: { contentType: string; content: string }) => ({ status: 200 as const, text });

@@ -6,7 +6,7 @@
  * chunk's rows, and the statement itself bounds its bytes. Created by a route's handler, written by
  * `exchange.ts`.
  */
-import type { Reply, RowText } from './route.ts';
+import type { RowText } from './route.ts';
 
 interface Chunk<Row, Place> {
   rows: readonly Row[];
@@ -25,6 +25,10 @@ interface RowSource<Row, Place> {
   read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
 }
 
+type RowReply =
+  | { status: 200; rows: { first: string; rest: AsyncIterator<RowText> } }
+  | { status: 200; text: { contentType: string; content: string } };
+
 /** Answer memory of a row stream: rows, their text, and the part not sent yet. */
 export const ROW_STREAM_BYTES = 1024 * 1024;
 const CHUNK_BYTES = ROW_STREAM_BYTES / 4;
@@ -35,7 +39,7 @@ const MAX_ROWS = 500;
  * The answer: complete if one chunk is all, else a stream. @throws what reading the first chunk
  * throws
  */
-export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Promise<Reply> {
+export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Promise<RowReply> {
   const texts = readTexts(source);
   const first = await texts.next();
   if (first.done !== true && !first.value.isLast)

@@ -10,6 +10,7 @@
  *     on time ──delay, busy share or statement above a first bound──▶ busy ──above a second──▶ late
  *        ▲───────────────────────────one measurement below the bounds───────────────────────────┘
  */
+import type { Admission } from '../../protocol/api/instances.ts';
 
 /** What an instance measures about itself in one period. */
 export interface Pressure {
@@ -39,10 +40,6 @@ export interface Measured {
   load: Load;
   why: string;
 }
-
-/** The values that other instances and callers see. */
-export const ADMISSIONS = ['open', 'paced', 'closed'] as const;
-export type Admission = (typeof ADMISSIONS)[number];
 
 export interface AdmissionState extends Measured {
   /** Agents per second. */

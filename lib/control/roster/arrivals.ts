@@ -8,16 +8,8 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
 import type { Logger } from '../../platform/log.ts';
-import {
-  type Admission,
-  type AdmissionState,
-  admissionOf,
-  admit,
-  beginAdmission,
-  defer,
-  mayAdmit,
-  measure,
-} from './admission.ts';
+import type { Admission } from '../../protocol/api/instances.ts';
+import { type AdmissionState, admissionOf, admit, beginAdmission, defer, mayAdmit, measure } from './admission.ts';
 import type { HealthyTimer } from './healthy-timer.ts';
 
 interface ArrivalsDeps {

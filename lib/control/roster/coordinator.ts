@@ -10,8 +10,9 @@ import type { EventLoop } from '../../platform/event-loop.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { Instance } from '../../protocol/api/instances.ts';
+import type { StatusChange } from '../../protocol/api/servers.ts';
 import type { Address } from '../../protocol/frames.ts';
-import type { Admission } from './admission.ts';
 import { Arrivals } from './arrivals.ts';
 import { Authority } from './authority.ts';
 import { Balancer } from './balancer.ts';
@@ -26,7 +27,7 @@ import { InstanceNotFoundError, LastInstanceError } from './roster-errors.ts';
 import type { Writer } from './roster-store.ts';
 import { SessionTable } from './session.ts';
 import { SessionLosses } from './session-losses.ts';
-import { readStatusHistory, type StatusChange } from './status-history.ts';
+import { readStatusHistory } from './status-history.ts';
 import { Watch } from './watch.ts';
 
 interface RosterConfig {
@@ -65,21 +66,6 @@ interface RosterDeps {
 }
 
 /** As served by GET /instances. */
-export interface InstanceView {
-  uuid: string;
-  run: string;
-  url: string;
-  pid: number;
-  version: string;
-  state: string;
-  agents: number;
-  /** Null for an instance of a version that does not report it. */
-  admission: Admission | null;
-  /** How long the answering instance has seen its beat stand still. */
-  lease_age_ms: number;
-  started: string;
-}
-
 export interface Readiness {
   ready: boolean;
   reasons: string[];
@@ -241,7 +227,7 @@ export class Roster {
    * The live runs as the database has them now, or, if it does not answer within a second, as they
    * were last read.
    */
-  async views(): Promise<InstanceView[]> {
+  async views(): Promise<Instance[]> {
     const { clock, database } = this.#deps;
     const lastRead = () => this.instances.live;
     const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
@@ -253,7 +239,7 @@ export class Roster {
    * later one drains.
    * @throws InstanceNotFoundError, LastInstanceError, DatabaseUnavailableError
    */
-  async drain(cnapiUuid: string): Promise<InstanceView> {
+  async drain(cnapiUuid: string): Promise<Instance> {
     const { database } = this.#deps;
     const found = (await readLive(database)).findLast((instance) => instance.cnapiUuid === cnapiUuid);
     if (found === undefined) throw new InstanceNotFoundError(cnapiUuid);
@@ -290,14 +276,14 @@ export class Roster {
     this.#deps.bus.publish(runTopic(previousRun), message);
   }
 
-  #viewOf(instance: InstanceRow): InstanceView {
+  #viewOf(instance: InstanceRow): Instance {
     return {
       uuid: instance.cnapiUuid,
       run: instance.run,
       url: instance.url,
       pid: instance.pid,
       version: instance.version,
-      state: instance.isDraining ? 'draining' : instance.state,
+      state: instance.isDraining ? 'draining' : 'live',
       agents: instance.agents,
       admission: instance.admission ?? null,
       lease_age_ms: this.instances.leaseAgeMs(instance.run),

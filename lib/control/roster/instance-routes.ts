@@ -1,71 +1,11 @@
-/** The instances of this control plane, as the answering instance sees them. */
-import { z } from 'zod';
-import { ADMISSIONS } from './admission.ts';
-import { ok, type Route, route } from '../http/route.ts';
-import { uuid } from '../../protocol/api/rules.ts';
+/** Answers the routes of instances (lib/protocol/api/instances.ts). */
+import { instanceContracts } from '../../protocol/api/instances.ts';
+import { accepted, bind, ok, type Route } from '../http/route.ts';
+import type { Roster } from './coordinator.ts';
 
-const instance = z.looseObject({
-  uuid: uuid(),
-  run: uuid(),
-  url: z.string(),
-  pid: z.int(),
-  version: z.string(),
-  state: z.enum(['live', 'draining']),
-  agents: z.int(),
-  admission: z
-    .enum(ADMISSIONS)
-    .nullable()
-    .describe(
-      'Whether new agents are admitted: `open`, `paced` (some were told to return later), `closed` (none); null if its version does not report it',
-    ),
-  lease_age_ms: z.number().describe('Time since its last beat, as the answering instance observes it'),
-  started: z.string(),
-});
-
-const example = {
-  uuid: '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f',
-  run: 'c2b8f1de-7a64-4b0c-8e21-90d3a5f6b7c8',
-  url: 'http://10.0.0.11:8080',
-  pid: 4711,
-  version: '0.2.0',
-  state: 'live',
-  agents: 5200,
-  admission: 'open',
-  lease_age_ms: 250,
-  started: '2026-01-31T12:00:00.000Z',
-};
-
-export const instanceRoutes: Route[] = [
-  route({
-    name: 'ListInstances',
-    method: 'GET',
-    path: '/instances',
-    summary: 'The instances and their leases',
-    tag: 'instances',
-    origin: 'own',
-    params: z.object({}),
-    preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(instance), example: [example] } },
-    handler: async ({ services }) => ok(await services.roster.instances()),
-  }),
-  route({
-    name: 'DrainInstance',
-    method: 'POST',
-    path: '/instances/:uuid/drain',
-    summary: 'Takes an instance out of service in good order: its agents move, its callers are answered, then it stops',
-    tag: 'instances',
-    origin: 'own',
-    params: z.object({ uuid: uuid().describe('Of the instance, as GET /instances has it') }),
-    preconditions: [],
-    responses: {
-      202: {
-        description: 'It is draining; again is harmless',
-        schema: instance,
-        example: { ...example, state: 'draining' },
-      },
-      404: { description: 'No such instance is live' },
-      409: { description: 'LastInstance: no other one would take its place' },
-    },
-    handler: async ({ params, services }) => ({ status: 202, body: await services.roster.drain(params.uuid) }),
-  }),
-];
+export function instanceRoutes({ roster }: { roster: Pick<Roster, 'views' | 'drain'> }): Route[] {
+  return bind(instanceContracts, {
+    ListInstances: async () => ok(await roster.views()),
+    DrainInstance: async ({ params }) => accepted(await roster.drain(params.uuid)),
+  });
+}

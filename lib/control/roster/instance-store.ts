@@ -3,7 +3,7 @@
  * on (run, beat).
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { ADMISSIONS, type Admission } from './admission.ts';
+import { ADMISSIONS, type Admission } from '../../protocol/api/instances.ts';
 import type { BeatReading } from './lease.ts';
 
 export interface InstanceIdentity {

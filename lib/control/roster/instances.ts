@@ -17,7 +17,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { writeTroubleOf } from '../../platform/postgres/unavailable.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Admission } from './admission.ts';
+import type { Admission } from '../../protocol/api/instances.ts';
 import type { HealthyTimer } from './healthy-timer.ts';
 import {
   type BeatAnswer,

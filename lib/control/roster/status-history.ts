@@ -1,21 +1,10 @@
 /** Reads the status history that a trigger on the roster row keeps; deletes old entries. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type ServerStatus, STATUS_REASONS, type StatusReason } from './roster.ts';
+import type { StatusChange } from '../../protocol/api/servers.ts';
+import { STATUS_REASONS, type StatusReason } from './roster.ts';
 
-/** As served by GET /servers/:uuid/status-history. */
-export interface StatusChange {
-  status: ServerStatus;
-  previous: ServerStatus | null;
+interface StoredChange extends Omit<StatusChange, 'since' | 'message' | 'reason'> {
   reason: StatusReason;
-  /** The reason as a sentence. */
-  message: string;
-  since: string;
-  /** The instance that decided the status. */
-  cnapi_uuid: string | null;
-  epoch: number;
-}
-
-interface StoredChange extends Omit<StatusChange, 'since' | 'message'> {
   since: Date;
 }
 

@@ -8,6 +8,8 @@
  * its sysinfo, its agent's last report of VMs, memory and disk, and the roster's status, which is
  * joined at read and never stored here.
  */
+import type { Server } from '../../protocol/api/servers.ts';
+
 export type Json = Record<string, unknown>;
 
 /** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
@@ -68,7 +70,7 @@ export type ServerStatus = 'running' | 'unknown';
  * The served form. `status` is for display; whether work may be sent depends on the `status` of the
  * parts.
  */
-export type ServerObject = Json & { uuid: string; status: string; last_heartbeat?: string | null };
+export type ServerObject = Json & Server;
 
 export interface ServerParts {
   document: Json & { uuid: string };
@@ -153,11 +155,16 @@ export function mergeReports(older: ServerReport, newer: ServerReport): ServerRe
  */
 export function composeServer(parts: ServerParts): ServerObject {
   const { document, status, epoch, showsAgents = true, report, sysinfo, lastHeartbeat } = parts;
-  const { transitional_epoch = null, transitional_status, agents, ...lasting } = document as Json & { uuid: string };
+  const {
+    transitional_epoch = null,
+    transitional_status,
+    agents,
+    ...lasting
+  } = document as Json & Partial<ServerDocument>;
   const transition = transitional_epoch === epoch && transitional_status ? transitional_status : undefined;
   // `lasting` is already a fresh copy; a list makes a thousand of them.
   const server = lasting as Json as ServerObject;
-  server.status = String(status === 'running' ? status : (transition ?? 'unknown'));
+  server.status = String(status === 'running' ? status : (transition ?? 'unknown')) as ServerObject['status'];
   if (transition !== undefined) server.transitional_status = transition;
   if (showsAgents && agents !== undefined) server.agents = agents;
   if (report != null) Object.assign(server, report.disk, memoryOf(server, report), { vms: report.vms });

@@ -4,15 +4,10 @@
  * Reads only narrow columns, because params and results may be megabytes.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { formatPlace, idRangeOf, type TaskPlace } from '../../protocol/api/task-pages.ts';
+import type { ListedTask } from '../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
-import {
-  formatPlace,
-  idRangeOf,
-  type ListedTask,
-  type TaskFilter,
-  type TaskPage,
-  type TaskPlace,
-} from './task-list.ts';
+import type { TaskFilter, TaskPage } from './task-list.ts';
 
 interface ListedRow {
   id: string;

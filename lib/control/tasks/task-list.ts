@@ -3,35 +3,9 @@
  * page starts where the one before it ended, at a place among the tasks and not at an offset, so
  * new tasks shift nothing.
  */
-import type { JsonObject, TaskOutcome } from './task.ts';
-
-export interface ListedTask {
-  id: string;
-  server_uuid: string;
-  task: string;
-  status: 'active' | TaskOutcome;
-  /** The requester's token name; null if it was not kept. */
-  actor: string | null;
-  /** When it was created, ISO 8601. */
-  timestamp: string;
-  started_at?: string;
-  finished_at?: string;
-  attempt: number;
-  cancel_requested: boolean;
-  /** The code of its error. */
-  error_code?: string;
-  /** The beginning of what the task was to do. */
-  summary?: string;
-  /** Exit code of the command that the task ran. */
-  exit_code?: number;
-}
-
-/** A place in the order by time, newest first. */
-export interface TaskPlace {
-  /** In microseconds since 1970, as text: a JavaScript number cannot hold it exactly. */
-  at: string;
-  id: string;
-}
+import type { TaskPlace } from '../../protocol/api/task-pages.ts';
+import type { ListedTask } from '../../protocol/api/tasks.ts';
+import type { JsonObject } from './task.ts';
 
 export interface TaskFilter {
   /** Default: all. */
@@ -59,7 +33,6 @@ export interface TaskPage {
   next?: string;
 }
 
-const MIN_PREFIX_CHARS = 4;
 const MAX_SUMMARY_CHARS = 200;
 /** How far the summary looks. */
 const MAX_LOOKED_AT = 2_000;
@@ -78,25 +51,6 @@ export function summaryOf(name: string, params: JsonObject): string {
     .trim();
   return clipped(body === 'exec "$@"' ? words.join(' ') : [body, ...words].join(' '));
 }
-
-/** Undefined for a place that no list has returned. */
-export function parsePlace(text: string): TaskPlace | undefined {
-  const [, at, id] = /^(\d{1,18})_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/.exec(text) ?? [];
-  return at === undefined || id === undefined ? undefined : { at, id };
-}
-
-/**
- * The first and the last id with this prefix; undefined if no id begins with it, or too many do.
- */
-export function idRangeOf(prefix: string): { first: string; last: string } | undefined {
-  const shape = '00000000-0000-0000-0000-000000000000';
-  const isBeginning = [...prefix].every((one, at) => (shape[at] === '-' ? one === '-' : /[0-9a-f]/.test(one)));
-  if (prefix.length < MIN_PREFIX_CHARS || prefix.length > shape.length || !isBeginning) return undefined;
-  const rest = shape.slice(prefix.length);
-  return { first: prefix + rest, last: prefix + rest.replaceAll('0', 'f') };
-}
-
-export const formatPlace = ({ at, id }: TaskPlace): string => `${at}_${id}`;
 
 function textOf(params: JsonObject): string {
   const parts: string[] = [];

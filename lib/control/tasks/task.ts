@@ -11,6 +11,7 @@
  *
  * Queued and claimed are both served as `active`. An ended task does not change any more.
  */
+import type { Task } from '../../protocol/api/tasks.ts';
 import type { InventoryFrame } from '../../protocol/frames.ts';
 
 export type JsonObject = Record<string, unknown>;
@@ -48,32 +49,6 @@ export interface TaskRequest {
   actor?: string;
   /** A ticket of the waitlist that must be active for the task to be accepted. */
   ticketUuid?: string;
-}
-
-/** A task as REST serves it. */
-export interface Task {
-  id: string;
-  req_id?: string;
-  task: string;
-  server_uuid: string;
-  status: 'active' | TaskOutcome;
-  /** When it was created, ISO 8601. */
-  timestamp: string;
-  history: TaskHistoryEntry[];
-  params: JsonObject;
-  attempt: number;
-  timeout_ms: number;
-  idempotent: boolean;
-  cancel_requested: boolean;
-  ticket_uuid?: string;
-  started_at?: string;
-  finished_at?: string;
-}
-
-export interface TaskHistoryEntry {
-  name: string;
-  timestamp: string;
-  event: JsonObject;
 }
 
 /**
@@ -156,7 +131,7 @@ export function toTask(row: TaskRow): Task {
 }
 
 /** For an ended task, exactly what the reference keeps; before the end, its progress. */
-function historyOf(row: TaskRow): TaskHistoryEntry[] {
+function historyOf(row: TaskRow): Task['history'] {
   if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
   const steps: [string, Date | null, JsonObject][] = [
     ['accepted', row.accepted_at, {}],
@@ -166,7 +141,7 @@ function historyOf(row: TaskRow): TaskHistoryEntry[] {
   return steps.flatMap(([name, at, event]) => (at === null ? [] : [{ name, timestamp: at.toISOString(), event }]));
 }
 
-function endHistory(row: TaskRow, timestamp: string): TaskHistoryEntry[] {
+function endHistory(row: TaskRow, timestamp: string): Task['history'] {
   if (row.outcome === 'complete') return [{ name: 'finish', timestamp, event: row.result ?? {} }];
   const { code, message } = endError(row) ?? { code: 'Failed', message: 'no error given' };
   return [

@@ -14,6 +14,7 @@ import type { Random } from '../../platform/random.ts';
 import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
+import type { Task } from '../../protocol/api/tasks.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
@@ -25,7 +26,6 @@ import type { TaskSession, TaskSessions } from './sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
   type ServerTaskHistoryEntry,
-  type Task,
   type TaskEvent,
   type TaskRequest,
   toServerHistoryEntry,

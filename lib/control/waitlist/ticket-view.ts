@@ -1,23 +1,6 @@
 /** Converts rows of tickets and queues to the answers for callers. Pure. Called by waitlist.ts. */
-import type { Ticket } from './ticket.ts';
+import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
 import type { QueueRow, TicketRow } from './ticket-store.ts';
-
-/** A queue with a holder, as REST serves it. */
-export interface Queue {
-  server_uuid: string;
-  scope: string;
-  id: string;
-  /** Number of waiting tickets. */
-  depth: number;
-  /** The active ticket; null in a queue that the slow poll has yet to repair. */
-  holder: { uuid: string; action?: string; reqid?: string; expires_at: string; active_ms: number } | null;
-  /** How long the first waiting ticket has waited. */
-  oldest_waiting_ms: number | null;
-  /** Since when the queue has not been empty. */
-  created_at: string;
-  /** When a ticket last joined. */
-  updated_at: string;
-}
 
 export function toTicket(row: TicketRow): Ticket {
   const { uuid, server_uuid, scope, id, action, extra, reqid, status, created_at, updated_at } = row;

@@ -10,25 +10,10 @@
  *
  * Finished and expired are final.
  */
-export type JsonObject = Record<string, unknown>;
-export type TicketStatus = 'queued' | 'active' | 'finished' | 'expired';
+import type { Ticket } from '../../protocol/api/tickets.ts';
 
-/** A ticket as REST serves it. */
-export interface Ticket {
-  uuid: string;
-  /** Uuid of a server, or `default` for locks of the whole datacenter. */
-  server_uuid: string;
-  scope: string;
-  id: string;
-  action?: string;
-  extra: JsonObject;
-  /** As the caller wrote it, or ISO 8601. */
-  expires_at: string;
-  created_at: string;
-  updated_at: string;
-  status: TicketStatus;
-  reqid?: string;
-}
+export type JsonObject = Record<string, unknown>;
+export type TicketStatus = Ticket['status'];
 
 /**
  * When a ticket expires: at a time, as the caller wrote it, or after a number of seconds on the

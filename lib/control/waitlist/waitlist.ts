@@ -15,6 +15,7 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
+import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
@@ -27,7 +28,6 @@ import {
   lifeStage,
   outcomeOf,
   parseExpiry,
-  type Ticket,
   type TicketRequest,
   type TicketStatus,
   type WaitOutcome,
@@ -62,7 +62,7 @@ import {
   type TicketChange,
   type TicketRefusal,
 } from './ticket-store.ts';
-import { type Queue, toQueue, toTicket } from './ticket-view.ts';
+import { toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
 

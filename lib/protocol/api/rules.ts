@@ -1,6 +1,6 @@
 /**
  * The kinds of parameters, with the messages of the reference's validator. Each is a zod schema:
- * the route tables consist of these, validation runs them, and the OpenAPI document describes them.
+ * the contracts consist of these, validation runs them, and the OpenAPI document describes them.
  */
 import { z } from 'zod';
 
@@ -137,3 +137,23 @@ export const list = (name: string, element: RegExp) =>
 
 /** Marks a failure that the reference answers with 400, unlike all others. */
 export const BAD_REQUEST = { statusCode: 400 } as const;
+
+/** The maximum of rows in a page, as in the reference. */
+export const MAX_LIST = 1000;
+
+/** The id of a server in a path. */
+export const serverUuid = { server_uuid: uuid() };
+
+/** Postgres has no year 0, and beyond the year 9999 times have another text format. */
+const OLDEST_MS = Date.parse('0001-01-01T00:00:00.000Z');
+const NEWEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
+
+export const moment = () =>
+  z
+    .string('value was not a string')
+    .refine(
+      (value) => /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) >= OLDEST_MS && Date.parse(value) <= NEWEST_MS,
+      'value is not an ISO 8601 time of the years 1 to 9999',
+    )
+    .transform((value) => new Date(value).toISOString())
+    .optional();

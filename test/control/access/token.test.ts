@@ -1,15 +1,6 @@
 import t from 'tap';
-import {
-  bearerOf,
-  formatToken,
-  hashSecret,
-  isSecret,
-  type Need,
-  parseToken,
-  permits,
-  type Role,
-  reasonNotAName,
-} from '../../../lib/control/access/token.ts';
+import { bearerOf, formatToken, hashSecret, isSecret, parseToken, permits } from '../../../lib/control/access/token.ts';
+import { type Need, type Role, reasonNotAName } from '../../../lib/protocol/api/roles.ts';
 
 const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
 const secret = 'A'.repeat(43);

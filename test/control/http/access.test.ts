@@ -2,8 +2,9 @@ import { once } from 'node:events';
 import { createConnection } from 'node:net';
 import t from 'tap';
 import { parseToken, permits } from '../../../lib/control/access/token.ts';
-import { changesSomething, needOf } from '../../../lib/control/http/route.ts';
-import { routes } from '../../../lib/control/http/routes.ts';
+import { changesSomething } from '../../../lib/control/http/route.ts';
+import { needOf } from '../../../lib/protocol/api/contract.ts';
+import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
 import { until } from '../../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 

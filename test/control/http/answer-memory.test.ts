@@ -5,12 +5,11 @@ import t from 'tap';
 import { AnswerBudget, AnswerMemoryFullError, AnswerShareFullError } from '../../../lib/control/http/answer-budget.ts';
 import { STREAM_BYTES } from '../../../lib/control/http/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../../lib/control/http/row-stream.ts';
-import type { Services } from '../../../lib/control/http/services.ts';
 import { toServerHistoryEntry } from '../../../lib/control/tasks/task.ts';
 import { listTasks } from '../../../lib/control/tasks/task-store.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { until } from '../../support/until.ts';
-import { type Api, SERVER, startApi } from './support.ts';
+import { type Api, type Parts, SERVER, startApi } from './support.ts';
 import { startWithTokens } from './with-tokens.ts';
 
 const MEBIBYTE = 1024 * 1024;
@@ -48,8 +47,8 @@ t.test('an event stream counts what its reader has not read, and is refused when
     await once(signal, 'abort');
   };
   const events = { follow: async (_filter: unknown, _after: unknown, signal: AbortSignal) => follow(signal) };
-  const services = { events: events as unknown as Services['events'] };
-  const { port, call, limits } = await startApi(t, { services, config: { answerMemoryMiB: 1 } });
+  const parts = { events: events as unknown as Parts['events'] };
+  const { port, call, limits } = await startApi(t, { parts, config: { answerMemoryMiB: 1 } });
   const socket = connect(port, '127.0.0.1', () => socket.write('GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n'));
   socket.pause();
   await until(() => limits.answers.held >= STREAM_BYTES + 300_000, 'an unread event');

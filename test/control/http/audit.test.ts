@@ -63,7 +63,7 @@ t.test('when the caller leaves before a refusal, the audit still records the ref
     await go.promise;
     return undefined;
   };
-  const { url, audit } = await start(t, { access: 'open' }, { services: { servers: { get } as never } });
+  const { url, audit } = await start(t, { access: 'open' }, { parts: { servers: { get } as never } });
   const leaving = new AbortController();
   const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
   await asked.promise;

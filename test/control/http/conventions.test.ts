@@ -234,7 +234,7 @@ t.test('an unknown Expect header is 417 with code and message', async (t) => {
 
 t.test('a failing handler answers 500 without details, which go to the log', async (t) => {
   const { call, logged } = await startApi(t, {
-    services: {
+    parts: {
       openApi() {
         throw new Error('secret insides');
       },

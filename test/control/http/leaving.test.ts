@@ -1,10 +1,9 @@
 /** An instance that leaves, as seen by callers with requests under way. */
 import { connect } from 'node:net';
 import t from 'tap';
-import type { Services } from '../../../lib/control/http/services.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { until } from '../../support/until.ts';
-import { SERVER, startApi } from './support.ts';
+import { type Parts, SERVER, startApi } from './support.ts';
 
 const PING = 'GET /ping HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
 const answersIn = (text: string) => text.split('HTTP/1.1 200 ').length - 1;
@@ -79,12 +78,12 @@ t.test('a kept-alive connection is answered once more after the listening socket
 t.test('an answer that its caller is reading when the instance stops is sent to its end', async (t) => {
   const notes = 'x'.repeat(16 * 1024 * 1024);
   const get = async () => ({ server: { uuid: SERVER, status: 'running', notes }, isRunning: true });
-  const services = { servers: { get } as unknown as Services['servers'] };
+  const parts = { servers: { get } as unknown as Parts['servers'] };
   // The grace period ends only when all answers are sent, because the time to read this one depends
   // on the machine.
   const sleep = (_ms: number, signal?: AbortSignal) =>
     new Promise<void>((resolve) => signal?.addEventListener('abort', () => resolve()));
-  const { listener, port } = await startApi(t, { services, clock: { ...systemClock, sleep } });
+  const { listener, port } = await startApi(t, { parts, clock: { ...systemClock, sleep } });
   const socket = connect({ host: '127.0.0.1', port });
   socket.write(`GET /servers/${SERVER} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
   await new Promise((readable) => socket.once('readable', readable));

@@ -1,8 +1,4 @@
 import t from 'tap';
-import { z } from 'zod';
-import { openApiDocument } from '../../../lib/control/http/openapi.ts';
-import { needOf, pathParamsOf } from '../../../lib/control/http/route.ts';
-import { routes } from '../../../lib/control/http/routes.ts';
 import { until } from '../../support/until.ts';
 import { SERVER, startApi } from './support.ts';
 
@@ -117,77 +113,4 @@ t.test('when the database does not answer, only the metrics read from it are mis
   const { text } = await call('GET', '/metrics');
   t.notMatch(text, /^cnapi_servers\{/m);
   t.match(text, /^cnapi_lock_wait_seconds_count 1$/m);
-});
-
-t.test('the OpenAPI document describes each route as it is served', async (t) => {
-  const { call } = await startApi(t);
-  const { body } = await call('GET', '/openapi.json');
-  t.equal(body.openapi, '3.1.0');
-  const operations = Object.values(body.paths).flatMap((path) => Object.values(path as object));
-  t.equal(operations.length, routes.length);
-  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, routes.length);
-  for (const route of routes) {
-    const operation = body.paths[route.path.replace(/:(\w+)/g, '{$1}')]?.[route.method.toLowerCase()];
-    t.equal(operation?.operationId, route.name);
-    const inQuery = operation.parameters.map(({ name }: { name: string }) => name);
-    const inBody = Object.keys(operation.requestBody?.content['application/json'].schema.properties ?? {});
-    for (const name of Object.keys(route.params.shape))
-      t.ok(inQuery.includes(name) || inBody.includes(name), `${route.name}: ${name}`);
-    for (const name of pathParamsOf(route.path)) {
-      t.match(
-        operation.parameters.find((one: { name: string }) => one.name === name),
-        { in: 'path', required: true },
-      );
-    }
-    const needsToken = needOf(route) !== 'anyone';
-    const refusals = needsToken ? ['401', '403', '429'] : ['429'];
-    const statuses = new Set([...Object.keys(route.responses), ...refusals, 'default']);
-    t.same(Object.keys(operation.responses).sort(), [...statuses].sort());
-    for (const [status, response] of Object.entries<Record<string, unknown>>(operation.responses))
-      if (Number(status) >= 400) t.ok(response.content ?? response.$ref, `${route.name} ${status} has a body`);
-    t.same(operation.security, needsToken ? [{ token: [] }] : []);
-    t.equal(operation['x-role'], needsToken ? needOf(route) : undefined);
-  }
-  t.same(unresolved(body, body), [], 'every reference resolves');
-});
-
-t.test('the examples of the OpenAPI document satisfy its schemas', (t) => {
-  let count = 0;
-  for (const route of routes) {
-    for (const [status, { schema, example }] of Object.entries(route.responses)) {
-      if (schema === undefined || example === undefined) continue;
-      count++;
-      t.ok(schema.safeParse(example).success, `${route.name} ${status}`);
-      t.ok(
-        z.fromJSONSchema(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as never).safeParse(example)
-          .success,
-        `${route.name} ${status}, as described`,
-      );
-    }
-  }
-  t.ok(count > 5);
-  t.end();
-});
-
-function unresolved(value: unknown, root: unknown): string[] {
-  if (typeof value !== 'object' || value === null) return [];
-  const own =
-    '$ref' in value && typeof value.$ref === 'string' && find(root, value.$ref) === undefined ? [value.$ref] : [];
-  return [...own, ...Object.values(value).flatMap((one) => unresolved(one, root))];
-}
-
-function find(root: unknown, reference: string): unknown {
-  return reference
-    .slice(2)
-    .split('/')
-    .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
-}
-
-t.test('the OpenAPI document is generated once per route table', async (t) => {
-  t.equal(openApiDocument(routes, '1.2.3'), openApiDocument(routes, '1.2.3'));
-  t.not(
-    openApiDocument(routes.slice(1), '1.2.3'),
-    openApiDocument(routes, '1.2.3'),
-    'another table gets another document',
-  );
 });

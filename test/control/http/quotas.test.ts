@@ -2,11 +2,10 @@
 import { Readable } from 'node:stream';
 import t from 'tap';
 import { RequestLog } from '../../../lib/control/http/request-log.ts';
-import type { Services } from '../../../lib/control/http/services.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
-import { SERVER, startApi } from './support.ts';
+import { type Parts, SERVER, startApi } from './support.ts';
 import { startWithTokens } from './with-tokens.ts';
 
 const events = {
@@ -15,10 +14,10 @@ const events = {
     signal.addEventListener('abort', () => stream.push(null));
     return stream;
   },
-} as unknown as Services['events'];
+} as unknown as Parts['events'];
 
 t.test('one token cannot take all event streams; another token still gets one', async (t) => {
-  const api = await startWithTokens(t, { eventStreamsPerCaller: 3 }, { services: { events } });
+  const api = await startWithTokens(t, { eventStreamsPerCaller: 3 }, { parts: { events } });
   const [one, other] = [await api.as('reader'), await api.as('reader')];
   const open = async (headers: Record<string, string>) => {
     const abort = new AbortController();

@@ -1,12 +1,14 @@
 /** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/roster-errors.ts';
-import type { Task, TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
+import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
 import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import type { StatusChange } from '../../../lib/protocol/api/servers.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */
@@ -27,9 +29,9 @@ export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };
   removed: string[] = [];
   isLast = false;
-  changes: object[] = [];
+  changes: StatusChange[] = [];
 
-  async instances() {
+  async views() {
     const run = '11111111-1111-4111-8111-111111111111';
     return [
       {
@@ -38,7 +40,7 @@ export class FakeRoster {
         url: 'http://127.0.0.1:1',
         pid: 1,
         version: '1.2.3',
-        state: 'live',
+        state: 'live' as const,
         agents: 2,
         admission: 'open' as const,
         lease_age_ms: 10,
@@ -48,24 +50,18 @@ export class FakeRoster {
   }
 
   async drain(cnapiUuid: string) {
-    const [instance] = await this.instances();
+    const [instance] = await this.views();
     if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
     if (this.isLast) throw new LastInstanceError(cnapiUuid);
-    return { ...instance, state: 'draining' };
+    return { ...instance, state: 'draining' as const };
   }
 
   async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {
     return this.changes.slice(offset, offset + limit);
   }
 
-  readonly cnapiUuid = SERVER;
-
   serverRemoved(uuid: string) {
     this.removed.push(uuid);
-  }
-
-  isReady() {
-    return this.readiness;
   }
 }
 

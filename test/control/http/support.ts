@@ -6,32 +6,42 @@ import { connect } from 'node:net';
 import { Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
 import { NewServers } from '../../../lib/control/access/new-servers.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { tokenRoutes } from '../../../lib/control/access/token-routes.ts';
 import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
+import { auditRoutes } from '../../../lib/control/audit/audit-routes.ts';
 import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
+import { eventRoutes } from '../../../lib/control/events/event-routes.ts';
 import type { Certificates } from '../../../lib/control/http/certificates.ts';
 import { Limits, type LimitsConfig } from '../../../lib/control/http/limits.ts';
 import { HttpListener, type ListenerOptions } from '../../../lib/control/http/listener.ts';
 import { Metrics } from '../../../lib/control/http/metrics.ts';
-import { openApiDocument } from '../../../lib/control/http/openapi.ts';
+import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/request-authorizer.ts';
-import type { Route } from '../../../lib/control/http/route.ts';
-import { routes } from '../../../lib/control/http/routes.ts';
 import { Scrape, type ScrapeSources } from '../../../lib/control/http/scrape.ts';
-import type { Services } from '../../../lib/control/http/services.ts';
+import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
 import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
+import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
+import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
+import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
 import { taskMigrations } from '../../../lib/control/tasks/task-schema.ts';
 import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
+import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { contractList } from '../../../lib/protocol/api/contracts.ts';
+import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
+import { checkAnswer } from '../../support/contracts.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { FakeOldAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
@@ -66,11 +76,22 @@ export interface Api {
   addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
 }
 
+/** What the routes need. */
+export type Parts = Parameters<typeof processRoutes>[0] &
+  Parameters<typeof serverRoutes>[0] &
+  Parameters<typeof legacyAgentRoutes>[0] &
+  Parameters<typeof serverTaskRoutes>[0] &
+  Parameters<typeof taskRoutes>[0] &
+  Parameters<typeof ticketRoutes>[0] &
+  Parameters<typeof instanceRoutes>[0] &
+  Parameters<typeof tokenRoutes>[0] &
+  Parameters<typeof auditRoutes>[0] &
+  Parameters<typeof eventRoutes>[0];
+
 export interface ApiOptions {
   scrape?: Partial<ScrapeSources>;
-  routes?: readonly Route[];
   config?: Partial<ListenerOptions['config'] & GateConfig & LimitsConfig>;
-  services?: Partial<Services>;
+  parts?: Partial<Parts>;
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
   certificates?: Certificates;
@@ -142,9 +163,11 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   signIn.start();
   t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
   let level = 30;
-  const services: Services = {
+  const parts: Parts = {
     version: '1.2.3',
     startedAt: '2030-01-01T00:00:00.000Z',
+    isReady: () => roster.readiness,
+    stats: () => ({ tasks: tasks.stats(), waitlist: waitlistStats }),
     waitsOver: new AbortController().signal,
     servers,
     tasks,
@@ -152,7 +175,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
-    legacyAgents,
+    cnapiUuid: SERVER,
+    heartbeats: legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },
     tokens: new Tokens({ database, random: systemRandom }),
     newServers: new NewServers({ newServersPerHour: 0, clock: systemClock }),
@@ -161,9 +185,11 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
     logLevel: { get: () => level, set: (one) => (level = one) },
     metrics: () => metrics.read(),
-    openApi: () => openApiDocument(options.routes ?? routes, '1.2.3'),
-    ...options.services,
+    openApi: () => openApiDocument(contractList, '1.2.3'),
+    ...options.parts,
   };
+  const nouns = [serverRoutes, legacyAgentRoutes, serverTaskRoutes, taskRoutes, ticketRoutes, instanceRoutes];
+  const others = [processRoutes, tokenRoutes, auditRoutes, eventRoutes];
   const limits = new Limits(
     { ...LIMITS, ...OPEN_GATE, ...options.config },
     { clock: systemClock, log: recordingLogger(logged) },
@@ -178,10 +204,15 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       ...options.config,
     },
     version: '1.2.3',
-    routes: options.routes ?? routes,
-    services,
+    routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
+    requireServer: requireServerOf(parts.servers),
     limits,
-    authorizer: new RequestAuthorizer({ gate, audit, log: recordingLogger(logged) }),
+    authorizer: new RequestAuthorizer({
+      gate,
+      audit,
+      isDatabaseHealthy: () => health.database,
+      log: recordingLogger(logged),
+    }),
     metrics,
     clock: options.clock ?? systemClock,
     random: systemRandom,
@@ -241,7 +272,9 @@ export async function call(
   const type = body === undefined || isText ? {} : { 'content-type': 'application/json' };
   const response = await fetch(url + path, { method, headers: { ...type, ...headers }, ...content });
   const text = await response.text();
-  const isJson = response.headers.get('content-type') === 'application/json';
+  const contentType = response.headers.get('content-type');
+  checkAnswer(method, path, { status: response.status, contentType, text });
+  const isJson = contentType === 'application/json';
   return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined };
 }
 
@@ -265,7 +298,7 @@ export function raw(port: number, bytes: string, enough?: RegExp): Promise<strin
 
 const waitlistStats = { waits: 3, expired: 2, defects: 1, refusedCreates: 0 };
 /** Routes of tickets are tested over whole instances. */
-const waitlist = { stats: () => waitlistStats } as Services['waitlist'];
+const waitlist = {} as Parts['waitlist'];
 
 const noStats: TaskStats = {
   postsInFlight: 0,

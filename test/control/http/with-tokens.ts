@@ -1,8 +1,8 @@
 /** A listener that requires tokens, and tokens for it. */
 import type { Test } from 'tap';
-import type { Role } from '../../../lib/control/access/token.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import type { Role } from '../../../lib/protocol/api/roles.ts';
 import { type ApiOptions, startApi } from './support.ts';
 
 export async function startWithTokens(t: Test, config: ApiOptions['config'] = {}, options: ApiOptions = {}) {

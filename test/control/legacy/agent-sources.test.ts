@@ -9,12 +9,12 @@ import { forgetSources, readSources, sourceMigrations } from '../../../lib/contr
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
-import type { Task } from '../../../lib/control/tasks/task.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { startOldAgent } from '../../support/old-agent.ts';

@@ -59,7 +59,7 @@ t.test('a heartbeat that cannot be recorded is 503, and the sysinfo can be poste
   legacyAgents.created = async () => {
     throw new DatabaseUnavailableError();
   };
-  const { call } = await startApi(t, { services: { legacyAgents } });
+  const { call } = await startApi(t, { parts: { heartbeats: legacyAgents } });
   const post = () => call('POST', `/servers/${SERVER}/sysinfo`, { sysinfo: { UUID: SERVER } });
   t.equal((await post()).status, 503);
   t.equal((await post()).status, 200);

@@ -5,8 +5,8 @@
  */
 import t from 'tap';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
-import type { Task } from '../../../lib/control/tasks/task.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
 import { startOldAgent } from '../../support/old-agent.ts';
 

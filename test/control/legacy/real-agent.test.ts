@@ -7,7 +7,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import type { Task } from '../../../lib/control/tasks/task.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
 import { LegacyCnapiClient } from '../../support/old-cnapi.ts';

@@ -3,7 +3,7 @@
  * Postgres.
  */
 import t from 'tap';
-import type { Task } from '../../../lib/control/tasks/task.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { type OldAgent, startOldAgent } from '../../support/old-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';

@@ -1,10 +1,11 @@
 /** Lists over all servers' tasks: their summaries, order, filters, pages and bounds. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { parsePlace, summaryOf, type TaskFilter } from '../../../lib/control/tasks/task-list.ts';
+import { summaryOf, type TaskFilter } from '../../../lib/control/tasks/task-list.ts';
 import { listAllTasks } from '../../../lib/control/tasks/task-list-store.ts';
 import { cancelTask } from '../../../lib/control/tasks/task-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { parsePlace } from '../../../lib/protocol/api/task-pages.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { backdate, claim, complete, create, migrations, record, seat } from './support/task-database.ts';

@@ -61,10 +61,10 @@ export function pick(server: Json, fields: readonly string[] | undefined): Json 
  * that all instances recorded.
  */
 export function lastHeartbeatOf(
-  source: { lastHeartbeat?(serverUuid: string): string | null },
+  overSession: (serverUuid: string) => string | null,
   server: ServerObject,
 ): string | null {
-  return source.lastHeartbeat?.(server.uuid) ?? server.last_heartbeat ?? null;
+  return overSession(server.uuid) ?? server.last_heartbeat ?? null;
 }
 
 function wantsOf(extras: readonly string[] | undefined): (...names: string[]) => boolean {

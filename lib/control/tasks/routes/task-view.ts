@@ -5,10 +5,11 @@
  * code and the code of its error; `withheld` marks that more exists. Pure.
  */
 
+import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
+import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import type { JsonObject, ServerTaskHistoryEntry, Task, TaskEvent } from '../task.ts';
-import type { ListedTask } from '../task-list.ts';
+import type { JsonObject, ServerTaskHistoryEntry, TaskEvent } from '../task.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 
@@ -26,9 +27,12 @@ export function listedFor(actor: Actor, task: ListedTask): Withheld<ListedTask> 
 }
 
 /** For our own tasks, and for the history of a legacy agent. */
-export function historyFor(actor: Actor, entries: readonly unknown[]): unknown[] {
-  if (hasRight(actor, 'task-contents')) return entries.map(withoutSecrets);
-  return entries.map((entry) => (isObject(entry) ? { ...plainPartsOf(entry), withheld: true } : {}));
+export function historyFor(actor: Actor, entries: readonly unknown[]): TaskHistoryEntry[] {
+  const shown = hasRight(actor, 'task-contents')
+    ? entries.map(withoutSecrets)
+    : entries.map((entry) => (isObject(entry) ? { ...plainPartsOf(entry), withheld: true } : {}));
+  // A legacy agent's entries are passed on as they are.
+  return shown as TaskHistoryEntry[];
 }
 
 export function eventFor(actor: Actor, event: TaskEvent): Withheld<TaskEvent> {

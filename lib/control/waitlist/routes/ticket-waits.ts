@@ -4,8 +4,8 @@
  * holds. Pure; called by `ticket-routes.ts`.
  */
 import { CnapiError } from '../../../platform/errors.ts';
+import { empty } from '../../http/route.ts';
 import type { WaitResult } from '../waitlist.ts';
-import { empty, type Reply } from '../../http/route.ts';
 
 /**
  * The time is up and the ticket is still queued. The caller can repeat the request and loses
@@ -40,7 +40,7 @@ class TicketExpiredError extends CnapiError {
 }
 
 /** @throws TicketWaitTimeoutError, TicketFinishedError, TicketDeletedError, TicketExpiredError */
-export function answerWait(ticketUuid: string, { outcome, atOnce }: WaitResult, seconds: number): Reply {
+export function answerWait(ticketUuid: string, { outcome, atOnce }: WaitResult, seconds: number): { status: 204 } {
   switch (outcome) {
     case 'active':
       return empty(204);

@@ -363,6 +363,7 @@ t.test('status history is newest first with paging, survives removal, and is 404
     status: 'running',
     previous: null,
     reason: 'connected',
+    message: 'its agent is connected',
     since: 'x',
     cnapi_uuid: null,
     epoch,

@@ -3,9 +3,9 @@
  * nowhere.
  */
 import t, { type Test } from 'tap';
-import type { Role } from '../../../../lib/control/access/token.ts';
 import { Tokens } from '../../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import type { Role } from '../../../../lib/protocol/api/roles.ts';
 import type { TaskFrame } from '../../../../lib/protocol/frames.ts';
 import { freshZone, type TestZone } from '../../../support/apps.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';

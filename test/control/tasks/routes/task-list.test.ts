@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { ListedTask } from '../../../../lib/control/tasks/task-list.ts';
+import type { ListedTask } from '../../../../lib/protocol/api/tasks.ts';
 import { SERVER, startApi } from '../../http/support.ts';
 import { startWithTokens } from '../../http/with-tokens.ts';
 

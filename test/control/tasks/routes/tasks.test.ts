@@ -229,7 +229,7 @@ t.test('a caller that leaves ends its own wait only', async (t) => {
 
 t.test('a wait on a draining instance gets 503 to be repeated elsewhere, never an active task', async (t) => {
   const over = new AbortController();
-  const { call, addServer, tasks } = await startApi(t, { services: { waitsOver: over.signal } });
+  const { call, addServer, tasks } = await startApi(t, { parts: { waitsOver: over.signal } });
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
   const wait = call('GET', `/tasks/${id}/wait?timeout=60`);

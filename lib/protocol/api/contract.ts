@@ -1,0 +1,155 @@
+/**
+ * A contract: one value that says how a route of the REST API is called, what it takes and what it
+ * answers. It has no handler. Everything that knows the API derives from it: the server validates by
+ * it and binds a handler to it (lib/control/http/route.ts), the client calls by it, `openapi.ts`
+ * describes it, and docs/rest-api.md is generated from it. Each noun's contracts are in a file of
+ * their own; `contracts.ts` is the table of all.
+ */
+import { z } from 'zod';
+import type { ErrorCode } from './errors.ts';
+import type { Need } from './roles.ts';
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
+
+/**
+ * `server`: the server named by `server_uuid` exists (else 404). `running`: its status is also
+ * `running` (else 409).
+ */
+export type Precondition = 'server' | 'running';
+
+/**
+ * The source of a route. The reference's routes answer a type failure with 500, as its clients
+ * expect.
+ */
+export type Origin = 'reference' | 'own';
+
+/** Requests that last as long as the caller wants, and are limited per caller. */
+export type LongRequestKind = 'wait' | 'stream';
+
+export const TAGS = {
+  misc: 'The instance that answers: health, version, log level, metrics',
+  servers: 'The servers, their properties and their status',
+  tasks: "Work for one server's agent: durable, with exactly one end",
+  waitlist: 'Tickets: locks with a queue, across all instances',
+  instances: 'The instances of the control plane',
+  access: 'Tokens, and the audit of changes',
+  events: 'Changes of the whole fleet as they happen',
+} as const;
+
+export interface Answer<Schema extends z.ZodType = z.ZodType> {
+  description: string;
+  /** Of the body; of each event, for `text/event-stream`. Absent: no body, or an error's. */
+  schema?: Schema;
+  /** Shown in the OpenAPI document; must satisfy `schema`. */
+  example?: unknown;
+  /** Default application/json. */
+  contentType?: string;
+  /** Of an error: the codes that it may have, beside those that any route may answer. */
+  codes?: readonly ErrorCode[];
+  /** What each header says. */
+  headers?: Readonly<Record<string, string>>;
+}
+
+export interface Contract {
+  /** The operationId; the audit records it as the action. */
+  name: string;
+  method: Method;
+  /** With `:name` for path parameters. */
+  path: string;
+  summary: string;
+  tag: keyof typeof TAGS;
+  origin: Origin;
+  /**
+   * All parameters: path parameters by name; the others by query (GET, DELETE) or body (POST, PUT),
+   * or either.
+   */
+  params: z.ZodObject;
+  /** Ignores undeclared parameters instead of refusing them. */
+  lenient?: boolean;
+  /** The handler stores undeclared parameters: the whole body is one value. With `lenient`. */
+  takesAnyBody?: boolean;
+  /** Query parameters that may be repeated; their values are joined by commas. */
+  repeatable?: readonly string[];
+  /**
+   * The reference's process crashes on parameters that fail their rules; here they are 400 for any
+   * origin.
+   */
+  referenceAborts?: boolean;
+  /** Headers that the route reads, and what they do. */
+  requestHeaders?: Readonly<Record<string, string>>;
+  preconditions: readonly Precondition[];
+  /** The required role; absent: `reader` for GET and `operator` for all else. */
+  need?: Need;
+  responses: Readonly<Record<number, Answer>>;
+  lasts?: LongRequestKind;
+}
+
+type Definition = Omit<Contract, 'name'>;
+
+/** Names each contract by its key. */
+export function contracts<const Table extends Readonly<Record<string, Definition>>>(
+  table: Table,
+): { readonly [Name in keyof Table]: Table[Name] & { readonly name: Name & string } } {
+  const named = Object.entries(table).map(([name, definition]) => [name, { name, ...definition }]);
+  return Object.fromEntries(named);
+}
+
+/** An error answer: when it is given, and with which codes. */
+export function error<const Codes extends readonly ErrorCode[]>(description: string, ...codes: Codes) {
+  return { description, codes };
+}
+
+/**
+ * The object of an answer. Clients keep fields that it does not declare, because a later version may
+ * have more. No route answers them: declare each field.
+ */
+export const answer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape);
+
+/** The object of an answer that also has fields that are declared nowhere. */
+export const openAnswer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape).meta({ [OPEN]: true });
+
+/** Marks the schema of an object with undeclared fields. */
+export const OPEN = 'x-open';
+
+export function needOf({ need, method }: Pick<Contract, 'need' | 'method'>): Need {
+  return need ?? (method === 'GET' ? 'reader' : 'operator');
+}
+
+/** Whether a parameter may be in the body. Bodies of other requests are not read. */
+export function takesBody({ method, path, params, takesAnyBody }: Contract): boolean {
+  if (method === 'GET') return false;
+  const inPath = pathParamsOf(path);
+  return takesAnyBody === true || Object.keys(params.shape).some((name) => !inPath.includes(name));
+}
+
+/** The parameter names in a path such as `/tasks/:taskid/wait`. */
+export function pathParamsOf(path: string): string[] {
+  return [...path.matchAll(/:(\w+)/g)].map((match) => match[1] as string);
+}
+
+/** A contract's parameters as its handler receives them. */
+export type ParamsOf<One extends Contract> = z.output<One['params']>;
+
+/** A contract's parameters as a caller writes them. */
+export type RequestOf<One extends Contract> = z.input<One['params']>;
+
+type SchemaOf<One> = One extends { schema: infer Schema extends z.ZodType } ? Schema : never;
+type Schemas<One extends Contract> = { [Status in keyof One['responses']]: SchemaOf<One['responses'][Status]> };
+
+/** The schema of a contract's body, whatever the status. */
+export type BodySchemaOf<One extends Contract> = Schemas<One>[keyof One['responses']];
+
+/**
+ * A type without the index signatures of loose objects, at any depth: a typo in the name of a field
+ * is an error.
+ */
+export type Known<Value> = Value extends readonly (infer Element)[]
+  ? Known<Element>[]
+  : Value extends object
+    ? [keyof Declared<Value>] extends [never]
+      ? Value
+      : { [Name in keyof Declared<Value>]: Known<Declared<Value>[Name]> }
+    : Value;
+
+type Declared<Value> = { [Name in keyof Value as IsDeclared<Name>]: Value[Name] };
+type IsDeclared<Name> = string extends Name ? never : number extends Name ? never : Name;

@@ -1,0 +1,25 @@
+/** The table of all contracts, in the order of the OpenAPI document. */
+import { auditContracts } from './audit.ts';
+import type { Contract } from './contract.ts';
+import { eventContracts } from './events.ts';
+import { instanceContracts } from './instances.ts';
+import { legacyAgentContracts } from './legacy-agents.ts';
+import { processContracts } from './process.ts';
+import { serverTaskContracts } from './server-tasks.ts';
+import { serverContracts } from './servers.ts';
+import { taskContracts } from './tasks.ts';
+import { ticketContracts } from './tickets.ts';
+import { tokenContracts } from './tokens.ts';
+
+export const contractList: readonly Contract[] = [
+  processContracts,
+  serverContracts,
+  legacyAgentContracts,
+  serverTaskContracts,
+  taskContracts,
+  ticketContracts,
+  instanceContracts,
+  tokenContracts,
+  auditContracts,
+  eventContracts,
+].flatMap((table) => Object.values<Contract>(table));

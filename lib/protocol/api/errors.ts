@@ -1,0 +1,93 @@
+/**
+ * The errors of the REST API. A code is stable: callers decide by it. The message says what
+ * happened to which object, and may change.
+ */
+import { z } from 'zod';
+
+/** What each code means. */
+export const ERROR_CODES = {
+  AnswerMemoryFull: 'The instance holds as many bytes of answers as it may; ask again, or another instance',
+  AnswerShareFull: 'The caller has as many bytes of unread answers as it may',
+  BadRequest: 'Not a request that can be upgraded to a WebSocket',
+  DatabaseBusy: 'A row is locked or the statement is slow; nothing was changed, try again',
+  EtagConflict: 'Another write came first',
+  ExpectationFailed: 'An `Expect` other than 100-continue',
+  Forbidden: 'The token may not do this, or the request came from where none may',
+  IdempotencyConflict: 'The key was used with another body',
+  InstanceDraining: 'The instance is draining; ask again, another one answers',
+  InternalError: 'A failed task of a synchronous route, an expired ticket, or a defect of cnapi',
+  InvalidArgument: 'A parameter that is unknown, or cannot have this value',
+  InvalidContent: 'A body that does not match its declared format',
+  InvalidParameters: 'Parameters that fail their rules; `errors` lists all of them',
+  LastInstance: 'No other instance would take its place',
+  MethodNotAllowedError: 'The path does not have this method',
+  NoAgentAddress: 'The sysinfo of a legacy agent names no address',
+  PreconditionFailed: 'A required confirmation is missing',
+  RequestEntityTooLarge: 'The URL, the headers or the body are too large',
+  RequestTimeout: 'The request did not arrive in time',
+  ResourceNotFound: 'No such object or path',
+  ServerNotRunning: "The server's agent is not connected",
+  ServiceUnavailable: 'The instance is stopping or cannot reach its database; try again, or another instance',
+  TaskEnded: 'The task has ended',
+  TaskNotCancellable: 'A legacy agent has the task, which cannot be cancelled there',
+  TicketEnded: 'The ticket has expired or was released',
+  TicketFinished: 'The ticket was released, and will not be active',
+  TicketNotActive: 'The task is not accepted, because its ticket is not active',
+  TicketOfAnotherServer: 'The task is not accepted, because its ticket is for another server',
+  TicketWaitTimeout: 'The time is up and the ticket is still queued; wait again',
+  TokenEnded: 'The token was revoked or expired during the request',
+  TokenNameTaken: 'Another token that is not revoked has this name',
+  TooManyAgentRequests: 'The instance waits for as many legacy agents as it may',
+  TooManyFollowers: 'The instance has as many followers of events as it may',
+  TooManyNewServers: 'The caller has created as many servers in an hour as it may',
+  TooManyRequests: 'Too many requests of this address or token',
+  TooManyTasks: 'The queue of the server is full',
+  TooManyTickets: 'The queue, or its server, holds as many tickets as it may',
+  TooManyWaiters: 'The instance has as many waits as it may',
+  Unauthorized: 'No token, or an invalid one',
+  UnknownTask: 'The agent does not know this task',
+  UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not understood',
+  UpgradeRequired: 'Agents connect here with a WebSocket',
+} as const;
+
+export type ErrorCode = keyof typeof ERROR_CODES;
+export const errorCodes = Object.keys(ERROR_CODES) as ErrorCode[];
+
+/** Codes that any route may answer with this status. */
+export const IMPLIED_CODES: Readonly<Record<number, readonly ErrorCode[]>> = {
+  400: ['InvalidParameters', 'InvalidContent', 'BadRequest'],
+  401: ['Unauthorized', 'TokenEnded'],
+  403: ['Forbidden'],
+  404: ['ResourceNotFound'],
+  408: ['RequestTimeout'],
+  409: ['InvalidArgument'],
+  429: ['TooManyRequests', 'AnswerShareFull'],
+  500: ['InternalError', 'InvalidParameters'],
+  503: ['ServiceUnavailable', 'DatabaseBusy', 'AnswerMemoryFull'],
+};
+
+/** The body of every error. */
+export const errorBody = z
+  .object({
+    code: z.enum(errorCodes).describe(meanings()).meta({ id: 'ErrorCode' }),
+    message: z.string(),
+    errors: z
+      .array(z.object({ field: z.string(), code: z.string(), message: z.string() }))
+      .optional()
+      .describe('What is wrong with each parameter'),
+  })
+  .meta({ id: 'Error' });
+
+/** The body of an error with one of these codes. */
+export const errorBodyWith = (codes: readonly ErrorCode[]) =>
+  z.intersection(errorBody, z.object({ code: z.enum(codes) }));
+
+function meanings(): string {
+  const lines = Object.entries(ERROR_CODES).map(([code, meaning]) => `- \`${code}\`: ${meaning}`);
+  return ['A later version may have more codes.', '', ...lines].join('\n');
+}
+
+/** The codes of an answer: those of the route, and those that any route may have. */
+export function codesOf(status: number, codes: readonly ErrorCode[] = []): ErrorCode[] {
+  return [...new Set([...codes, ...(IMPLIED_CODES[status] ?? [])])];
+}

@@ -1,0 +1,96 @@
+/** Live events of the whole fleet: each is one change of an object, in short form. */
+import { z } from 'zod';
+import { answer, contracts, error, type Known } from './contract.ts';
+import { list, text, uuid } from './rules.ts';
+
+export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
+export type EventKind = (typeof EVENT_KINDS)[number];
+
+const KIND = new RegExp(`^(${EVENT_KINDS.join('|')})$`);
+
+const time = z.string().describe('When the change was made, by the clock of the database');
+const status = z.enum(['running', 'unknown']);
+
+/** The data of an event, by its kind. */
+const bodies = {
+  status: answer({
+    server_uuid: uuid(),
+    status,
+    previous: status.nullable(),
+    reason: z.string(),
+    cnapi_uuid: uuid().nullable().describe('The instance that decided it'),
+    epoch: z.int(),
+    time,
+  }),
+  task: answer({
+    id: uuid(),
+    server_uuid: uuid(),
+    task: z.string(),
+    status: z.enum(['queued', 'active', 'complete', 'failure']),
+    attempt: z.int(),
+    time,
+  }),
+  ticket: answer({
+    uuid: uuid(),
+    server_uuid: z.string(),
+    scope: z.string(),
+    id: z.string(),
+    status: z.enum(['queued', 'active', 'finished', 'expired', 'deleted']),
+    time,
+  }),
+  instance: answer({
+    uuid: uuid(),
+    run: uuid(),
+    url: z.string(),
+    version: z.string(),
+    state: z.enum(['live', 'draining', 'stopped', 'lapsed']),
+    time,
+  }),
+  gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
+};
+
+const event = <Kind extends keyof typeof bodies>(kind: Kind) =>
+  answer({ id: z.string().describe('Where to resume after it'), event: z.literal(kind), data: bodies[kind] });
+
+/** The fields of a server-sent event; `data` is JSON. */
+const fleetEvent = z
+  .discriminatedUnion('event', [event('status'), event('task'), event('ticket'), event('instance'), event('gap')])
+  .meta({ id: 'FleetEvent' });
+
+export type FleetEvent = Known<z.output<typeof fleetEvent>>;
+
+export const eventContracts = contracts({
+  FollowEvents: {
+    method: 'GET',
+    path: '/events',
+    summary:
+      'Changes of servers, tasks, tickets and instances as they happen, as server-sent events: status, task, ticket, ' +
+      'instance; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+    lasts: 'stream',
+    tag: 'events',
+    origin: 'own',
+    params: z.object({
+      kind: list('kind', KIND)
+        .optional()
+        .describe(`Of these kinds only: ${EVENT_KINDS.join(', ')}; several by comma or by giving it again`),
+      server: uuid().optional().describe('Of this server only'),
+      after: text()
+        .optional()
+        .describe(
+          'Resume after the event with this id, on any instance; 0: all that is kept. Last-Event-ID does the same',
+        ),
+    }),
+    repeatable: ['kind'],
+    requestHeaders: { 'Last-Event-ID': 'Resume after the event with this id' },
+    preconditions: [],
+    responses: {
+      200: { description: 'Events, until the caller leaves', schema: fleetEvent, contentType: 'text/event-stream' },
+      409: error('Resume after an event that this log does not know; begin without an id', 'InvalidArgument'),
+      503: error(
+        'This instance has the most followers that it may have; try another one',
+        'TooManyFollowers',
+        'InstanceDraining',
+      ),
+    },
+  },
+});

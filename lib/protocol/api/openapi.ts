@@ -1,0 +1,184 @@
+/** The OpenAPI 3.1 document of a list of contracts, made from the schemas that validate requests. */
+import { z } from 'zod';
+import { type Answer, type Contract, needOf, OPEN, pathParamsOf, TAGS, takesBody } from './contract.ts';
+import { codesOf, errorBody, errorBodyWith } from './errors.ts';
+
+type Json = Record<string, unknown>;
+
+/** Errors with one of these statuses say when a retry makes sense. */
+const RETRIED: ReadonlySet<number> = new Set([408, 429, 503]);
+
+/** Made once for each list: it takes some ten milliseconds, in which nothing else is served. */
+const documents = new WeakMap<readonly Contract[], string>();
+
+/** As text; one text per list, because a process has one version. */
+export function openApiDocument(contracts: readonly Contract[], version: string): string {
+  const known = documents.get(contracts);
+  if (known !== undefined) return known;
+  const document = JSON.stringify(makeDocument(contracts, version));
+  documents.set(contracts, document);
+  return document;
+}
+
+function makeDocument(contracts: readonly Contract[], version: string): Json {
+  const paths: Record<string, Json> = {};
+  for (const contract of contracts) {
+    const path = contract.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [contract.method.toLowerCase()]: operation(contract) };
+  }
+  const used = new Set(contracts.map(({ tag }) => tag));
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'cnapi',
+      version,
+      summary: 'A highly available control plane for a fleet of servers',
+      license: { name: 'No license: all rights reserved', identifier: 'LicenseRef-UNLICENSED' },
+    },
+    servers: [{ url: '/', description: 'The instance that serves this document; any instance answers any request' }],
+    tags: Object.entries(TAGS).flatMap(([name, description]) => (used.has(name as never) ? { name, description } : [])),
+    paths,
+    components: {
+      schemas: namedSchemas([errorBody, ...contracts.flatMap(schemasOf)]),
+      securitySchemes: {
+        token: { type: 'http', scheme: 'bearer', description: 'Where `access` is `tokens`; see docs/access.md' },
+      },
+      responses: refusals,
+    },
+  };
+}
+
+const failure = response({ description: 'Refused or failed; `code` says how', schema: errorBody });
+
+/** If tokens are required, any request may get these answers. */
+const refusals = {
+  Unauthorized: errorResponse(401, {
+    description: 'No token, or none that is good; `TokenEnded`: it ended while the request was carried out',
+    headers: { 'WWW-Authenticate': 'How to authenticate' },
+  }),
+  Forbidden: errorResponse(403, {
+    description: "The token's role is too small, or the request came from where none may",
+  }),
+  TooManyRequests: errorResponse(429, {
+    description: 'Too much of this address or token; again after `Retry-After` seconds',
+  }),
+};
+const ALL_REFUSALS = { 401: 'Unauthorized', 403: 'Forbidden', 429: 'TooManyRequests' };
+
+function refusalsOf(contract: Contract): Json {
+  const names = needOf(contract) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
+  return Object.fromEntries(
+    Object.entries(names).map(([status, name]) => [status, { $ref: `#/components/responses/${name}` }]),
+  );
+}
+
+function operation(contract: Contract): Json {
+  const { properties = {}, required = [] } = jsonSchema(contract.params) as {
+    properties?: Record<string, Json>;
+    required?: string[];
+  };
+  const inPath = new Set(pathParamsOf(contract.path));
+  const others = Object.keys(properties).filter((name) => !inPath.has(name));
+  const hasBody = contract.method !== 'DELETE' && takesBody(contract);
+  const parameter = (name: string, where: string) => {
+    const { description, ...schema } = properties[name] as Json;
+    return {
+      name,
+      in: where,
+      required: required.includes(name),
+      schema,
+      ...(description === undefined ? {} : { description }),
+    };
+  };
+  return {
+    operationId: contract.name,
+    summary: contract.summary,
+    tags: [contract.tag],
+    ...(needOf(contract) === 'anyone' ? { security: [] } : { security: [{ token: [] }], 'x-role': needOf(contract) }),
+    parameters: [
+      ...[...inPath].map((name) => parameter(name, 'path')),
+      ...(hasBody ? [] : others.map((name) => parameter(name, 'query'))),
+      ...Object.entries(contract.requestHeaders ?? {}).map(([name, description]) => header(name, description)),
+    ],
+    ...(hasBody ? { requestBody: requestBody(contract, properties, others, required) } : {}),
+    responses: {
+      ...refusalsOf(contract),
+      ...Object.fromEntries(
+        Object.entries(contract.responses).map(([status, one]) => [status, responseOf(Number(status), one)]),
+      ),
+      default: failure,
+    },
+  };
+}
+
+function requestBody(contract: Contract, properties: Record<string, Json>, names: string[], required: string[]): Json {
+  const ownRequired = required.filter((name) => names.includes(name));
+  const schema = {
+    type: 'object',
+    properties: Object.fromEntries(names.map((name) => [name, properties[name]])),
+    ...(ownRequired.length > 0 ? { required: ownRequired } : {}),
+    ...(contract.lenient === true ? {} : { additionalProperties: false }),
+  };
+  return { required: ownRequired.length > 0, content: { 'application/json': { schema } } };
+}
+
+function header(name: string, description: string): Json {
+  return { name, in: 'header', required: false, description, schema: { type: 'string' } };
+}
+
+/** Every error has a body. */
+function responseOf(status: number, one: Answer): Json {
+  return status >= 400 && one.schema === undefined ? errorResponse(status, one) : response(one);
+}
+
+function errorResponse(status: number, { description, codes, headers = {} }: Answer): Json {
+  const all = RETRIED.has(status) ? { ...headers, 'Retry-After': 'Seconds after which to try again' } : headers;
+  return response({ description, schema: errorBodyWith(codesOf(status, codes)), headers: all });
+}
+
+function response({ description, schema, example, contentType = 'application/json', headers = {} }: Answer): Json {
+  const described = Object.entries(headers).map(([name, text]) => [
+    name,
+    { description: text, schema: { type: 'string' } },
+  ]);
+  const content = schema && {
+    content: { [contentType]: { schema: jsonSchema(schema), ...(example !== undefined && { example }) } },
+  };
+  return { description, ...(described.length > 0 && { headers: Object.fromEntries(described) }), ...content };
+}
+
+function schemasOf({ responses }: Contract): z.ZodType[] {
+  return Object.values(responses).flatMap(({ schema }) => schema ?? []);
+}
+
+/**
+ * As callers write a value: before lower-casing, splitting and the like. Named schemas are found
+ * among the components.
+ */
+function jsonSchema(schema: z.ZodType): Json {
+  const { $schema, $defs, id, ...rest } = withDefinitions(schema);
+  return rest;
+}
+
+/** The named schemas that these schemas use. */
+function namedSchemas(schemas: readonly z.ZodType[]): Json {
+  const named = schemas.map((schema) => withDefinitions(z.object({ schema })).$defs ?? {});
+  return Object.fromEntries(named.flatMap((one) => Object.entries(one)).map(([name, { id, ...rest }]) => [name, rest]));
+}
+
+function withDefinitions(schema: z.ZodType): Json & { $defs?: Record<string, Json> } {
+  const described = z.toJSONSchema(schema, {
+    io: 'input',
+    unrepresentable: 'any',
+    reused: 'inline',
+    override: ({ jsonSchema }) => describeFields(jsonSchema),
+  });
+  return JSON.parse(JSON.stringify(described).replaceAll('"#/$defs/', '"#/components/schemas/'));
+}
+
+/** All fields of an answer are declared, except where its schema is marked as open. */
+function describeFields(schema: Json): void {
+  if (schema.properties === undefined) return;
+  if (schema[OPEN] !== true) delete schema.additionalProperties;
+  delete schema[OPEN];
+}

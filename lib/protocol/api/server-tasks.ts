@@ -1,0 +1,225 @@
+/**
+ * Work for one server's agent. Asynchronous routes answer with a task's id; the reference's
+ * synchronous ones run the task and wait. Either way the task is durable: it continues if its
+ * caller disconnects or an instance dies.
+ */
+import { z } from 'zod';
+import { MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
+import {
+  BAD_REQUEST,
+  boolean,
+  boundedText,
+  integer,
+  isUuid,
+  MAX_LIST,
+  object,
+  serverUuid,
+  text,
+  textArray,
+  textMap,
+  truthy,
+  uuid,
+} from './rules.ts';
+import { noServer } from './servers.ts';
+
+const MAX_COMMAND_MS = 24 * 3_600_000;
+export const HISTORY_PAGE = 100;
+
+/** Of every route that creates a task. */
+const refusals = {
+  ...noServer,
+  409: error(
+    'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: so much for the ticket named',
+    'ServerNotRunning',
+    'TicketNotActive',
+    'TicketOfAnotherServer',
+    'UnknownTask',
+    'IdempotencyConflict',
+  ),
+  503: error('TooManyTasks: the queue of the server is full', 'TooManyTasks'),
+};
+
+/** Of every route that also waits for the task's end. */
+const failures = {
+  ...refusals,
+  500: error("The task failed, or did not end in time; the message is the task's", 'InternalError'),
+  503: error(
+    'ServiceUnavailable: the instance is stopping and the task continues; do not repeat the request, wait for the task at another instance. TooManyTasks: the queue of the server is full',
+    'ServiceUnavailable',
+    'TooManyTasks',
+    'TooManyWaiters',
+  ),
+};
+
+/** Of every route that may ask a legacy agent. */
+const legacyFailures = {
+  ...failures,
+  500: error(
+    "The task failed, with the task's message, or the legacy agent did not answer",
+    'InternalError',
+    'NoAgentAddress',
+  ),
+  503: error(failures[503].description, ...failures[503].codes, 'TooManyAgentRequests'),
+};
+
+const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
+const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
+
+/**
+ * For every route here that creates a task. A failure is 400, also on the reference's routes,
+ * because the parameter is our own.
+ */
+const underTicket = {
+  ticket_uuid: z
+    .unknown()
+    .refine((value) => isUuid(value), { message: 'value is not a UUID', params: BAD_REQUEST })
+    .transform((value) => String(value).toLowerCase())
+    .optional()
+    .meta({ type: 'string', format: 'uuid' })
+    .describe('A ticket of this server or of `default`: the task is accepted only while that is active'),
+};
+
+/** A legacy agent's entries may have more fields than these. */
+const historyEntry = openAnswer({
+  id: uuid().optional(),
+  task: z.string(),
+  status: z.string(),
+  params: z.unknown().optional(),
+  started_at: z.string().optional(),
+  finished_at: z.string().optional(),
+  errorCount: z.number().optional(),
+  messages: z.array(z.unknown()).optional(),
+  log: z.array(z.unknown()).optional(),
+  withheld: z
+    .boolean()
+    .optional()
+    .describe('Params, messages and log are left out: they take a role that may run tasks'),
+}).meta({ id: 'TaskHistoryEntry' });
+
+export type TaskHistoryEntry = Known<z.output<typeof historyEntry>>;
+
+const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(), stderr: z.string() });
+
+/** What a command left; the agent's catalogue defines it. */
+export type CommandResult = Known<z.output<typeof commandResult>>;
+
+export const serverTaskContracts = contracts({
+  CreateTask: {
+    method: 'POST',
+    path: '/servers/:server_uuid/tasks',
+    summary: "Accepts a task for the server's agent, durably",
+    tag: 'tasks',
+    origin: 'own',
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      task: text()
+        .min(1, 'value is empty')
+        .max(100, 'value is longer than 100 characters')
+        .describe("A name of the agent's catalogue"),
+      params: object()
+        .optional()
+        .describe('`secret_params` in it lists, as JSON Pointers, which of them only the agent may see'),
+      timeout_ms: integer('timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe('How long it may run: a day at most; 3600000 when absent'),
+      idempotent: boolean()
+        .optional()
+        .describe('May run again if it is unknown whether it ran; when absent, the catalogue decides'),
+    }),
+    requestHeaders: { 'Idempotency-Key': 'The same key for the same server gives the same task' },
+    preconditions: ['server'],
+    responses: { 202: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals },
+  },
+  NopTask: {
+    method: 'POST',
+    path: '/servers/:server_uuid/nop',
+    summary: 'A task that does nothing, for `sleep` seconds, or fails with `error`',
+    tag: 'tasks',
+    origin: 'reference',
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      sleep: integer('sleep', 0, 86_400).optional(),
+      error: boundedText(1000).optional(),
+    }),
+    lenient: true,
+    preconditions: ['server', 'running'],
+    responses: { 200: { description: 'Accepted', schema: taskId, example: taskIdExample }, ...refusals },
+  },
+  CommandExecute: {
+    method: 'POST',
+    path: '/servers/:server_uuid/execute',
+    summary: 'Runs a script and answers with its output: trimmed stdout, or with `json` exit code, stdout and stderr',
+    lasts: 'wait',
+    tag: 'tasks',
+    origin: 'reference',
+    params: z.object({
+      ...serverUuid,
+      ...underTicket,
+      script: text().min(1, 'value is empty'),
+      args: textArray().optional(),
+      env: textMap().optional(),
+      secret_params: z
+        .unknown()
+        .optional()
+        .meta({ type: 'array', items: { type: 'string' } })
+        .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
+      timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
+      json: truthy().optional(),
+    }),
+    lenient: true,
+    preconditions: ['server', 'running'],
+    responses: {
+      200: {
+        description: 'Executed',
+        schema: z.union([z.string(), commandResult]),
+        example: { exitCode: 0, stdout: 'ok\n', stderr: '' },
+      },
+      ...failures,
+    },
+  },
+  RefreshSysinfo: {
+    method: 'POST',
+    path: '/servers/:server_uuid/sysinfo-refresh',
+    summary: 'Has the agent read its sysinfo again, and stores it',
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ ...serverUuid, ...underTicket }),
+    preconditions: ['server', 'running'],
+    responses: { 200: { description: 'Kept' }, ...failures },
+  },
+  TaskHistory: {
+    method: 'GET',
+    path: '/servers/:server_uuid/task-history',
+    summary:
+      "The server's tasks, newest first, from any instance; those of a legacy agent (at most 16) from the agent itself",
+    tag: 'tasks',
+    origin: 'reference',
+    params: z.object({ ...serverUuid, limit: integer('limit', 1, MAX_LIST).optional() }),
+    preconditions: ['server'],
+    responses: {
+      200: { description: 'OK', schema: z.array(historyEntry) },
+      ...noServer,
+      500: error('The legacy agent did not answer', 'InternalError', 'NoAgentAddress'),
+      503: error('TooManyAgentRequests: this instance waits for too many legacy agents', 'TooManyAgentRequests'),
+    },
+  },
+  PauseAgent: agentContract('pause', 'Has the agent take no further tasks but resume'),
+  ResumeAgent: agentContract('resume', 'Has the agent take tasks again'),
+});
+
+function agentContract<const Verb extends 'pause' | 'resume'>(verb: Verb, summary: string) {
+  return {
+    method: 'POST',
+    path: `/servers/:server_uuid/cn-agent/${verb}`,
+    summary,
+    tag: 'servers',
+    origin: 'reference',
+    params: z.object({ ...serverUuid, ...underTicket }),
+    lenient: true,
+    preconditions: ['server', 'running'],
+    responses: { 204: { description: 'Done' }, ...legacyFailures },
+  } as const;
+}

@@ -1,0 +1,270 @@
+/**
+ * The waitlist: tickets, each a place in the queue of one (server, scope, id); the owner of the
+ * active ticket holds the lock. Any instance answers for any ticket (law 2). Where the reference
+ * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
+ */
+import { z } from 'zod';
+import { answer, contracts, error, type Known } from './contract.ts';
+import { booleanText, integer, MAX_LIST, number, object, text, uuid, uuidOrDefault, waitSeconds } from './rules.ts';
+import { noServer } from './servers.ts';
+
+const example = {
+  uuid: '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10',
+  server_uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
+  scope: 'vm',
+  id: '0f2f7f4e-5f0b-4b5e-9d8b-1c2d3e4f5a6b',
+  action: 'provision',
+  extra: {},
+  expires_at: '2030-01-01T00:10:00.000Z',
+  created_at: '2030-01-01T00:00:00.000Z',
+  updated_at: '2030-01-01T00:00:00.000Z',
+  status: 'active',
+};
+
+const ticket = answer({
+  uuid: uuid(),
+  server_uuid: z.string().describe("A server, or 'default' for a lock of the whole datacenter"),
+  scope: z.string(),
+  id: z.string(),
+  action: z.string().optional(),
+  extra: z.record(z.string(), z.unknown()),
+  expires_at: z.string().describe('As the caller wrote it, or ISO 8601'),
+  created_at: z.string(),
+  updated_at: z.string(),
+  status: z.enum(['queued', 'active', 'finished', 'expired']),
+  reqid: z.string().optional().describe('The `x-request-id` of the request that made it'),
+}).meta({ id: 'Ticket' });
+
+export type Ticket = Known<z.output<typeof ticket>>;
+
+const holder = answer({
+  uuid: uuid(),
+  action: z.string().optional(),
+  reqid: z.string().optional(),
+  expires_at: z.string(),
+  active_ms: z.int().describe('How long it has been active'),
+});
+
+const queue = answer({
+  server_uuid: z.string(),
+  scope: z.string(),
+  id: z.string(),
+  depth: z.int().describe('Tickets that wait'),
+  holder: holder.nullable().describe('The active ticket; null in a queue that is about to be repaired'),
+  oldest_waiting_ms: z.int().nullable().describe('How long the first of those that wait has done so'),
+  created_at: z.string().describe('Since when the queue has not been empty'),
+  updated_at: z.string().describe('When a ticket last joined'),
+}).meta({ id: 'Queue' });
+
+export type Queue = Known<z.output<typeof queue>>;
+
+const ofServer = { server_uuid: uuidOrDefault().describe('A server, or `default` for locks of the whole datacenter') };
+const ofTicket = { ticket_uuid: uuid() };
+const noTicket = { 404: error('No such ticket', 'ResourceNotFound') };
+
+export const ticketContracts = contracts({
+  CreateTicket: {
+    method: 'POST',
+    path: '/servers/:server_uuid/tickets',
+    summary: 'Takes a place in a queue, which is there from its first ticket on; the first ticket is active at once',
+    tag: 'waitlist',
+    origin: 'reference',
+    params: withExpiry({
+      ...ofServer,
+      scope: text().describe('What kind of thing is locked'),
+      id: text().describe('Which one'),
+      action: text().optional(),
+      extra: object().optional(),
+    }),
+    lenient: true,
+    referenceAborts: true,
+    requestHeaders: {
+      'Idempotency-Key': 'The same key for the same server gives the same ticket, in its present state',
+    },
+    preconditions: ['server'],
+    responses: {
+      202: {
+        description:
+          'Taken. `queue` is read after that: the active ticket, the first 1,000 that wait, and the new one; the new one alone if it does not wait; empty if it was deleted meanwhile, or if the queue could not be read. With a repeated Idempotency-Key, the ticket of the first request',
+        schema: answer({ uuid: uuid(), queue: z.array(ticket) }),
+        example: { uuid: example.uuid, queue: [example] },
+      },
+      400: error('All that is wrong with it, in `errors`', 'InvalidParameters'),
+      ...noServer,
+      409: error('IdempotencyConflict: the key was used with another body', 'IdempotencyConflict'),
+      503: error('TooManyTickets: the queue, or its server, has the most tickets that it may have', 'TooManyTickets'),
+    },
+  },
+  ListTickets: {
+    method: 'GET',
+    path: '/servers/:server_uuid/tickets',
+    summary: "A server's tickets of every status, or those that are active or queued, in the order of their creation",
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object({
+      ...ofServer,
+      limit: integer('limit', 1, Number.MAX_SAFE_INTEGER).optional().describe('1000 when absent, and at most'),
+      offset: integer('offset', 0, 1_000_000_000).optional(),
+      attribute: text().optional().describe('No effect'),
+      order: text().optional().describe('No effect'),
+      open: booleanText()
+        .optional()
+        .describe('`true`: only those that are active or queued; those below go with it alone'),
+      scope: text().optional().describe('Of the queues of this scope'),
+      id: text().optional().describe('Of the queues of this id'),
+      reqid: text().optional().describe('Made by the request with this `x-request-id`'),
+    }),
+    preconditions: ['server'],
+    responses: { 200: { description: 'OK', schema: z.array(ticket), example: [example] }, ...noServer },
+  },
+  DeleteTickets: {
+    method: 'DELETE',
+    path: '/servers/:server_uuid/tickets',
+    summary: "Deletes all of a server's tickets, of every status; waits for them end with an error",
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object({
+      ...ofServer,
+      force: z.union([text(), z.boolean()]).optional().describe('`true`, or nothing is done'),
+    }),
+    lenient: true,
+    preconditions: ['server'],
+    responses: {
+      204: { description: 'Gone' },
+      ...noServer,
+      412: error('`force` is missing', 'PreconditionFailed'),
+    },
+  },
+  GetTicket: {
+    method: 'GET',
+    path: '/tickets/:ticket_uuid',
+    summary: 'A ticket in its present state',
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object(ofTicket),
+    lenient: true,
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: ticket, example }, ...noTicket },
+  },
+  WaitTicket: {
+    method: 'GET',
+    path: '/tickets/:ticket_uuid/wait',
+    summary: 'Answers when the ticket is active, on any instance; with an error when it will not be, or not in time',
+    lasts: 'wait',
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object({
+      ...ofTicket,
+      timeout: waitSeconds(),
+    }),
+    lenient: true,
+    preconditions: [],
+    responses: {
+      204: { description: 'It is active: the lock is yours' },
+      404: error('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
+      408: error('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
+      409: error('TicketFinished: it was released', 'TicketFinished'),
+      500: error('It has expired, with the reference’s words', 'InternalError'),
+      503: error(
+        'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
+        'InstanceDraining',
+        'TooManyWaiters',
+      ),
+    },
+  },
+  ReleaseTicket: {
+    method: 'PUT',
+    path: '/tickets/:ticket_uuid/release',
+    summary: 'Finishes a ticket, whether active or queued, and lets the next one in; harmless when it has ended',
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object(ofTicket),
+    lenient: true,
+    preconditions: [],
+    responses: { 204: { description: 'It has ended' }, ...noTicket },
+  },
+  RenewTicket: {
+    method: 'POST',
+    path: '/tickets/:ticket_uuid/renew',
+    summary: 'Moves the time at which a ticket expires',
+    tag: 'waitlist',
+    origin: 'own',
+    params: withExpiry(ofTicket),
+    preconditions: [],
+    responses: {
+      200: { description: 'Renewed', schema: ticket, example },
+      ...noTicket,
+      409: error('TicketEnded: it has expired or was released; what was lost stays lost', 'TicketEnded'),
+    },
+  },
+  DeleteTicket: {
+    method: 'DELETE',
+    path: '/tickets/:ticket_uuid',
+    summary: 'Deletes a ticket of any status, and lets the next one in if it was active',
+    tag: 'waitlist',
+    origin: 'reference',
+    params: z.object(ofTicket),
+    lenient: true,
+    preconditions: [],
+    responses: { 204: { description: 'Gone' }, ...noTicket },
+  },
+  ListQueues: {
+    method: 'GET',
+    path: '/waitlist',
+    summary: 'The queues: how many wait in each, who holds it and for how long; by server, scope and id',
+    tag: 'waitlist',
+    origin: 'own',
+    params: z.object({
+      limit: integer('limit', 1, MAX_LIST).optional().describe('1000 when absent'),
+      offset: integer('offset', 0, 1_000_000_000).optional(),
+    }),
+    preconditions: [],
+    responses: {
+      200: {
+        description: 'OK',
+        schema: z.array(queue),
+        example: [
+          {
+            server_uuid: example.server_uuid,
+            scope: 'vm',
+            id: example.id,
+            depth: 2,
+            holder: { uuid: example.uuid, action: 'provision', expires_at: example.expires_at, active_ms: 4200 },
+            oldest_waiting_ms: 3100,
+            created_at: example.created_at,
+            updated_at: example.updated_at,
+          },
+        ],
+      },
+    },
+  },
+});
+
+/**
+ * These parameters, and one of `expires_at` and `expires_in`; reports a missing one even if other
+ * parameters fail too.
+ */
+function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {
+  const expiry = {
+    expires_at: text().optional().describe('ISO 8601, from a year alone on; this or `expires_in`'),
+    expires_in: number().optional().describe('Seconds from now, by the clock of the database'),
+  };
+  const about = { path: ['expires_at'], when: () => true };
+  return z
+    .object({ ...shape, ...expiry })
+    .refine(isGiven, { ...about, message: 'value is missing, and so is expires_in (seconds): give one of them' })
+    .refine(isNotGivenTwice, { ...about, message: 'value is given beside expires_in: give one of them' });
+}
+
+interface WithExpiry {
+  expires_at?: unknown;
+  expires_in?: unknown;
+}
+
+function isGiven({ expires_at, expires_in }: WithExpiry): boolean {
+  return expires_at !== undefined || expires_in !== undefined;
+}
+
+function isNotGivenTwice({ expires_at, expires_in }: WithExpiry): boolean {
+  return expires_at === undefined || expires_in === undefined;
+}

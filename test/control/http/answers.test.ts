@@ -1,0 +1,140 @@
+/**
+ * Each route of an instance with a real agent answers what its contract declares, and nothing else.
+ * Tests of single routes check their answers in the same way (`call` in support.ts).
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import t, { type Test } from 'tap';
+import { contractList } from '../../../lib/protocol/api/contracts.ts';
+import { ownProgram, Program } from '../../../tools/processes/program.ts';
+import { freshZone, type TestApp } from '../../support/apps.ts';
+import { answered, mismatchOf } from '../../support/contracts.ts';
+import { EventFollower } from '../../support/event-follower.ts';
+import { until } from '../../support/until.ts';
+import { call } from './support.ts';
+
+const SERVER = randomUUID();
+const LEGACY = randomUUID();
+
+t.test('every route answers as its contract declares', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  await zone.startApp();
+  const { url, cnapiUuid } = app;
+  const follower = await EventFollower.open(url);
+  t.teardown(() => follower.close());
+  await startAgent(t, app);
+  const expect = async (status: number, method: string, target: string, body?: unknown) => {
+    const answer = await call(url, method, target, body);
+    t.equal(answer.status, status, `${method} ${target}: ${answer.text.slice(0, 200)}`);
+    return answer.body;
+  };
+  const server = `/servers/${SERVER}`;
+
+  for (const target of ['/ping', '/ready', '/info', '/diagnostics', '/loglevel', '/metrics', '/openapi.json'])
+    await expect(200, 'GET', target);
+  await expect(200, 'POST', '/loglevel', { level: 'fatal' });
+
+  await expect(200, 'POST', `/servers/${LEGACY}/sysinfo`, { sysinfo: { UUID: LEGACY, Hostname: 'legacy' } });
+  await expect(204, 'POST', `/servers/${LEGACY}/events/heartbeat`, {});
+  const report = { vms: { v: { uuid: 'v' } }, meminfo: { total_bytes: 1 }, diskinfo: { pool_size_bytes: 1 } };
+  await expect(204, 'POST', `/servers/${LEGACY}/events/status`, report);
+  await expect(200, 'GET', '/servers?extras=all');
+  await expect(200, 'GET', '/servers?fields=hostname');
+  await expect(204, 'POST', server, { comments: 'x', traits: { a: 1 }, transitional_status: 'rebooting' });
+  await expect(200, 'GET', server);
+  await expect(200, 'GET', `/servers/${LEGACY}`);
+  await expect(200, 'GET', '/servers/default');
+  await expect(200, 'GET', `${server}/status-history`);
+
+  const { id } = await expect(202, 'POST', `${server}/tasks`, {
+    task: 'command_execute',
+    params: { script: 'echo x' },
+  });
+  await expect(200, 'GET', `/tasks/${id}/wait`);
+  await expect(200, 'GET', `/tasks/${id}`);
+  await expect(200, 'GET', `/tasks/${id}/events`);
+  await expect(204, 'GET', `/tasks/${id}/events?after=1000`);
+  const { id: failed } = await expect(200, 'POST', `${server}/nop`, { error: 'as asked' });
+  await expect(200, 'GET', `/tasks/${failed}/wait`);
+  await expect(200, 'GET', `/tasks/${failed}/events`);
+  const { id: sleeper } = await expect(200, 'POST', `${server}/nop`, { sleep: 600 });
+  await expect(202, 'POST', `/tasks/${sleeper}/cancel`);
+  await expect(200, 'POST', `${server}/execute`, { script: 'echo x' });
+  await expect(200, 'POST', `${server}/execute`, { script: 'exit 3', json: true });
+  await expect(200, 'POST', `${server}/sysinfo-refresh`, {});
+  await expect(204, 'POST', `${server}/cn-agent/pause`, {});
+  await expect(204, 'POST', `${server}/cn-agent/resume`, {});
+  await expect(200, 'GET', `${server}/task-history`);
+  await expect(200, 'GET', '/tasks');
+
+  const lock = { scope: 'vm', id: 'one', action: 'provision', extra: { by: 'test' }, expires_in: 600 };
+  const { uuid: first } = await expect(202, 'POST', `${server}/tickets`, lock);
+  const { uuid: second } = await expect(202, 'POST', `${server}/tickets`, lock);
+  await expect(408, 'GET', `/tickets/${second}/wait?timeout=0`);
+  await expect(200, 'GET', '/waitlist');
+  await expect(200, 'GET', `/tickets/${first}`);
+  await expect(204, 'GET', `/tickets/${first}/wait`);
+  await expect(200, 'POST', `/tickets/${first}/renew`, { expires_in: 900 });
+  await expect(204, 'PUT', `/tickets/${first}/release`, {});
+  await expect(204, 'DELETE', `/tickets/${second}`);
+  await expect(200, 'GET', `${server}/tickets`);
+  await expect(204, 'DELETE', `${server}/tickets?force=true`);
+
+  const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
+  await expect(200, 'GET', '/tokens');
+  await expect(204, 'DELETE', `/tokens/${token}`);
+  await expect(200, 'GET', '/audit?limit=1000');
+
+  await expect(200, 'DELETE', `/servers/${LEGACY}`);
+  await expect(200, 'GET', '/instances');
+  await expect(202, 'POST', `/instances/${cnapiUuid}/drain`, {});
+
+  for (const kind of ['status', 'task', 'ticket', 'instance']) {
+    const { id, data } = await follower.next((event) => event.kind === kind, `an event of kind ${kind}`);
+    t.equal(mismatchOfEvent(id, kind, data), undefined);
+  }
+  const names = contractList.map(({ name }) => name);
+  t.same(
+    names.filter((name) => !answered.has(name)),
+    [],
+    'every route has answered',
+  );
+});
+
+t.test('an answer is refused that has another type, an undeclared field, or an undeclared code', (t) => {
+  const info = contractList.find(({ name }) => name === 'GetInfo');
+  const mismatch = (status: number, body: object) =>
+    info && mismatchOf(info, { status, contentType: 'application/json', text: JSON.stringify(body) });
+  t.equal(mismatch(200, { version: '1' }), undefined);
+  t.match(mismatch(200, { version: 1 }), /GetInfo 200/);
+  t.match(mismatch(200, { version: '1', more: 1 }), /more/);
+  t.match(mismatch(201, {}), /not declared/);
+  t.equal(mismatch(401, { code: 'Unauthorized', message: 'x' }), undefined);
+  t.match(mismatch(401, { code: 'Forbidden', message: 'x' }), /code/);
+  t.match(mismatch(500, { code: 'NoSuchCode', message: 'x' }), /code/);
+  t.match(mismatchOfEvent('1', 'ticket', { uuid: SERVER }), /FollowEvents/);
+  t.end();
+});
+
+function mismatchOfEvent(id: string, kind: string, data: unknown): string | undefined {
+  const contract = contractList.find(({ name }) => name === 'FollowEvents');
+  const text = `id: ${id}\nevent: ${kind}\ndata: ${JSON.stringify(data)}\n\n`;
+  return contract && mismatchOf(contract, { status: 200, contentType: 'text/event-stream', text });
+}
+
+async function startAgent(t: Test, { url, get }: TestApp): Promise<void> {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-answers-'));
+  const args = ['--url', url, '--data', path.join(folder, 'data'), '--uuid', SERVER];
+  const command = ownProgram('lib/agent/main.ts', args);
+  const agent = new Program({ name: 'agent', command, logFile: path.join(folder, 'agent.log') });
+  t.teardown(async () => {
+    await agent.kill();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  agent.start();
+  const isRunning = async () => (await get<{ status?: string }>(`/servers/${SERVER}`)).body.status === 'running';
+  await until(isRunning, 'its agent to have a session');
+}

@@ -1,0 +1,80 @@
+import t from 'tap';
+import { z } from 'zod';
+import { needOf, pathParamsOf } from '../../../lib/protocol/api/contract.ts';
+import { contractList } from '../../../lib/protocol/api/contracts.ts';
+import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
+
+const body = JSON.parse(openApiDocument(contractList, '1.2.3'));
+
+t.test('the OpenAPI document describes each contract', (t) => {
+  t.equal(body.openapi, '3.1.0');
+  const operations = Object.values(body.paths).flatMap((path) => Object.values(path as object));
+  t.equal(operations.length, contractList.length);
+  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, contractList.length);
+  for (const contract of contractList) {
+    const operation = body.paths[contract.path.replace(/:(\w+)/g, '{$1}')]?.[contract.method.toLowerCase()];
+    t.equal(operation?.operationId, contract.name);
+    const inQuery = operation.parameters.map(({ name }: { name: string }) => name);
+    const inBody = Object.keys(operation.requestBody?.content['application/json'].schema.properties ?? {});
+    for (const name of Object.keys(contract.params.shape))
+      t.ok(inQuery.includes(name) || inBody.includes(name), `${contract.name}: ${name}`);
+    for (const name of pathParamsOf(contract.path)) {
+      t.match(
+        operation.parameters.find((one: { name: string }) => one.name === name),
+        { in: 'path', required: true },
+      );
+    }
+    const needsToken = needOf(contract) !== 'anyone';
+    const refusals = needsToken ? ['401', '403', '429'] : ['429'];
+    const statuses = new Set([...Object.keys(contract.responses), ...refusals, 'default']);
+    t.same(Object.keys(operation.responses).sort(), [...statuses].sort());
+    for (const [status, response] of Object.entries<Record<string, unknown>>(operation.responses))
+      if (Number(status) >= 400) t.ok(response.content ?? response.$ref, `${contract.name} ${status} has a body`);
+    t.same(operation.security, needsToken ? [{ token: [] }] : []);
+    t.equal(operation['x-role'], needsToken ? needOf(contract) : undefined);
+  }
+  t.same(unresolved(body, body), [], 'every reference resolves');
+  t.end();
+});
+
+t.test('the examples of the OpenAPI document satisfy its schemas', (t) => {
+  let count = 0;
+  for (const contract of contractList) {
+    for (const [status, { schema, example }] of Object.entries(contract.responses)) {
+      if (schema === undefined || example === undefined) continue;
+      count++;
+      t.ok(schema.safeParse(example).success, `${contract.name} ${status}`);
+      t.ok(
+        z.fromJSONSchema(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }) as never).safeParse(example)
+          .success,
+        `${contract.name} ${status}, as described`,
+      );
+    }
+  }
+  t.ok(count > 5);
+  t.end();
+});
+
+function unresolved(value: unknown, root: unknown): string[] {
+  if (typeof value !== 'object' || value === null) return [];
+  const own =
+    '$ref' in value && typeof value.$ref === 'string' && find(root, value.$ref) === undefined ? [value.$ref] : [];
+  return [...own, ...Object.values(value).flatMap((one) => unresolved(one, root))];
+}
+
+function find(root: unknown, reference: string): unknown {
+  return reference
+    .slice(2)
+    .split('/')
+    .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
+}
+
+t.test('the OpenAPI document is generated once per list', (t) => {
+  t.equal(openApiDocument(contractList, '1.2.3'), openApiDocument(contractList, '1.2.3'));
+  t.not(
+    openApiDocument(contractList.slice(1), '1.2.3'),
+    openApiDocument(contractList, '1.2.3'),
+    'another list gets another document',
+  );
+  t.end();
+});
