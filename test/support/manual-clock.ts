@@ -37,9 +37,18 @@ export class ManualClock implements Clock {
   sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       if (signal?.aborted) return resolve();
-      this.after(delayMs, resolve);
-      signal?.addEventListener('abort', () => resolve(), { once: true });
+      const timer = this.after(delayMs, resolve);
+      const wake = () => {
+        timer.cancel();
+        resolve();
+      };
+      signal?.addEventListener('abort', wake, { once: true });
     });
+  }
+
+  /** Timers that have not fired. */
+  get timers(): number {
+    return this.#alarms.size;
   }
 
   /** Time passes normally: each timer fires at its time. */
