@@ -104,8 +104,8 @@ export const defects: readonly Defect[] = [
     changes: [
       {
         file: 'lib/platform/waits/slow-poll.ts',
-        find: 'if (!this.#ending.signal.aborted) await this.#round();',
-        put: `if (!this.#ending.signal.aborted && this.#deps.what === 'expired tickets') await this.#round();`,
+        find: 'work, pauseMs,',
+        put: "work: what === 'expired tickets' ? work : async () => {}, pauseMs,",
       },
     ],
   },

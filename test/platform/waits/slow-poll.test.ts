@@ -1,120 +1,68 @@
 import t from 'tap';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
-import type { Clock } from '../../../lib/platform/clock.ts';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import type { Logger } from '../../../lib/platform/log.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { SlowPoll } from '../../../lib/platform/waits/slow-poll.ts';
-import { until } from '../../support/until.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 
-/** A slow poll whose pauses the test ends; the test gives its `work`. */
+/** A slow poll that has started, and the times of its rounds. */
 function setUp(t: { teardown(work: () => unknown): void }) {
-  const pauses: number[] = [];
-  const logged: string[] = [];
-  let [endPause, changeHealth] = [() => {}, () => {}];
-  const state = { isHealthy: true, rounds: 0, listeners: 0, work: async (): Promise<void> => {} };
-  const clock = {
-    sleep(delayMs: number, signal?: AbortSignal) {
-      pauses.push(delayMs);
-      return new Promise<void>((resolve) => {
-        endPause = resolve;
-        signal?.addEventListener('abort', () => resolve());
-        if (signal?.aborted) resolve();
-      });
-    },
-  } as Partial<Clock> as Clock;
+  const clock = new ManualClock();
+  const startedAt = clock.now();
+  const rounds: number[] = [];
+  const listeners = new Set<() => void>();
+  const state = { isHealthy: true };
   const bus = {
     isHealthy: () => state.isHealthy,
     onHealthChange(listener: () => void) {
-      state.listeners += 1;
-      changeHealth = listener;
-      return {
-        close() {
-          state.listeners -= 1;
-        },
-      };
+      listeners.add(listener);
+      return { close: () => void listeners.delete(listener) };
     },
   } as Partial<Bus> as Bus;
-  const note = (level: string) => (_fields: unknown, message: string) => logged.push(`${level}: ${message}`);
   const poll = new SlowPoll({
     clock,
     bus,
-    log: { warn: note('warn'), error: note('error') } as unknown as Logger,
+    log: silentLogger,
     config: { slowPollMs: 5000, slowPollNoBusMs: 1000 },
     what: 'things',
-    work: () => {
-      state.rounds += 1;
-      return state.work();
+    work: async () => {
+      rounds.push(clock.now() - startedAt);
     },
   });
+  poll.start();
   t.teardown(() => poll.stop());
-  return { poll, state, pauses, logged, endPause: () => endPause(), changeHealth: () => changeHealth() };
+  const setHealth = async (isHealthy: boolean) => {
+    state.isHealthy = isHealthy;
+    for (const listener of listeners) listener();
+    await clock.advance(0);
+  };
+  return { clock, poll, rounds, listeners, setHealth };
 }
 
 t.test('a round follows each pause, which is shorter while the bus is lost', async (t) => {
-  const { poll, state, pauses, endPause } = setUp(t);
-  poll.start();
-  t.equal(state.rounds, 0, 'no round at the start');
-  endPause();
-  await until(() => pauses.length === 2, 'the second pause');
-  t.equal(state.rounds, 1);
-  state.isHealthy = false;
-  endPause();
-  await until(() => pauses.length === 3, 'the third pause');
-  t.same(pauses, [5000, 5000, 1000]);
+  const { clock, rounds, setHealth } = setUp(t);
+  await clock.advance(10_000);
+  t.same(rounds, [5_000, 10_000]);
+  await setHealth(false);
+  await clock.advance(2_000);
+  t.same(rounds, [5_000, 10_000, 10_000, 11_000, 12_000], 'at once, then each second');
+  await setHealth(true);
+  await clock.advance(5_000);
+  t.same(rounds.slice(5), [12_000, 17_000]);
 });
 
-t.test("a change of the bus's health starts a round at once, or one more after a running round", async (t) => {
-  const { poll, state, pauses, changeHealth } = setUp(t);
-  const gate = Promise.withResolvers<void>();
-  state.work = () => gate.promise;
-  poll.start();
-  changeHealth();
-  await until(() => state.rounds === 1, 'the round');
+t.test('a round may be asked for', async (t) => {
+  const { clock, poll, rounds } = setUp(t);
+  await clock.advance(1_000);
   poll.soon();
-  poll.soon();
-  t.equal(state.rounds, 1, 'one round at a time');
-  gate.resolve();
-  await until(() => pauses.length === 3, 'the pause after the next round');
-  t.equal(state.rounds, 2);
+  await clock.advance(0);
+  await clock.advance(5_000);
+  t.same(rounds, [1_000, 6_000]);
 });
 
-t.test('a round that fails is repeated, and an outage is logged once', async (t) => {
-  const { poll, state, pauses, logged, endPause } = setUp(t);
-  const failures = [new DatabaseUnavailableError(), new DatabaseUnavailableError(), new Error('a defect'), undefined];
-  state.work = async () => {
-    const failure = failures[state.rounds - 1];
-    if (failure !== undefined) throw failure;
-  };
-  poll.start();
-  for (const round of [1, 2, 3, 4]) {
-    endPause();
-    await until(() => pauses.length === round + 1, `round ${round} to start`);
-  }
-  t.same(logged, ['warn: slow poll of things: no database', 'error: slow poll of things failed']);
-});
-
-t.test('a stop ends the pause and waits for the round, and nothing runs afterwards', async (t) => {
-  const { poll, state, pauses, logged, changeHealth, endPause } = setUp(t);
-  const gate = Promise.withResolvers<void>();
-  state.work = () => gate.promise;
-  poll.start();
-  endPause();
-  await until(() => state.rounds === 1, 'the round');
-  let isStopped = false;
-  const stopping = poll.stop().then(() => {
-    isStopped = true;
-  });
-  await new Promise((resolve) => setImmediate(resolve));
-  t.equal(isStopped, false);
-  gate.reject(new Error('the connections were cut'));
-  await stopping;
-  changeHealth();
+t.test('after a stop no round runs, and nothing listens to the bus', async (t) => {
+  const { clock, poll, rounds, listeners } = setUp(t);
+  await poll.stop();
   poll.soon();
-  t.same([state.rounds, pauses.length, state.listeners], [1, 1, 0]);
-  t.same(logged, [], 'the result of the last round does not matter');
-
-  const idle = setUp(t);
-  idle.poll.start();
-  await idle.poll.stop();
-  t.equal(idle.state.rounds, 0);
+  await clock.advance(60_000);
+  t.same([rounds, listeners.size, clock.timers], [[], 0, 0]);
 });
