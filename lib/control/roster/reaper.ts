@@ -6,8 +6,8 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
-import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { HealthyTimer } from './healthy-timer.ts';
 import { Orphans } from './orphans.ts';
@@ -38,14 +38,20 @@ const MAX_BATCH = 2_000;
 export class Reaper {
   readonly #deps: ReaperDeps;
   readonly #orphans: Orphans;
-  readonly #stopping = new AbortController();
-  #wake = new AbortController();
+  readonly #loop: Loop;
   #isReading = false;
-  #loop: Promise<void> | undefined;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
     this.#orphans = new Orphans(deps.adoptGraceMs);
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'reaper: poll',
+      work: () => this.#round(),
+      pauseMs: () => (this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
+      minPauseMs: MIN_PAUSE_MS,
+    });
     // Ticks do not count while a poll is running: its answer describes the moment of the read.
     deps.healthyTimer.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
   }
@@ -55,7 +61,7 @@ export class Reaper {
   }
 
   start(): void {
-    this.#loop = this.#pollUntilStopped();
+    this.#loop.start();
   }
 
   /**
@@ -63,29 +69,19 @@ export class Reaper {
    * changed.
    */
   pollSoon(): void {
-    this.#wake.abort();
+    this.#loop.soon();
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    this.#wake.abort();
-    await this.#loop;
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
-  async #pollUntilStopped(): Promise<void> {
-    const { clock, slowPollMs, log } = this.#deps;
-    while (!this.#stopping.signal.aborted) {
-      this.#wake = new AbortController();
-      try {
-        await this.#poll();
-      } catch (error) {
-        this.#orphans.readFailed();
-        if (isTemporary(error)) log.debug({ reason: messageOf(error) }, 'reaper: poll failed');
-        else log.error({ err: error }, 'reaper: a poll failed unexpectedly');
-      }
-      const pauseMs = this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, slowPollMs()) : slowPollMs();
-      await clock.sleep(MIN_PAUSE_MS, this.#stopping.signal);
-      if (!this.#stopping.signal.aborted) await clock.sleep(pauseMs - MIN_PAUSE_MS, this.#wake.signal);
+  async #round(): Promise<void> {
+    try {
+      await this.#poll();
+    } catch (error) {
+      this.#orphans.readFailed();
+      throw error;
     }
   }
 
