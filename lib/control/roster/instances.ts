@@ -14,6 +14,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { writeTroubleOf } from '../../platform/postgres/unavailable.ts';
 import type { Random } from '../../platform/random.ts';
@@ -91,12 +92,20 @@ export class Instances {
   #databaseTrouble = '';
   #stalledBeats = 0;
   #standingMs = 0;
-  #loop: Promise<void> | undefined;
+  readonly #loop: Loop;
+  #hasStarted = false;
 
   constructor(deps: InstancesDeps) {
     this.#deps = deps;
     this.#observer = new LeaseObserver(deps.times.leaseMs);
     this.#run = deps.random.uuid();
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'instance: beat',
+      work: () => this.#beatOnce(),
+      pauseMs: (tookMs) => deps.times.beatMs - tookMs,
+    });
     deps.healthyTimer.onTick((tickMs) => this.#countTick(tickMs));
     deps.healthyTimer.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
   }
@@ -162,7 +171,8 @@ export class Instances {
         await this.#insertRun();
         await this.#observe();
         this.#standingMs = 0;
-        this.#loop = this.#beatUntilStopped();
+        this.#hasStarted = true;
+        this.#loop.start();
         return;
       } catch (error) {
         if (!isTemporary(error)) throw error;
@@ -172,25 +182,16 @@ export class Instances {
   }
 
   async stop(): Promise<void> {
-    if (this.#stopping.signal.aborted) return this.#loop;
+    const isFirst = !this.#stopping.signal.aborted;
     this.#stopping.abort();
-    await this.#loop;
-    if (this.#loop === undefined) return;
+    await this.#loop.stop();
+    if (!isFirst || !this.#hasStarted) return;
     await endRun(this.#deps.database, this.#run).catch((error: unknown) => {
       this.#deps.log.warn(
         { run: this.#run, reason: messageOf(error) },
         'instance: run could not be marked ended; its lease will lapse',
       );
     });
-  }
-
-  async #beatUntilStopped(): Promise<void> {
-    const { clock, times } = this.#deps;
-    while (!this.#stopping.signal.aborted) {
-      const beganAt = clock.now();
-      await this.#beatOnce();
-      await clock.sleep(Math.max(0, times.beatMs - (clock.now() - beganAt)), this.#stopping.signal);
-    }
   }
 
   async #beatOnce(): Promise<void> {
