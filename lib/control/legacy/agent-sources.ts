@@ -5,9 +5,9 @@
  * has not written it within the hour. If the database fails, the write is tried again.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
-import { messageOf } from '../../platform/errors.ts';
+import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { recordSources, type Source } from './source-store.ts';
 
@@ -31,25 +31,26 @@ export class AgentSources {
   /** When each was written, by server and address; the oldest write comes first. */
   readonly #known = new Map<string, number>();
   readonly #pending = new Map<string, Source>();
-  #timer: Timer | undefined;
-  #flushing: Promise<void> | undefined;
-  #isFailing = false;
+  readonly #loop: Loop;
 
   constructor(deps: AgentSourcesDeps) {
     this.#deps = deps;
-  }
-
-  start(): void {
-    this.#timer = this.#deps.clock.every(FLUSH_MS, () => {
-      this.#flushing ??= this.#flush().finally(() => {
-        this.#flushing = undefined;
-      });
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'legacy agents: recording of their addresses',
+      work: () => this.#flush(),
+      pauseMs: FLUSH_MS,
+      first: 'pause',
     });
   }
 
-  async stop(): Promise<void> {
-    this.#timer?.cancel();
-    await this.#flushing;
+  start(): void {
+    this.#loop.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
   /** A heartbeat came from this address. Costs one map lookup. */
@@ -66,17 +67,10 @@ export class AgentSources {
   }
 
   async #flush(): Promise<void> {
-    try {
-      while (this.#pending.size > 0) {
-        const batch = [...this.#pending].slice(0, MAX_BATCH);
-        await this.#write(batch.map(([, source]) => source));
-        for (const [key] of batch) this.#pending.delete(key);
-      }
-      this.#isFailing = false;
-    } catch (error) {
-      const { log } = this.#deps;
-      if (!this.#isFailing) log.warn({ reason: messageOf(error) }, 'legacy agents: their addresses cannot be recorded');
-      this.#isFailing = true;
+    while (this.#pending.size > 0) {
+      const batch = [...this.#pending].slice(0, MAX_BATCH);
+      await this.#write(batch.map(([, source]) => source));
+      for (const [key] of batch) this.#pending.delete(key);
     }
   }
 

@@ -11,6 +11,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import { doOnce } from '../../platform/moray/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { HealthyTimer } from '../roster/healthy-timer.ts';
@@ -61,19 +62,26 @@ export class HeartbeatMonitor {
   readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
   readonly #deps: HeartbeatMonitorDeps;
   readonly #sightings: Sightings;
-  readonly #stopping = new AbortController();
-  #wake = new AbortController();
+  readonly #loop: Loop;
   #nextRoundAt = 0;
-  #isFailing = false;
-  #loop: Promise<void> | undefined;
+  #isStarted = false;
 
   constructor(deps: HeartbeatMonitorDeps) {
     const { legacyHeartbeatLifetimeMs: lifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = deps.times;
     const silenceMs = lifetimeMs + legacyHeartbeatRecordMs + legacyGraceMs;
     this.#deps = deps;
     this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'legacy agents: recording of heartbeats',
+      work: (signal) => this.#round(signal),
+      pauseMs: () => this.#nextRoundAt - deps.clock.now(),
+      minPauseMs: MIN_PAUSE_MS,
+      retryMs: RETRY_MS,
+    });
     deps.healthyTimer.onTick((tickMs) => {
-      if (this.#sightings.countHealthyTick(tickMs) && deps.canJudgeForeignRows()) this.#wake.abort();
+      if (this.#sightings.countHealthyTick(tickMs) && deps.canJudgeForeignRows()) this.#loop.soon();
     });
   }
 
@@ -96,17 +104,15 @@ export class HeartbeatMonitor {
   }
 
   start(): void {
-    this.#loop = this.#watchUntilStopped();
+    this.#isStarted = true;
+    this.#loop.start();
   }
 
   /** Records the last heartbeats; changes no status. */
   async stop(): Promise<void> {
-    if (this.#stopping.signal.aborted) return this.#loop;
-    this.#stopping.abort();
-    this.#wake.abort();
-    if (this.#loop === undefined) return;
-    await this.#loop;
-    await this.#recordLast();
+    await this.#loop.stop();
+    if (this.#isStarted) await this.#recordLast();
+    this.#isStarted = false;
   }
 
   /**
@@ -114,7 +120,7 @@ export class HeartbeatMonitor {
    * at once.
    */
   heartbeat(serverUuid: string): void {
-    if (this.#note(serverUuid) === 'urgent') this.#wake.abort();
+    if (this.#note(serverUuid) === 'urgent') this.#loop.soon();
   }
 
   /**
@@ -137,19 +143,14 @@ export class HeartbeatMonitor {
     return this.#sightings.take(which, this.#deps.clock.now());
   }
 
-  async #watchUntilStopped(): Promise<void> {
-    const { clock } = this.#deps;
-    const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      this.#wake = new AbortController();
-      try {
-        await this.#turn();
-        await clock.sleep(MIN_PAUSE_MS, signal);
-      } catch (error) {
-        this.#noteFailure(error);
-        await clock.sleep(RETRY_MS, signal);
-      }
-      if (!signal.aborted) await clock.sleep(Math.max(0, this.#nextRoundAt - clock.now()), this.#wake.signal);
+  async #round(signal: AbortSignal): Promise<void> {
+    try {
+      await this.#turn(signal);
+    } catch (error) {
+      this.stats.failedWrites += 1;
+      this.#sightings.readFailed();
+      this.#nextRoundAt = 0;
+      throw error;
     }
   }
 
@@ -157,7 +158,7 @@ export class HeartbeatMonitor {
    * Records urgent heartbeats at once. Once per period, records all heartbeats, and then reads
    * those of all instances.
    */
-  async #turn(): Promise<void> {
+  async #turn(signal: AbortSignal): Promise<void> {
     const { clock, database, times } = this.#deps;
     const isRound = clock.now() >= this.#nextRoundAt;
     await this.#recordAll(this.#take(isRound ? 'all' : 'urgent'));
@@ -165,8 +166,7 @@ export class HeartbeatMonitor {
       this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
       this.#nextRoundAt = clock.now() + times.legacyHeartbeatRecordMs;
     }
-    await this.#judge();
-    this.#isFailing = false;
+    if (!signal.aborted) await this.#judge();
   }
 
   /**
@@ -210,7 +210,7 @@ export class HeartbeatMonitor {
 
   async #judge(): Promise<void> {
     const { cnapiUuid, database, log, canJudgeForeignRows } = this.#deps;
-    if (this.#stopping.signal.aborted || !canJudgeForeignRows()) return;
+    if (!canJudgeForeignRows()) return;
     const due = this.#sightings.due();
     for (let at = 0; at < due.length; at += MAX_BATCH) {
       const batch = due.slice(at, at + MAX_BATCH);
@@ -221,14 +221,5 @@ export class HeartbeatMonitor {
       for (const server_uuid of applied)
         log.info({ server_uuid, reason: 'legacy-silent' }, 'server: running -> unknown');
     }
-  }
-
-  #noteFailure(error: unknown): void {
-    this.stats.failedWrites += 1;
-    this.#sightings.readFailed();
-    this.#nextRoundAt = 0;
-    if (!this.#isFailing)
-      this.#deps.log.warn({ reason: messageOf(error) }, 'legacy agents: heartbeats cannot be recorded, kept for later');
-    this.#isFailing = true;
   }
 }
