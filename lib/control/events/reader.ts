@@ -10,8 +10,8 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
-import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
 import { readEventPage } from './event-store.ts';
@@ -39,23 +39,30 @@ export const WINDOW = 4_000;
 
 export class Reader {
   readonly #deps: ReaderDeps;
-  readonly #stopping = new AbortController();
   readonly #listeners = new Set<() => void>();
   /** Without holes; ends with the last event read, if that was stored. */
   #window: LoggedEvent[] = [];
   /** The position of the last event read; undefined while nobody follows. */
   #last: Position | undefined;
-  #running: Promise<void> | undefined;
-  #isFailing = false;
+  readonly #loop: Loop;
 
   constructor(deps: ReaderDeps) {
     this.#deps = deps;
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'events: read of the log',
+      work: (signal) => this.#round(signal),
+      pauseMs: () => (this.#listeners.size > 0 || this.#last !== undefined ? READ_MS : Number.POSITIVE_INFINITY),
+      minPauseMs: READ_MS,
+    });
   }
 
   /** Calls `onNewEvents` whenever new events were read, until the returned function is called. */
   listen(onNewEvents: () => void): () => void {
     this.#listeners.add(onNewEvents);
-    this.#running ??= this.#run();
+    this.#loop.start();
+    if (this.#listeners.size === 1) this.#loop.soon();
     return () => void this.#listeners.delete(onNewEvents);
   }
 
@@ -78,35 +85,17 @@ export class Reader {
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#running;
+    await this.#loop.stop();
     for (const onNewEvents of this.#listeners) onNewEvents();
   }
 
-  async #run(): Promise<void> {
-    const { clock } = this.#deps;
-    while (this.#listeners.size > 0 && !this.#stopping.signal.aborted) {
-      await this.#round();
-      await clock.sleep(READ_MS, this.#stopping.signal);
-    }
-    // No await since the listeners were counted, so the next listener begins a new run.
+  async #round(signal: AbortSignal): Promise<void> {
+    if (this.#listeners.size > 0) return this.#readNew(signal);
     this.#window = [];
     this.#last = undefined;
-    this.#running = undefined;
   }
 
-  async #round(): Promise<void> {
-    try {
-      await this.#readNew();
-      this.#isFailing = false;
-    } catch (error) {
-      if (!this.#isFailing && !this.#stopping.signal.aborted)
-        this.#deps.log.warn({ reason: messageOf(error) }, 'events: the log cannot be read');
-      this.#isFailing = true;
-    }
-  }
-
-  async #readNew(): Promise<void> {
+  async #readNew(signal: AbortSignal): Promise<void> {
     const last = await this.#deps.number();
     if (this.#last === undefined) return this.#begin(last);
     let at: Position = this.#last;
@@ -121,7 +110,7 @@ export class Reader {
       at = this.#add(page, at) ?? { id: last, storedAtMs: 0 };
       this.#last = at;
       this.#notify();
-    } while (at.id < last && !this.#stopping.signal.aborted);
+    } while (at.id < last && !signal.aborted);
   }
 
   /** Returns the new position; undefined when no event of the page is stored any more. */
