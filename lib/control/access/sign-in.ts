@@ -6,9 +6,10 @@
  * the database does not answer, no new caller is authenticated, and no connected one is cut off.
  */
 
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
@@ -55,11 +56,10 @@ export class SignIn {
   #questions = 0;
   /** Reads in flight, so many requests of one caller ask once. */
   readonly #asked = new Map<string, { at: number; answer: Promise<KnownToken | undefined> }>();
-  #timers: Timer[] = [];
-  #looking: Promise<void> | undefined;
+  readonly #checks: Loop;
+  readonly #notes: Loop;
   #knownUntil: string | null = null;
   #fullCheckAt = 0;
-  #isFailing = false;
 
   constructor(deps: SignInDeps) {
     this.#deps = deps;
@@ -79,22 +79,37 @@ export class SignIn {
       maxBatch: MAX_BATCH,
       gapMs: 0,
     });
+    const { clock, log } = deps;
+    this.#checks = new Loop({
+      clock,
+      log,
+      what: 'access: check for revoked tokens (what is open stays open)',
+      work: () => this.#check(),
+      pauseMs: (tookMs) => WATCH_MS - tookMs,
+      first: 'pause',
+    });
+    this.#notes = new Loop({
+      clock,
+      log,
+      what: 'access: record of the last uses of tokens',
+      work: () => this.#noteUsed(),
+      pauseMs: NOTE_USED_MS,
+      first: 'pause',
+    });
   }
 
   start(): void {
-    const { clock } = this.#deps;
-    this.#fullCheckAt = clock.now() + FULL_LOOK_MS;
-    void this.#rememberAll();
-    this.#timers = [
-      clock.every(WATCH_MS, () => this.#checkSoon()),
-      clock.every(NOTE_USED_MS, () => void this.#noteUsed()),
-    ];
+    this.#fullCheckAt = this.#deps.clock.now() + FULL_LOOK_MS;
+    void this.#attempt('access: the tokens that there are were not read; each will be when it is used', () =>
+      this.#rememberAll(),
+    );
+    this.#checks.start();
+    this.#notes.start();
   }
 
   async stop(): Promise<void> {
-    for (const timer of this.#timers.splice(0)) timer.cancel();
-    await this.#looking;
-    await this.#noteUsed();
+    await Promise.all([this.#checks.stop(), this.#notes.stop()]);
+    await this.#attempt('access: the last uses of tokens were not recorded', () => this.#noteUsed());
   }
 
   /**
@@ -143,13 +158,9 @@ export class SignIn {
    * instance has not met yet.
    */
   async #rememberAll(): Promise<void> {
-    try {
-      for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
-        if (!this.#remembered.has(token.uuid))
-          this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
-    } catch (error) {
-      this.#note(error, 'access: the tokens that there are were not read; each will be when it is used');
-    }
+    for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
+      if (!this.#remembered.has(token.uuid))
+        this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
   }
 
   async #known(token: TokenText, mayBeStale: boolean): Promise<KnownToken | undefined> {
@@ -193,26 +204,15 @@ export class SignIn {
     if (oldest !== undefined) this.#remembered.delete(oldest);
   }
 
-  #checkSoon(): void {
+  async #check(): Promise<void> {
     if (this.#held.size === 0) {
       this.#knownUntil = null;
       return;
     }
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
-    });
-  }
-
-  async #look(): Promise<void> {
-    try {
-      const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
-      this.#knownUntil = until;
-      this.#end(uuids);
-      if (this.#deps.clock.now() >= this.#fullCheckAt) await this.#checkAll();
-      this.#isFailing = false;
-    } catch (error) {
-      this.#note(error, 'access: cannot check for revoked tokens; what is open stays open');
-    }
+    const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
+    this.#knownUntil = until;
+    this.#end(uuids);
+    if (this.#deps.clock.now() >= this.#fullCheckAt) await this.#checkAll();
   }
 
   async #checkAll(): Promise<void> {
@@ -239,18 +239,18 @@ export class SignIn {
   async #noteUsed(): Promise<void> {
     const uuids = [...this.#used];
     this.#used.clear();
-    try {
-      for (let at = 0; at < uuids.length; at += MAX_BATCH)
-        await noteUsed(this.#deps.database, uuids.slice(at, at + MAX_BATCH));
-    } catch (error) {
-      this.#note(error, 'access: the last uses of tokens were not recorded');
-    }
+    for (let at = 0; at < uuids.length; at += MAX_BATCH)
+      await noteUsed(this.#deps.database, uuids.slice(at, at + MAX_BATCH));
   }
 
-  #note(error: unknown, what: string): void {
-    if (!isTemporary(error)) this.#deps.log.error({ err: error }, what);
-    else if (!this.#isFailing) this.#deps.log.warn({ reason: messageOf(error.cause) }, what);
-    this.#isFailing = true;
+  /** Logs a failure as `message`. */
+  async #attempt(message: string, work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      if (isTemporary(error)) this.#deps.log.warn({ reason: messageOf(error.cause) }, message);
+      else this.#deps.log.error({ err: error }, message);
+    }
   }
 }
 
