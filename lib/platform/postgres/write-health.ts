@@ -12,6 +12,7 @@
 import type { Clock } from '../clock.ts';
 import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
+import { Loop } from '../loop.ts';
 import type { Database } from './database.ts';
 import type { Migration } from './migrations.ts';
 import { writeTroubleOf } from './unavailable.ts';
@@ -40,14 +41,19 @@ interface WriteHealthDeps {
 
 export class WriteHealth {
   readonly #deps: WriteHealthDeps;
-  readonly #stopping = new AbortController();
+  readonly #loop: Loop;
   #trouble: string | undefined;
-  /** Counts the errors, so an error during a check is noticed. */
-  #failures = 0;
-  #running: Promise<void> | undefined;
+  /** Whether an error came since the last check. */
+  #hasFailed = false;
 
   constructor(deps: WriteHealthDeps) {
     this.#deps = deps;
+    this.#loop = new Loop({
+      ...deps,
+      what: 'database: check whether writes succeed',
+      work: () => this.#check(),
+      pauseMs: () => (this.#trouble === undefined ? Number.POSITIVE_INFINITY : CHECK_MS),
+    });
   }
 
   /** Why writes fail, for messages; undefined while they succeed. */
@@ -59,33 +65,32 @@ export class WriteHealth {
   noteError(error: unknown): void {
     const trouble = writeTroubleOf(error);
     if (trouble === undefined) return;
-    this.#failures += 1;
+    this.#hasFailed = true;
     const isNew = this.#trouble === undefined;
     this.#trouble = trouble;
-    if (isNew) this.#deps.log.error({ trouble, reason: messageOf(error) }, 'database: writable -> writes fail');
-    if (!this.#stopping.signal.aborted) this.#running ??= this.#checkUntilWritable();
+    if (!isNew) return;
+    this.#deps.log.error({ trouble, reason: messageOf(error) }, 'database: writable -> writes fail');
+    this.#loop.soon();
   }
 
-  /** Does nothing: work begins with the first error. */
-  start(): void {}
-
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#running;
+  /** Its checks begin with the first error. */
+  start(): void {
+    this.#loop.start();
   }
 
-  async #checkUntilWritable(): Promise<void> {
-    const { clock, log } = this.#deps;
-    const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      const before = this.#failures;
-      await clock.sleep(CHECK_MS, signal);
-      if (signal.aborted || !(await this.#isWritable()) || this.#failures !== before) continue;
-      log.info({ trouble: this.#trouble }, 'database: writes fail -> writable');
-      this.#trouble = undefined;
-      break;
-    }
-    this.#running = undefined;
+  stop(): Promise<void> {
+    return this.#loop.stop();
+  }
+
+  /** The first check comes a period after the first error, and after a period without one. */
+  async #check(): Promise<void> {
+    const isQuiet = !this.#hasFailed;
+    this.#hasFailed = false;
+    const isWritable = this.#trouble !== undefined && isQuiet && (await this.#isWritable()) && !this.#hasFailed;
+    this.#hasFailed = false;
+    if (!isWritable) return;
+    this.#deps.log.info({ trouble: this.#trouble }, 'database: writes fail -> writable');
+    this.#trouble = undefined;
   }
 
   async #isWritable(): Promise<boolean> {
