@@ -15,8 +15,9 @@
  */
 
 import type { Clock } from '../platform/clock.ts';
-import { isTemporary, messageOf } from '../platform/errors.ts';
+import { messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
+import { Loop } from '../platform/loop.ts';
 import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
 import type { Address } from '../protocol/frames.ts';
@@ -49,42 +50,42 @@ const REASON = 'the database is another server now; come again with an inventory
 
 export class PromotionWatch {
   readonly #deps: PromotionWatchDeps;
-  readonly #stopping = new AbortController();
+  readonly #loop: Loop;
   /** Sessions that still must be compared. */
   readonly #open = new Set<Session>();
   #relocation: Relocation;
   #timeline: number | undefined;
-  #running: Promise<void> | undefined;
 
   constructor(deps: PromotionWatchDeps) {
     this.#deps = deps;
     this.#relocation = this.#newRelocation();
+    this.#loop = new Loop({
+      clock: deps.clock,
+      log: deps.log,
+      what: 'database: read of its timeline',
+      work: () => this.#round(),
+      pauseMs: () => (this.#open.size > 0 ? PACE_MS : deps.periodMs),
+    });
   }
 
   start(): void {
-    this.#running ??= this.#run();
+    this.#loop.start();
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#running;
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
-  async #run(): Promise<void> {
-    const { clock, log, periodMs } = this.#deps;
-    const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      try {
-        await this.#look();
-      } catch (error) {
-        if (NOT_TOLD.includes(sqlStateOf(error) ?? '')) {
-          log.warn({ reason: messageOf(error) }, 'database: its timeline cannot be read; promotions are not noticed');
-          return;
-        }
-        if (!isTemporary(error)) log.error({ err: error }, 'database: promotions cannot be watched');
-      }
+  async #round(): Promise<void> {
+    try {
+      await this.#look();
+    } catch (error) {
+      if (!NOT_TOLD.includes(sqlStateOf(error) ?? '')) throw error;
+      const fields = { reason: messageOf(error) };
+      this.#deps.log.warn(fields, 'database: its timeline cannot be read; promotions are not noticed');
+      void this.#loop.stop();
+    } finally {
       this.#ask();
-      await clock.sleep(this.#open.size > 0 ? PACE_MS : periodMs, signal);
     }
   }
 
