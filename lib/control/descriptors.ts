@@ -4,8 +4,9 @@
  * periodically. Started by app.ts, read by the doctor.
  */
 import { close, open, readFileSync } from 'node:fs';
-import type { Clock, Timer } from '../platform/clock.ts';
+import type { Clock } from '../platform/clock.ts';
 import type { Logger } from '../platform/log.ts';
+import { Loop } from '../platform/loop.ts';
 
 /** Descriptors needed besides those for agents: callers, listening sockets, the database, files. */
 const FURTHER_DESCRIPTORS = 1600;
@@ -37,26 +38,35 @@ const RUN_OUT = ['EMFILE', 'ENFILE'];
 
 export class DescriptorWatch {
   readonly #deps: DescriptorWatchDeps;
-  #timer: Timer | undefined;
+  readonly #loop: Loop;
   #sayAgainAt: number | undefined;
 
   constructor(deps: DescriptorWatchDeps) {
+    const { clock, log } = deps;
     this.#deps = deps;
+    this.#loop = new Loop({
+      clock,
+      log,
+      what: 'descriptors: look for a free one',
+      work: () => this.#look(),
+      pauseMs: LOOK_MS,
+      first: 'pause',
+    });
   }
 
   start(): void {
-    const { maxAgents, clock, log, limit = descriptorLimit } = this.#deps;
+    const { maxAgents, log, limit = descriptorLimit } = this.#deps;
     const [has, wanted] = [limit(), descriptorsFor(maxAgents)];
     if (has !== undefined && has < wanted)
       log.warn(
         { limit: has, wanted, max_agents: maxAgents },
         'descriptors: too few for maxAgents; raise the limit (systemd: LimitNOFILE, shell: ulimit -n) or lower maxAgents',
       );
-    this.#timer = clock.every(LOOK_MS, () => void this.#look());
+    this.#loop.start();
   }
 
-  async stop(): Promise<void> {
-    this.#timer?.cancel();
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
   async #look(): Promise<void> {
