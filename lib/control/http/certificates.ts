@@ -6,9 +6,10 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 
 interface CertificateFiles {
   certFile: string;
@@ -61,15 +62,23 @@ export class Certificates {
   readonly #deps: { files: CertificateFiles; clock: Clock; log: Logger };
   #current: CertificatePair | undefined;
   #use: (pair: CertificatePair) => void = () => undefined;
-  #timer: Timer | undefined;
+  readonly #loop: Loop;
   /** The files' state when they were last read, and when they were last checked. */
   #readAs = '';
   #seenAs = '';
-  #isChecking = false;
   #warnAgainAt = 0;
 
   constructor(deps: { files: CertificateFiles; clock: Clock; log: Logger }) {
     this.#deps = deps;
+    const { clock, log } = deps;
+    this.#loop = new Loop({
+      clock,
+      log,
+      what: 'tls: look at the certificate and its key',
+      work: () => this.#look(),
+      pauseMs: LOOK_EVERY_MS,
+      first: 'pause',
+    });
   }
 
   /** Undefined until `load()`. */
@@ -94,12 +103,11 @@ export class Certificates {
   start(use: (pair: CertificatePair) => void): void {
     this.#use = use;
     if (this.#current) use(this.#current);
-    this.#timer = this.#deps.clock.every(LOOK_EVERY_MS, () => void this.#look());
+    this.#loop.start();
   }
 
-  stop(): void {
-    this.#timer?.cancel();
-    this.#timer = undefined;
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
   /** Reads the files, changed or not. */
@@ -110,19 +118,13 @@ export class Certificates {
 
   /** Two files are never replaced at once: they are read after two checks with the same state. */
   async #look(): Promise<void> {
-    if (this.#isChecking) return;
-    this.#isChecking = true;
-    try {
-      this.#warnOfItsEnd();
-      const looks = await looksOf(this.#deps.files);
-      const isSettled = looks === this.#seenAs;
-      this.#seenAs = looks;
-      if (!isSettled || looks === this.#readAs) return;
-      this.#readAs = looks;
-      await this.#renew();
-    } finally {
-      this.#isChecking = false;
-    }
+    this.#warnOfItsEnd();
+    const looks = await looksOf(this.#deps.files);
+    const isSettled = looks === this.#seenAs;
+    this.#seenAs = looks;
+    if (!isSettled || looks === this.#readAs) return;
+    this.#readAs = looks;
+    await this.#renew();
   }
 
   async #renew(): Promise<void> {

@@ -78,7 +78,7 @@ export class ListenSockets {
     try {
       return await this.#openAll();
     } catch (error) {
-      certificates?.stop();
+      await certificates?.stop();
       this.close();
       throw error;
     }

@@ -384,7 +384,7 @@ export class HttpListener {
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
     if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
     this.#sockets.cutHandshakes();
-    this.#options.certificates?.stop();
+    await this.#options.certificates?.stop();
     this.#server.closeAllConnections();
     // Its listening sockets are closed already; this ends its timer.
     this.#server.close();
