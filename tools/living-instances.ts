@@ -9,6 +9,7 @@ import { LeaseObserver } from '../lib/control/roster/lease.ts';
 import type { Clock } from '../lib/platform/clock.ts';
 import type { Instance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';
+import { Loop } from '../lib/platform/loop.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
 
 export interface LivingInstancesDependencies {
@@ -29,10 +30,9 @@ export class LivingInstances {
   readonly #log: Logger;
   readonly #readMs: number;
   readonly #leases: LeaseObserver;
-  readonly #stopping = new AbortController();
+  readonly #loop: Loop;
   #instances: readonly Instance[] = [];
-  #reachable: boolean | undefined;
-  #loop: Promise<void> | undefined;
+  #readAt = 0;
 
   constructor({ database, clock, log, readMs = 250, leaseMs = 5000 }: LivingInstancesDependencies) {
     this.#database = database;
@@ -40,6 +40,13 @@ export class LivingInstances {
     this.#log = log;
     this.#readMs = readMs;
     this.#leases = new LeaseObserver(leaseMs);
+    this.#loop = new Loop({
+      clock,
+      log,
+      what: 'read of the live instances (the last answer is kept)',
+      work: () => this.#round(),
+      pauseMs: readMs,
+    });
   }
 
   get instances(): readonly Instance[] {
@@ -47,28 +54,24 @@ export class LivingInstances {
   }
 
   start(): void {
-    this.#loop ??= this.#run();
+    this.#readAt = this.#clock.now();
+    this.#loop.start();
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort();
-    await this.#loop;
+  stop(): Promise<void> {
+    return this.#loop.stop();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.stop();
   }
 
-  async #run(): Promise<void> {
-    let readAt = this.#clock.now();
-    while (!this.#stopping.signal.aborted) {
-      const elapsedMs = this.#clock.now() - readAt;
-      readAt += elapsedMs;
-      // A late tick proves nothing: this process itself stood still.
-      if (elapsedMs < 2 * this.#readMs) this.#leases.countHealthyTick(elapsedMs);
-      await this.#read();
-      await this.#clock.sleep(this.#readMs, this.#stopping.signal);
-    }
+  async #round(): Promise<void> {
+    const elapsedMs = this.#clock.now() - this.#readAt;
+    this.#readAt += elapsedMs;
+    // A late tick proves nothing: this process itself stood still.
+    if (elapsedMs < 2 * this.#readMs) this.#leases.countHealthyTick(elapsedMs);
+    await this.#read();
   }
 
   async #read(): Promise<void> {
@@ -76,10 +79,9 @@ export class LivingInstances {
       const rows = await readLive(this.#database);
       const lapsed = new Set(this.#leases.readBeats(rows).map(({ run }) => run));
       this.#publish(latestOfEach(rows.filter(({ run, isDraining }) => !lapsed.has(run) && !isDraining)));
-      this.#note(true);
-    } catch (err) {
+    } catch (error) {
       this.#leases.readFailed();
-      this.#note(false, err);
+      throw error;
     }
   }
 
@@ -88,13 +90,6 @@ export class LivingInstances {
     const after = instances.map(({ uuid }) => uuid);
     this.#instances = instances;
     if (before.join() !== after.join()) this.#log.info({ before, after }, 'living instances changed');
-  }
-
-  #note(reachable: boolean, err?: unknown): void {
-    if (this.#reachable === reachable) return;
-    this.#reachable = reachable;
-    if (reachable) this.#log.info('reading the instances');
-    else this.#log.warn({ err }, 'the instances cannot be read; keeping the last answer');
   }
 }
 
