@@ -357,9 +357,11 @@ export class App {
   #createHousekeeping(): Housekeeping {
     const database = this.#database;
     const { tasks, waitlist, events } = this.#core;
+    const { clock, log } = this.#deps;
     return new Housekeeping({
       database,
-      log: this.#deps.log,
+      clock,
+      log,
       chores: [
         { name: 'old tasks', batch: () => tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
         { name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },

@@ -1,11 +1,14 @@
 /**
- * Deletes data past its retention in batches, scheduled by node-cron. Each chore runs on one
- * instance at a time: the one that updates the chore's row. A failed chore is logged and runs again
- * at its next time.
+ * Deletes data past its retention in batches, at the times of a cron expression: node-cron decides
+ * for each minute of the clock's wall time whether it matches. Each chore runs on one instance at a
+ * time: the one that updates the chore's row. A failed chore is logged and runs again at its next
+ * time.
  */
 import cron, { type ScheduledTask } from 'node-cron';
+import type { Clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
 import type { Logger } from '../platform/log.ts';
+import { Loop } from '../platform/loop.ts';
 import type { Queryable } from '../platform/postgres/database.ts';
 import type { Migration } from '../platform/postgres/migrations.ts';
 
@@ -20,12 +23,14 @@ export interface Chore {
 interface HousekeepingDeps {
   database: Queryable;
   chores: readonly Chore[];
+  clock: Clock;
   log: Logger;
   /** Cron expression; default hourly. */
   schedule?: string;
 }
 
 const HOURLY = '23 * * * *';
+const MINUTE_MS = 60_000;
 const MAX_BATCHES = 1_000;
 
 export const housekeepingMigrations: Migration[] = [
@@ -38,26 +43,43 @@ export const housekeepingMigrations: Migration[] = [
 
 export class Housekeeping {
   readonly #deps: HousekeepingDeps;
-  #scheduled: ScheduledTask | undefined;
-  #running: Promise<void> | undefined;
+  /** Never started: its own timers would not follow the clock. */
+  readonly #schedule: ScheduledTask;
+  readonly #loop: Loop;
+  /** The number of the last minute that was compared with the schedule. */
+  #minute = 0;
   #isStopped = false;
 
   constructor(deps: HousekeepingDeps) {
+    const { clock, log, schedule = HOURLY } = deps;
     this.#deps = deps;
+    this.#schedule = cron.createTask(schedule, () => undefined);
+    this.#loop = new Loop({
+      clock,
+      log,
+      what: 'housekeeping',
+      work: () => this.#look(),
+      pauseMs: () => MINUTE_MS - (clock.wallTime() % MINUTE_MS),
+      first: 'pause',
+    });
   }
 
   start(): void {
-    this.#scheduled = cron.schedule(this.#deps.schedule ?? HOURLY, () => {
-      this.#running ??= this.runDue().finally(() => {
-        this.#running = undefined;
-      });
-    });
+    this.#loop.start();
   }
 
   async stop(): Promise<void> {
     this.#isStopped = true;
-    await this.#scheduled?.destroy();
-    await this.#running;
+    await this.#loop.stop();
+    await this.#schedule.destroy();
+  }
+
+  /** A minute that passed during a round, or while this process was suspended, is left out. */
+  async #look(): Promise<void> {
+    const minute = Math.floor(this.#deps.clock.wallTime() / MINUTE_MS);
+    if (minute === this.#minute) return;
+    this.#minute = minute;
+    if (this.#schedule.match(new Date(minute * MINUTE_MS))) await this.runDue();
   }
 
   /** Runs each chore that no instance has begun in the last half hour. */

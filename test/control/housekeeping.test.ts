@@ -2,10 +2,20 @@ import t from 'tap';
 import { type Chore, Housekeeping, housekeepingMigrations } from '../../lib/control/housekeeping.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 
 const migrations = [...morayMigrations, ...housekeepingMigrations];
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
 const open = (t: Teardown) => freshDatabase(t, { migrations });
+
+function newHousekeeping(database: Queryable, chores: Chore[]) {
+  const clock = new ManualClock();
+  return { clock, housekeeping: new Housekeeping({ database, clock, log: silentLogger, chores }) };
+}
 
 /** A chore that has `rows` to delete, two per batch. */
 function chore(name: string, rows: number): Chore & { batches: number } {
@@ -24,7 +34,7 @@ function chore(name: string, rows: number): Chore & { batches: number } {
 t.test('a chore runs in batches until nothing is left, on one instance at a time', async (t) => {
   const { database, open: another } = await open(t);
   const chores = [chore('a', 5), chore('b', 0)];
-  const instances = [database, another()].map((one) => new Housekeeping({ database: one, log: silentLogger, chores }));
+  const instances = [database, another()].map((one) => newHousekeeping(one, chores).housekeeping);
   await Promise.all(instances.map((one) => one.runDue()));
   t.same(
     chores.map(({ batches }) => batches),
@@ -43,11 +53,35 @@ t.test('a chore that fails does not prevent others', async (t) => {
   const { database } = await open(t);
   const failing = { name: 'a', batch: () => Promise.reject(new Error('no')) };
   const next = chore('b', 1);
-  await new Housekeeping({ database, log: silentLogger, chores: [failing, next] }).runDue();
+  await newHousekeeping(database, [failing, next]).housekeeping.runDue();
   t.equal(next.batches, 2);
 });
 
-t.test('chores run at their times; a stop ends the current one and leaves the next to other instances', async (t) => {
+t.test('chores run at their times of the clock', async (t) => {
+  const { database } = await open(t);
+  const hourly = chore('a', 0);
+  const { clock, housekeeping } = newHousekeeping(database, [hourly]);
+  const runAt = async (minute: number) => {
+    const pauseMs = (minute * MINUTE_MS - clock.wallTime()) % HOUR_MS;
+    await clock.advance((pauseMs + HOUR_MS) % HOUR_MS);
+  };
+  housekeeping.start();
+  t.teardown(() => housekeeping.stop());
+  await runAt(22);
+  t.equal(hourly.batches, 0, 'not before its minute');
+  for (const runs of [1, 2]) {
+    await runAt(23);
+    await until(() => hourly.batches === runs, `run ${runs}`);
+    await database.query(`update cnapi_chores set begun_at = begun_at - interval '1 hour'`);
+    await runAt(22);
+    t.equal(hourly.batches, runs, 'once in its minute');
+  }
+  await housekeeping.stop();
+  await clock.advance(2 * HOUR_MS);
+  t.equal(hourly.batches, 2, 'nothing runs after a stop');
+});
+
+t.test('a stop ends the current chore and leaves the next to other instances', async (t) => {
   const { database } = await open(t);
   const begun = Promise.withResolvers<void>();
   const endless = {
@@ -59,13 +93,9 @@ t.test('chores run at their times; a stop ends the current one and leaves the ne
     },
   };
   const next = chore('b', 1);
-  const housekeeping = new Housekeeping({
-    database,
-    log: silentLogger,
-    chores: [endless, next],
-    schedule: '* * * * * *',
-  });
+  const { clock, housekeeping } = newHousekeeping(database, [endless, next]);
   housekeeping.start();
+  await clock.advance(HOUR_MS);
   await begun.promise;
   await housekeeping.stop();
   t.equal(next.batches, 0);
