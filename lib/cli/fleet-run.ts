@@ -11,6 +11,7 @@ import type { CnapiClient } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { messageOf } from '../platform/errors.ts';
 import type { Random } from '../platform/random.ts';
+import { Semaphore } from '../platform/semaphore.ts';
 import { errorOf, hasSucceeded } from './task-end.ts';
 
 export interface FleetCommand {
@@ -59,21 +60,16 @@ export class FleetRun {
 
   /** Results in the order of the servers. Never throws for a failure of one of them. */
   async run(servers: readonly Server[], command: FleetCommand, concurrency: number): Promise<Ending[]> {
-    const endings: Ending[] = [];
-    let next = 0;
+    const permits = new Semaphore(concurrency);
     this.waiting = servers.length;
-    const lane = async () => {
-      for (let at = next++; at < servers.length; at = next++) {
-        const server = servers[at] as Server;
-        this.waiting--;
-        const ending = await this.#runOn(server, command);
-        this.running.delete(server);
-        endings[at] = ending;
-        this.#deps.listener.onEnd(server, ending);
-      }
+    const runOn = async (server: Server) => {
+      this.waiting--;
+      const ending = await this.#runOn(server, command);
+      this.running.delete(server);
+      this.#deps.listener.onEnd(server, ending);
+      return ending;
     };
-    await Promise.all(Array.from({ length: Math.min(concurrency, servers.length) }, lane));
-    return endings;
+    return Promise.all(servers.map((server) => permits.run(() => runOn(server))));
   }
 
   /** Starts nothing more, and asks running tasks to end. */

@@ -20,6 +20,7 @@
 
 import { type Clock, isoNow, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import { Semaphore } from '../../platform/semaphore.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
 import { Complaints } from '../complaints.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
@@ -28,7 +29,6 @@ import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
 import { isTooDeep } from './depth.ts';
-import { Lane } from './lane.ts';
 import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
@@ -67,10 +67,10 @@ export class Runner {
   readonly #deps: RunnerDeps;
   readonly #complaints: Complaints;
   readonly #works = new Map<string, Work>();
-  readonly #lanes: Record<LaneName, Lane> = {
-    serial: new Lane(1),
-    parallel: new Lane(PARALLEL_TASKS),
-    control: new Lane(1),
+  readonly #lanes: Record<LaneName, Semaphore> = {
+    serial: new Semaphore(1),
+    parallel: new Semaphore(PARALLEL_TASKS),
+    control: new Semaphore(1),
   };
   /** Ended ids whose end this session has not been sent, in order. */
   readonly #unsentEnds = new Set<string>();

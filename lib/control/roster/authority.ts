@@ -17,6 +17,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Batcher, LOCKED } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { Semaphore } from '../../platform/semaphore.ts';
 import type { HelloFrame } from '../../protocol/frames.ts';
 import { CapabilitySets } from './capabilities.ts';
 import { isLive } from './instance-store.ts';
@@ -69,11 +70,10 @@ const MAX_ROUNDS = 5;
 
 export class Authority {
   readonly #deps: AuthorityDeps;
-  readonly #line: (() => void)[] = [];
+  readonly #places = new Semaphore(MAX_IN_FLIGHT);
   readonly #capabilities = new CapabilitySets();
   readonly #accepts: Batcher<HelloFrame, Taken>;
   readonly #inventories: Batcher<Session, true>;
-  #inFlight = 0;
   /** When each unanswered statement that admits agents was sent; the oldest first. */
   readonly #sent = new Set<{ at: number }>();
   /**
@@ -116,7 +116,7 @@ export class Authority {
   }
 
   get waiting(): number {
-    return this.#line.length;
+    return this.#places.waiting;
   }
 
   /**
@@ -127,12 +127,7 @@ export class Authority {
     const { serverUuid } = candidate.hello;
     this.#deps.sessions.addPending(serverUuid);
     try {
-      await this.#acquireSlot();
-      try {
-        return await this.#acceptInRounds(candidate);
-      } finally {
-        this.#releaseSlot();
-      }
+      return await this.#places.run(() => this.#acceptInRounds(candidate));
     } finally {
       this.#deps.sessions.removePending(serverUuid);
     }
@@ -274,19 +269,5 @@ export class Authority {
       'session: pending -> refused',
     );
     return { kind: 'refused', refusal };
-  }
-
-  async #acquireSlot(): Promise<void> {
-    if (this.#inFlight < MAX_IN_FLIGHT) {
-      this.#inFlight += 1;
-      return;
-    }
-    await new Promise<void>((resolve) => this.#line.push(resolve));
-  }
-
-  #releaseSlot(): void {
-    const next = this.#line.shift();
-    if (next === undefined) this.#inFlight -= 1;
-    else next();
   }
 }

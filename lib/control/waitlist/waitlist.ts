@@ -9,7 +9,7 @@ import { TICKETS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
-import { shareOf } from '../../platform/postgres/semaphore.ts';
+import { shareOf } from '../../platform/postgres/share.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { RecentIds } from '../../platform/waits/recent-ids.ts';

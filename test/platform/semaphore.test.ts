@@ -1,8 +1,5 @@
 import t from 'tap';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { Semaphore, shareOf } from '../../../lib/platform/postgres/semaphore.ts';
+import { Semaphore } from '../../lib/platform/semaphore.ts';
 
 /** Work that ends when the test says so. */
 function controlled() {
@@ -34,19 +31,22 @@ t.test('a limited number run at once, the others in order of arrival, also after
   t.equal(await last, 'e', 'no permit was lost');
 });
 
-t.test('a statement that gets no connection of its share in time fails as busy and takes no permit', async (t) => {
-  const { begun, work, end } = controlled();
-  const database: Queryable = {
-    query: async (text) => ({ rows: [await work(text)()] as never[], rowCount: 1 }),
-  };
-  const share = shareOf(database, { connections: 1, withinMs: 20, clock: systemClock });
-  const first = share.query('first');
-  await t.rejects(share.query('second'), DatabaseBusyError);
-  const third = share.query('third');
-  end('first');
-  await first;
-  await Promise.resolve();
-  t.same(begun, ['first', 'third']);
-  end('third');
-  await third;
+t.test('work that leaves before its turn never runs', async (t) => {
+  const semaphore = new Semaphore(2);
+  const ran: number[] = [];
+  const finish: (() => void)[] = [];
+  const places = [0, 1, 2, 3, 4].map((number) =>
+    semaphore.enter(() => {
+      ran.push(number);
+      return new Promise((done) => finish.push(done));
+    }),
+  );
+  t.same(ran, [0, 1]);
+  places[2]?.leave();
+  t.equal(semaphore.waiting, 2, 'the one that left is not counted');
+  for (const done of finish.splice(0)) done();
+  await new Promise((done) => setImmediate(done));
+  t.same(ran, [0, 1, 3, 4]);
+  places[0]?.leave();
+  t.equal(semaphore.waiting, 0);
 });

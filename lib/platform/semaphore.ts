@@ -1,12 +1,5 @@
-/**
- * A counting semaphore, and a share of a pool's connections made from it. A share is for work in
- * which many callers may wait for one locked row: without it they would hold every connection, and
- * nothing else would proceed (law 9). Used by the readers of events and by the waitlist.
- */
-
-import type { Clock } from '../clock.ts';
-import { DatabaseBusyError } from '../errors.ts';
-import type { Queryable } from './database.ts';
+/** A counting semaphore: a bounded number of pieces of work run at once, the rest wait in order. */
+import type { Clock } from './clock.ts';
 
 export class Semaphore {
   #free: number;
@@ -17,7 +10,11 @@ export class Semaphore {
     this.#free = permits;
   }
 
-  /** Runs `work` as soon as there is a permit. */
+  get waiting(): number {
+    return this.#waiting.size;
+  }
+
+  /** Runs `work` as soon as there is a permit: at once, if one is free. */
   async run<Result>(work: () => Promise<Result>): Promise<Result> {
     if (this.#free > 0) this.#free -= 1;
     else await new Promise<void>((resolve) => this.#waiting.add(resolve));
@@ -32,6 +29,16 @@ export class Semaphore {
     if (this.#free > 0) this.#free -= 1;
     else await this.#wait(clock, withinMs, late);
     return this.#hold(work);
+  }
+
+  /** As `run`, for work that must not reject. Work that leaves before its turn never runs. */
+  enter(work: () => Promise<void>): { leave(): void } {
+    const turn = () => void this.#hold(work);
+    if (this.#free > 0) {
+      this.#free -= 1;
+      turn();
+    } else this.#waiting.add(turn);
+    return { leave: () => void this.#waiting.delete(turn) };
   }
 
   #wait(clock: Clock, withinMs: number, late: () => Error): Promise<void> {
@@ -60,19 +67,4 @@ export class Semaphore {
       }
     }
   }
-}
-
-/**
- * The same database with at most `connections` statements at once. A statement that finds none free
- * within `withinMs` fails with a DatabaseBusyError.
- */
-export function shareOf(
-  database: Queryable,
-  { connections, withinMs, clock }: { connections: number; withinMs: number; clock: Clock },
-): Queryable {
-  const semaphore = new Semaphore(connections);
-  const limit = { clock, withinMs, late: () => new DatabaseBusyError('locked') };
-  return {
-    query: (text, values, options) => semaphore.runWithin(limit, () => database.query(text, values, options)),
-  };
 }
