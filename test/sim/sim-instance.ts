@@ -5,6 +5,7 @@
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Ingress } from '../../lib/control/core.ts';
+import { Housekeeping } from '../../lib/control/housekeeping.ts';
 import { SimDatabase } from './sim-database.ts';
 import type { InstanceEnd, LinkDoor } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
@@ -24,6 +25,8 @@ export const SIM_TIMES = {
 const SHORT_QUERY_MS = 2_000;
 const QUERY_MS = 12_000;
 const KEPT_ENDS = 10;
+const EACH_MINUTE = '* * * * *';
+const KEEP_DAYS = 7;
 
 export class SimInstance implements LinkDoor {
   readonly name: string;
@@ -141,21 +144,35 @@ export class SimInstance implements LinkDoor {
     const log = story.logger(this.name);
     const open = (maxConnections: number, queryTimeoutMs: number) =>
       new SimDatabase({ process, postgres, maxConnections, queryTimeoutMs });
-    return new Core({
+    const main = open(this.config.databasePoolSize, QUERY_MS);
+    const core = new Core({
       config: this.config,
       clock,
       eventLoop: { busyShare: process.loop.busyShare() },
       random,
       log,
       databases: {
-        main: open(this.config.databasePoolSize, QUERY_MS),
+        main,
         beats: open(1, SHORT_QUERY_MS),
         sessionLosses: open(1, SHORT_QUERY_MS),
         sightings: open(1, SHORT_QUERY_MS),
       },
       bus: hub.bus(process, log),
       ingress: () => ingress,
+      backgroundServices: () => ({ housekeeping }),
     });
+    const housekeeping = new Housekeeping({
+      database: main,
+      clock,
+      log,
+      schedule: EACH_MINUTE,
+      chores: [
+        { name: 'old tasks', batch: () => core.tasks.deleteOlderThan(KEEP_DAYS) },
+        { name: 'old tickets', batch: () => core.waitlist.deleteOlderThan(KEEP_DAYS) },
+        { name: 'old events', batch: () => core.events.forgetOlderThan(KEEP_DAYS) },
+      ],
+    });
+    return core;
   }
 }
 
