@@ -13,7 +13,7 @@ import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
 import { PassedTime } from './passed-time.ts';
-import { tellPlace } from './place-teller.ts';
+import { tellPlace } from './place-report.ts';
 
 interface KeeperDependencies {
   client: CnapiClient;

@@ -4,7 +4,7 @@ import type { Journal } from '../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { DialQueue } from '../../lib/agent/simulated/dial-queue.ts';
-import { Wire } from '../../lib/agent/simulated/faults.ts';
+import { Wire } from '../../lib/agent/simulated/faulty-connection.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';

@@ -4,7 +4,7 @@ import type { ServerResponse } from 'node:http';
 import t, { type Test } from 'tap';
 import { timesOf } from '../../lib/cli/commands/lock.ts';
 import { PassedTime } from '../../lib/cli/passed-time.ts';
-import { placeIn } from '../../lib/cli/place-teller.ts';
+import { placeIn } from '../../lib/cli/place-report.ts';
 import { TicketRenewer } from '../../lib/cli/ticket-keeper.ts';
 import type { Ticket } from '../../lib/client/answers.ts';
 import { CnapiClient } from '../../lib/client/client.ts';

@@ -14,7 +14,7 @@ import type { Endpoint } from '../link/endpoints.ts';
 import { Pulse } from '../link/pulse.ts';
 import { catalogue } from '../tasks/catalogue.ts';
 import { DialQueue } from './dial-queue.ts';
-import { Wire } from './faults.ts';
+import { Wire } from './faulty-connection.ts';
 import { StandInMachine } from './stand-in-machine.ts';
 import type { SysinfoSize } from './stand-in-sysinfo.ts';
 

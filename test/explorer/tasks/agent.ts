@@ -8,7 +8,7 @@ import type { Move } from '../explorer.ts';
 import { spend } from './fault.ts';
 import type { Rules } from './rules.ts';
 import { type DownFrame, runOf, type TaskWorldState, type UpFrame, type WorkPhase } from './state.ts';
-import { hangUp, open, say } from './wires.ts';
+import { hangUp, open, say } from './connections.ts';
 
 type State = TaskWorldState;
 

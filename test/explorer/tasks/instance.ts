@@ -16,7 +16,7 @@ import {
   type UpFrame,
   type Wire,
 } from './state.ts';
-import { drop, tellAgent } from './wires.ts';
+import { drop, tellAgent } from './connections.ts';
 
 type State = TaskWorldState;
 type Heard = InstanceState['heard'][number];

@@ -6,7 +6,7 @@ import { spend } from './fault.ts';
 import { instanceMoves, lost, withTask } from './instance.ts';
 import { rules as productRules, type Rules } from './rules.ts';
 import { firstState, keyOf, type TaskBounds, type TaskWorldState, tell } from './state.ts';
-import { drop } from './wires.ts';
+import { drop } from './connections.ts';
 
 type State = TaskWorldState;
 

@@ -5,7 +5,7 @@
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
-import { lastChange, readUnknown } from '../verdicts.ts';
+import { lastChange, readUnknown } from '../unknown-servers.ts';
 import type { Zone } from '../zone.ts';
 
 export const instanceKilled: Figure = {

@@ -8,7 +8,7 @@ import os from 'node:os';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { number } from '../table.ts';
-import { lastChange, readUnknown, type Unknown } from '../verdicts.ts';
+import { lastChange, readUnknown, type Unknown } from '../unknown-servers.ts';
 import type { Zone } from '../zone.ts';
 
 export const manyAgents: Figure = {

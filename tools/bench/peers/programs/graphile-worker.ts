@@ -2,7 +2,7 @@
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';
 import { serveQueue } from './queue.ts';
-import { Told } from './told.ts';
+import { Told } from './ends-from-database.ts';
 
 const TASK = 'nop';
 const silent = new Logger(() => () => undefined);

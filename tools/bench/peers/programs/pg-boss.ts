@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
 import { type QueuePlan, serveQueue } from './queue.ts';
-import { Told } from './told.ts';
+import { Told } from './ends-from-database.ts';
 
 const QUEUE = 'nop';
 
