@@ -124,7 +124,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
       hasRoomFor: (taskId) => isPostedId(taskId) || link.hasRoom,
       send: (frame) => {
         if (!('id' in frame && isPostedId(frame.id))) return link.send(frame);
-        this.#posted.hear(frame);
+        this.#posted.receive(frame);
         return true;
       },
     };

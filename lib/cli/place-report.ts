@@ -8,7 +8,7 @@ import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
 
-interface PlaceTellerDependencies {
+interface PlaceReportDependencies {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
@@ -30,8 +30,8 @@ const MOST_AHEAD = 100;
  * `queue` is the queue when the ticket was created; empty when not known. Resolves when `signal`
  * aborts.
  */
-export async function tellPlace(
-  { client, clock, note }: PlaceTellerDependencies,
+export async function reportPlace(
+  { client, clock, note }: PlaceReportDependencies,
   ticket: PlaceOfTicket,
   { queue, signal }: { queue: readonly Ticket[]; signal: AbortSignal },
 ): Promise<void> {

@@ -13,7 +13,7 @@ import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
 import { PassedTime } from './passed-time.ts';
-import { tellPlace } from './place-report.ts';
+import { reportPlace } from './place-report.ts';
 
 interface KeeperDependencies {
   client: CnapiClient;
@@ -109,7 +109,7 @@ export class TicketRenewer {
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, this.lost, over.signal]);
-    const reporting = tellPlace(
+    const reporting = reportPlace(
       this.#deps,
       { ...this.#request, uuid: this.uuid },
       { queue: this.#queue, signal: either },

@@ -104,7 +104,7 @@ export class App {
       databases: {
         main: this.#database,
         beats: this.#openDatabase('cnapi beat', SHORT),
-        sessionLosses: this.#openDatabase('cnapi verdicts', SHORT),
+        sessionLosses: this.#openDatabase('cnapi session losses', SHORT),
         sightings: this.#openDatabase('cnapi sightings', SHORT),
       },
       bus: this.#bus,

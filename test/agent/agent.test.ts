@@ -4,7 +4,7 @@ import type { Journal } from '../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { DialQueue } from '../../lib/agent/simulated/dial-queue.ts';
-import { Wire } from '../../lib/agent/simulated/faulty-connection.ts';
+import { FaultyConnection } from '../../lib/agent/simulated/faulty-connection.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
@@ -201,17 +201,17 @@ t.test('an agent skips invalid addresses', async (t) => {
 
 t.test('an agent answers a heartbeat of the instance; a frozen agent answers nothing', async (t) => {
   const one = await instance(t, { welcome: { heartbeatMs: 60_000, serverSilenceMs: 60_000 } });
-  const wire = new Wire(clock, new DialQueue(clock));
-  const { agent: made } = await agent(t, [one], { dial: wire.dial });
+  const connection = new FaultyConnection(clock, new DialQueue(clock));
+  const { agent: made } = await agent(t, [one], { dial: connection.dial });
   const session = await one.session(0);
   await session.heard('heartbeat');
   session.send({ type: 'heartbeat', sequence: 1_000_000 });
   await until(() => session.all('heartbeat').length === 2, 'the answer');
-  wire.freeze();
+  connection.freeze();
   session.send({ type: 'heartbeat', sequence: 2_000_000 });
   await new Promise((done) => setTimeout(done, 200));
   t.equal(session.all('heartbeat').length, 2);
-  wire.thaw();
+  connection.thaw();
   await until(() => session.all('heartbeat').length === 3, 'the answer after the thaw');
   t.ok(made.link.isLive);
 });

@@ -17,7 +17,7 @@ const TASKS = 12;
 const TASK_BYTES = 1_000_000;
 /** Slow enough that a large answer takes a minute, while beats still pass. */
 const BYTES_PER_SECOND = 100_000;
-/** The time until the instance has been told of the tasks and reads them. */
+/** The time until the instance knows of the tasks and reads them. */
 const READING_MS = 1_500;
 /**
  * From the beginning of the fault: the patience of the agents (`serverSilenceMs`), the deadline

@@ -1,7 +1,7 @@
 /**
  * Agents that arrive several times as fast as the instances can admit them: a process of simulated
- * agents for servers of its own, the same each time. They stay until all is well again, so all of
- * them must have been connected.
+ * agents for servers of its own, the same each time. They stay until the zone has recovered, so all
+ * of them must have been connected.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { serverUuidOf } from '../../lib/agent/simulated/fleet.ts';

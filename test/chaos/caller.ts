@@ -108,7 +108,7 @@ export class Caller {
 function shownOf(op: Operation, status: number, body: Body): Partial<Op> {
   if (status >= 400) {
     const isExpired = op === 'ticket-wait' && /expired/.test(body.message ?? '');
-    return { ...(body.code === undefined ? {} : { code: body.code }), ...(isExpired ? { said: 'expired' } : {}) };
+    return { ...(body.code === undefined ? {} : { code: body.code }), ...(isExpired ? { reported: 'expired' } : {}) };
   }
   switch (op) {
     case 'create':
@@ -125,7 +125,7 @@ function shownOf(op: Operation, status: number, body: Body): Partial<Op> {
     default: {
       const code = body.status === 'failure' ? body.history?.[0]?.event?.error?.code : undefined;
       return {
-        ...(body.status === undefined ? {} : { said: body.status }),
+        ...(body.status === undefined ? {} : { reported: body.status }),
         ...(body.attempt === undefined ? {} : { attempt: body.attempt }),
         ...(code === undefined ? {} : { code }),
       };

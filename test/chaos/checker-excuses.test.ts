@@ -5,10 +5,10 @@ import { B, begin, faultOf, goodEvidence, opOf, SECOND, status, violationsOf } f
 import { type Evidence, type Fault, parseEffects } from './history.ts';
 
 t.test('a deviation during a fault or on a busy machine is neither a violation nor a proof', async (t) => {
-  const judged = (spoil: (evidence: Evidence) => void, rule: string) => {
+  const resultsOf = (spoil: (evidence: Evidence) => void, rule: string) => {
     const evidence = goodEvidence();
     spoil(evidence);
-    return check(evidence).filter((each) => each.rule === rule && each.verdict !== 'held');
+    return check(evidence).filter((each) => each.rule === rule && each.outcome !== 'held');
   };
   const line: Fault = {
     kind: 'fault',
@@ -26,21 +26,21 @@ t.test('a deviation during a fault or on a busy machine is neither a violation n
     Object.assign(opOf(evidence, 'get'), { status: 0 });
     evidence.history.push(fault);
   };
-  const atItsInstance = judged(unanswered(line), 'requests are answered');
-  t.match(atItsInstance, [{ verdict: 'void' }]);
-  const elsewhere = judged(unanswered({ ...line, instance: 1 }), 'requests are answered');
-  t.match(elsewhere, [{ verdict: 'violated' }]);
+  const atItsInstance = resultsOf(unanswered(line), 'requests are answered');
+  t.match(atItsInstance, [{ outcome: 'void' }]);
+  const elsewhere = resultsOf(unanswered({ ...line, instance: 1 }), 'requests are answered');
+  t.match(elsewhere, [{ outcome: 'violated' }]);
   const late = ({ stored, history }: Evidence) => {
     stored.statuses.splice(2, 1);
     history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
   };
-  t.match(judged(late, 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
+  t.match(resultsOf(late, 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
   const another = (from: number, settledAt: number) => (evidence: Evidence) => {
     evidence.stored.statuses.splice(2, 1);
     evidence.history.push({ ...line, from, to: settledAt, settledAt });
   };
-  t.match(judged(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ verdict: 'void' }]);
-  t.match(judged(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ verdict: 'violated' }]);
+  t.match(resultsOf(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
+  t.match(resultsOf(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ outcome: 'violated' }]);
 });
 
 t.test('only commands that a lost journal knew may continue after their end', async (t) => {

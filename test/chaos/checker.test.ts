@@ -23,7 +23,7 @@ import type { Evidence } from './history.ts';
 
 t.test('a good run violates nothing, and every rule was applied to it', async (t) => {
   t.same(violationsOf(goodEvidence()), []);
-  const held = new Set(check(goodEvidence()).flatMap(({ rule, verdict }) => (verdict === 'held' ? [rule] : [])));
+  const held = new Set(check(goodEvidence()).flatMap(({ rule, outcome }) => (outcome === 'held' ? [rule] : [])));
   t.equal(held.size, rules.length);
 });
 
@@ -42,7 +42,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   ],
   [
     'a server that stays with a frozen instance',
-    'servers leave an instance that stands still',
+    'servers leave a frozen instance',
     /was not taken over 11500 ms after/,
     ({ history }) =>
       Object.assign(history.find((entry) => entry.kind === 'roster' && entry.at === 205_000) ?? {}, { at: 217_000 }),
@@ -81,7 +81,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     'an answered end that differs from the recorded one',
     'answers about a task agree',
     /answered as failure and is stored as complete/,
-    (evidence) => Object.assign(opOf(evidence, 'wait'), { said: 'failure' }),
+    (evidence) => Object.assign(opOf(evidence, 'wait'), { reported: 'failure' }),
   ],
   [
     'an end that was answered before it was recorded',
@@ -92,10 +92,10 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a task that is active again after its end',
     'answers about a task agree',
-    /is active at attempt 1 by instance-1, after an end/,
+    /is active at attempt 1 at instance-1, after an end/,
     ({ history }) =>
       history.push(
-        op({ op: 'get', askedAt: 3_500, status: 200, task: FIRST, said: 'active', attempt: 1, instance: 1 }),
+        op({ op: 'get', askedAt: 3_500, status: 200, task: FIRST, reported: 'active', attempt: 1, instance: 1 }),
       ),
   ],
   [
@@ -103,7 +103,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     'answers about a task agree',
     /after attempt 2/,
     ({ history }) => {
-      history.push(op({ op: 'get', askedAt: 1_200, status: 200, task: FIRST, said: 'active', attempt: 2 }));
+      history.push(op({ op: 'get', askedAt: 1_200, status: 200, task: FIRST, reported: 'active', attempt: 2 }));
     },
   ],
   [
@@ -121,7 +121,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a command that continues after it was reported cancelled',
     'commands run once, before their end',
-    /went on 900 ms after its end/,
+    /continued 900 ms after its end/,
     ({ effects }) => effects.push({ ...begin('t2', SECOND, 3_900), event: 'beat' }),
   ],
   [
@@ -133,13 +133,13 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'complete although the command never ended',
     'outcomes are real',
-    /came to its end 0 times/,
+    /its command ended 0 times/,
     ({ effects }) => effects.splice(1, 1),
   ],
   [
     'complete with another exit code',
     'outcomes are real',
-    /exit code is 0 by its line, 7 as recorded/,
+    /exit code is 0 in its line, 7 as recorded/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { exitCode: 7 }),
   ],
   [
@@ -151,13 +151,13 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a failure without a cause',
     'outcomes are real',
-    /failed with AgentRestarted, which nothing had caused/,
+    /failed with AgentRestarted, which nothing caused/,
     (evidence) => Object.assign(taskOf(evidence, FIRST), { outcome: 'failure', errorCode: 'AgentRestarted' }),
   ],
   [
     'cancelled without a request',
     'outcomes are real',
-    /failed with Cancelled, which nothing had caused/,
+    /failed with Cancelled, which nothing caused/,
     (evidence) => Object.assign(opOf(evidence, 'cancel'), { op: 'get' }),
   ],
   [
@@ -169,16 +169,16 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a wait that exceeds its timeout',
     'waits end',
-    /ended 5010 ms after its time was up/,
+    /ended 5010 ms after its timeout/,
     ({ history }) =>
       history.push(
-        op({ op: 'wait', askedAt: 2_000, overAt: 7_010, status: 200, task: SECOND, said: 'failure', timeoutMs: 1_000 }),
+        op({ op: 'wait', askedAt: 2_000, overAt: 7_010, status: 200, task: SECOND, reported: 'failure', timeoutMs: 1_000 }),
       ),
   ],
   [
     'a wait that continues after its event',
     'waits end',
-    /ended 9000 ms after what it waited for/,
+    /ended 9000 ms after its event/,
     (evidence) => Object.assign(opOf(evidence, 'wait'), { overAt: 12_000 }),
   ],
   [
@@ -214,7 +214,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a task that was never requested',
     'a key gives one task',
-    /nobody asked for it/,
+    /no client requested it/,
     ({ stored }) => stored.tasks.push(storedTask({ id: B, key: 'k9' })),
   ],
   [
@@ -238,7 +238,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a cancel refused because of a later end',
     'cancels end',
-    /was called ended 490 ms before its end/,
+    /was reported as ended 490 ms before its end/,
     (evidence) => Object.assign(opOf(evidence, 'cancel'), { status: 409 }),
   ],
   [
@@ -250,7 +250,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'holders out of order',
     'locks are granted in order',
-    /held one before .*, which had been created before/,
+    /held one before .*, which was created before/,
     (evidence) => {
       Object.assign(opOf(evidence, 'ticket', TWO), { askedAt: 4_000, overAt: 4_010 });
     },
@@ -258,13 +258,13 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'tickets active out of order',
     'locks are granted in order',
-    /was active before .*, which was before it/,
+    /was active before .*, which was ahead of it/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(5_500) }),
   ],
   [
     'a queue without progress',
     'locks are granted in order',
-    /stood still for 3995 ms/,
+    /was idle for 3995 ms/,
     ({ stored }) => Object.assign(stored.tickets[1] ?? {}, { activeAt: wall(10_000), updatedAt: wall(10_500) }),
   ],
   [
@@ -276,7 +276,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a lock that was reported and not held',
     'a wait is answered when the lock is held',
-    /told to be active and was not/,
+    /reported as active and was not/,
     ({ stored }) => Object.assign(stored.tickets[0] ?? {}, { activeAt: null }),
   ],
   [
@@ -300,7 +300,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a status that was never recorded',
     'the status shown is the one recorded',
-    /instance-0 tells of .* what was not so/,
+    /instance-0 shows a wrong status of/,
     (evidence) => Object.assign(opOf(evidence, 'servers'), { unknown: [B] }),
   ],
   [
@@ -329,7 +329,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a fault without recovery',
     'the zone recovers from faults',
-    /not all was well: instance-1/,
+    /the zone did not recover: instance-1/,
     (evidence) => {
       const fault = faultOf(evidence);
       delete fault.settledAt;
@@ -339,7 +339,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
   [
     'a workload that does not continue',
     'the zone recovers from faults',
-    /had not gone on: locks/,
+    /these did not continue: locks/,
     (evidence) => Object.assign(faultOf(evidence), { lacking: ['locks'] }),
   ],
   [
@@ -353,7 +353,7 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     'a process that ended without a fault',
     'no process ends without a fault',
     /instance-1 ended with 1/,
-    ({ history }) => history.push({ kind: 'fell', at: 40_500, name: 'instance-1', exitCode: 1 }),
+    ({ history }) => history.push({ kind: 'exited', at: 40_500, name: 'instance-1', exitCode: 1 }),
   ],
 ];
 

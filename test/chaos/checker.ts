@@ -3,21 +3,21 @@
  * with artificial evidence.
  */
 
-import type { Findings, Judgement } from './findings.ts';
+import type { Findings, CheckResult } from './findings.ts';
 import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
 import { commandsRunOnce, outcomesAreReal } from './rules/runs.ts';
-import { arrivalsTakeNoSession, serversOfAStandingInstanceMove } from './rules/sessions.ts';
+import { arrivalsTakeNoSession, serversLeaveAFrozenInstance } from './rules/sessions.ts';
 import {
   deadServersBecomeUnknown,
   epochsOnlyRise,
-  faultsAreGotOver,
-  livingServersAreNeverUnknown,
-  nothingFalls,
+  zoneRecovers,
+  liveServersAreNeverUnknown,
+  noProcessExits,
   statusIsAsRecorded,
 } from './rules/status.ts';
-import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, whatIsSaidOfATaskAgrees } from './rules/tasks.ts';
+import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, answersAboutATaskAgree } from './rules/tasks.ts';
 import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
 import { World } from './world.ts';
 
@@ -25,7 +25,7 @@ export const rules: readonly ((world: World) => Findings)[] = [
   nothingAcceptedIsMissing,
   eachTaskEndsOnce,
   tasksEndInTime,
-  whatIsSaidOfATaskAgrees,
+  answersAboutATaskAgree,
   commandsRunOnce,
   outcomesAreReal,
   waitsEnd,
@@ -35,21 +35,21 @@ export const rules: readonly ((world: World) => Findings)[] = [
   noTwoHolders,
   locksGoInOrder,
   waitsForLocksAreTrue,
-  livingServersAreNeverUnknown,
+  liveServersAreNeverUnknown,
   deadServersBecomeUnknown,
   statusIsAsRecorded,
-  faultsAreGotOver,
+  zoneRecovers,
   arrivalsTakeNoSession,
-  serversOfAStandingInstanceMove,
+  serversLeaveAFrozenInstance,
   epochsOnlyRise,
-  nothingFalls,
+  noProcessExits,
 ];
 
 export const ruleNames: readonly string[] = rules.map(
   (rule) => rule(new World({ history: [], stored: { tasks: [], tickets: [], statuses: [] }, effects: [] })).rule,
 );
 
-export function check(evidence: Evidence): Judgement[] {
+export function check(evidence: Evidence): CheckResult[] {
   const world = new World(evidence);
   return rules.flatMap((rule) => rule(world).all);
 }

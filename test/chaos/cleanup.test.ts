@@ -23,11 +23,11 @@ t.test('a killed run leaves no process behind', { skip: noRedisServer, timeout: 
   const env = { ...process.env, CHAOS_MARK: mark.slice('CHAOS_MARK='.length) };
   const args = [main, '--minutes', '5', '--only', 'Postgres frozen', '--only', 'agent frozen', '--out', out];
   const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
-  let said = '';
+  let output = '';
   child.stdout.on('data', (text) => {
-    said += text;
+    output += text;
   });
-  await until(() => /^ +1 /m.test(said), 'the first fault to end', FILE_TIMEOUT_MS);
+  await until(() => /^ +1 /m.test(output), 'the first fault to end', FILE_TIMEOUT_MS);
   t.ok(marked(mark).length > 10, `${marked(mark).length} processes`);
   child.kill('SIGKILL');
   await once(child, 'exit');

@@ -180,9 +180,9 @@ export async function findDefects(only: readonly string[], say: (text: string) =
  * The product's text with the defect. @throws when the product's text is not the one that the
  * defect was written for
  */
-export function spoilt(text: string, { file, find, put }: Defect['changes'][number]): string {
+export function withDefect(text: string, { file, find, put }: Defect['changes'][number]): string {
   const parts = text.split(find);
-  if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times: ${find}`);
+  if (parts.length !== 2) throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
   return parts.join(put);
 }
 
@@ -194,14 +194,14 @@ async function finds(defect: Defect): Promise<{ isFound: boolean; lines: string[
     symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
     for (const change of defect.changes) {
       const file = path.join(copy, change.file);
-      writeFileSync(file, spoilt(readFileSync(file, 'utf8'), change));
+      writeFileSync(file, withDefect(readFileSync(file, 'utf8'), change));
     }
-    const said = await runIn(copy, defect);
-    const first = said.findIndex((line) => line.startsWith(`violated: ${defect.rule} (`));
-    const others = said.filter((line) => line.startsWith('violated: '));
-    const sum = said.filter((line) => line.includes(`${defect.rule}: `) || line.endsWith(' failed'));
-    const shown = first < 0 ? sum : [said[first] ?? '', said[first + 1] ?? ''];
-    return { isFound: first >= 0, lines: [...shown, ...others.filter((line) => line !== said[first])] };
+    const output = await runIn(copy, defect);
+    const first = output.findIndex((line) => line.startsWith(`violated: ${defect.rule} (`));
+    const others = output.filter((line) => line.startsWith('violated: '));
+    const sum = output.filter((line) => line.includes(`${defect.rule}: `) || line.endsWith(' failed'));
+    const shown = first < 0 ? sum : [output[first] ?? '', output[first + 1] ?? ''];
+    return { isFound: first >= 0, lines: [...shown, ...others.filter((line) => line !== output[first])] };
   } finally {
     rmSync(copy, { recursive: true, force: true });
   }
@@ -216,7 +216,7 @@ async function runIn(copy: string, { only }: Defect): Promise<string[]> {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   guard(child);
-  let said = '';
-  for await (const text of child.stdout) said += String(text);
-  return said.split('\n');
+  let output = '';
+  for await (const text of child.stdout) output += String(text);
+  return output.split('\n');
 }

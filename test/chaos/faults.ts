@@ -305,13 +305,13 @@ const ways: Way[] = [
   { name: 'cut with FIN', lastsMs: [500, 1_500], begin: (line) => line.finish(), cutsOff: true },
   { name: 'reset', lastsMs: [500, 1_500], begin: (line) => line.reset(), cutsOff: true },
   {
-    name: 'one way: nothing comes to the far end',
+    name: 'cut in this direction only',
     lastsMs: [3_000, 7_000],
     begin: (line) => line.swallow({ only: 'up' }),
     cutsOff: true,
   },
   {
-    name: 'one way: nothing comes back',
+    name: 'cut in the other direction only',
     lastsMs: [3_000, 7_000],
     begin: (line) => line.swallow({ only: 'down' }),
     cutsOff: true,

@@ -4,18 +4,18 @@
  */
 import type { Workload } from './history.ts';
 
-export interface Judgement {
+export interface CheckResult {
   rule: string;
   at: number;
   workload: Workload;
   /** `void`: nothing can be concluded, because of the machine or a fault. */
-  verdict: 'held' | 'void' | 'violated';
+  outcome: 'held' | 'void' | 'violated';
   /** What happened, for violations only. */
   text?: string;
 }
 
 export class Findings {
-  readonly all: Judgement[] = [];
+  readonly all: CheckResult[] = [];
   readonly rule: string;
   readonly #workload: Workload;
 
@@ -27,10 +27,10 @@ export class Findings {
   /** Records whether a rule held. `text` describes a violation. */
   holds(isSo: boolean, at: number, text: () => string, workload = this.#workload): void {
     const head = { rule: this.rule, at, workload };
-    this.all.push(isSo ? { ...head, verdict: 'held' } : { ...head, verdict: 'violated', text: text() });
+    this.all.push(isSo ? { ...head, outcome: 'held' } : { ...head, outcome: 'violated', text: text() });
   }
 
   void(at: number, workload = this.#workload): void {
-    this.all.push({ rule: this.rule, at, workload, verdict: 'void' });
+    this.all.push({ rule: this.rule, at, workload, outcome: 'void' });
   }
 }

@@ -52,10 +52,10 @@ const ticket = (uuid: string, place: number, activeAt: number, updatedAt: number
   updatedAt: wall(updatedAt),
 });
 
-export const status = (server: string, said: string, at: number, epoch = 1): StoredStatus => ({
+export const status = (server: string, reported: string, at: number, epoch = 1): StoredStatus => ({
   server,
-  status: said,
-  reason: said === 'unknown' ? 'silent' : 'connected',
+  status: reported,
+  reason: reported === 'unknown' ? 'silent' : 'connected',
   since: wall(at),
   epoch,
 });
@@ -109,20 +109,20 @@ export function goodEvidence(): Evidence {
       { kind: 'intent', at: 990, workload: 'commands', server: A, key: 'k1', token: 't1', exitCode: 0 },
       op({ op: 'create', askedAt: 1_000, status: 202, server: A, key: 'k1', body: 'first', task: FIRST }),
       op({ op: 'create', askedAt: 1_020, status: 202, server: A, key: 'k1', body: 'first', task: FIRST, instance: 1 }),
-      op({ op: 'get', askedAt: 2_000, status: 200, task: FIRST, said: 'active', attempt: 1 }),
+      op({ op: 'get', askedAt: 2_000, status: 200, task: FIRST, reported: 'active', attempt: 1 }),
       op({
         op: 'wait',
         askedAt: 2_100,
         overAt: 3_010,
         status: 200,
         task: FIRST,
-        said: 'complete',
+        reported: 'complete',
         attempt: 1,
         timeoutMs: 20_000,
       }),
       { kind: 'intent', at: 1_000, workload: 'cancels', server: A, key: 'k2', token: 't2', exitCode: 0 },
       op({ op: 'create', askedAt: 1_000, status: 202, server: A, key: 'k2', body: 'first', task: SECOND }),
-      op({ op: 'cancel', askedAt: 2_500, status: 202, task: SECOND, said: 'active', attempt: 1 }),
+      op({ op: 'cancel', askedAt: 2_500, status: 202, task: SECOND, reported: 'active', attempt: 1 }),
       op({ op: 'ticket', askedAt: 5_000, status: 202, ticket: ONE, ...lock }),
       op({ op: 'ticket', askedAt: 5_050, status: 202, ticket: TWO, ...lock }),
       op({ op: 'ticket-wait', askedAt: 5_020, status: 204, ticket: ONE, timeoutMs: 3_000, workload: 'locks' }),
@@ -180,7 +180,7 @@ export function goodEvidence(): Evidence {
   };
 }
 
-export const violationsOf = (evidence: Evidence) => check(evidence).filter(({ verdict }) => verdict === 'violated');
+export const violationsOf = (evidence: Evidence) => check(evidence).filter(({ outcome }) => outcome === 'violated');
 
 /** The first operation of that kind and, if given, ticket. */
 export function opOf({ history }: Evidence, kind: Op['op'], ticket?: string): Op {

@@ -24,7 +24,7 @@ export interface Harm extends Partial<About> {
   begin(): Promise<void> | void;
   /** Undoes the fault; the walk waits for parts that need time to recover. */
   end(): Promise<void> | void;
-  /** Called when all is well again. */
+  /** Called when the zone has recovered. */
   after?(): Promise<void> | void;
 }
 

@@ -26,7 +26,7 @@ export class Health {
   readonly #servers: ReadonlySet<string>;
   readonly #recorder: Recorder;
   readonly #waited = new Map<string, number>();
-  readonly #fell = new Set<Program>();
+  readonly #exited = new Set<Program>();
   readonly #roster = new Map<string, Row>();
   readonly #timers: { cancel(): void }[] = [];
   #lookedAt: number;
@@ -94,14 +94,14 @@ export class Health {
     starved('harness', to - from - LOOK_MS);
     for (const program of this.programs) {
       if (program.isAlive) starved(program.name, this.#waitedSince(program.pid));
-      else if (!this.down.has(program) && !this.#fell.has(program)) this.#reportFall(program, to);
+      else if (!this.down.has(program) && !this.#exited.has(program)) this.#reportExit(program, to);
     }
     for (const pid of this.#backends()) starved(`postgres ${pid}`, this.#waitedSince(pid));
   }
 
-  #reportFall(program: Program, at: number): void {
-    this.#fell.add(program);
-    this.#recorder.write({ kind: 'fell', at, name: program.name, exitCode: program.exitCode ?? null });
+  #reportExit(program: Program, at: number): void {
+    this.#exited.add(program);
+    this.#recorder.write({ kind: 'exited', at, name: program.name, exitCode: program.exitCode ?? null });
   }
 
   /** How long its main thread has waited for a processor since the last call. */

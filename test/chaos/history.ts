@@ -37,7 +37,7 @@ export interface Op {
   task?: string;
   ticket?: string;
   /** The task's or ticket's status in the answer. */
-  said?: string;
+  reported?: string;
   attempt?: number;
   key?: string;
   /** Which of the bodies that were sent with one key. */
@@ -85,7 +85,7 @@ export interface Fault {
   dead?: { servers: string[]; withinMs: number };
   /** Another instance must have taken these over by then. */
   moves?: { servers: string[]; withinMs: number };
-  /** These servers' agents arrive meanwhile, and leave when all is well. */
+  /** These servers' agents arrive meanwhile, and leave when the zone has recovered. */
   crowd?: readonly string[];
   /** Codes of failure that it can cause for tasks of `servers`. */
   codes: string[];
@@ -125,7 +125,7 @@ export type Entry =
   /** Processes, or the harness itself, did not run for this time between two checks. */
   | { kind: 'starved'; from: number; to: number; ms: number; who: string }
   /** A process that ended without a fault. */
-  | { kind: 'fell'; at: number; name: string; exitCode: number | null };
+  | { kind: 'exited'; at: number; name: string; exitCode: number | null };
 
 /** Rows of the database after the run. Times are the database's wall clock in ms. */
 export interface StoredTask {

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { check, ruleNames } from './checker.ts';
 import { findDefects } from './defects.ts';
 import { faultKinds } from './faults.ts';
-import type { Judgement } from './findings.ts';
+import type { CheckResult } from './findings.ts';
 import { matrixOf, tableOf } from './matrix.ts';
 import { type ChaosOptions, parseOptions, USAGE, UsageError } from './options.ts';
 import { type RunResult, readEvidence, run } from './run.ts';
@@ -31,13 +31,13 @@ async function chaos(options: ChaosOptions): Promise<number> {
   if (options.defects) return (await findDefects(options.only, console.log)) === 0 ? 0 : 1;
   const { directory, evidence, kinds } =
     options.check === undefined ? await run({ options, say: console.log }) : recheck(options.check);
-  const judgements = check(evidence);
-  const rows = matrixOf(evidence.history, judgements, kinds);
+  const results = check(evidence);
+  const rows = matrixOf(evidence.history, results, kinds);
   writeFileSync(path.join(directory, 'matrix.md'), `${tableOf(rows)}\n`);
-  for (const line of storyOf(evidence.history, judgements)) console.log(line);
-  const rules = sumByRule(judgements);
+  for (const line of storyOf(evidence.history, results)) console.log(line);
+  const rules = sumByRule(results);
   const missing = rows.filter(({ times, fault }) => times === 0 && kinds.includes(fault)).map(({ fault }) => fault);
-  if (missing.length > 0) console.log(`${missing.length} kinds of faults had no turn: ${missing.join('; ')}`);
+  if (missing.length > 0) console.log(`${missing.length} kinds of faults did not occur: ${missing.join('; ')}`);
   // A rule that was never applied proves nothing, unless the faults that it needs did not occur.
   const isWhole = missing.length === 0 && options.only.length === 0;
   // One that was only applied while the machine was too busy says so, and does not fail the run.
@@ -45,12 +45,12 @@ async function chaos(options: ChaosOptions): Promise<number> {
   for (const [rule, sum] of rules) {
     const counts = `${sum.held} held, ${sum.void} void, ${sum.violated} violated`;
     const isShown = sum.held > 0 || !isWhole;
-    console.log(`${hasFailed(sum) ? 'not ok' : 'ok'} ${rule}: ${counts}${isShown ? '' : ' (nothing was shown)'}`);
+    console.log(`${hasFailed(sum) ? 'not ok' : 'ok'} ${rule}: ${counts}${isShown ? '' : ' (proved nothing)'}`);
   }
   const failed = [...rules.values()].filter(hasFailed).length;
   if (failed === 0 && options.out === undefined && options.check === undefined)
     rmSync(directory, { recursive: true, force: true });
-  else console.log(`everything is in ${directory}`);
+  else console.log(`history, database and logs are in ${directory}`);
   console.log(`${rules.size - failed} passed, ${failed} failed`);
   return failed === 0 ? 0 : 1;
 }
@@ -59,13 +59,13 @@ function recheck(directory: string): RunResult {
   return { directory, evidence: readEvidence(directory), kinds: faultKinds.map(({ name }) => name) };
 }
 
-type Sum = Record<Judgement['verdict'], number>;
+type Sum = Record<CheckResult['outcome'], number>;
 
-function sumByRule(judgements: readonly Judgement[]): Map<string, Sum> {
+function sumByRule(results: readonly CheckResult[]): Map<string, Sum> {
   const sums = new Map<string, Sum>(ruleNames.map((rule) => [rule, { held: 0, void: 0, violated: 0 }]));
-  for (const { rule, verdict } of judgements) {
+  for (const { rule, outcome } of results) {
     const sum = sums.get(rule) ?? { held: 0, void: 0, violated: 0 };
-    sum[verdict] += 1;
+    sum[outcome] += 1;
     sums.set(rule, sum);
   }
   return sums;

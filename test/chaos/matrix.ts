@@ -3,7 +3,7 @@
  * checks meanwhile. Pure.
  */
 
-import type { Judgement } from './findings.ts';
+import type { CheckResult } from './findings.ts';
 import { type Entry, WORKLOADS, type Workload } from './history.ts';
 
 export interface Cell {
@@ -25,7 +25,7 @@ const QUIET = 'none yet';
 /** A request or a check belongs to the faults that began last before it. */
 export function matrixOf(
   history: readonly Entry[],
-  judgements: readonly Judgement[],
+  results: readonly CheckResult[],
   kinds: readonly string[],
 ): MatrixRow[] {
   const faults = history.filter((entry) => entry.kind === 'fault').sort((a, b) => a.from - b.from);
@@ -44,8 +44,8 @@ export function matrixOf(
       if (entry.status === 0) cell.unanswered += 1;
     }
   }
-  for (const { at: time, workload, verdict } of judgements)
-    for (const name of at(time)) rowOf(rows, name).cells[workload][verdict] += 1;
+  for (const { at: time, workload, outcome } of results)
+    for (const name of at(time)) rowOf(rows, name).cells[workload][outcome] += 1;
   return [...rows.values()];
 }
 

@@ -15,19 +15,19 @@ export interface ChaosOptions {
 
 export class UsageError extends Error {}
 
-export const USAGE = `npm run chaos -- [OPTION]...   instances, agents, Postgres and Redis as processes, faults in all of them and on every line
-                               between, clients that record what they asked and were answered; then a checker holds
-                               the history against the database and the lines that commands left
+export const USAGE = `npm run chaos -- [OPTION]...   starts instances, agents, Postgres and Redis as processes, injects faults into each
+                               process and each connection, and records the requests of clients and their answers;
+                               then compares this history with the database and with what commands really did
 
-  --minutes M          how long faults go on (default 10; about a minute more for start and end)
+  --minutes M          inject faults for M minutes (default 10; start and end take about a minute more)
   --seed S             order and targets of the faults (default 1)
   --only TEXT          only faults (or defects) whose name contains TEXT; may be given several times
-  --out DIR            keep history, database and logs there; default: a temporary folder, kept if anything is wrong
-  --check DIR          start nothing: hold what an earlier run left in DIR against the rules
-  --defects            break the product in a copy, one way after the other, and see that the checker finds each
+  --out DIR            write history, database and logs there; default: a temporary folder, kept if a rule is violated
+  --check DIR          start nothing: check the evidence that an earlier run wrote to DIR
+  --defects            put each deliberate defect into a copy of the product, and check that its rule finds it
   --help               this text
 
-exit code: 0 everything held, 1 something did not, 2 usage`;
+exit code: 0 no rule was violated, 1 a rule was violated, 2 wrong usage`;
 
 /** Undefined when only help is requested. @throws UsageError */
 export function parseOptions(args: string[]): ChaosOptions | undefined {

@@ -43,9 +43,9 @@ export async function run({ options, say }: RunDeps): Promise<RunResult> {
   const kinds = faultKinds.filter(
     ({ name }) => options.only.length === 0 || options.only.some((text) => name.includes(text)),
   );
-  if (kinds.length === 0) throw new Error(`no fault is called ${options.only.join(' or ')}`);
+  if (kinds.length === 0) throw new Error(`no fault has a name that contains ${options.only.join(' or ')}`);
   say(
-    `seed ${options.seed}, ${options.minutes} minutes, ${kinds.length} kinds of faults; everything is kept in ${directory}`,
+    `seed ${options.seed}, ${options.minutes} minutes, ${kinds.length} kinds of faults; history, database and logs are written to ${directory}`,
   );
   // Flushed to disk, as in production: committed data must survive a crash.
   const [postgres, redis] = await Promise.all([startTestPostgres({ fast: false }), startTestRedis()]);

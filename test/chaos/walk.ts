@@ -1,7 +1,7 @@
 /**
  * Walks through the faults: in a first lap each kind alone, in an order from the seed; in later
- * laps each with another one that begins while it lasts. After each it waits until all is well
- * again: instances ready, servers running, every workload continued.
+ * laps each with another one that begins while it lasts. After each it waits until the zone has
+ * recovered: instances ready, servers running, every workload continued.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { shuffled } from '../../lib/platform/random.ts';
@@ -68,9 +68,9 @@ export class Walk {
     for (const { harm } of begun) await harm.after?.();
     for (const { fault } of begun.reverse()) recorder.write(fault);
     const [{ from = 0, to = 0, settledAt = Number.NaN, lacking = [] } = {}] = begun.map(({ fault }) => fault);
-    const well = Number.isNaN(settledAt) ? `NOT WELL: ${lacking.join(', ')}` : `well after ${seconds(settledAt - to)}`;
+    const recovery = Number.isNaN(settledAt) ? `NOT RECOVERED: ${lacking.join(', ')}` : `recovered after ${seconds(settledAt - to)}`;
     const names = begun.map(({ fault }) => nameOf(fault)).join(' + ');
-    say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${well}`);
+    say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${recovery}`);
   }
 
   async #last({ lastsMs, untilSeenMs = 0, dead }: Harm): Promise<void> {

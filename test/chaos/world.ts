@@ -4,7 +4,9 @@
  */
 import type { Entry, Evidence, Fault, Op, StoredTask } from './history.ts';
 
-/** After a fault has ended and all looked well, its last effects may still be on their way. */
+/**
+ * After a fault has ended and the zone has recovered, its last effects may still be on their way.
+ */
 const AFTERMATH_MS = 1_000;
 /** Starvation of this length within a window makes a bound in it void. */
 const MOST_STARVED_MS = 3_000;

@@ -13,7 +13,7 @@ import { freshDatabase } from '../support/postgres.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
 
 /** An ingress without sockets. */
-const noDoor = {
+const noIngress = {
   url: 'http://127.0.0.1:1',
   unanswered: 0,
   start: async () => {},
@@ -28,7 +28,7 @@ function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Co
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
     databases: { main: database, beats: database, sessionLosses: database, sightings: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
-    ingress: () => noDoor,
+    ingress: () => noIngress,
     clock,
     eventLoop: { busyShare: () => 0 },
     random,

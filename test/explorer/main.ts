@@ -1,25 +1,38 @@
 /**
- * `npm run explore`: explores the small worlds and prints a line for each; `-- --deep` larger ones
- * as well; `-- --defects` the deliberate defects, each with its trace. Other words select worlds
- * whose names contain them. Exit code 1: something is wrong.
+ * `npm run explore`: explores the small worlds and prints a line for each. See
+ * docs/testing/explorer.md.
  */
 import { parseArgs } from 'node:util';
 import type { Exploration } from './explorer.ts';
 import { brokenWorlds, deepPlans, plans } from './plans.ts';
 
+const USAGE = `npm run explore -- [OPTION]... [WORD]...   explores every interleaving of small worlds, and prints a line for each world
+
+  WORD                 only worlds (or defects) whose names contain every WORD
+  --deep               larger worlds as well
+  --defects            instead: worlds with a deliberate defect, each with the shortest path that finds it
+  --help               this text
+
+exit code: 0 nothing found (with --defects: each was found), 1 otherwise`;
+
 const { values, positionals } = parseArgs({
-  options: { deep: { type: 'boolean', default: false }, defects: { type: 'boolean', default: false } },
+  options: {
+    deep: { type: 'boolean', default: false },
+    defects: { type: 'boolean', default: false },
+    help: { type: 'boolean', default: false },
+  },
   allowPositionals: true,
 });
 const isWanted = (name: string): boolean => positionals.every((word) => name.includes(word));
 let wrong = 0;
 
-if (values.defects) showDefects();
+if (values.help) console.log(USAGE);
+else if (values.defects) showDefects();
 else walk();
 process.exitCode = wrong > 0 ? 1 : 0;
 
 function walk(): void {
-  console.log(row(['world', 'in it', 'states', 'transitions', 'depth', 'ends', 'CPU']));
+  console.log(row(['world', 'contents', 'states', 'transitions', 'depth', 'ends', 'CPU']));
   console.log('|---|---|---:|---:|---:|---:|---:|');
   for (const { name, bounds, explore } of [...plans, ...(values.deep ? deepPlans : [])]) {
     if (!isWanted(name)) continue;

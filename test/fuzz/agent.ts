@@ -69,7 +69,7 @@ function withoutAddresses(text: string): string {
 
 export const agentPart: Part = {
   name: 'agent',
-  about: 'agents under attack by an instance: upgrades, frames of every kind, bytes that are none',
+  about: 'agents under attack by an instance: upgrades, frames of every kind, invalid bytes',
   share: 30,
   quick: 400,
   async open() {
@@ -154,7 +154,7 @@ class HostileInstance {
     const socket = await promise;
     clearInterval(timer);
     if (socket === undefined && isAlive())
-      throw new Wrong(`no agent came within ${ANSWER_WITHIN_MS} ms`, 'no agent came');
+      throw new Wrong(`no agent connected within ${ANSWER_WITHIN_MS} ms`, 'no agent connected');
     return socket;
   }
 }

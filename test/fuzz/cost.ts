@@ -1,7 +1,8 @@
 /**
- * What an input costs: the instance's CPU time and memory from before an input until it is dealt with, against a bound. The
- * bound is a multiple of what as many bytes of ordinary reports cost, measured in the same run and the same process, and a
- * constant; so it holds on a slow or busy machine as well. An input is one request, flood or series of frames.
+ * What an input costs: the instance's CPU time and memory from before an input until it is dealt
+ * with, against a bound. The bound is a multiple of what as many bytes of ordinary reports cost,
+ * measured in the same run and the same process, and a constant; so it holds on a slow or busy
+ * machine as well. An input is one request, flood or series of frames.
  */
 import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
@@ -70,7 +71,7 @@ const FLOODS = {
   pongs: bytesOf({ do: 'pong', payload: '' }, true),
   pings: bytesOf({ do: 'ping', payload: '' }, true),
   complaints: bytesOf({ do: 'text', text: '{"type":"error","code":"x","message":""}' }, true),
-  'texts that are none': bytesOf({ do: 'text', text: '{"type":"?"}' }, true),
+  'texts of an unknown type': bytesOf({ do: 'text', text: '{"type":"?"}' }, true),
 };
 
 const PATHS = [
@@ -203,7 +204,7 @@ class Gauge {
     for (let tries = 1; ; tries++) {
       const complaint = this.#complaintOf(input, await this.#spentBy(input));
       if (complaint === undefined) return;
-      if (tries === TRIES) throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too dear`);
+      if (tries === TRIES) throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too expensive`);
       await this.calibrate();
     }
   }

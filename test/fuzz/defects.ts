@@ -1,7 +1,8 @@
 /**
- * Deliberate defects of the product, one at a time in a copy of it, each of which the part `cost` must find: a bound is taken
- * away, and what was once found by hand is possible again. A defect is given by the text that it replaces: where the product
- * has changed and the text is not there once, it is to be written anew. `npm run fuzz -- --defects`
+ * Deliberate defects of the product, one at a time in a copy of it, each of which the part `cost`
+ * must find: a bound is removed, and an attack that was once found by hand works again. A defect is
+ * given by the text that it replaces: if the product has changed and the text does not occur
+ * exactly once, the defect must be rewritten. `npm run fuzz -- --defects`
  */
 import { spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -25,7 +26,7 @@ export interface Defect {
 const root = path.resolve(import.meta.dirname, '../..');
 
 /** A walk over the values that makes several objects of each. */
-const dearWalk: Change = {
+const costlyWalk: Change = {
   file: 'lib/protocol/storable.ts',
   find: 'return reasonAt(value, MAX_JSON_DEPTH);',
   put: `const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }];
@@ -39,10 +40,10 @@ const dearWalk: Change = {
 
 export const defects: readonly Defect[] = [
   {
-    name: 'a body is read where no parameter comes in it, and its values are not counted',
+    name: 'a body is read although the route takes no parameters in it, and its values are not counted',
     finding: 'FOUND in cost: {"kind":"request","method":"GET","path":"/ping"',
     changes: [
-      dearWalk,
+      costlyWalk,
       {
         file: 'lib/control/http/params.ts',
         find: 'if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;',
@@ -69,7 +70,7 @@ export const defects: readonly Defect[] = [
     name: 'the values of a frame are not counted',
     finding: 'FOUND in cost: {"kind":"frames","head":"{\\"type\\":\\"status\\"',
     changes: [
-      dearWalk,
+      costlyWalk,
       {
         file: 'lib/protocol/codec.ts',
         find: 'return countJsonValues(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH });',
@@ -79,7 +80,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'frames that are no messages are free',
+    name: 'control frames cost nothing',
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
       {
@@ -90,7 +91,7 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'a list is read as a whole, and the memory of answers is not counted',
+    name: 'a list is read as a whole, and the memory of answers is not limited',
     finding: 'FOUND in cost: {"kind":"lists"',
     changes: [
       { file: 'lib/control/http/row-stream.ts', find: 'const FIRST_ROWS = 16;', put: 'const FIRST_ROWS = 1_000;' },
@@ -113,16 +114,16 @@ export async function findDefects(say: (text: string) => void): Promise<number> 
   let missed = 0;
   for (const defect of defects) {
     const { isFound, lines } = await finds(defect);
-    say(`${isFound ? 'found ' : 'MISSED'} ${defect.name}`);
+    say(`${isFound ? 'found ' : 'missed'} ${defect.name}`);
     for (const line of lines) say(`  ${line}`);
     if (!isFound) missed += 1;
   }
   return missed;
 }
 
-export function spoilt(text: string, { file, find, put }: Change): string {
+export function withDefect(text: string, { file, find, put }: Change): string {
   const parts = text.split(find);
-  if (parts.length !== 2) throw new Error(`${file} has ${parts.length - 1} times: ${find}`);
+  if (parts.length !== 2) throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
   return parts.join(put);
 }
 
@@ -134,7 +135,7 @@ async function finds({ changes, finding }: Defect): Promise<{ isFound: boolean; 
     symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
     for (const change of changes) {
       const file = path.join(copy, change.file);
-      writeFileSync(file, spoilt(readFileSync(file, 'utf8'), change));
+      writeFileSync(file, withDefect(readFileSync(file, 'utf8'), change));
     }
     const said = await runIn(copy);
     const found = said.filter((line) => line.startsWith('FOUND '));

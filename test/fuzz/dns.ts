@@ -199,7 +199,7 @@ class UdpAsker {
     for (const bytes of messages) if (bytes.length > 0) this.#socket.send(bytes);
     for (const bytes of messages) if (bytes.length >= headerBytes) this.#asked.add(bytes.readUInt16BE(0));
     if (!(await this.isServed()) && this.#isAlive())
-      throw new Wrong('a good question behind these was not answered', 'not served');
+      throw new Wrong('a valid query after these was not answered', 'not served');
     for (const bytes of this.#heard) judge(bytes, this.#asked, maxUdpBytes);
   }
 
@@ -229,13 +229,13 @@ class UdpAsker {
 function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): void {
   if (reply.length > maxBytes) throw new Wrong(`an answer of ${reply.length} bytes`, 'long answer');
   if (reply.length < headerBytes || (reply.readUInt16BE(2) & 0x8000) === 0)
-    throw new Wrong('an answer that is none', 'no answer');
+    throw new Wrong('a message that is not an answer', 'no answer');
   const id = reply.readUInt16BE(0);
-  if (!asked.has(id)) throw new Wrong(`an answer to ${id}, which was not asked`, 'not asked');
+  if (!asked.has(id)) throw new Wrong(`an answer to query ${id}, which was not sent`, 'not asked');
   if (decodeMessage(reply) === undefined)
-    throw new Wrong(`an answer that cannot be read: ${reply.toString('hex')}`, 'unreadable');
+    throw new Wrong(`an answer that cannot be parsed: ${reply.toString('hex')}`, 'unreadable');
   const rcode = reply.readUInt16BE(2) & 15;
-  if (rcode === 2) throw new Wrong('SERVFAIL for a caller’s fault', 'SERVFAIL');
+  if (rcode === 2) throw new Wrong('SERVFAIL for an invalid query', 'SERVFAIL');
 }
 
 /**
@@ -257,7 +257,7 @@ async function askByTcp(port: number, { messages, pieceBytes, isCut }: DnsScript
   }
   socket.end();
   const timer = setTimeout(
-    () => closed.reject(new Wrong('a TCP connection was not let go', 'TCP kept')),
+    () => closed.reject(new Wrong('a TCP connection was not closed', 'TCP kept')),
     ANSWER_WITHIN_MS,
   );
   try {

@@ -68,7 +68,7 @@ const scripts: fc.Arbitrary<LinkScript> = fc.record({
 
 export const linkPart: Part = {
   name: 'link',
-  about: 'an instance under attack by agents: handshakes, frames of every kind, bytes that are none',
+  about: 'an instance under attack by agents: handshakes, frames of every kind, invalid bytes',
   share: 200,
   quick: 800,
   async open(start) {

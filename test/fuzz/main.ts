@@ -5,13 +5,13 @@ import { findDefects } from './defects.ts';
 import { parts } from './parts.ts';
 import { Target } from './target.ts';
 
-const USAGE = `npm run fuzz -- [OPTION]...   feeds hostile input to an instance, an agent and a name server, and looks whether they bear it
+const USAGE = `npm run fuzz -- [OPTION]...   sends hostile input to an instance, agents and a name server, and checks that they survive it
 
-  --inputs N           how many, over all parts by their shares, or of the one part (default 100000)
-  --seed S             where the seeds begin (default 1); the same seed makes the same inputs
-  --minutes M          begin nothing new after so many minutes of each part, whatever --inputs says
+  --inputs N           number of inputs, over all parts by their shares, or of the one part (default 100000)
+  --seed S             the first seed (default 1); the same seed generates the same inputs
+  --minutes M          start no batch of inputs after M minutes of a part, even if --inputs is not reached
   --part NAME          only this part: ${parts.map(({ name }) => name).join(', ')}
-  --defects            instead: take bounds of the product away, one at a time in a copy, and see that the part cost finds it
+  --defects            instead: remove limits of the product, one at a time in a copy, and check that the part cost finds each
   --help               this text
 
 exit code: 0 nothing found, 1 something found, 2 wrong usage`;

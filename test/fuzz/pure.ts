@@ -31,7 +31,7 @@ function pure<Value>(arbitrary: fc.Arbitrary<Value>, feed: (value: Value) => voi
       const { user } = process.cpuUsage();
       feed(value);
       const ms = (process.cpuUsage().user - user) / 1000;
-      if (ms > PARSE_WITHIN_MS) throw new Wrong(`it took ${ms} ms of the processor`, 'slow');
+      if (ms > PARSE_WITHIN_MS) throw new Wrong(`parsing took ${ms} ms of CPU`, 'slow');
       return 1;
     },
     vitals: takeVitals,
@@ -59,7 +59,7 @@ export const codecPart: Part = {
     pure(fc.oneof(agentFrameTexts, instanceFrameTexts), (text) => {
       const before = Object.keys(Object.prototype).length;
       for (const parse of [parseAgentFrame, parseInstanceFrame]) answered(() => parse(text), FrameError);
-      if (Object.keys(Object.prototype).length !== before) throw new Wrong('a frame changed what all objects have');
+      if (Object.keys(Object.prototype).length !== before) throw new Wrong('a frame changed Object.prototype');
     }),
 };
 
@@ -136,7 +136,7 @@ export const filterPart: Part = {
       if (filter === undefined) return;
       const again = formatFilter(filter);
       if (formatFilter(parseFilter(again)) !== again)
-        throw new Wrong(`${again} does not read as it was written`, 'filter');
+        throw new Wrong(`${again} is parsed differently from what was written`, 'filter');
       const parameters = new Parameters();
       answered(() => filterCondition(filter, TARGET, parameters), InvalidQueryError, NotIndexedError);
     }),
@@ -222,7 +222,7 @@ export const configPart: Part = {
         const environment: Record<string, string> = Object.create(null);
         for (const [name, content] of variables) environment[name] = content;
         const config = answered(() => loadConfig(file, environment), ConfigError);
-        if (config !== undefined && !Object.isFrozen(config)) throw new Wrong('a configuration that can be changed');
+        if (config !== undefined && !Object.isFrozen(config)) throw new Wrong('the configuration is not frozen');
       },
       async () => rmSync(directory, { recursive: true, force: true }),
     );

@@ -131,7 +131,7 @@ function jsonComplaint(
   const contract = contractList.find(({ name }) => name === operationId);
   if (contract !== undefined) return mismatchOf(contract, { status, contentType: headers['content-type'], text: body });
   if (headers['content-type'] !== 'application/json' || body === '') return undefined;
-  return parsed(body) === undefined ? `${status} with JSON that is none: ${shown(body)}` : undefined;
+  return parsed(body) === undefined ? `${status} with invalid JSON: ${shown(body)}` : undefined;
 }
 
 function parsed(text: string): unknown {

@@ -1,7 +1,8 @@
 /**
- * What is attacked: an instance, a name server and agents as processes of their own, on a fresh database. One agent is
- * honest and nobody's bait: its server must be `running` from the beginning to the end. The others may be hit by whatever is
- * sent; their machines are simulated, so that no command that somebody makes up is ever carried out.
+ * What is attacked: an instance, a name server and agents as processes of their own, on a fresh
+ * database. One agent is honest and nobody's bait: its server must be `running` from the beginning
+ * to the end. The others may be hit by whatever is sent; their machines are simulated, so that no
+ * command that somebody makes up is ever carried out.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -194,7 +195,7 @@ export class ProbedProgram {
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     this.#waiting = resolve;
     const timer = setTimeout(
-      () => reject(new Wrong(`${this.program.name} does not tell its ${question}`)),
+      () => reject(new Wrong(`${this.program.name} does not report its ${question}`)),
       VITALS_WITHIN_MS,
     );
     this.program.send(question);

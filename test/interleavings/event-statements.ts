@@ -9,7 +9,7 @@ import {
 import { reads, type Statement, writes } from './statement.ts';
 
 export const eventStatements: readonly Statement[] = [
-  writes(numberEvents, { 'what was told': { args: () => [1_000] } }),
+  writes(numberEvents, { 'recorded changes': { args: () => [1_000] } }),
   writes(trimEvents, { 'all but one': { args: () => [1, 1_000] } }),
   writes(forgetEvents, { 'of today': { args: () => [0, 1_000] } }),
   reads(readLog, () => [1]),

@@ -54,14 +54,14 @@ export async function interleave(lane: Lane, { world, point, first, second }: In
   const { outcomes, ...stood } = await together(lane, holdSql(lane, world, point), [one, two]);
   if (world === 'broken') await lane.admin.query('select cnapi_mend_queues(100)');
   const errors = outcomes.flatMap((outcome) => outcome.errors);
-  const told = twice(outcomes.flatMap((outcome) => outcome.told));
-  return { complaints: [...errors, ...told, ...(await complaintsSince(lane.admin, lane.begunAt(world)))], ...stood };
+  const exclusive = twice(outcomes.flatMap((outcome) => outcome.exclusive));
+  return { complaints: [...errors, ...exclusive, ...(await complaintsSince(lane.admin, lane.begunAt(world)))], ...stood };
 }
 
 type Together = Omit<Meeting, 'complaints'> & { outcomes: readonly Outcome[] };
 
 interface Outcome {
-  told: string[];
+  exclusive: string[];
   errors: string[];
 }
 
@@ -73,8 +73,8 @@ class Running {
   constructor(leg: Leg, { run }: Prepared, queryable: Queryable = leg) {
     this.outcome = run(queryable)
       .then(
-        (told): Outcome => ({ told, errors: [] }),
-        (error: unknown): Outcome => ({ told: [], errors: [`${leg.name} failed: ${messageOf(error)}`] }),
+        (exclusive): Outcome => ({ exclusive, errors: [] }),
+        (error: unknown): Outcome => ({ exclusive: [], errors: [`${leg.name} failed: ${messageOf(error)}`] }),
       )
       .finally(() => {
         this.isOver = true;
@@ -123,8 +123,8 @@ async function aroundCommit(lane: Lane, one: Prepared, two: Prepared): Promise<T
       if (outcome.errors.length > 0) throw new Error(outcome.errors.join());
       return outcome;
     })
-    .catch((error: unknown): Outcome => ({ told: [], errors: [messageOf(error)] }));
-  const other = (await second.running?.outcome) ?? { told: [], errors: [] };
+    .catch((error: unknown): Outcome => ({ exclusive: [], errors: [messageOf(error)] }));
+  const other = (await second.running?.outcome) ?? { exclusive: [], errors: [] };
   return { outcomes: [own, other], firstStood: true, secondStood: second.stood ?? false };
 }
 
@@ -235,6 +235,6 @@ export function worldOf(lane: Lane, name: WorldName, isReversed = false): World 
 }
 
 /** Results that were given to both callers although only one may have them. */
-function twice(told: readonly string[]): string[] {
-  return told.filter((one, n) => told.indexOf(one) < n).map((one) => `two callers were told of ${one}`);
+function twice(exclusive: readonly string[]): string[] {
+  return exclusive.filter((one, n) => exclusive.indexOf(one) < n).map((one) => `two callers received ${one}`);
 }

@@ -1,9 +1,11 @@
 /**
- * I2, I3 and I4 of docs/design.md as questions to the database: each answers with complaints, none is good. They look at the rows and
- * at the laboratory's log of their changes from `$1` on. Asked after each pair, and during and after the random mix.
+ * I2, I3 and I4 of docs/design.md as questions to the database: each returns the violations. They
+ * read the rows and the log of their changes from `$1` on. Asked after each pair, and during and
+ * after the random mix.
  *
- * Two transactions that neither saw the other have each acted as if the other was not there; where one's guard is the
- * other's change, that alone is the defect, whatever came of it this time.
+ * Two transactions that did not see each other have each acted as if the other did not exist. If
+ * the guard of one is the change of the other, that alone is the defect, whatever its effect this
+ * time.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { complaintsSql } from '../control/waitlist/support/waitlist-database.ts';
@@ -38,16 +40,16 @@ const roster: Record<string, string> = {
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.now).run is not null and (r.was).epoch = (r.now).epoch
         and ((r.was).incarnation, (r.was).conn) is distinct from ((r.now).incarnation, (r.now).conn)`,
-  'a status came back without a new epoch': `
+  'a status became running without a new epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'unknown' and (r.now).status = 'running' and (r.was).epoch = (r.now).epoch`,
   'a status change without a caller for this run and epoch': `
     select (r.now).server_uuid::text || ' epoch ' || (r.now).epoch || ' ' || (r.now).reason from lab.roster_authority_log r
       where r.id > $1 and (r.was).status = 'running' and (r.now).status = 'unknown'
         and (r.now).reason not in ('removed', 'legacy-silent')
-        and not exists (select 1 from lab.intents i where i.kind = 'verdict' and i.subject = r.key
+        and not exists (select 1 from lab.intents i where i.kind = 'status-change' and i.subject = r.key
           and i.run = (r.was).run and i.number = (r.was).epoch)`,
-  'an ownerless decision for a dead run whose instance lives': `
+  'a row counted as ownerless although its run is live': `
     select (r.now).server_uuid::text || ' run ' || (r.was).run from lab.roster_authority_log r
       join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'instance-lost'
@@ -81,7 +83,7 @@ const roster: Record<string, string> = {
  * session.
  */
 const instances: Record<string, string> = {
-  'a dead run became live again, or beat, or was drained': `
+  'a dead run became live again, raised its beat, or was drained': `
     select n.key::text from lab.instances_log n
       where n.id > $1 and (n.was).state = 'dead' and (n.now).run is not null
         and ((n.was).state, (n.was).beat, (n.was).ended_at, (n.was).draining_since, (n.was).end_reason)
@@ -90,7 +92,7 @@ const instances: Record<string, string> = {
     select n.key::text || ' beat ' || (n.was).beat from lab.instances_log n
       where n.id > $1 and (n.was).state = 'live' and (n.now).end_reason = 'lapsed'
         and not exists (select 1 from lab.intents i where i.kind = 'lapse' and i.subject = n.key and i.number = (n.was).beat)`,
-  'two instances were told to leave, each because of the other': `
+  'two instances may drain, each because of the other': `
     select a.key::text || ', ' || b.key from lab.instances_log a
       join lab.instances_log b on ${unserialised('a', 'b')} and a.id < b.id and b.id > $1
         and (b.was).draining_since is null and (b.now).draining_since is not null
@@ -99,13 +101,13 @@ const instances: Record<string, string> = {
     select r.key::text from lab.roster_authority_log r
       join cnapi_instances n on n.run = (r.was).run and n.state = 'live'
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'legacy-heartbeat'`,
-  'a silence was recorded although the agent had posted': `
+  'a silence was recorded although the agent had posted a heartbeat': `
     select v.key::text from lab.roster_authority_log v
       left join lateral ${lastSeen('lab.status_log', 'v.key', 'v')} s on true
       where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'
         and not exists (select 1 from lab.intents i where i.kind = 'silence' and i.subject = v.key
           and i.number = (v.was).epoch and i.sightings >= coalesce((s.now).sightings, 0))`,
-  'a silence was recorded while the agent posted': `
+  'a silence was recorded while the agent posted a heartbeat': `
     select v.key::text from lab.roster_authority_log v
       join lab.status_log s on s.key = v.key and ${unserialised('s', 'v')}
         and (s.was).sightings is distinct from (s.now).sightings
@@ -150,7 +152,7 @@ const tasks: Record<string, string> = {
     select t.key::text from lab.tasks_log t
       where t.id > $1 and (t.was).cancel_requested_at is not null
         and ((t.was).state, (t.now).state) in (('queued', 'claimed'), ('claimed', 'queued'))`,
-  'a request to cancel was taken back': `
+  'a request to cancel was withdrawn': `
     select t.key::text from lab.tasks_log t
       where t.id > $1 and (t.was).cancel_requested_at is not null and (t.now).id is not null
         and (t.now).cancel_requested_at is null`,
@@ -168,12 +170,12 @@ const tasks: Record<string, string> = {
       join cnapi_instances n on n.run = (t.was).posted_by and n.state = 'live'
       where t.id > $1 and (t.was).state = 'claimed' and (t.now).state = 'ended'
         and (t.now).error->>'message' like 'the instance that had handed the task%'`,
-  'a task was made under a ticket that was not active': `
+  'a task was created under a ticket that was not active': `
     select t.key::text || ' ticket ' || (t.now).ticket_uuid from lab.tasks_log t
       left join lateral ${lastSeen('lab.waitlist_tickets_log', '(t.now).ticket_uuid', 't')} w on true
       where t.id > $1 and (t.was).id is null and (t.now).ticket_uuid is not null
         and (w.now).status is distinct from 'active'`,
-  'a task was made under a ticket while it ended': `
+  'a task was created under a ticket while the ticket ended': `
     select t.key::text || ' ticket ' || w.key from lab.tasks_log t
       join lab.waitlist_tickets_log w on w.key = (t.now).ticket_uuid and w.id > $1
       where t.id > $1 and (t.was).id is null and (w.now).status is distinct from (w.was).status and ${unserialised('t', 'w')}`,
@@ -181,7 +183,7 @@ const tasks: Record<string, string> = {
 
 /** I4. One active ticket, in order; ended tickets do not change. */
 const tickets: Record<string, string> = {
-  'of the waitlist': complaintsSql,
+  'the waitlist is inconsistent': complaintsSql,
   'a ticket became active before one that was ahead of it': `
     select o.key::text
       from (
@@ -197,7 +199,7 @@ const tickets: Record<string, string> = {
           ) as k
       ) as o
       where o.active > $1 and o.active < o.latest`,
-  'an ended ticket changed, or an active one waits again': `
+  'an ended ticket changed, or an active one was queued again': `
     select w.key::text from lab.waitlist_tickets_log w
       where w.id > $1 and (w.now).uuid is not null
         and ((w.was).status in ('finished', 'expired')

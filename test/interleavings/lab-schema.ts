@@ -52,10 +52,10 @@ function logSql(table: string, key: string): string {
 const LAB = `
   create schema lab;
   create sequence lab.changes;
-  -- A verdict on, or a new run for, (server, run, epoch); a silence of (server, epoch, sightings); a run seen standing at a
-  -- beat; an incarnation of a server found dead by a probe.
+  -- A status change of, or a new run for, (server, run, epoch); a silence of (server, epoch, sightings); a run whose beat was seen not
+  -- to move; an incarnation of a server found dead by a probe.
   create table lab.intents (
-    kind text not null check (kind in ('verdict', 'silence', 'lapse', 'probe', 'renewal')), subject uuid not null, run uuid,
+    kind text not null check (kind in ('status-change', 'silence', 'lapse', 'probe', 'renewal')), subject uuid not null, run uuid,
     number bigint, sightings bigint
   );
   create index on lab.intents (subject, run, number);
@@ -89,7 +89,7 @@ export async function beginLog(database: Queryable): Promise<number> {
 }
 
 export interface Intent {
-  kind: 'verdict' | 'silence' | 'lapse' | 'probe' | 'renewal';
+  kind: 'status-change' | 'silence' | 'lapse' | 'probe' | 'renewal';
   /** The server, or the run that lapsed. */
   subject: string;
   /** The run of a session loss, or the run before a new one, or the incarnation of a probe. */

@@ -52,7 +52,7 @@ export class Mix {
   readonly counts = new Map<string, number>();
   checks = 0;
   readonly #options: MixOptions;
-  readonly #told = new Set<string>();
+  readonly #exclusive = new Set<string>();
   #known: Knowledge | undefined;
   #isOver = false;
 
@@ -92,7 +92,7 @@ export class Mix {
       }
       try {
         await recordIntents(clients, prepared.intents);
-        this.#hear(await prepared.run(clients));
+        this.#checkExclusive(await prepared.run(clients));
         this.counts.set(call.name, (this.counts.get(call.name) ?? 0) + 1);
       } catch (error) {
         this.#complain(`${call.name} failed: ${messageOf(error)}`);
@@ -123,10 +123,10 @@ export class Mix {
     }
   }
 
-  #hear(told: readonly string[]): void {
-    for (const one of told) {
-      if (this.#told.has(one)) this.#complain(`two callers were told of ${one}`);
-      this.#told.add(one);
+  #checkExclusive(exclusive: readonly string[]): void {
+    for (const one of exclusive) {
+      if (this.#exclusive.has(one)) this.#complain(`two callers received ${one}`);
+      this.#exclusive.add(one);
     }
   }
 

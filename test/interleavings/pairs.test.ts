@@ -55,7 +55,7 @@ const WITHOUT_EFFECT = [
   // A sequence, not a row.
   'advanceTicks: from the first tick',
   // Not coordination rows, so they are not counted; test/control/events tests these statements.
-  'numberEvents: what was told',
+  'numberEvents: recorded changes',
   'trimEvents: all but one',
   'forgetEvents: of today',
 ];

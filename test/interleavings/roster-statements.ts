@@ -57,13 +57,13 @@ const sessions = (world: World): Session[] => world.inOrder(world.seats).filter(
 const held = ({ serverUuid, run, epoch }: Session) => ({ serverUuid, run, epoch });
 
 const epochOf = (serverUuid: string, accepted: Accepted) => `epoch ${accepted.epoch} of ${serverUuid}`;
-const about = (kind: 'verdict' | 'renewal', rows: readonly HeldRow[]): Intent[] =>
+const about = (kind: 'status-change' | 'renewal', rows: readonly HeldRow[]): Intent[] =>
   rows.map(({ serverUuid, run, epoch }) => ({ kind, subject: serverUuid, run, number: epoch }));
-/** Only one caller may be told that its status change for an epoch was applied. */
+/** Only one caller may learn that its status change for an epoch was applied. */
 const applied = (servers: readonly string[], rows: readonly { serverUuid: string; epoch: number }[]): string[] =>
   rows
     .filter(({ serverUuid }) => servers.includes(serverUuid))
-    .map(({ serverUuid, epoch }) => `a verdict on epoch ${epoch} of ${serverUuid}`);
+    .map(({ serverUuid, epoch }) => `the status change of epoch ${epoch} of ${serverUuid}`);
 
 const identity = (cnapiUuid: string) => {
   return { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
@@ -72,7 +72,7 @@ const identity = (cnapiUuid: string) => {
 const instances: Statement[] = [
   writes(insertRun, {
     'a new one': { args: (world) => [world.uuid(), identity(world.other.cnapiUuid), null] },
-    'said again': { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
+    'repeated': { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
   }),
   writes(raiseBeat, { mine: { args: (world) => [world.me.run, 3] } }),
   writes(drainRun, {
@@ -99,24 +99,24 @@ const roster: Statement[] = [
   writes(acceptSessions, {
     'the next connections, elsewhere': {
       args: (world) => [world.other, world.inOrder(world.seats).map((seat) => hello(seat, 1))],
-      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+      exclusive: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
       weight: 30,
     },
     'another incarnation, for one that a probe found dead': {
       args: (world) => [world.other, [newcomer(world)], world.seat.incarnation],
       intents: (_, [one], replaces) =>
         one && replaces ? [{ kind: 'probe', subject: one.serverUuid, run: replaces }] : [],
-      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+      exclusive: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
     },
     'another incarnation, without a probe': {
       args: (world) => [world.me, [newcomer(world)]],
-      told: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
+      exclusive: (accepted) => [...accepted].map(([serverUuid, one]) => epochOf(serverUuid, one)),
     },
   }),
   writes(acceptSession, {
     'a later connection': {
       args: (world) => [world.me, hello(world.seat, 2), null],
-      told: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
+      exclusive: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
     },
     'of the last server, by a run that has just begun': {
       args(world) {
@@ -124,7 +124,7 @@ const roster: Statement[] = [
         return last && [{ cnapiUuid: world.uuid(), run: world.uuid() }, hello(last, 1), null];
       },
       before: (database, { cnapiUuid, run }) => insertRun(database, run, identity(cnapiUuid), null),
-      told: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
+      exclusive: (accepted, _, { serverUuid }) => (accepted ? [epochOf(serverUuid, accepted)] : []),
       weight: 1,
     },
   }),
@@ -142,8 +142,8 @@ const roster: Statement[] = [
         const losses = some(sessions(world).map((seat) => ({ ...held(seat), reason: 'closed' as const })));
         return losses && [world.me.cnapiUuid, losses];
       },
-      intents: (_, losses) => about('verdict', losses),
-      told: (written, _, losses) => applied(written.applied, losses),
+      intents: (_, losses) => about('status-change', losses),
+      exclusive: (written, _, losses) => applied(written.applied, losses),
     },
   }),
   writes(recordOrphans, {
@@ -152,8 +152,8 @@ const roster: Statement[] = [
         const orphans = some(sessions(world).filter(({ run }) => world.isDead(run) || run === world.me.run));
         return orphans && [world.me, orphans.map(held)];
       },
-      intents: (_, orphans) => about('verdict', orphans),
-      told: (servers, _, orphans) => applied(servers, orphans),
+      intents: (_, orphans) => about('status-change', orphans),
+      exclusive: (servers, _, orphans) => applied(servers, orphans),
     },
   }),
   writes(renewRun, {
@@ -195,7 +195,7 @@ const sightings: Statement[] = [
           number: silence.epoch,
           sightings: silence.sightings,
         })),
-      told: (servers, _, silences) => applied(servers, silences),
+      exclusive: (servers, _, silences) => applied(servers, silences),
     },
   }),
   writes(forgetSightings, { all: { args: () => [1000] } }),

@@ -18,13 +18,13 @@ const PATIENCE_MS = 3_600_000;
 const MOST_ROUNDS = 500;
 
 /** @throws if it does not end */
-export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; mended: number }> {
+export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; repaired: number }> {
   const sessions = await connectAll(database, seats);
   const { queues } = await repairQueues(database, 1_000);
   for (let rounds = 1; rounds <= MOST_ROUNDS; rounds++) {
     await workOnce(database, sessions);
     await releaseActive(database);
-    if (!(await isAnythingLeft(database))) return { rounds, mended: queues.length };
+    if (!(await isAnythingLeft(database))) return { rounds, repaired: queues.length };
   }
   throw new Error(`after ${MOST_ROUNDS} rounds there are still tasks or tickets that have not ended`);
 }

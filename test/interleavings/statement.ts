@@ -1,7 +1,7 @@
 /**
  * The types of the table of statements. A row names an exported function of a store and says how it
  * is called in a world: its arguments, what its caller knows at the time (`intents`), and which
- * parts of its answer only one caller may be given (`told`). The harness runs pairs of them in
+ * parts of its answer only one caller may receive (`exclusive`). The harness runs pairs of them in
  * prepared worlds; the random mix runs all of them in one changing world.
  */
 
@@ -73,7 +73,7 @@ export interface CallOf<Args extends unknown[], Result> {
   /** Undefined if this world has nothing to call it for. */
   args(world: World): Args | undefined;
   intents?(...args: Args): Intent[];
-  told?(result: Result, ...args: Args): string[];
+  exclusive?(result: Result, ...args: Args): string[];
   /**
    * What its caller did just before, each statement by itself: no transaction that began earlier
    * has seen it.
@@ -129,7 +129,7 @@ function toCalls<Args extends unknown[] | [], Result>(
   calls: Record<string, CallOf<Args, Result>>,
   hints: readonly string[],
 ): Call[] {
-  return Object.entries(calls).map(([which, { args, intents, told, before, weight = 10 }]) => ({
+  return Object.entries(calls).map(([which, { args, intents, exclusive, before, weight = 10 }]) => ({
     name: `${run.name}: ${which}`,
     statement: run.name,
     weight,
@@ -142,7 +142,7 @@ function toCalls<Args extends unknown[] | [], Result>(
           run: async (database) => {
             await before?.(database, ...values);
             const result = await run(database, ...values);
-            return told?.(result, ...values) ?? [];
+            return exclusive?.(result, ...values) ?? [];
           },
         }
       );

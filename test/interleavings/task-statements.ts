@@ -90,7 +90,7 @@ const settle = (decision: InventoryDecision): SettleCall => ({
     });
     return found && settlements?.length ? [found.run, settlements] : undefined;
   },
-  told: endsAmong,
+  exclusive: endsAmong,
 });
 
 type Reporting = { subject: InheritedRow; report: Report; isRepeated?: boolean };
@@ -100,7 +100,7 @@ const report = (kind: TaskKind, reports: readonly Report[]): CallOf<[Reporting[]
     const tasks = some(world.inOrder(world.tasks(kind)));
     return tasks && [tasks.flatMap((subject) => reports.map((report) => ({ subject, report })))];
   },
-  told: endsAmong,
+  exclusive: endsAmong,
   weight: 20,
 });
 
@@ -122,12 +122,12 @@ const cancel = (kind: TaskKind): CallOf<[string], Awaited<ReturnType<typeof canc
     const found = world.task(kind);
     return found && [found.id];
   },
-  told: (cancelled, id) => (cancelled?.isEnded ? ends([id]) : []),
+  exclusive: (cancelled, id) => (cancelled?.isEnded ? ends([id]) : []),
   weight: 5,
 });
 
-/** The holder of the server's authority, which is to be told. */
-const TO_TELL = { hints: ['cnapi_roster_authority'] };
+/** The holder of the server's authority, which gets a hint. */
+const HINTED = { hints: ['cnapi_roster_authority'] };
 
 const tasks: Statement[] = [
   writes(
@@ -136,7 +136,7 @@ const tasks: Statement[] = [
       plain: { args: (world) => [task(world)], weight: 60 },
       'with a key': { args: (world) => [task(world, { idempotencyKey: 'key' })] },
     },
-    TO_TELL,
+    HINTED,
   ),
   writes(createTaskUnderTicket, {
     'that may be active': {
@@ -155,7 +155,7 @@ const tasks: Statement[] = [
       inherited: cancel('inherited'),
       posted: cancel('posted'),
     },
-    TO_TELL,
+    HINTED,
   ),
   writes(deleteTasks, { 'older than a day': { args: () => [1, { tasks: 100, pieces: 1000 }] } }),
   writes(claimTasks, {
@@ -164,7 +164,7 @@ const tasks: Statement[] = [
         const found = sessionsOfOneRun(world);
         return found && [found.run, { sessions: found.sessions, resendMs: PATIENCE_MS }];
       },
-      told: ({ given }) => claims(given),
+      exclusive: ({ given }) => claims(given),
       weight: 60,
     },
   }),
@@ -177,21 +177,21 @@ const tasks: Statement[] = [
     },
   }),
   writes(settleInventory, {
-    'it goes on': settle({ kind: 'goes-on', started: true }),
-    'it goes back': settle({ kind: 'next-attempt', uncertain: false }),
+    'it continues': settle({ kind: 'goes-on', started: true }),
+    'it returns to the queue': settle({ kind: 'next-attempt', uncertain: false }),
     'it fails': settle({ kind: 'fail', error: taskEnds.outcomeUnknown }),
   }),
   writes(recordReports, {
     accepted: report('sent', [accepted]),
     'accepted, started, output': report('sent', [accepted, started, output]),
     'progress and output': report('started', [progress, output]),
-    'complete, at once': report('sent', [complete]),
+    'complete, without a start': report('sent', [complete]),
     complete: report('started', [output, complete]),
     failure: report('started', [failure]),
     "an earlier session's end": report('inherited', [complete]),
     "a late agent's end": report('overdue', [complete]),
     'the end of a post': report('posted', [complete]),
-    'output, once more': {
+    'output, repeated': {
       args(world) {
         const tasks = some(world.inOrder(world.tasks('started')));
         return tasks && [tasks.map((subject) => ({ subject, report: output, isRepeated: true }))];
@@ -209,7 +209,7 @@ const tasks: Statement[] = [
     },
   }),
   writes(sweepTasks, {
-    all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], told: (ids) => ends(ids) },
+    all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], exclusive: (ids) => ends(ids) },
   }),
   reads(readBusyServers, ({ me }) => [me.run]),
   reads(readDispatches, (world) => [
@@ -231,14 +231,14 @@ const posts: Statement[] = [
   writes(claimPosts, {
     'all, by me': {
       args: ({ me }) => [me.run, { room: ROOM }],
-      told: ({ given }) => claims(given),
+      exclusive: ({ given }) => claims(given),
     },
     'of some servers, by another': {
       args: (world) => [
         world.other.run,
         { servers: world.inOrder(world.seats).map(({ serverUuid }) => serverUuid), room: ROOM },
       ],
-      told: ({ given }) => claims(given),
+      exclusive: ({ given }) => claims(given),
     },
   }),
   writes(movePosts, {
@@ -250,7 +250,7 @@ const posts: Statement[] = [
       weight: 40,
     },
   }),
-  writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], told: (ids) => ends(ids), weight: 2 } }),
+  writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], exclusive: (ids) => ends(ids), weight: 2 } }),
   reads(readDeadSenders, () => []),
   reads(readPosts, (world) => [world.me.run, world.tasks('posted').map(({ id }) => id)]),
   reads(findLostPosts, ({ me }) => [me.run, { known: [], limit: 100 }]),

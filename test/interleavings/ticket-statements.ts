@@ -56,18 +56,18 @@ const createOnce = (kind: QueueKind): CallOf<[NewTicket, TicketKey & TicketBound
     const key = { key: 'key', requestHash: 'hash', maxWaiting: bounds.maxWaiting, maxOpen: bounds.maxOpen };
     return queue && [newTicket(queue, { uuid: world.uuid() }), key];
   },
-  told: (made, { uuid }) => (typeof made !== 'string' && made.uuid === uuid ? [`the making of ticket ${uuid}`] : []),
+  exclusive: (made, { uuid }) => (typeof made !== 'string' && made.uuid === uuid ? [`the creation of ticket ${uuid}`] : []),
 });
 
 const release = (kind: TicketKind): CallOf<[string], TicketChange | undefined> => ({
   args: (world) => one(world, kind),
-  told: (change) => moves(change?.moved ?? []),
+  exclusive: (change) => moves(change?.moved ?? []),
   weight: 20,
 });
 
 const remove = (kind: TicketKind): CallOf<[string], MovedTicket[]> => ({
   args: (world) => one(world, kind),
-  told: moves,
+  exclusive: moves,
   weight: 5,
 });
 
@@ -76,7 +76,7 @@ const renew = (kind: TicketKind): CallOf<[string, { inMs: number }], TicketChang
     const uuid = world.ticket(kind);
     return uuid === undefined ? undefined : [uuid, { inMs: 3_600_000 }];
   },
-  told: (change) => moves(change?.moved ?? []),
+  exclusive: (change) => moves(change?.moved ?? []),
 });
 
 function one(world: World, kind: TicketKind): [string] | undefined {
@@ -110,14 +110,14 @@ export const ticketStatements: readonly Statement[] = [
   writes(deleteQueues, {
     "a server's": {
       args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxQueues: 10 }],
-      told: ({ moved }) => moves(moved),
+      exclusive: ({ moved }) => moves(moved),
       weight: 1,
     },
   }),
   writes(deleteEnded, { "a server's": { args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxTickets: 100 }] } }),
   writes(deleteOldTickets, { 'older than a day': { args: () => [1, 100] } }),
-  writes(expireTickets, { all: { args: () => [100], told: moves } }),
-  writes(repairQueues, { all: { args: () => [100], told: ({ moved }) => moves(moved) } }),
+  writes(expireTickets, { all: { args: () => [100], exclusive: moves } }),
+  writes(repairQueues, { all: { args: () => [100], exclusive: ({ moved }) => moves(moved) } }),
   reads(readNow, () => []),
   reads(readQueueUpTo, (world) => [world.ticket('active') ?? world.uuid(), 100]),
   reads(readTicket, (world) => [world.ticket('active') ?? world.uuid()]),

@@ -13,7 +13,7 @@ const NOTICED_MS = 15_000;
 export class ArrivalChecks {
   readonly #world: World;
   /** Agents that have a session, by the instance's name. */
-  readonly #standing = new Map<SimAgent, string>();
+  readonly #connected = new Map<SimAgent, string>();
   /** Agents that lost their session although nothing happened to their instance. */
   readonly #lost = new Set<SimAgent>();
 
@@ -24,25 +24,25 @@ export class ArrivalChecks {
   tick(): void {
     for (const agent of this.#world.agents) {
       const instance = this.#instanceOf(agent);
-      const former = this.#standing.get(agent);
-      if (instance !== undefined) this.#standing.set(agent, instance);
+      const former = this.#connected.get(agent);
+      if (instance !== undefined) this.#connected.set(agent, instance);
       else if (former !== undefined) this.#noteLoss(agent, former);
     }
-    const most = LOST_SHARE * this.#standing.size;
+    const most = LOST_SHARE * this.#connected.size;
     if (this.#lost.size > most)
       this.#world.violated(
         'I1',
-        `${this.#lost.size} of ${this.#standing.size} agents with a session lost it to arriving ones`,
+        `${this.#lost.size} of ${this.#connected.size} agents with a session lost it to arriving ones`,
       );
   }
 
   #noteLoss(agent: SimAgent, instance: string): void {
-    this.#standing.delete(agent);
+    this.#connected.delete(agent);
     const isExcused =
       this.#world.calmForMs(`agents:${agent.name}`, `instances:${instance}`, `drains:${instance}`, 'network') <
       NOTICED_MS;
     if (isExcused) return;
-    this.#world.story.tell(agent.name, `has lost its session at ${instance}`);
+    this.#world.story.tell(agent.name, `lost its session at ${instance}`);
     this.#lost.add(agent);
   }
 

@@ -22,7 +22,7 @@ const ARRIVING = [600, 700] as const;
 const ARRIVING_MS = [500, 3_000] as const;
 const OPERATIONS_UNTIL_MS = 12_000;
 /**
- * The longest time that an agent is told to wait, plus the time to admit those that return then.
+ * The longest time that an agent is asked to wait, plus the time to admit those that return then.
  */
 const CONNECTED_WITHIN_MS = 45_000;
 

@@ -14,14 +14,14 @@ import type { World } from './world.ts';
 export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
-export interface Unwell {
+export interface Unrecovered {
   invariant: Invariant;
   withinMs: number;
   what: string;
 }
 
 /** For tasks: their own deadlines in addition, which are shortened here. */
-const WORK_WELL_MS = 74_000;
+const WORK_DONE_MS = 74_000;
 
 /** A wait as its caller saw it. */
 export interface SeenWait {
@@ -80,7 +80,7 @@ export class Checks {
     if (who !== by && ms > HELD_UP_MS + 3 * postgres.trouble.slowMs)
       this.#world.violated(
         'I6',
-        `${who} waited ${Math.round(ms)} ms for rows of an answer that ${by} has not read: ${label}`,
+        `${who} waited ${Math.round(ms)} ms for rows that are locked by an answer that ${by} has not read: ${label}`,
       );
   }
 
@@ -98,36 +98,36 @@ export class Checks {
     if (world.calmForMs('instances', 'arrivals', 'drains', 'network', 'database') < tookMs + slowPollMs) return;
     const lateMs = causeAt === undefined ? 0 : world.time.now - Math.max(since, causeAt);
     if (lateMs > slowPollMs + WAIT_SLACK_MS)
-      world.violated('I5', `a wait for ${what} outlived its cause by ${Math.round(lateMs)} ms`);
+      world.violated('I5', `a wait for ${what} continued for ${Math.round(lateMs)} ms after its event`);
     if (tookMs > timeoutMs + WAIT_SLACK_MS)
       world.violated('I5', `a wait for ${what} of ${timeoutMs} ms had no answer in ${Math.round(tookMs)} ms`);
     if (answer === 'timeout' && tookMs < timeoutMs)
-      world.violated('I5', `a wait for ${what} of ${timeoutMs} ms was given up after ${Math.round(tookMs)} ms`);
+      world.violated('I5', `a wait for ${what} of ${timeoutMs} ms ended after ${Math.round(tookMs)} ms`);
   }
 
   /**
-   * What is not well yet, and how long after the last fault it may take; empty when the world has
-   * recovered.
+   * What has not recovered yet, and how long after the last fault it may take; empty when the world
+   * has recovered.
    */
-  unwell(): Unwell[] {
+  unrecovered(): Unrecovered[] {
     const { agents, legacyAgents, workload, connectedWithinMs } = this.#world;
     const isRunning = ({ uuid }: { uuid: string }) => this.roster.statusOf(uuid) === 'running';
     return [
       ...legacyAgents
         .filter((agent) => !isRunning(agent))
-        .map(({ name }) => unwell('I1', connectedWithinMs, `${name} posts heartbeats and is not running`)),
+        .map(({ name }) => unrecovered('I1', connectedWithinMs, `${name} posts heartbeats but is not running`)),
       ...agents
         .filter((agent) => !isRunning(agent) || agent.agent?.link.isLive !== true)
         .map(({ name, uuid }) =>
-          unwell('I1', connectedWithinMs, `${name} is up, without a session or ${this.roster.statusOf(uuid)}`),
+          unrecovered('I1', connectedWithinMs, `${name} is up, but has no session or is ${this.roster.statusOf(uuid)}`),
         ),
       ...workload.unfinished.map(({ number, kind }) =>
-        unwell('I5', WORK_WELL_MS, `operation ${number} (${kind}) has no end`),
+        unrecovered('I5', WORK_DONE_MS, `operation ${number} (${kind}) has no end`),
       ),
-      ...this.tasks.unended.map(({ id, state }) => unwell('I6', WORK_WELL_MS, `task ${id} is still ${state}`)),
+      ...this.tasks.unended.map(({ id, state }) => unrecovered('I6', WORK_DONE_MS, `task ${id} is still ${state}`)),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))
-        .map((id) => unwell('I6', 0, `task ${id} was accepted and is not there`)),
+        .map((id) => unrecovered('I6', 0, `task ${id} was accepted but does not exist`)),
     ];
   }
 
@@ -144,9 +144,9 @@ export class Checks {
       return [
         [core.link.connections > held + moving, `keeps ${core.link.connections} connections of ${held} agents`],
         [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or session losses of servers it does not hold'],
-        [authority.alternations > 0, 'detected alternating agents although there are none'],
+        [authority.alternations > 0, 'found alternating agents although there are none'],
         [waits > 0, `keeps ${waits} waits without a caller`],
-        [core.waitlist.stats().defects > 0, 'found queues without a holder'],
+        [core.waitlist.stats().defects > 0, 'found queues without an active ticket'],
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
     });
     const ofAgents = agents.flatMap(({ agent, name }) => {
@@ -165,4 +165,4 @@ export class Checks {
   }
 }
 
-const unwell = (invariant: Invariant, withinMs: number, what: string): Unwell => ({ invariant, withinMs, what });
+const unrecovered = (invariant: Invariant, withinMs: number, what: string): Unrecovered => ({ invariant, withinMs, what });

@@ -224,7 +224,7 @@ function cut(world: World, fault: Fault & { direction: Direction }, name: string
   ];
   for (const [from, to] of ways) network.cut(from, to);
   later(world, fault, () => {
-    for (const [from, to] of ways) network.mend(from, to);
+    for (const [from, to] of ways) network.restore(from, to);
   });
 }
 

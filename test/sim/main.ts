@@ -1,7 +1,8 @@
 /**
- * `npm run sim`: simulated worlds, seed by seed. Exit codes: 0 everything held, 1 something was violated, 2 usage.
- * With a defect, only what loads after it is applied has it, and only what loads after coverage has begun is counted: so the
- * simulation itself is imported late.
+ * `npm run sim`: simulated worlds, seed by seed. Exit codes: 0 no violation,
+ * 1 a violation, 2 wrong usage.
+ * A defect and the coverage only affect modules that are loaded afterwards, so the simulation
+ * itself is imported late.
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
@@ -9,19 +10,21 @@ import { ARRIVING, RARE } from './plan.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
 
-const USAGE = `npm run sim -- [options]      simulated worlds: the product's code, a virtual clock, faults by seed
+const USAGE = `npm run sim -- [options]      runs the product's code in simulated worlds, with a virtual clock and with faults chosen by a seed
 
-  --seeds N       how many seeds; 200
-  --from S        the first of them; 1
-  --seed S        this one only, and its story if it fails
-  --trace         with --seed: everything that happens, also frames and statements
-  --shrink        with --seed: leave out what the violation does not need, and tell that story
-  --rare          seeds rare-N: what the common ones hardly come to, see rare.ts
-  --arriving      seeds arriving-N: more agents arrive than the instances can admit, see arriving.ts
-  --reached       say which branches of roster, tasks and waitlist no seed reached
-  --defect NAME   with a deliberate defect in the product (its number or its name), until it is found
-  --defects       list them
-  --help
+  --seeds N       the number of seeds (default 200)
+  --from S        the first seed (default 1)
+  --seed S        only this seed; prints what happened if it fails
+  --trace         with --seed: print every event, including frames and statements
+  --shrink        with --seed: remove faults and operations that the violation does not need, and print what is left
+  --rare          seeds rare-N: scenarios that the common seeds rarely reach (test/sim/rare.ts)
+  --arriving      seeds arriving-N: more agents arrive than the instances can admit (test/sim/arriving.ts)
+  --reached       list the branches of roster, tasks and waitlist that no seed reached
+  --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
+  --defects       list the deliberate defects
+  --help          this text
+
+exit code: 0 no invariant was violated, 1 an invariant was violated, 2 wrong usage
 `;
 
 const SECOND = 1_000;
@@ -75,30 +78,30 @@ async function run({ seeds, trace, shrink, reached }: Options): Promise<number> 
     totals.events += one.outcome.events;
     if (seeds.length === 1) say(`digest ${one.outcome.digest}\n`);
     if (one.outcome.violations.length === 0) continue;
-    await tellFailure(simulation, one, shrink);
-    tellTotals(totals, performance.now() - began);
+    await printFailure(simulation, one, shrink);
+    printTotals(totals, performance.now() - began);
     return 1;
   }
-  tellTotals(totals, performance.now() - began);
+  printTotals(totals, performance.now() - began);
   if (coverage !== undefined) say(`${reachLines(await coverage.read()).join('\n')}\n`);
   await simulation.close();
   return 0;
 }
 
-async function tellFailure(simulation: Simulation, found: SeedRun, shrink: boolean): Promise<void> {
+async function printFailure(simulation: Simulation, found: SeedRun, shrink: boolean): Promise<void> {
   const left = ({ plan }: Pick<SeedRun, 'plan'>) =>
     `${plan.faults.length} faults, ${plan.operations.length} operations`;
   const progress = (plan: SeedRun['plan']) => say(`shrinks to ${left({ plan })}\n`);
-  const told = shrink ? await simulation.shrink(found, progress) : found;
-  const { plan, outcome } = told;
+  const shown = shrink ? await simulation.shrink(found, progress) : found;
+  const { plan, outcome } = shown;
   say(`${outcome.story.join('\n')}\n\n`);
-  say(`seed ${plan.seed} (${plan.profile}, ${plan.instances} instances, ${plan.agents} agents, ${left(told)}):\n`);
+  say(`seed ${plan.seed} (${plan.profile}, ${plan.instances} instances, ${plan.agents} agents, ${left(shown)}):\n`);
   for (const { invariant, what, at } of outcome.violations)
     say(`  ${invariant} at ${(at / SECOND).toFixed(1)} s: ${what}\n`);
   say(`again: npm run sim -- --seed ${plan.seed} --trace      smaller: npm run sim -- --seed ${plan.seed} --shrink\n`);
 }
 
-function tellTotals(
+function printTotals(
   { seeds, virtualMs, events }: { seeds: number; virtualMs: number; events: number },
   ms: number,
 ): void {

@@ -99,7 +99,7 @@ export interface Plan {
 export interface Costs {
   /** For an agent that is admitted. */
   greetMs: number;
-  /** For an agent that is told to return. */
+  /** For an agent that is asked to return later. */
   refusalMs: number;
   frameMs: number;
 }

@@ -37,7 +37,7 @@ export class RosterChecks {
     if (after?.state === 'live') this.#liveRuns.set(after.run, after.cnapi_uuid);
     else this.#liveRuns.delete((after ?? before)?.run ?? '');
     if (before?.state === 'dead' && after?.state === 'live')
-      this.#world.violated('I2', `run ${after.run} came back to life`);
+      this.#world.violated('I2', `run ${after.run} became live again after it was dead`);
   }
 
   /** An instance that beats is not dead. */
@@ -62,29 +62,29 @@ export class RosterChecks {
   #checkWithinEpoch(name: string, before: RosterRow, after: RosterRow): void {
     const { epoch } = after;
     if (before.status === 'unknown' && after.status === 'running')
-      this.#world.violated('I2', `${name} is running again without an accept, at epoch ${epoch}`);
+      this.#world.violated('I2', `${name} became running without an accept, under epoch ${epoch}`);
     if (before.incarnation !== after.incarnation || before.conn !== after.conn)
       this.#world.violated('I2', `${name}: two sessions were accepted under epoch ${epoch}`);
     if (before.run !== after.run && before.run !== null && after.run !== null && this.#liveRuns.has(before.run))
-      this.#world.violated('I2', `${name}: epoch ${epoch} went from a live run to another`);
-    if (before.status === 'running' && after.status === 'unknown') this.#checkVerdict(name, after);
+      this.#world.violated('I2', `${name}: epoch ${epoch} moved from a live run to another`);
+    if (before.status === 'running' && after.status === 'unknown') this.#checkStatusChange(name, after);
   }
 
-  #checkVerdict(name: string, row: RosterRow): void {
+  #checkStatusChange(name: string, row: RosterRow): void {
     if (row.reason === 'removed') return;
-    if (row.reason === 'legacy-silent') return this.#checkOldSilence(row.server_uuid);
+    if (row.reason === 'legacy-silent') return this.#checkLegacySilence(row.server_uuid);
     const owner = this.#world.instances.find(({ uuid }) => uuid === this.#liveRuns.get(row.run ?? ''));
     if (owner === undefined) return;
     const isOpen = this.#holdsSession(owner, row);
-    if (SESSION_REASONS.includes(row.reason)) this.#checkSessionVerdict(name, row, owner);
+    if (SESSION_REASONS.includes(row.reason)) this.#checkSessionLoss(name, row, owner);
     else if (owner.uuid !== row.said_by || isOpen)
-      this.#world.violated('I2', `${name}: ${row.reason}, although its owner ${owner.name} is live`);
-    if (isOpen) this.#world.violated('I1', `${name} is unknown (${row.reason}) while ${owner.name} holds its session`);
+      this.#world.violated('I2', `${name} became unknown (${row.reason}) although its owner ${owner.name} is live`);
+    if (isOpen) this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
   }
 
-  #checkSessionVerdict(name: string, row: RosterRow, owner: SimInstance): void {
+  #checkSessionLoss(name: string, row: RosterRow, owner: SimInstance): void {
     if (owner.uuid !== row.said_by)
-      this.#world.violated('I2', `${name}: ${row.reason}, for a session of ${owner.name}, set by another instance`);
+      this.#world.violated('I2', `${name} became unknown (${row.reason}) for a session of ${owner.name}, set by another instance`);
     const end = owner.connectionOf(row.server_uuid, row.epoch);
     if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
     if (row.reason !== 'silent') this.#checkLoss(name, row.reason);
@@ -98,20 +98,20 @@ export class RosterChecks {
     const isCalm =
       this.#world.calmForMs(`agents:${name}`, 'network', 'database', 'instances') > UNDISTURBED_MS ||
       ['protocol-error', 'slow-reader'].includes(reason);
-    if (isCalm) this.#world.violated('I1', `${name} is unknown (${reason}), without a cause`);
+    if (isCalm) this.#world.violated('I1', `${name} became unknown (${reason}) without a cause`);
   }
 
   /**
    * A heartbeat that was answered counts, whichever instance took it and whatever happened to that
    * instance.
    */
-  #checkOldSilence(serverUuid: string): void {
+  #checkLegacySilence(serverUuid: string): void {
     const agent = this.#world.legacyAgents.find(({ uuid }) => uuid === serverUuid);
     const lifetimeMs = this.#world.instances[0]?.config.legacyHeartbeatLifetimeMs ?? 0;
     const quietMs = this.#world.time.now - (agent?.heardAt ?? 0);
     const wasRecorded = this.#world.calmForMs('instances', 'drains', 'database', 'network') > lifetimeMs + quietMs;
     if (agent !== undefined && wasRecorded && quietMs < lifetimeMs)
-      this.#world.violated('I1', `${agent.name} was set silent ${Math.round(quietMs)} ms after its heartbeat`);
+      this.#world.violated('I1', `${agent.name} became unknown (silent) ${Math.round(quietMs)} ms after its heartbeat`);
   }
 
   /**
@@ -121,7 +121,7 @@ export class RosterChecks {
     const leftAt = end.leftAt ?? this.#world.time.now;
     const heardAt = end.incoming?.lastArrivalBefore(leftAt);
     if (heardAt !== undefined && leftAt - heardAt < silenceMs)
-      this.#world.violated('I1', `${name} was set silent ${Math.round(leftAt - heardAt)} ms after its last byte`);
+      this.#world.violated('I1', `${name} became unknown (silent) ${Math.round(leftAt - heardAt)} ms after its last byte`);
   }
 
   /** An open session of this epoch, at an instance that can act for it. */
@@ -143,7 +143,7 @@ export class RosterChecks {
     }
     for (const agent of this.#world.legacyAgents) {
       const isOverdue = agent.isSilent && this.statusOf(agent.uuid) === 'running';
-      if (isOverdue && agent.heardAt !== undefined) this.#checkOldDetection(agent.name, time.now - agent.heardAt);
+      if (isOverdue && agent.heardAt !== undefined) this.#checkLegacyDetection(agent.name, time.now - agent.heardAt);
     }
   }
 
@@ -151,14 +151,14 @@ export class RosterChecks {
    * For an agent without a link: its silence counts from a check of all heartbeats, once per
    * period.
    */
-  #checkOldDetection(name: string, quietMs: number): void {
+  #checkLegacyDetection(name: string, quietMs: number): void {
     const config = this.#world.instances[0]?.config;
     if (config === undefined) return;
     const { legacyHeartbeatLifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = config;
     const boundMs =
       legacyHeartbeatLifetimeMs + 2 * legacyHeartbeatRecordMs + legacyGraceMs + ONE_STATEMENT_MS + SLACK_MS;
     if (this.#isOtherwiseCalm(config) && quietMs > boundMs)
-      this.#world.violated('I1', `${name} has posted nothing for ${Math.round(quietMs)} ms and is running`);
+      this.#world.violated('I1', `${name} has posted nothing for ${Math.round(quietMs)} ms and is still running`);
   }
 
   /** Only agents have failed within the longest bound of I1. */
@@ -174,17 +174,17 @@ export class RosterChecks {
     if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
     const { silenceMs, checkMs, leaseMs, adoptGraceMs } = config;
     const longestMs = longestBoundMs(config);
-    const isStanding = ({ isUp, name, startedAt }: SimInstance) =>
+    const isUndisturbed = ({ isUp, name, startedAt }: SimInstance) =>
       isUp &&
       this.#world.time.now - startedAt > longestMs &&
       this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
-    const isLate = isStanding(owner)
+    const isLate = isUndisturbed(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
-      : instances.some(isStanding)
+      : instances.some(isUndisturbed)
         ? sinceOwnerMs > leaseMs + adoptGraceMs + 3_000 + SLACK_MS
         : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
-    if (isLate) this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is running`);
+    if (isLate) this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
   }
 
   #instanceOf(serverUuid: string): string | undefined {

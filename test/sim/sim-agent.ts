@@ -8,7 +8,7 @@ import { Pulse } from '../../lib/agent/link/pulse.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
-import { AgentEnd, type LinkDoor } from './sim-link.ts';
+import { AgentEnd, type LinkIngress } from './sim-link.ts';
 import { SimMachine, SimServer } from './sim-machine.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
@@ -128,7 +128,7 @@ export class SimAgent {
     if (this.#backup !== undefined) this.restoreJournal(this.#backup);
   }
 
-  #addressed({ host }: Endpoint): { name: string; find: () => LinkDoor | undefined } {
-    return { name: this.#world.nameOf(host), find: () => this.#world.doorAt(host) };
+  #addressed({ host }: Endpoint): { name: string; find: () => LinkIngress | undefined } {
+    return { name: this.#world.nameOf(host), find: () => this.#world.ingressAt(host) };
   }
 }

@@ -7,7 +7,7 @@ import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Ingress } from '../../lib/control/core.ts';
 import { Housekeeping } from '../../lib/control/housekeeping.ts';
 import { SimDatabase } from './sim-database.ts';
-import type { InstanceEnd, LinkDoor } from './sim-link.ts';
+import type { InstanceEnd, LinkIngress } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
 
@@ -28,7 +28,7 @@ const KEPT_ENDS = 10;
 const EACH_MINUTE = '* * * * *';
 const KEEP_DAYS = 7;
 
-export class SimInstance implements LinkDoor {
+export class SimInstance implements LinkIngress {
   readonly name: string;
   readonly uuid: string;
   readonly host: string;
@@ -83,7 +83,7 @@ export class SimInstance implements LinkDoor {
     this.#lives += 1;
     this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
-    const ingress = new SimDoor(this.host);
+    const ingress = new SimIngress(this.host);
     this.#life = { process, ingress, core: this.#build(process, ingress) };
     const { core } = this.#life;
     core.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
@@ -138,7 +138,7 @@ export class SimInstance implements LinkDoor {
     };
   }
 
-  #build(process: SimProcess, ingress: SimDoor): Core {
+  #build(process: SimProcess, ingress: SimIngress): Core {
     const { postgres, hub, story } = this.#world;
     const { clock, random } = process;
     const log = story.logger(this.name);
@@ -178,11 +178,11 @@ export class SimInstance implements LinkDoor {
 
 interface Life {
   process: SimProcess;
-  ingress: SimDoor;
+  ingress: SimIngress;
   core: Core;
 }
 
-class SimDoor implements Ingress {
+class SimIngress implements Ingress {
   readonly url: string;
   isOpen = false;
   unanswered = 0;

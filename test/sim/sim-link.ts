@@ -7,11 +7,11 @@ import { WebSocket } from 'ws';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
 import { closeReason } from '../../lib/protocol/close-reason.ts';
-import type { Packet, Peer, SimNetwork, Wire } from './sim-network.ts';
+import type { Packet, Peer, SimNetwork, Channel } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';
 
 /** The listener for upgrades at an address. */
-export interface LinkDoor {
+export interface LinkIngress {
   process: SimProcess;
   /** The processing time of one frame. */
   frameMs: number;
@@ -26,7 +26,7 @@ export class AgentEnd implements LinkSocket, Peer {
   readonly process: SimProcess;
   readonly #network: SimNetwork;
   readonly #events: LinkSocketEvents;
-  #out: Wire | undefined;
+  #out: Channel | undefined;
   #state: 'connecting' | 'open' | 'closing' | 'over' = 'connecting';
 
   constructor({ process, network, events }: { process: SimProcess; network: SimNetwork; events: LinkSocketEvents }) {
@@ -36,7 +36,7 @@ export class AgentEnd implements LinkSocket, Peer {
   }
 
   /** `find` is called when the request arrives. */
-  connect(address: { name: string; find: () => LinkDoor | undefined }, serverUuid: string): void {
+  connect(address: { name: string; find: () => LinkIngress | undefined }, serverUuid: string): void {
     const { name, find } = address;
     const agent = this.process.name;
     if (this.#network.isCut(agent, name) || this.#network.isCut(name, agent)) return;
@@ -91,9 +91,9 @@ export class AgentEnd implements LinkSocket, Peer {
     }
   }
 
-  #upgrade(ingress: LinkDoor, serverUuid: string): void {
+  #upgrade(ingress: LinkIngress, serverUuid: string): void {
     const back = new InstanceEnd({ ingress, network: this.#network, agent: this });
-    this.#out = this.#network.wire(this, back);
+    this.#out = this.#network.channel(this, back);
     back.incoming = this.#out;
     this.process.onKill(() => this.vanish(this.process.isPowerless));
     back.answer(ingress.upgrade(serverUuid, back));
@@ -126,24 +126,24 @@ export class InstanceEnd implements AgentSocket, Peer {
   readonly stream: AgentStream;
   readonly #frameMs: number;
   readonly #network: SimNetwork;
-  readonly #out: Wire;
+  readonly #out: Channel;
   readonly #listeners: Partial<Listeners> = {};
   #heard: (chunk: Buffer) => void = () => {};
   #unread: Packet[] | undefined;
   #isOver = false;
   /** The data of the agent arrives over it. */
-  incoming: Wire | undefined;
+  incoming: Channel | undefined;
   /** The epoch of the session that it was welcomed to. */
   epoch: number | undefined;
   /** When this side ended it. */
   leftAt: number | undefined;
 
-  constructor({ ingress, network, agent }: { ingress: LinkDoor; network: SimNetwork; agent: AgentEnd }) {
+  constructor({ ingress, network, agent }: { ingress: LinkIngress; network: SimNetwork; agent: AgentEnd }) {
     const { process, frameMs } = ingress;
     this.process = process;
     this.#frameMs = frameMs;
     this.#network = network;
-    this.#out = network.wire(this, agent);
+    this.#out = network.channel(this, agent);
     this.stream = {
       remoteAddress: agent.process.name,
       on: (_event, listener) => {

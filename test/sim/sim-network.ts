@@ -48,7 +48,7 @@ export class SimNetwork {
   readonly story: Story;
   readonly #time: VirtualTime;
   readonly #cuts = new Map<string, number>();
-  readonly #wires = new Set<Wire>();
+  readonly #channels = new Set<Channel>();
   trouble: NetworkTrouble = { ...CALM };
 
   constructor({ time, random, story }: { time: VirtualTime; random: SeededRandom; story: Story }) {
@@ -71,12 +71,12 @@ export class SimNetwork {
     this.#cuts.set(way, (this.#cuts.get(way) ?? 0) + 1);
   }
 
-  mend(from: string, to: string): void {
+  restore(from: string, to: string): void {
     const way = `${from}>${to}`;
     const left = (this.#cuts.get(way) ?? 1) - 1;
     if (left > 0) this.#cuts.set(way, left);
     else this.#cuts.delete(way);
-    for (const wire of [...this.#wires]) wire.flush();
+    for (const channel of [...this.#channels]) channel.flush();
   }
 
   isCut(from: string, to: string): boolean {
@@ -87,28 +87,28 @@ export class SimNetwork {
     return this.random.between(0.1, 2) + this.random.between(0, this.trouble.slowMs);
   }
 
-  wire(from: Peer, to: Peer): Wire {
-    const wire = new Wire(this, from, to);
-    this.#wires.add(wire);
-    return wire;
+  channel(from: Peer, to: Peer): Channel {
+    const channel = new Channel(this, from, to);
+    this.#channels.add(channel);
+    return channel;
   }
 
-  forget(wire: Wire): void {
-    this.#wires.delete(wire);
+  forget(channel: Channel): void {
+    this.#channels.delete(channel);
   }
 
   /** Every connection between the two is reset, and both sides are notified. */
   reset(one: string, other: string): void {
-    for (const wire of [...this.#wires]) {
-      const ends = [wire.from.process.name, wire.to.process.name];
+    for (const channel of [...this.#channels]) {
+      const ends = [channel.from.process.name, channel.to.process.name];
       if (ends.includes(one) && (other === '*' || ends.includes(other)))
-        wire.to.process.receive(0.1, () => wire.to.arrived({ kind: 'end' }));
+        channel.to.process.receive(0.1, () => channel.to.arrived({ kind: 'end' }));
     }
   }
 }
 
 /** One direction of a connection. */
-export class Wire {
+export class Channel {
   readonly from: Peer;
   readonly to: Peer;
   readonly #network: SimNetwork;

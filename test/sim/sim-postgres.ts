@@ -32,7 +32,7 @@ export interface PostgresTrouble {
   failing: number;
   /**
    * The probability for each statement that it is executed without an answer; the caller may be
-   * told that the connection broke.
+   * informed that the connection broke.
    */
   losingAnswers: number;
 }

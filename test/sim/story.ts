@@ -50,13 +50,13 @@ export class Story {
 
   logger(who: string): Logger {
     const write =
-      (level: string, isTold: boolean) =>
-      (...told: unknown[]) => {
+      (level: string, isShown: boolean) =>
+      (...logged: unknown[]) => {
         const [fields, message] =
-          typeof told[0] === 'string' ? [{}, told[0]] : [told[0] as object, String(told[1] ?? '')];
+          typeof logged[0] === 'string' ? [{}, logged[0]] : [logged[0] as object, String(logged[1] ?? '')];
         const isDefect = level === 'error' || level === 'fatal' || message.includes('could not be handled');
         if (isDefect && !EXPECTED_ERRORS.test(message)) this.#options.unexpected(who, errorOf(fields) ?? message);
-        if (isTold) this.tell(who, `${level === 'info' ? '' : `${level}: `}${message} ${fieldsText(fields)}`);
+        if (isShown) this.tell(who, `${level === 'info' ? '' : `${level}: `}${message} ${fieldsText(fields)}`);
       };
     const logger = {
       trace: write('trace', false),

@@ -49,7 +49,7 @@ export class TaskChecks {
       (field) => before[field] !== after[field],
     );
     for (const field of changed)
-      this.#world.violated('I3', `task ${after.id} had ended, and its ${field} changed to ${after[field]}`);
+      this.#world.violated('I3', `task ${after.id} had ended, but its ${field} changed to ${after[field]}`);
   }
 
   #noteEnd(task: TaskRow): void {
@@ -57,15 +57,15 @@ export class TaskChecks {
     if (task.outcome === 'complete') return this.#checkOutcome(task);
     if (this.#hasCause(task)) return;
     const isLost = this.#executionsOf(operationOf(task)).some(({ how }) => how === 'done');
-    if (isLost) this.#world.violated('I6', `task ${task.id} came to its end, and failed with ${task.code}`);
-    else this.#world.violated('I3', `task ${task.id} failed with ${task.code}, without a cause`);
+    if (isLost) this.#world.violated('I6', `task ${task.id} ran to its end, but failed with ${task.code}`);
+    else this.#world.violated('I3', `task ${task.id} failed with ${task.code} without a cause`);
   }
 
   #checkOutcome(task: TaskRow): void {
     const { exitCode } = JSON.parse(task.result ?? '{}') as { exitCode?: number };
     const runs = this.#executionsOf(operationOf(task));
     if (!runs.some((run) => run.how === 'done' && run.exitCode === exitCode))
-      this.#world.violated('I3', `task ${task.id} is complete with ${exitCode}, which its command never came to`);
+      this.#world.violated('I3', `task ${task.id} is complete with exit code ${exitCode}, with which no command ended`);
   }
 
   /** Whether the failure's claim is true in the world. */
@@ -95,7 +95,7 @@ export class TaskChecks {
   checkAnswered({ id, operation }: AcceptedTask): void {
     const task = this.#rows.get(id);
     if (task !== undefined && operationOf(task) !== operation)
-      this.#world.violated('I3', `task ${id} was answered for ${operation} and runs ${operationOf(task)}`);
+      this.#world.violated('I3', `task ${id} was created for ${operation} and runs ${operationOf(task)}`);
   }
 
   /** At the end: what really ran, including tasks whose answer was lost. */
@@ -109,9 +109,9 @@ export class TaskChecks {
     const runs = this.#executionsOf(operation);
     if (tasks.length > 1) this.#world.violated('I3', `${operation} has ${tasks.length} tasks`);
     const mayRunAgain = tasks.some((task) => task.idempotent || this.#isUnknowable(task, runs));
-    if (runs.length > 1 && !mayRunAgain) this.#world.violated('I3', `${operation} was begun ${runs.length} times`);
+    if (runs.length > 1 && !mayRunAgain) this.#world.violated('I3', `${operation} was started ${runs.length} times`);
     if (runs.length > 0 && tasks.some(({ code }) => code === 'NotTaken'))
-      this.#world.violated('I3', `${operation} ran and is said not to have been taken`);
+      this.#world.violated('I3', `${operation} ran, but its task ended as NotTaken`);
     for (const [index, run] of runs.entries()) this.#checkRun(run, runs.slice(index + 1));
   }
 
@@ -130,9 +130,9 @@ export class TaskChecks {
    */
   #checkRun(run: Execution, later: readonly Execution[]): void {
     if (run.forgottenAt !== undefined && (run.endedAt ?? Number.POSITIVE_INFINITY) > run.forgottenAt) return;
-    if (run.endedAt === undefined) this.#world.violated('I3', `${run.operation} goes on after its task has ended`);
+    if (run.endedAt === undefined) this.#world.violated('I3', `${run.operation} continues after its task has ended`);
     if (later.some(({ beganAt }) => beganAt < (run.endedAt ?? Number.POSITIVE_INFINITY)))
-      this.#world.violated('I3', `${run.operation} ran twice at once`);
+      this.#world.violated('I3', `${run.operation} ran twice at the same time`);
   }
 }
 

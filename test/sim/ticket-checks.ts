@@ -45,7 +45,7 @@ export class TicketChecks {
     const queued = inQueue.filter(({ status }) => status === 'queued');
     if (active.length > 1) this.#world.violated('I4', `queue ${queue} has ${active.length} active tickets`);
     if (active.length === 0 && queued.length > 0)
-      this.#world.violated('I4', `queue ${queue}: ${queued.length} tickets wait and none is active`);
+      this.#world.violated('I4', `queue ${queue}: ${queued.length} tickets wait, but none is active`);
     const [holder] = active;
     if (holder !== undefined && queued.some(({ place }) => place < holder.place))
       this.#world.violated('I4', `queue ${queue}: the ticket at place ${holder.place} is active before its turn`);
@@ -57,6 +57,6 @@ export class TicketChecks {
       (one) => one !== hold && one.queue === hold.queue && one.from >= hold.from && one.from < hold.until - SLACK_MS,
     );
     if (other !== undefined && other.from < other.until)
-      this.#world.violated('I4', `${hold.ticket} and ${other.ticket} held ${hold.queue} at once`);
+      this.#world.violated('I4', `${hold.ticket} and ${other.ticket} held ${hold.queue} at the same time`);
   }
 }

@@ -18,7 +18,7 @@ export interface AcceptedTask {
   id: string;
   operation: string;
   idempotent: boolean;
-  /** As some caller was told. */
+  /** As an answer reported it. */
   end: { status: string; instance: string } | undefined;
 }
 

@@ -14,7 +14,7 @@ import { SeededRandom } from './seeded-random.ts';
 import { SimAgent } from './sim-agent.ts';
 import { SimHub } from './sim-bus.ts';
 import { SimInstance } from './sim-instance.ts';
-import type { LinkDoor } from './sim-link.ts';
+import type { LinkIngress } from './sim-link.ts';
 import { SimNetwork } from './sim-network.ts';
 import { SimOldAgent } from './sim-old-agent.ts';
 import type { SimPostgres } from './sim-postgres.ts';
@@ -79,7 +79,7 @@ export class World {
   readonly #violations: Violation[] = [];
   readonly #disturbances = new Disturbances();
   #changes = 0;
-  #wellSince: number | undefined;
+  #recoveredSince: number | undefined;
 
   constructor(plan: Plan, postgres: SimPostgres, trace?: (line: string) => void) {
     const { time } = this;
@@ -172,7 +172,7 @@ export class World {
     return this.instances.find((instance) => instance.host === host)?.name ?? host;
   }
 
-  doorAt(host: string): LinkDoor | undefined {
+  ingressAt(host: string): LinkIngress | undefined {
     return this.instances.find((instance) => instance.host === host && instance.isOpen);
   }
 
@@ -221,20 +221,20 @@ export class World {
   /** Each kind of fault has its own time to recover. */
   #watchWellness(): void {
     const calmForMs = this.time.now - this.#plan.calmAt;
-    const unwell = calmForMs < 0 ? undefined : this.checks.unwell();
-    if (unwell?.length === 0) this.#wellSince ??= this.time.now;
-    else this.#wellSince = undefined;
-    for (const { invariant, what, withinMs } of unwell ?? []) if (calmForMs > withinMs) this.violated(invariant, what);
+    const unrecovered = calmForMs < 0 ? undefined : this.checks.unrecovered();
+    if (unrecovered?.length === 0) this.#recoveredSince ??= this.time.now;
+    else this.#recoveredSince = undefined;
+    for (const { invariant, what, withinMs } of unrecovered ?? []) if (calmForMs > withinMs) this.violated(invariant, what);
   }
 
   #isOver(): boolean {
-    const isWell = this.#wellSince !== undefined && this.time.now - this.#wellSince > STAYS_WELL_MS;
+    const isWell = this.#recoveredSince !== undefined && this.time.now - this.#recoveredSince > STAYS_WELL_MS;
     return this.#violations.length > 0 || isWell;
   }
 
   async #judge(postgres: SimPostgres): Promise<void> {
     if (this.#violations.length > 0) return;
-    for (const { invariant, what } of this.checks.unwell()) this.violated(invariant, what);
+    for (const { invariant, what } of this.checks.unrecovered()) this.violated(invariant, what);
     for (const complaint of this.checks.leaks()) this.violated('I7', complaint);
     this.checks.atTheEnd();
     for (const complaint of await eventComplaints(postgres)) this.violated('I6', complaint);

@@ -22,25 +22,25 @@ export interface BenchOptions {
 export class BenchUsageError extends Error {}
 
 export function usageOf(figures: readonly Figure[], peers: readonly Figure[]): string {
-  return `npm run bench -- [OPTION]...   measures this machine's cnapi, each figure beside its floor from the same run
+  return `npm run bench -- [OPTION]...   measures cnapi on this machine, each figure with its floor from the same run
 
-  --only NAME,…        just these figures
-  --peers              the figures beside others that a user might take instead, on the same Postgres and Redis, by turns.
-                       Their packages are installed in tools/bench/peers when this is asked for first; mosquitto and
-                       nats-server are Debian's (apt-get install mosquitto nats-server), and left out where they are not there
-  --rounds N           how often each of the peers takes its turn (default 3)
-  --quick              small sizes, for trying it out; the numbers mean nothing
-  --minutes N          how long many agents are held (default 10)
-  --snapshot-minutes N how long the snapshot of the figure snapshot stays open (default 1)
+  --only NAME,…        only these figures
+  --peers              instead: the figures that compare cnapi with alternatives, on the same Postgres and Redis, in turn.
+                       The alternatives are installed in tools/peers when this is first used; mosquitto and nats-server are
+                       Debian packages (apt-get install mosquitto nats-server) and are left out if they are missing
+  --rounds N           how often each alternative takes its turn (default 3)
+  --quick              small sizes, to try the benchmark itself; the numbers mean nothing
+  --minutes N          how long the figure many-agents holds its agents (default 10)
+  --snapshot-minutes N how long the figure snapshot keeps its snapshot open (default 1)
   --json               one JSON object instead of the table
-  --database-url URL   use this Postgres (it makes databases of its own there) instead of an embedded one
+  --database-url URL   use this Postgres (the benchmark creates its own databases there) instead of an embedded one
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
-  --bus postgres       LISTEN/NOTIFY, though there is a Redis
-  --profiles DIR       CPU profiles and heap snapshots of the instances go there, from figures that take them
+  --bus postgres       use LISTEN/NOTIFY even if there is a Redis
+  --profiles DIR       write CPU profiles and heap snapshots of the instances to DIR, for figures that take them
   --help               this text
 
-Progress goes to stderr. Run it on a machine that does nothing else. Exit code: 0 all measured (met or missed), 1 something
-could not be measured, 2 wrong usage.
+Progress goes to stderr. Use a machine that does nothing else. Exit code: 0 all figures were measured (targets met or missed),
+1 a figure could not be measured, 2 wrong usage.
 
 figures, and about how long each takes:
 ${linesOf(figures)}

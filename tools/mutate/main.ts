@@ -16,19 +16,21 @@ import { mutatedFiles, TestMap } from './scope.ts';
 import { Tree } from './tree.ts';
 import { runTrial } from './trial.ts';
 
-const USAGE = `npm run mutate -- [options]   one small change at a time: do the tests notice?
+const USAGE = `npm run mutate -- [options]   makes one small change to the product at a time, in a copy, and checks whether a test fails
 
-  --sample N      only N of the mutants, chosen by the seed; all of them take a night
-  --seed S        another sample; 1
-  --only PART     only files whose path holds PART; may be given several times
-  --wide          what survived meets the pairs of test/interleavings and seeds of the simulation as well
-  --again         what survived is tried again: tests were added
-  --quick         only test files that are over within 10 s; what survives them is tried again without it
-  --minutes M     begin none after M minutes
-  --results FILE  where results are kept, and where the next run goes on; .runtime/mutants.jsonl
-  --list          name the mutants and try none
-  --report        say what is known and try none
-  --help
+  --sample N      try only N of the changes, chosen by the seed; all of them take a night
+  --seed S        the seed of the sample (default 1)
+  --only PART     only files whose path contains PART; may be given several times
+  --wide          try survivors also with the pairs of test/interleavings and with seeds of the simulation
+  --again         try survivors again, because tests were added
+  --quick         use only test files that end within 10 s; survivors are tried again by a run without --quick
+  --minutes M     start no trial after M minutes
+  --results FILE  where results are kept, and where the next run continues (default .runtime/mutants.jsonl)
+  --list          list the changes and try none
+  --report        print the known results and try nothing
+  --help          this text
+
+exit code: 0 at least 95 % of the tried changes were detected, 1 fewer, 2 wrong usage
 `;
 
 const root = path.resolve(import.meta.dirname, '../..');
@@ -77,9 +79,9 @@ async function main(): Promise<number> {
     await tryAll(chosen, results, { isWide: values.wide, isAgain: values.again, isQuick: values.quick, untilMs });
   }
   say(`${reportLines(all, results).join('\n')}\n`);
-  const verdicts = chosen.flatMap((mutant) => results.of(mutant)?.verdict ?? []);
-  const caught = verdicts.filter((verdict) => verdict === 'caught' || verdict === 'timed out').length;
-  return caught >= GOAL * verdicts.length ? 0 : 1;
+  const statuses = chosen.flatMap((mutant) => results.of(mutant)?.status ?? []);
+  const caught = statuses.filter((status) => status === 'caught' || status === 'timed out').length;
+  return caught >= GOAL * statuses.length ? 0 : 1;
 }
 
 function allMutants(only: readonly string[]): Mutant[] {
@@ -95,7 +97,7 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
   const left = mutants.filter((mutant) => {
     const known = results.of(mutant);
     if (known === undefined) return true;
-    if (known.verdict !== 'survived') return false;
+    if (known.status !== 'survived') return false;
     return isAgain || (known.isQuick && !isQuick) || (isWide && !known.isWide);
   });
   say(`${left.length} of ${mutants.length} mutants are to be tried\n`);
@@ -117,7 +119,7 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
       if (stopping.signal.aborted) break;
       results.add(result);
       const by = result.by === undefined ? '' : ` by ${result.by}`;
-      say(`${index + 1}/${left.length} ${result.verdict}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
+      say(`${index + 1}/${left.length} ${result.status}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
     }
   } finally {
     await postgres.close();
@@ -147,7 +149,7 @@ class Tests {
     const mirrored = isSurvivor ? [] : this.#map.of(mutant.file);
     const tests = [...mirrored, ...(isWide ? this.#map.of(mutant.file, { isWide }) : [])];
     const limits = new Map<string, number>();
-    let result: Pick<Result, 'verdict' | 'by'> = { verdict: 'untested' };
+    let result: Pick<Result, 'status' | 'by'> = { status: 'untested' };
     for (const test of tests) {
       const limitMs = await this.#limitOf(test);
       if (limitMs === undefined) continue;
@@ -157,11 +159,11 @@ class Tests {
       const outcome = first === 'passed' || limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant, limitMs);
       result =
         outcome === 'passed'
-          ? { verdict: 'survived' }
-          : { verdict: outcome === 'failed' ? 'caught' : outcome, by: test };
+          ? { status: 'survived' }
+          : { status: outcome === 'failed' ? 'caught' : outcome, by: test };
       if (outcome !== 'passed') break;
     }
-    if (isSurvivor && limits.size === 0) result = { verdict: 'survived' };
+    if (isSurvivor && limits.size === 0) result = { status: 'survived' };
     return { id: mutant.id, ...result, isWide, isQuick: this.#isQuick, ms: systemClock.now() - began };
   }
 

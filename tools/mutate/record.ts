@@ -4,11 +4,11 @@ import path from 'node:path';
 import type { Mutant } from './mutant.ts';
 import { described } from './mutant.ts';
 
-export type Verdict = 'caught' | 'timed out' | 'survived' | 'untested';
+export type TrialStatus = 'caught' | 'timed out' | 'survived' | 'untested';
 
 export interface Result {
   id: string;
-  verdict: Verdict;
+  status: TrialStatus;
   /** The test file that detected the mutant. */
   by?: string;
   /** The wide tests were run too. */
@@ -27,8 +27,9 @@ export class Results {
     mkdirSync(path.dirname(file), { recursive: true });
     const text = existsSync(file) ? readFileSync(file, 'utf8') : '';
     for (const line of text.split('\n').filter((one) => one !== '')) {
-      const result = JSON.parse(line) as Result;
-      this.#all.set(result.id, result);
+      const result = JSON.parse(line) as Partial<Result> & Pick<Result, 'id'>;
+      // A line of an earlier version of this tool has no status: its mutant is tried again.
+      if (result.status !== undefined) this.#all.set(result.id, result as Result);
     }
   }
 
@@ -55,15 +56,15 @@ export function reportLines(mutants: readonly Mutant[], results: Pick<Results, '
     return rowOf(
       folder,
       all,
-      here.map(({ result }) => result.verdict),
+      here.map(({ result }) => result.status),
     );
   });
   const total = rowOf(
     'together',
     mutants.length,
-    tried.map(({ result }) => result.verdict),
+    tried.map(({ result }) => result.status),
   );
-  const left = tried.filter(({ result }) => ['survived', 'untested'].includes(result.verdict));
+  const left = tried.filter(({ result }) => ['survived', 'untested'].includes(result.status));
   left.sort((one, other) => (described(one.mutant) < described(other.mutant) ? -1 : 1));
   return [
     '| Folder | Mutants | Tried | Caught | by time-out | Survived | Caught of those tried |',
@@ -72,15 +73,15 @@ export function reportLines(mutants: readonly Mutant[], results: Pick<Results, '
     total,
     ...left.map(
       ({ mutant, result }) =>
-        `${result.verdict}${result.isQuick ? ' quick tests' : ''}  ${mutant.id}  ${described(mutant)}`,
+        `${result.status}${result.isQuick ? ' quick tests' : ''}  ${mutant.id}  ${described(mutant)}`,
     ),
   ];
 }
 
-function rowOf(name: string, all: number, verdicts: readonly Verdict[]): string {
-  const count = (...wanted: Verdict[]) => verdicts.filter((verdict) => wanted.includes(verdict)).length;
+function rowOf(name: string, all: number, statuses: readonly TrialStatus[]): string {
+  const count = (...wanted: TrialStatus[]) => statuses.filter((status) => wanted.includes(status)).length;
   const caught = count('caught', 'timed out');
-  const share = verdicts.length === 0 ? '' : `${((100 * caught) / verdicts.length).toFixed(1)} %`;
-  const cells = [name, all, verdicts.length, caught, count('timed out'), verdicts.length - caught, share];
+  const share = statuses.length === 0 ? '' : `${((100 * caught) / statuses.length).toFixed(1)} %`;
+  const cells = [name, all, statuses.length, caught, count('timed out'), statuses.length - caught, share];
   return `| ${cells.join(' | ')} |`;
 }

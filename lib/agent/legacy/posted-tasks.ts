@@ -87,7 +87,7 @@ export class PostedTasks {
   }
 
   /** Receives the runner's frames about a posted task. */
-  hear(frame: AgentFrame): void {
+  receive(frame: AgentFrame): void {
     if (frame.type === 'task_event') this.#note(frame);
     if (frame.type === 'task_end') this.#end(frame);
   }

@@ -1,7 +1,7 @@
 /**
- * Simulates faults of an agent's connections. `Wire` sits between one agent's link and its sockets.
- * It can hold back frames in both directions (as a frozen process or a lost network does, while TCP
- * stays connected), delay them, or cut the sockets.
+ * Simulates faults of an agent's connections. `FaultyConnection` sits between one agent's link and
+ * its sockets. It can hold back frames in both directions (as a frozen process or a lost network
+ * does, while TCP stays connected), delay them, or cut the sockets.
  */
 import type { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
@@ -17,10 +17,10 @@ import {
 } from '../link/link-socket.ts';
 import type { DialQueue } from './dial-queue.ts';
 
-export class Wire {
+export class FaultyConnection {
   readonly dial: Dial;
   readonly #lines = new Set<Line>();
-  readonly #state: WireState = { isFrozen: false, delayMs: 0 };
+  readonly #state: FaultState = { isFrozen: false, delayMs: 0 };
 
   constructor(clock: Clock, dials: DialQueue, credentials = NO_CREDENTIALS) {
     const deps = { clock, dials, credentials, state: this.#state, lines: this.#lines };
@@ -48,7 +48,7 @@ export class Wire {
   }
 }
 
-interface WireState {
+interface FaultState {
   isFrozen: boolean;
   delayMs: number;
 }
@@ -57,7 +57,7 @@ interface LineDeps {
   clock: Clock;
   dials: DialQueue;
   credentials: Credentials;
-  state: WireState;
+  state: FaultState;
   /** Lines that are connected or about to connect. */
   lines: Set<Line>;
 }

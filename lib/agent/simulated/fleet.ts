@@ -14,7 +14,7 @@ import type { Endpoint } from '../link/endpoints.ts';
 import { Pulse } from '../link/pulse.ts';
 import { catalogue } from '../tasks/catalogue.ts';
 import { DialQueue } from './dial-queue.ts';
-import { Wire } from './faulty-connection.ts';
+import { FaultyConnection } from './faulty-connection.ts';
 import { StandInMachine } from './stand-in-machine.ts';
 import type { SysinfoSize } from './stand-in-sysinfo.ts';
 
@@ -50,7 +50,7 @@ export interface FleetStatus {
 
 interface Member {
   agent: Agent;
-  wire: Wire;
+  connection: FaultyConnection;
   journal: MemoryJournal;
   number: number;
   thaw: Timer | undefined;
@@ -135,7 +135,7 @@ export class Fleet {
 
   /** Resets their connections; the agents reconnect. */
   cut(uuids: readonly string[]): void {
-    for (const { wire } of this.#chosen(uuids)) wire.cut();
+    for (const { connection } of this.#chosen(uuids)) connection.cut();
   }
 
   /**
@@ -143,12 +143,12 @@ export class Fleet {
    * reconnect.
    */
   vanish(uuids: readonly string[], ms: number): void {
-    for (const member of this.#chosen(uuids)) this.#freeze(member, ms, () => member.wire.cut());
+    for (const member of this.#chosen(uuids)) this.#freeze(member, ms, () => member.connection.cut());
   }
 
   /** Delays every frame by `ms` in both directions; 0 ends it. */
   slow(uuids: readonly string[], ms: number): void {
-    for (const { wire } of this.#chosen(uuids)) wire.slow(ms);
+    for (const { connection } of this.#chosen(uuids)) connection.slow(ms);
   }
 
   /**
@@ -158,7 +158,7 @@ export class Fleet {
   async restart(uuids: readonly string[], journal: 'kept' | 'lost'): Promise<void> {
     for (const member of this.#chosen(uuids)) {
       this.#thaw(member);
-      member.wire.cut();
+      member.connection.cut();
       member.agent.abandon();
       this.#add(member.number, journal === 'kept' ? member.journal : undefined);
     }
@@ -167,14 +167,14 @@ export class Fleet {
   #add(number: number, kept?: MemoryJournal): void {
     const { clock, random, credentials } = this.#deps;
     const serverUuid = serverUuidOf(this.#deps.seed, number);
-    const wire = new Wire(clock, this.#dials, credentials);
+    const connection = new FaultyConnection(clock, this.#dials, credentials);
     const journal = kept ?? new MemoryJournal({ clock, random });
-    const agent = new Agent(this.#agentDeps({ serverUuid, number, wire, journal }));
-    this.#members.set(serverUuid, { agent, wire, journal, number, thaw: undefined });
+    const agent = new Agent(this.#agentDeps({ serverUuid, number, connection, journal }));
+    this.#members.set(serverUuid, { agent, connection, journal, number, thaw: undefined });
     void agent.start();
   }
 
-  #agentDeps(member: { serverUuid: string; number: number; wire: Wire; journal: MemoryJournal }): AgentDeps {
+  #agentDeps(member: { serverUuid: string; number: number; connection: FaultyConnection; journal: MemoryJournal }): AgentDeps {
     const {
       clock,
       random,
@@ -186,7 +186,7 @@ export class Fleet {
       localAddresses,
       legacy = 0,
     } = this.#deps;
-    const { serverUuid, number, wire, journal } = member;
+    const { serverUuid, number, connection, journal } = member;
     return {
       clock,
       random,
@@ -197,7 +197,7 @@ export class Fleet {
       serverUuid,
       agentVersion,
       pulse: this.#pulse,
-      dial: wire.dial,
+      dial: connection.dial,
       machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
@@ -213,7 +213,7 @@ export class Fleet {
   #freeze(member: Member, ms: number, before?: () => void): void {
     member.thaw?.cancel();
     this.#pulse.remove(member.agent);
-    member.wire.freeze();
+    member.connection.freeze();
     member.thaw = this.#deps.clock.after(ms, () => {
       before?.();
       this.#thaw(member);
@@ -224,7 +224,7 @@ export class Fleet {
     if (!member.thaw) return;
     member.thaw.cancel();
     member.thaw = undefined;
-    member.wire.thaw();
+    member.connection.thaw();
     if (!this.#stopping.signal.aborted) this.#pulse.add(member.agent);
   }
 }

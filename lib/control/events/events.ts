@@ -24,7 +24,7 @@ import {
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from './event-store.ts';
-import { type News, Reader } from './reader.ts';
+import { type EventWindowPage, Reader } from './reader.ts';
 
 export interface EventsDeps {
   database: Database;
@@ -285,7 +285,7 @@ interface Page {
 }
 
 /** The wanted events after `at`; `upTo` says how far the page reaches. */
-function pageOf({ events, isEnd }: News, at: Position, filter: EventFilter): Page {
+function pageOf({ events, isEnd }: EventWindowPage, at: Position, filter: EventFilter): Page {
   const newer = events.filter(({ id }) => id > at.id);
   const last = newer.at(-1);
   return {

@@ -27,7 +27,7 @@ interface ReaderDeps {
 }
 
 /** What a follower finds in the window. */
-export interface News {
+export interface EventWindowPage {
   events: LoggedEvent[];
   /** There are no events after these yet. */
   isEnd: boolean;
@@ -74,7 +74,7 @@ export class Reader {
    * At most `limit` events of the window after `position`. Undefined when the window does not hold
    * the position's event; `foreign` when its number now belongs to another event.
    */
-  since(position: Position, limit: number): News | 'foreign' | undefined {
+  since(position: Position, limit: number): EventWindowPage | 'foreign' | undefined {
     const [first] = this.#window;
     const place = position.id - (first?.id ?? position.id);
     const known = this.#window[place];

@@ -134,7 +134,7 @@ export class HeartbeatMonitor {
   }
 
   #note(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
-    const outcome = this.#sightings.hear(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
+    const outcome = this.#sightings.receive(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
     if (outcome === 'dropped') this.stats.dropped += 1;
     return outcome;
   }

@@ -104,7 +104,7 @@ export class Sightings {
    * A post arrived. `heardAt` is the last time at which this process was healthy: the post may have
    * waited unread since then.
    */
-  hear(serverUuid: string, heardAt: number): 'noted' | 'urgent' | 'dropped' {
+  receive(serverUuid: string, heardAt: number): 'noted' | 'urgent' | 'dropped' {
     let server = this.#servers.get(serverUuid);
     if (server === undefined) {
       if (this.#new >= this.#limits.maxNew || this.#servers.size >= this.#limits.maxServers) return 'dropped';

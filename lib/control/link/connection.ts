@@ -24,7 +24,7 @@ import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
-import { hear } from '../roster/silence.ts';
+import { endSilence } from '../roster/silence.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import { shortFrame } from './short-frame.ts';
@@ -330,7 +330,7 @@ export class Connection implements SessionSocket {
       if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
       return;
     }
-    hear(session);
+    endSilence(session);
     session.heardAt = now;
   }
 

@@ -62,7 +62,7 @@ export type DrainEffect =
    */
   | { do: 'tell-agents'; atMost: number; withinMs: number }
   /** Accept no new connections; open ones still get their answers. */
-  | { do: 'close-door' }
+  | { do: 'stop-listening' }
   /** Answer all waits with their present state. */
   | { do: 'end-waits' }
   | { do: 'leave' };
@@ -157,7 +157,7 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
   const leftMs = state.beganAt + times.drainAgentsMs - now;
   const isSeen = now - state.announcedAt >= WITHDRAWN_AFTER_MS;
   if (leftMs <= 0 || (agents === 0 && others > 0 && isSeen)) {
-    return { state: { ...state, phase: 'finishing', closedAt: now }, effects: [{ do: 'close-door' }] };
+    return { state: { ...state, phase: 'finishing', closedAt: now }, effects: [{ do: 'stop-listening' }] };
   }
   const atMost = Math.floor((Math.min(now - state.steppedAt, MAX_STEP_MS) * AGENTS_PER_SECOND) / 1000);
   if (others === 0) return stay({ ...state, steppedAt: now });

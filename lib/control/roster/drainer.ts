@@ -114,7 +114,7 @@ export class Drainer {
         return;
       case 'tell-agents':
         return this.#sendGoaways(effect.atMost, effect.withinMs);
-      case 'close-door':
+      case 'stop-listening':
         this.#leaveBehind();
         return ingress.close();
       case 'end-waits':

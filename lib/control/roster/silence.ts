@@ -4,8 +4,8 @@
  * silence (law 4). Pure; the fields change in place because this runs for every session at every
  * tick.
  *
- *     hearing ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent
- *     hearing, probed ──any byte──▶ hearing
+ *     talking ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent
+ *     talking, probed ──any byte──▶ talking
  */
 export interface Silence {
   quietMs: number;
@@ -18,7 +18,7 @@ export interface SilenceLimits {
 }
 
 /** A byte arrived. */
-export function hear(silence: Silence): void {
+export function endSilence(silence: Silence): void {
   silence.quietMs = 0;
   silence.isProbed = false;
 }

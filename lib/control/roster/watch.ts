@@ -11,7 +11,7 @@ import type { HealthyTimer } from './healthy-timer.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
-import { countTick, hear, type SilenceLimits } from './silence.ts';
+import { countTick, endSilence, type SilenceLimits } from './silence.ts';
 
 export interface WatchDeps {
   database: Queryable;
@@ -59,7 +59,7 @@ export class Watch {
     let quiet = 0;
     for (const session of this.#deps.sessions.all()) {
       if (session.socket.isUnread) {
-        hear(session);
+        endSilence(session);
         continue;
       }
       const due = countTick(session, tickMs, this.#deps.limits);

@@ -14,12 +14,12 @@ export function keysGiveOneTask(world: World): Findings {
     world.ops.filter(({ op, key }) => op === 'create' && key !== undefined),
     ({ key }) => key,
   );
-  for (const [key, ops] of creates) judgeKey(found, key, ops);
+  for (const [key, ops] of creates) checkKey(found, key, ops);
   const asked = new Set(creates.keys());
   const seen = new Map<string, string>();
   for (const { id, key, createdAt } of world.tasks.values()) {
     const at = world.fromWall(createdAt);
-    found.holds(key !== null && asked.has(key), at, () => `${id} is stored and nobody asked for it`);
+    found.holds(key !== null && asked.has(key), at, () => `${id} is stored and no client requested it`);
     const other = seen.get(key ?? '');
     found.holds(other === undefined, at, () => `${id} and ${other} are stored under one key`);
     seen.set(key ?? '', id);
@@ -27,7 +27,7 @@ export function keysGiveOneTask(world: World): Findings {
   return found;
 }
 
-function judgeKey(found: Findings, key: string, ops: readonly Op[]): void {
+function checkKey(found: Findings, key: string, ops: readonly Op[]): void {
   const accepted = ops.filter(({ status }) => status === 202);
   const ids = new Set(accepted.map(({ task }) => task));
   const at = ops.at(-1)?.overAt ?? 0;
@@ -59,7 +59,7 @@ export function cancelsEnd(world: World): Findings {
     if (op.status === 202)
       found.holds(lateMs <= CANCELLED_WITHIN_MS, op.overAt, text(`ended ${lateMs} ms after its cancel was accepted`));
     if (op.status === 409)
-      found.holds(lateMs <= CLOCKS_MS, op.overAt, text(`was called ended ${lateMs} ms before its end`));
+      found.holds(lateMs <= CLOCKS_MS, op.overAt, text(`was reported as ended ${lateMs} ms before its end`));
   }
   return found;
 }

@@ -1,9 +1,11 @@
 /**
- * A ticket is a lock: by what the clients were told, no two hold a queue's at the same time, and they hold it in the order in
- * which they came; by the database, a queue never stands still. docs/design.md I4.
+ * A ticket is a lock: by the answers to the clients, no two hold the lock of a queue at the
+ * same time, and they hold it in the order of creation; by the database, a queue is never idle.
+ * docs/design.md I4.
  *
- * A ticket was surely active from the answer that said so until its release was asked for, or until the time up to which its
- * creation and renewals had surely prolonged it: counted from when they were asked, by the same machine's clock.
+ * A ticket was certainly active from the answer that said so until its release was requested, or
+ * until the end of its lifetime, counted from the request of its creation or renewal on the same
+ * machine's clock.
  */
 
 import { Findings } from '../findings.ts';
@@ -42,17 +44,17 @@ export function locksGoInOrder(world: World): Findings {
     for (const hold of holds) {
       const other = latest;
       const text = () =>
-        `${other?.ticket} held ${queue} before ${hold.ticket}, which had been created before it was asked for`;
+        `${other?.ticket} held ${queue} before ${hold.ticket}, which was created before the other was requested`;
       found.holds(other === undefined || hold.answeredAt >= other.askedAt, hold.from, text);
       if (latest === undefined || hold.askedAt > latest.askedAt) latest = hold;
     }
   }
   for (const [queue, tickets] of groupBy(world.evidence.stored.tickets, (ticket) => ticket.queue))
-    judgeQueue(world, found, { queue, tickets });
+    checkQueue(world, found, { queue, tickets });
   return found;
 }
 
-function judgeQueue(
+function checkQueue(
   world: World,
   found: Findings,
   { queue, tickets }: { queue: string; tickets: readonly StoredTicket[] },
@@ -69,16 +71,16 @@ function judgeQueue(
       found.holds(
         isInOrder,
         at,
-        () => `${ticket.uuid} of ${queue} was active before ${other.uuid}, which was before it, had ended`,
+        () => `${ticket.uuid} of ${queue} was active before ${other.uuid}, which was ahead of it, had ended`,
       );
-      const stoodMs = ticket.activeAt - Math.max(other.updatedAt, ticket.createdAt);
-      found.holds(stoodMs <= 1_000, at, () => `${queue} stood still for ${stoodMs} ms before ${ticket.uuid}`);
+      const idleMs = ticket.activeAt - Math.max(other.updatedAt, ticket.createdAt);
+      found.holds(idleMs <= 1_000, at, () => `${queue} was idle for ${idleMs} ms before ${ticket.uuid}`);
     }
     before = ticket;
   }
 }
 
-/** A client is told that a ticket is active only after it became active. */
+/** An answer says that a ticket is active only after it became active. */
 export function waitsForLocksAreTrue(world: World): Findings {
   const found = new Findings('a wait is answered when the lock is held', 'locks');
   const tickets = new Map(world.evidence.stored.tickets.map((ticket) => [ticket.uuid, ticket]));
@@ -88,7 +90,7 @@ export function waitsForLocksAreTrue(world: World): Findings {
     if (op !== 'ticket-wait' || status !== 204) continue;
     const activeAt = tickets.get(uuid ?? '')?.activeAt;
     const isTrue = activeAt !== undefined && activeAt !== null && world.fromWall(activeAt) <= overAt + CLOCKS_MS;
-    found.holds(isTrue, overAt, () => `${uuid} was told to be active and was not`);
+    found.holds(isTrue, overAt, () => `${uuid} was reported as active and was not`);
   }
   return found;
 }
@@ -108,15 +110,15 @@ function holdsByQueue(world: World): Map<string, Hold[]> {
 }
 
 function holdOf(ticket: string, created: Op, ops: readonly Op[]): Hold | undefined {
-  const told = ops.filter(
-    ({ op, status, said }) =>
-      (op === 'ticket-wait' && status === 204) || (op === 'renew' && status === 200 && said === 'active'),
+  const active = ops.filter(
+    ({ op, status, reported }) =>
+      (op === 'ticket-wait' && status === 204) || (op === 'renew' && status === 200 && reported === 'active'),
   );
   const prolonged = ops.filter(({ op, status }) => (op === 'renew' && status === 200) || op === 'ticket');
   const released = ops.filter(({ op }) => op === 'release').map(({ askedAt }) => askedAt);
-  const from = Math.min(...told.map(({ overAt }) => overAt));
+  const from = Math.min(...active.map(({ overAt }) => overAt));
   const lasts = Math.max(...prolonged.map(({ askedAt, expiresInMs = 0 }) => askedAt + expiresInMs - 20));
   const to = Math.min(lasts, ...released);
-  if (told.length === 0 || to <= from) return undefined;
+  if (active.length === 0 || to <= from) return undefined;
   return { ticket, askedAt: created.askedAt, answeredAt: created.overAt, from, to };
 }

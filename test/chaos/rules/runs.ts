@@ -45,7 +45,7 @@ function endsInTime(world: World, found: Findings, { intent, task, lines }: Case
   // unknown and reported as such.
   const isLost = ({ servers, codes }: Fault) => servers.includes(task.server) && codes.includes('OutcomeUnknown');
   const mayResumeUnderNewRun = world.faultsIn(begunAt, endedAt).some(isLost);
-  found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('went on', lastAt), intent.workload);
+  found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('continued', lastAt), intent.workload);
 }
 
 export function outcomesAreReal(world: World): Findings {
@@ -64,7 +64,7 @@ export function outcomesAreReal(world: World): Findings {
     } else {
       const isAsked = (cancelled.get(task.id) ?? []).some(({ askedAt }) => askedAt <= at + CLOCKS_MS);
       const text = () =>
-        `${task.id} failed with ${task.errorCode}, which nothing had caused (${each.lines.map(({ event }) => event).join(', ') || 'it left no line'})`;
+        `${task.id} failed with ${task.errorCode}, which nothing caused (${each.lines.map(({ event }) => event).join(', ') || 'it wrote no line'})`;
       found.holds(hasCause(world, each as Case & { task: StoredTask }, isAsked), at, text, intent.workload);
     }
   }
@@ -72,13 +72,13 @@ export function outcomesAreReal(world: World): Findings {
 }
 
 function wrongCompletion({ intent, task, lines }: Case & { task: StoredTask }): string | undefined {
-  if (intent.failure !== undefined) return `was to end with ${intent.failure}`;
+  if (intent.failure !== undefined) return `it should have failed with ${intent.failure}`;
   if (intent.token === undefined) return undefined;
   const ends = lines.filter(({ event }) => event === 'end');
-  if (ends.length !== 1) return `its command came to its end ${ends.length} times`;
+  if (ends.length !== 1) return `its command ended ${ends.length} times`;
   const exits = [ends[0]?.exitCode, task.exitCode, intent.exitCode];
   if (new Set(exits).size > 1)
-    return `its exit code is ${exits[0]} by its line, ${exits[1]} as recorded, ${exits[2]} by order`;
+    return `its exit code is ${exits[0]} in its line, ${exits[1]} as recorded, ${exits[2]} as requested`;
   return task.stdout === `${intent.token}\n` ? undefined : `its recorded output is ${JSON.stringify(task.stdout)}`;
 }
 

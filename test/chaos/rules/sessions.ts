@@ -37,16 +37,16 @@ export function arrivalsTakeNoSession(world: World): Findings {
 }
 
 /** Other instances accept the agents of a frozen instance before it continues. */
-export function serversOfAStandingInstanceMove(world: World): Findings {
-  const found = new Findings('servers leave an instance that stands still', 'status');
+export function serversLeaveAFrozenInstance(world: World): Findings {
+  const found = new Findings('servers leave a frozen instance', 'status');
   for (const fault of world.faults) {
     const { moves, from, to } = fault;
     for (const server of moves?.servers ?? []) {
       const withinMs = moves?.withinMs ?? 0;
       const slack = world.slackMs(from, Math.min(to, from + withinMs));
       const tookMs = movedAfter(world, fault, server);
-      const isJudged = slack !== undefined && to - from >= withinMs + slack && isAlone(world, fault);
-      if (tookMs > withinMs + (slack ?? 0) && !isJudged) found.void(from);
+      const isConclusive = slack !== undefined && to - from >= withinMs + slack && isAlone(world, fault);
+      if (tookMs > withinMs + (slack ?? 0) && !isConclusive) found.void(from);
       else
         found.holds(
           tookMs <= withinMs + (slack ?? 0),

@@ -1,5 +1,5 @@
 /**
- * The status is true within its bounds, and after every fault all is well again. docs/design.md I1,
+ * The status is true within its bounds, and after every fault the zone recovers. docs/design.md I1,
  * I2, I6.
  */
 
@@ -17,13 +17,13 @@ const LATE_MS = 6_000;
 /** How long after its end a fault may have effects. */
 const SETTLES_WITHIN_MS = 60_000;
 
-export function livingServersAreNeverUnknown(world: World): Findings {
+export function liveServersAreNeverUnknown(world: World): Findings {
   const found = new Findings('a live server is never unknown', 'status');
   const isOfACrowd = new Set(world.faults.flatMap(({ crowd = [] }) => crowd));
   for (const { server, status, reason, since } of world.evidence.stored.statuses) {
     if (status !== 'unknown' || isOfACrowd.has(server)) continue;
     const at = world.fromWall(since);
-    const text = () => `${server} became unknown (${reason}) and its agent and its way were well`;
+    const text = () => `${server} became unknown (${reason}) although its agent and its connection had no fault`;
     found.holds(world.excuseOf(server, at - CLOCKS_MS, at + CLOCKS_MS) !== undefined, at, text);
   }
   return found;
@@ -32,11 +32,11 @@ export function livingServersAreNeverUnknown(world: World): Findings {
 export function deadServersBecomeUnknown(world: World): Findings {
   const found = new Findings('a dead server becomes unknown in time', 'status');
   for (const fault of world.faults)
-    for (const server of fault.dead?.servers ?? []) judgeDead(world, found, { fault, server });
+    for (const server of fault.dead?.servers ?? []) checkDead(world, found, { fault, server });
   return found;
 }
 
-function judgeDead(world: World, found: Findings, { fault, server }: { fault: Fault; server: string }): void {
+function checkDead(world: World, found: Findings, { fault, server }: { fault: Fault; server: string }): void {
   const { from, to, dead } = fault;
   const slack = world.slackMs(from, Math.min(to, from + (dead?.withinMs ?? 0) + LATE_MS));
   const bound = (dead?.withinMs ?? 0) + (slack ?? 0);
@@ -67,11 +67,11 @@ export function statusIsAsRecorded(world: World): Findings {
   const servers = [...(plan?.agents ?? []), ...(plan?.simulated ?? [])];
   for (const op of world.ops) {
     if (op.op === 'create' && op.code === 'ServerNotRunning') {
-      const isTrue = wasSo(changes.get(op.server ?? '') ?? [], { said: 'unknown', ...op });
+      const isTrue = hadStatus(changes.get(op.server ?? '') ?? [], { reported: 'unknown', ...op });
       found.holds(
         isTrue,
         op.overAt,
-        () => `a task for ${op.server} was refused as not running, and it was`,
+        () => `a task for ${op.server} was refused as not running, but it was running`,
         op.workload,
       );
     }
@@ -80,8 +80,8 @@ export function statusIsAsRecorded(world: World): Findings {
     const isWhole = op.count === servers.length;
     found.holds(isWhole, op.overAt, () => `instance-${op.instance} lists ${op.count} of ${servers.length} servers`);
     const wrong = servers.filter((server) => {
-      const said = unknown.has(server) ? 'unknown' : 'running';
-      return !wasSo(changes.get(server) ?? [], { said, ...op });
+      const reported = unknown.has(server) ? 'unknown' : 'running';
+      return !hadStatus(changes.get(server) ?? [], { reported, ...op });
     });
     if (
       wrong.length > 0 &&
@@ -92,32 +92,32 @@ export function statusIsAsRecorded(world: World): Findings {
       found.holds(
         wrong.length === 0,
         op.overAt,
-        () => `instance-${op.instance} tells of ${wrong.join()} what was not so`,
+        () => `instance-${op.instance} shows a wrong status of ${wrong.join()}`,
       );
   }
   return found;
 }
 
-function wasSo(
+function hadStatus(
   changes: readonly { status: string; at: number }[],
-  { said, askedAt, overAt }: { said: string; askedAt: number; overAt: number },
+  { reported, askedAt, overAt }: { reported: string; askedAt: number; overAt: number },
 ): boolean {
   const [from, to] = [askedAt - COMMITTED_WITHIN_MS, overAt + CLOCKS_MS];
   let before = 'unknown';
   for (const { status, at } of changes) {
     if (at > to) break;
-    if (at >= from && (status === said || before === said)) return true;
+    if (at >= from && (status === reported || before === reported)) return true;
     before = status;
   }
-  return before === said;
+  return before === reported;
 }
 
-export function faultsAreGotOver(world: World): Findings {
+export function zoneRecovers(world: World): Findings {
   const found = new Findings('the zone recovers from faults', 'status');
   for (const { name, to, settledAt, lacking = [] } of world.faults) {
     const tookMs = (settledAt ?? Number.POSITIVE_INFINITY) - to;
     for (const workload of WORKLOADS) {
-      const text = () => `after "${name}" it had not gone on: ${lacking.join(', ')}`;
+      const text = () => `after "${name}" these did not continue: ${lacking.join(', ')}`;
       found.holds(!lacking.includes(workload), settledAt ?? to, text, workload);
     }
     const slack = world.slackMs(to, settledAt ?? to + SETTLES_WITHIN_MS);
@@ -126,7 +126,7 @@ export function faultsAreGotOver(world: World): Findings {
       found.holds(
         tookMs <= SETTLES_WITHIN_MS + (slack ?? 0),
         to,
-        () => `after "${name}" not all was well: ${lacking.join(', ')}`,
+        () => `after "${name}" the zone did not recover: ${lacking.join(', ')}`,
       );
   }
   return found;
@@ -145,9 +145,9 @@ export function epochsOnlyRise(world: World): Findings {
   return found;
 }
 
-export function nothingFalls(world: World): Findings {
+export function noProcessExits(world: World): Findings {
   const found = new Findings('no process ends without a fault', 'status');
-  for (const { at, name, exitCode } of world.entries('fell'))
+  for (const { at, name, exitCode } of world.entries('exited'))
     found.holds(false, at, () => `${name} ended with ${exitCode}`);
   for (const { to } of world.faults) found.holds(true, to, () => '');
   return found;

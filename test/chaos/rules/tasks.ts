@@ -22,7 +22,7 @@ export function nothingAcceptedIsMissing(world: World): Findings {
   for (const op of world.ops) {
     const since = acceptedAt.get(op.task ?? '');
     if (since === undefined || since > op.askedAt || !['wait', 'get', 'cancel'].includes(op.op)) continue;
-    const text = () => `instance-${op.instance} does not know ${op.task}, which was accepted before it was asked`;
+    const text = () => `instance-${op.instance} does not know ${op.task}, which was accepted before this request`;
     if (op.status !== 0) found.holds(op.status !== 404, op.overAt, text, op.workload);
   }
   return found;
@@ -72,11 +72,11 @@ export function tasksEndInTime(world: World): Findings {
 }
 
 /** An end is answered only once it is recorded, as it is recorded, and from then on always. */
-export function whatIsSaidOfATaskAgrees(world: World): Findings {
+export function answersAboutATaskAgree(world: World): Findings {
   const found = new Findings('answers about a task agree', 'tasks');
-  const told = world.ops.filter(({ op, said }) => said !== undefined && ['wait', 'get', 'cancel'].includes(op));
-  for (const [id, ops] of groupBy(told, ({ task }) => task)) {
-    for (const op of ops) if (op.said !== 'active') agreesWithRecord(world, found, op);
+  const answers = world.ops.filter(({ op, reported }) => reported !== undefined && ['wait', 'get', 'cancel'].includes(op));
+  for (const [id, ops] of groupBy(answers, ({ task }) => task)) {
+    for (const op of ops) if (op.reported !== 'active') agreesWithRecord(world, found, op);
     neverGoesBack(found, id, ops);
   }
   return found;
@@ -86,26 +86,26 @@ function agreesWithRecord(world: World, found: Findings, op: Op): void {
   const stored = world.tasks.get(op.task ?? '');
   if (stored === undefined) return;
   const { id, outcome, endedAt } = stored;
-  const isSame = op.said === outcome;
-  found.holds(isSame, op.overAt, () => `${id} was answered as ${op.said} and is stored as ${outcome}`, op.workload);
+  const isSame = op.reported === outcome;
+  found.holds(isSame, op.overAt, () => `${id} was answered as ${op.reported} and is stored as ${outcome}`, op.workload);
   const recordedAt = endedAt === null ? Number.POSITIVE_INFINITY : world.fromWall(endedAt);
   const late = () =>
-    `${id} was answered as ${op.said} ${Math.round(recordedAt - op.overAt)} ms before that was recorded`;
+    `${id} was answered as ${op.reported} ${Math.round(recordedAt - op.overAt)} ms before that was recorded`;
   found.holds(recordedAt <= op.overAt + CLOCKS_MS, op.overAt, late, op.workload);
 }
 
 function neverGoesBack(found: Findings, id: string, ops: readonly Op[]): void {
   const byAsking = [...ops].sort((a, b) => a.askedAt - b.askedAt);
   const byEnd = [...ops].sort((a, b) => a.overAt - b.overAt);
-  let [next, endTold, attemptTold] = [0, false, 0];
+  let [next, endReported, attemptReported] = [0, false, 0];
   for (const op of byAsking) {
     for (let known = byEnd[next]; known !== undefined && known.overAt < op.askedAt; known = byEnd[++next]) {
-      endTold ||= known.said !== 'active';
-      attemptTold = Math.max(attemptTold, known.attempt ?? 0);
+      endReported ||= known.reported !== 'active';
+      attemptReported = Math.max(attemptReported, known.attempt ?? 0);
     }
-    const isBack = (endTold && op.said === 'active') || (op.attempt ?? attemptTold) < attemptTold;
+    const isBack = (endReported && op.reported === 'active') || (op.attempt ?? attemptReported) < attemptReported;
     const text = () =>
-      `${id} is ${op.said} at attempt ${op.attempt} by instance-${op.instance}, after ${endTold ? 'an end' : `attempt ${attemptTold}`} had been told`;
+      `${id} is ${op.reported} at attempt ${op.attempt} at instance-${op.instance}, after ${endReported ? 'an end' : `attempt ${attemptReported}`} was reported`;
     found.holds(!isBack, op.overAt, text, op.workload);
   }
 }

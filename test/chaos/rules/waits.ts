@@ -23,11 +23,11 @@ export function waitsEnd(world: World): Findings {
   for (const op of world.ops) {
     if ((op.op !== 'wait' && op.op !== 'ticket-wait') || op.status === 0) continue;
     const { askedAt, overAt, timeoutMs = 0, workload } = op;
-    inTime(world, found, op, { from: askedAt, withinMs: timeoutMs, what: 'its time was up' });
+    inTime(world, found, op, { from: askedAt, withinMs: timeoutMs, what: 'its timeout' });
     const causeWall = op.task === undefined ? activeAt.get(op.ticket ?? '') : world.tasks.get(op.task)?.endedAt;
     if (causeWall === undefined || causeWall === null) continue;
     const from = Math.max(askedAt, world.fromWall(causeWall));
-    if (from <= overAt) inTime(world, found, op, { from, withinMs: SLOW_POLL_MS, what: 'what it waited for' });
+    if (from <= overAt) inTime(world, found, op, { from, withinMs: SLOW_POLL_MS, what: 'its event' });
     else found.holds(true, overAt, () => '', workload);
   }
   return found;
@@ -68,7 +68,7 @@ export function requestsAreAnswered(world: World): Findings {
   for (const op of world.ops) {
     const { instance, askedAt, overAt, status, workload, code } = op;
     const what = `${op.op} ${op.task ?? op.ticket ?? op.server ?? ''} at instance-${instance}`;
-    const isExpiry = op.op === 'ticket-wait' && status === 500 && op.said === 'expired';
+    const isExpiry = op.op === 'ticket-wait' && status === 500 && op.reported === 'expired';
     if (status !== 0 && status !== 503) {
       const isFit = ANSWERS[op.op].includes(status) || isExpiry;
       found.holds(isFit, overAt, () => `${what} was answered with ${status} ${code ?? ''}`, workload);

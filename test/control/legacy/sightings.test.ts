@@ -22,11 +22,11 @@ class Rig {
     }
     return this;
   }
-  hear(serverUuid = A) {
-    return this.sightings.hear(serverUuid, this.now);
+  receive(serverUuid = A) {
+    return this.sightings.receive(serverUuid, this.now);
   }
   post(): this {
-    this.hear();
+    this.receive();
     return this;
   }
   /** The database answers that all of them exist, with this count. Returns what was recorded. */
@@ -99,7 +99,7 @@ t.test('each post is recorded at once or with its period', async (t) => {
   for (const { name, before, heard, atOnce, inAll } of table) {
     const rig = new Rig();
     before(rig);
-    t.equal(rig.hear(), heard, name);
+    t.equal(rig.receive(), heard, name);
     t.same(rig.record('urgent'), atOnce, name);
     t.same(rig.record('all'), inAll, name);
     t.same(rig.record('all'), [], `${name}: only once`);
@@ -169,9 +169,9 @@ t.test('a stall counts as no silence, and posts that waited during it are as old
   rig.read({});
   rig.now += 60_000;
   t.same(rig.due(), [], 'no healthy tick, so no silence');
-  rig.sightings.hear(A, 0);
+  rig.sightings.receive(A, 0);
   t.same(rig.record('all'), [], 'too old to prove anything');
-  rig.sightings.hear(A, rig.now - 2000);
+  rig.sightings.receive(A, rig.now - 2000);
   t.match(rig.sightings.take('all', rig.now), [{ serverUuid: A, ageMs: 2000 }]);
 });
 
@@ -180,7 +180,7 @@ t.test('a post that comes during the decision about its server is urgent', async
   rig.read({});
   rig.pass(16_000);
   const due = rig.sightings.due();
-  rig.hear();
+  rig.receive();
   rig.sightings.judged(due, new Set([A]));
   t.same(rig.record('urgent'), [A]);
 });
@@ -188,17 +188,17 @@ t.test('a post that comes during the decision about its server is urgent', async
 t.test('a post that comes while an earlier one is being recorded is recorded as well', async (t) => {
   const rig = new Rig();
   rig.read({});
-  rig.hear();
+  rig.receive();
   const batch = rig.sightings.take('all', rig.now);
   rig.pass(250);
-  rig.hear();
+  rig.receive();
   rig.sightings.recorded(batch, [{ serverUuid: A, epoch: 1, sightings: 2, cameBack: false }]);
   t.same(rig.record('all'), [A]);
 });
 
 t.test('a post that could not be recorded is kept until it is too old', async (t) => {
   const rig = new Rig();
-  rig.hear();
+  rig.receive();
   rig.sightings.take('urgent', rig.now);
   rig.pass(11_000);
   t.match(rig.sightings.take('urgent', rig.now), [{ ageMs: 11_000 }]);
@@ -210,24 +210,24 @@ t.test('a post that could not be recorded is kept until it is too old', async (t
 t.test('random uuids fill only the room for new servers, and known servers are still heard', async (t) => {
   const rig = new Rig();
   rig.read({});
-  const outcomes = Array.from({ length: 10 }, (_, n) => rig.hear(`stranger-${n}`));
+  const outcomes = Array.from({ length: 10 }, (_, n) => rig.receive(`stranger-${n}`));
   t.same(outcomes.slice(0, 4), ['urgent', 'urgent', 'urgent', 'dropped']);
-  t.equal(rig.hear(), 'noted');
+  t.equal(rig.receive(), 'noted');
   t.equal(rig.sightings.size, 4);
   rig.sightings.recorded(rig.sightings.take('urgent', rig.now), []);
   t.equal(rig.sightings.size, 1, 'none of them exists');
-  t.equal(rig.hear('stranger-9'), 'urgent', 'there is room again');
+  t.equal(rig.receive('stranger-9'), 'urgent', 'there is room again');
   for (let n = 0; n < 9; n += 1) {
-    rig.hear(`server-${n}`);
+    rig.receive(`server-${n}`);
     rig.record('urgent');
   }
   t.equal(rig.sightings.size, LIMITS.maxServers);
-  t.equal(rig.hear('one-too-many'), 'dropped');
+  t.equal(rig.receive('one-too-many'), 'dropped');
 });
 
 t.test('a server that is neither heard nor read any more is forgotten', async (t) => {
   const rig = new Rig();
-  rig.hear();
+  rig.receive();
   rig.write(OUTRANKED);
   t.equal(rig.sightings.heard, 1);
   rig.pass(11_000);

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { countTick, hear } from '../../../lib/control/roster/silence.ts';
+import { countTick, endSilence } from '../../../lib/control/roster/silence.ts';
 
 const limits = { probeMs: 1250, silenceMs: 2000 };
 
@@ -21,7 +21,7 @@ t.test('a session is not silent before silenceMs have passed since its last byte
 t.test('any byte restarts the count and puts off the next probe', async (t) => {
   const silence = { quietMs: 0, isProbed: false };
   for (let tick = 0; tick < 6; tick += 1) countTick(silence, 250, limits);
-  hear(silence);
+  endSilence(silence);
   const seen = Array.from({ length: 5 }, () => countTick(silence, 250, limits));
   t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe']);
 });

@@ -140,7 +140,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick({ agents: 0 }),
     now: 100 + WITHDRAWN_AFTER_MS,
     to: 'finishing',
-    does: [{ do: 'close-door' }],
+    does: [{ do: 'stop-listening' }],
   },
   {
     name: 'one other instance is enough to close the listening sockets',
@@ -148,7 +148,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick({ agents: 0, others: 1 }),
     now: 100 + WITHDRAWN_AFTER_MS,
     to: 'finishing',
-    does: [{ do: 'close-door' }],
+    does: [{ do: 'stop-listening' }],
   },
   {
     name: 'one remaining agent keeps the listening sockets open',
@@ -163,7 +163,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick({ others: 0 }),
     now: 30_000,
     to: 'finishing',
-    does: [{ do: 'close-door' }],
+    does: [{ do: 'stop-listening' }],
   },
   { name: 'unanswered requests are waited for', from: finishing, event: tick(), now: 59_900, to: 'finishing' },
   {

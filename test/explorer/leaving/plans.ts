@@ -30,7 +30,7 @@ export const brokenLeaving: BrokenWorld[] = [
         answer: 'draining',
       }),
     },
-    /nobody stays/,
+    /no instance stays/,
   ),
   broken(
     'waits are never ended',

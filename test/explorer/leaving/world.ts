@@ -1,6 +1,6 @@
 /**
  * The worlds of instances that leave: lib/control/roster/drain.ts in steps of a second, over the
- * statement that lets one leave (roster/model.ts). Agents that are told to leave find another
+ * statement that lets one leave (roster/model.ts). Agents that are asked to move find another
  * instance or do not; callers connect while the listening sockets are open.
  */
 import {
@@ -21,9 +21,9 @@ const LONGEST_MS = TIMES.drainWaitsMs + 4000;
 export interface LeavingInstance {
   run: string;
   drain: DrainState | undefined;
-  hasDoor: boolean;
+  isListening: boolean;
   agents: number;
-  told: number;
+  movingAgents: number;
   unanswered: number;
   /** It has sent its request to leave to the database and has no answer yet. */
   isAsking: boolean;
@@ -77,8 +77,8 @@ export function leavingWorld({ name, agents, faults }: LeavingBounds, product: R
     tell: ({ now, instances }) =>
       [
         `${now / SECOND} s`,
-        ...instances.map(({ run, drain, agents: held, told, hasDoor }) => {
-          return `${run} ${drain?.phase ?? 'serves'} ${held} agents, ${told} told${hasDoor ? '' : ', closed'}`;
+        ...instances.map(({ run, drain, agents: held, movingAgents, isListening }) => {
+          return `${run} ${drain?.phase ?? 'serves'} ${held} agents, ${movingAgents} asked to move${isListening ? '' : ', not listening'}`;
         }),
       ].join(' | '),
   };
@@ -87,9 +87,9 @@ export function leavingWorld({ name, agents, faults }: LeavingBounds, product: R
 const instanceOf = (run: string, agents: number): LeavingInstance => ({
   run,
   drain: undefined,
-  hasDoor: true,
+  isListening: true,
   agents,
-  told: 0,
+  movingAgents: 0,
   unanswered: 0,
   isAsking: false,
 });
@@ -124,18 +124,18 @@ function second(product: Rules, before: State): State {
 
 /** It knows of others what it last read. */
 function carriedOut(state: State, at: number, effect: DrainEffect, others: number): State {
-  const { agents, told, run, drain } = state.instances[at] as LeavingInstance;
+  const { agents, movingAgents, run, drain } = state.instances[at] as LeavingInstance;
   switch (effect.do) {
     case 'announce':
       return change(state, at, { isAsking: true });
     case 'tell-agents': {
-      const wrong = others === 0 ? `${run} tells its agents to go, and there is nobody to go to` : state.wrong;
-      return { ...change(state, at, { told: Math.min(agents, told + effect.atMost) }), wrong };
+      const wrong = others === 0 ? `${run} asks its agents to move, and there is no other instance` : state.wrong;
+      return { ...change(state, at, { movingAgents: Math.min(agents, movingAgents + effect.atMost) }), wrong };
     }
-    case 'close-door': {
+    case 'stop-listening': {
       const isLate = state.now - (drain?.beganAt ?? 0) >= TIMES.drainAgentsMs;
-      const wrong = agents > 0 && !isLate ? `${run} closes its door with ${agents} agents and time left` : state.wrong;
-      return { ...change(state, at, { hasDoor: false }), wrong };
+      const wrong = agents > 0 && !isLate ? `${run} stops listening with ${agents} agents and time left` : state.wrong;
+      return { ...change(state, at, { isListening: false }), wrong };
     }
     case 'end-waits':
       return change(state, at, { unanswered: 0 });
@@ -148,42 +148,42 @@ function carriedOut(state: State, at: number, effect: DrainEffect, others: numbe
 
 function* movesOf(product: Rules, state: State, at: number): Generator<Move<State>> {
   const one = state.instances[at] as LeavingInstance;
-  const { run, drain, isAsking, told, agents, unanswered, hasDoor } = one;
+  const { run, drain, isAsking, movingAgents, agents, unanswered, isListening } = one;
   if (!isThere(one)) return;
   if (drain === undefined && state.left.drain > 0) {
     const { state: begun } = beginDrain(state.now);
     const left = { ...state.left, drain: state.left.drain - 1 };
     yield {
-      what: `${run} is told to leave`,
+      what: `${run} is asked to drain`,
       to: { ...change(state, at, { drain: begun, isAsking: true }), left },
       isFault: true,
     };
   }
   if (isAsking && drain !== undefined) {
     const { runs, answer } = product.drainRun(state.runs, run);
-    const heard = product.stepDrain(drain, { type: 'announced', answer }, state.now, TIMES);
+    const answered = product.stepDrain(drain, { type: 'announced', answer }, state.now, TIMES);
     yield {
-      what: `${run} hears: ${answer}`,
-      to: { ...change(state, at, { drain: heard.state, isAsking: false }), runs },
+      what: `${run} gets the answer: ${answer}`,
+      to: { ...change(state, at, { drain: answered.state, isAsking: false }), runs },
     };
     if (state.left.lostAnswer > 0) {
       const lost = product.stepDrain(drain, { type: 'unannounced' }, state.now, TIMES);
       const left = { ...state.left, lostAnswer: state.left.lostAnswer - 1 };
       yield {
-        what: `${run} is let go, and does not hear it`,
+        what: `${run} may leave, and the answer is lost`,
         to: { ...change(state, at, { drain: lost.state, isAsking: false }), runs, left },
         isFault: true,
       };
     }
   }
-  const to = state.instances.findIndex((other, index) => index !== at && isThere(other) && other.hasDoor);
-  if (told > 0 && to >= 0) {
-    const moved = change(state, at, { told: told - 1, agents: agents - 1 });
+  const to = state.instances.findIndex((other, index) => index !== at && isThere(other) && other.isListening);
+  if (movingAgents > 0 && to >= 0) {
+    const moved = change(state, at, { movingAgents: movingAgents - 1, agents: agents - 1 });
     const taken = change(moved, to, { agents: (state.instances[to]?.agents ?? 0) + 1 });
-    yield { what: `an agent goes from ${run} to ${state.instances[to]?.run}`, to: taken };
+    yield { what: `an agent moves from ${run} to ${state.instances[to]?.run}`, to: taken };
   }
   if (unanswered > 0) yield { what: `${run} answers`, to: change(state, at, { unanswered: unanswered - 1 }) };
-  if (hasDoor && state.left.caller > 0) {
+  if (isListening && state.left.caller > 0) {
     const left = { ...state.left, caller: state.left.caller - 1 };
     yield {
       what: `a caller waits at ${run}`,
@@ -194,7 +194,7 @@ function* movesOf(product: Rules, state: State, at: number): Generator<Move<Stat
 }
 
 function complaintOf({ runs, instances, now }: State): string | undefined {
-  if (runs.every(({ isDraining }) => isDraining)) return 'nobody stays: both were let go';
+  if (runs.every(({ isDraining }) => isDraining)) return 'no instance stays: both may leave';
   const slow = instances.find(({ drain }) => drain && drain.phase !== 'left' && now - drain.beganAt > LONGEST_MS);
   if (slow !== undefined) return `${slow.run} has not left after ${(now - (slow.drain?.beganAt ?? 0)) / SECOND} s`;
   return undefined;
@@ -204,7 +204,7 @@ function complaintOf({ runs, instances, now }: State): string | undefined {
 function keyOf({ now, runs, instances, left, wrong }: State): string {
   const ages = instances.map(({ drain, ...one }) => {
     if (drain === undefined || drain.phase === 'left')
-      return [drain?.phase, one.agents, one.told > 0, one.hasDoor, one.unanswered];
+      return [drain?.phase, one.agents, one.movingAgents > 0, one.isListening, one.unanswered];
     const { phase, beganAt, steppedAt, announcedAt, isAnnouncing, haveWaitsEnded, closedAt } = drain;
     const times = [beganAt, steppedAt, announcedAt, closedAt].map((at) => now - at);
     return [one, phase, isAnnouncing, haveWaitsEnded, times];

@@ -8,12 +8,12 @@ import { isResponsive, spend } from './agents.ts';
 import type { Rules } from './rules.ts';
 import {
   changeInstance,
-  changeWire,
+  changeConnection,
   copyOf,
   type InstanceState,
   type Pending,
   type RosterState,
-  wireOf,
+  connectionOf,
 } from './state.ts';
 import { hangUp, newSession, openTable, sayTo } from './table.ts';
 
@@ -33,7 +33,7 @@ export function acceptMoves(rules: Rules, state: RosterState, at: number): Move<
   });
 }
 
-const isOpen = (state: RosterState, { wire }: Pending): boolean => wireOf(state, wire)?.isInstanceOpen === true;
+const isOpen = (state: RosterState, { connection }: Pending): boolean => connectionOf(state, connection)?.isInstanceOpen === true;
 
 /**
  * An accept that was not sent is dropped with its socket; one that was sent is executed in any
@@ -80,9 +80,9 @@ function answered(rules: Rules, before: RosterState, at: number, pending: Pendin
   if (pending.written !== undefined) {
     register(state, at, pending);
     replace(state, at, pending, undefined);
-    return [{ what: 'hears that it accepted', to: state }];
+    return [{ what: 'learns that it accepted', to: state }];
   }
-  const what = 'reads the row that says no';
+  const what = 'reads the row that refused the hello';
   const decision = rules.decideHello(before.row && { ...before.row, returnsInMs: 0 }, pending.claim, pending.replaces);
   if (decision.kind === 'refuse') {
     replace(state, at, pending, undefined);
@@ -98,21 +98,21 @@ function answered(rules: Rules, before: RosterState, at: number, pending: Pendin
 
 function register(state: RosterState, at: number, pending: Pending): void {
   const { written } = pending;
-  const wire = wireOf(state, pending.wire);
-  if (written === undefined || wire === undefined || !isOpen(state, pending)) return;
+  const connection = connectionOf(state, pending.connection);
+  if (written === undefined || connection === undefined || !isOpen(state, pending)) return;
   const { table } = openTable(state, at);
   const added = table.add(newSession(written));
   if (added === undefined) return refuse(state, pending, { code: 'superseded', message: '' });
   const { session: former } = state.instances[at] as InstanceState;
   const { epoch, run, registration, isInventoried } = added.session;
   changeInstance(state, at, {
-    session: { epoch, run, registration, isInventoried, socket: pending.wire },
+    session: { epoch, run, registration, isInventoried, socket: pending.connection },
     registrations: table.registrations,
   });
-  const formerWire = former && wireOf(state, former.socket);
-  if (added.replaced !== undefined && formerWire !== undefined) hangUp(state, formerWire);
-  changeWire(state, wire, { state: 'awaiting-inventory', epoch });
-  sayTo(state, pending.wire, { type: 'welcome', epoch });
+  const formerConnection = former && connectionOf(state, former.socket);
+  if (added.replaced !== undefined && formerConnection !== undefined) hangUp(state, formerConnection);
+  changeConnection(state, connection, { state: 'awaiting-inventory', epoch });
+  sayTo(state, pending.connection, { type: 'welcome', epoch });
 }
 
 /**
@@ -123,37 +123,37 @@ function probing(before: RosterState, at: number, pending: Pending): Move<Roster
   const { target } = pending;
   const isThere = before.instances.some(({ run, session }, index) => {
     if (!isResponsive(before, index) || run !== target?.run || session?.epoch !== target.epoch) return false;
-    const wire = wireOf(before, session.socket);
-    return wire?.isAgentOpen === true && !wire.isCut;
+    const connection = connectionOf(before, session.socket);
+    return connection?.isAgentOpen === true && !connection.isCut;
   });
-  const unheard = (state: RosterState) => {
+  const unanswered = (state: RosterState) => {
     replace(state, at, pending, { ...pending, stage: 'asked', replaces: target?.incarnation ?? null });
     return state;
   };
-  if (!isThere) return [{ what: 'gets no answer to its probe', to: unheard(copyOf(before)) }];
+  if (!isThere) return [{ what: 'gets no answer to its probe', to: unanswered(copyOf(before)) }];
   const answeredState = copyOf(before);
   replace(answeredState, at, pending, undefined);
   refuse(answeredState, pending, incarnationAlive);
   return [
-    { what: 'hears that the other incarnation is alive', to: answeredState },
-    ...spend(before, 'late').map((state) => ({ what: 'misses the answer', to: unheard(state), isFault: true })),
+    { what: 'learns that the other incarnation is alive', to: answeredState },
+    ...spend(before, 'late').map((state) => ({ what: 'misses the answer', to: unanswered(state), isFault: true })),
   ];
 }
 
-function refuse(state: RosterState, { wire: name }: Pending, { code, conn, retryAfterMs }: Refusal): void {
+function refuse(state: RosterState, { connection: name }: Pending, { code, conn, retryAfterMs }: Refusal): void {
   sayTo(state, name, {
     type: 'refuse',
     code,
     ...(conn === undefined ? {} : { conn }),
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   });
-  const wire = wireOf(state, name);
-  if (wire !== undefined) hangUp(state, wire);
+  const connection = connectionOf(state, name);
+  if (connection !== undefined) hangUp(state, connection);
 }
 
 function replace(state: RosterState, at: number, pending: Pending, by: Pending | undefined): void {
   const { pendings, registrations } = state.instances[at] as InstanceState;
-  const index = pendings.findIndex((one) => one.wire === pending.wire && one.claim.conn === pending.claim.conn);
+  const index = pendings.findIndex((one) => one.connection === pending.connection && one.claim.conn === pending.claim.conn);
   changeInstance(state, at, {
     pendings: pendings.flatMap((one, place) => (place === index ? (by ?? []) : one)),
     registrations: registrations + 1,

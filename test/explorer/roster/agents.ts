@@ -8,14 +8,14 @@ import {
   type AgentState,
   type Budget,
   changeAgent,
-  changeWire,
+  changeConnection,
   copyOf,
   type DownFrame,
   ENDPOINTS,
   newAgent,
   type RosterState,
   type UpFrame,
-  type Wire,
+  type Connection,
 } from './state.ts';
 
 export type Step = typeof step;
@@ -40,7 +40,7 @@ export function agentMoves(linkStep: Step): AgentMoves {
     if (link.softFrom > 0 || Object.keys(link.held).length > 0) moves.push(timePasses(state, at));
     if (agent.hasDeparture) moves.push(...departed(state, at, on));
     if (link.session) moves.push(...watched(state, at, on));
-    for (const wire of state.wires) if (wire.agent === at) moves.push(...onWire(state, wire, on));
+    for (const connection of state.connections) if (connection.agent === at) moves.push(...onConnection(state, connection, on));
     moves.push(...deaths(state, at));
     return moves;
   };
@@ -74,7 +74,7 @@ function carryOut(
     isSilent: agent.isSilent && keepsSession,
   });
   const [formerly, now] = [agent.link.session?.epoch ?? 0, link.session?.epoch];
-  if (now !== undefined && now < formerly) state.wrong = `the agent went back from epoch ${formerly} to ${now}`;
+  if (now !== undefined && now < formerly) state.wrong = `the epoch of the agent fell from ${formerly} to ${now}`;
   for (const effect of effects) carryOutOne(state, at, effect);
   return state;
 }
@@ -83,7 +83,7 @@ function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
   const { link, incarnation, journal } = state.agents[at] as AgentState;
   switch (effect.do) {
     case 'connect':
-      state.wires.push(newWire(at, effect.socket, effect.endpoint.host));
+      state.connections.push(newConnection(at, effect.socket, effect.endpoint.host));
       return;
     case 'greet':
       return say(state, at, effect.socket, {
@@ -108,13 +108,13 @@ function carryOutOne(state: RosterState, at: number, effect: LinkEffect): void {
       // The phase or `hasTimer` says so.
       return;
     case 'fall-back':
-      throw new Error('nobody is of the older kind here');
+      throw new Error('there is no legacy CNAPI in this world');
     default:
       return effect satisfies never;
   }
 }
 
-function newWire(agent: number, socket: number, host: string): Wire {
+function newConnection(agent: number, socket: number, host: string): Connection {
   return {
     agent,
     socket,
@@ -130,22 +130,22 @@ function newWire(agent: number, socket: number, host: string): Wire {
   };
 }
 
-const wireAt = (state: RosterState, agent: number, socket: number): Wire | undefined =>
-  state.wires.find((wire) => wire.agent === agent && wire.socket === socket);
+const connectionAt = (state: RosterState, agent: number, socket: number): Connection | undefined =>
+  state.connections.find((connection) => connection.agent === agent && connection.socket === socket);
 
 function say(state: RosterState, agent: number, socket: number, frame: UpFrame): void {
-  const wire = wireAt(state, agent, socket);
-  if (wire?.isInstanceOpen && !wire.isCut) changeWire(state, wire, { up: [...wire.up, frame] });
+  const connection = connectionAt(state, agent, socket);
+  if (connection?.isInstanceOpen && !connection.isCut) changeConnection(state, connection, { up: [...connection.up, frame] });
 }
 
 function close(state: RosterState, agent: number, socket: number): void {
-  const wire = wireAt(state, agent, socket);
-  if (wire === undefined) return;
+  const connection = connectionAt(state, agent, socket);
+  if (connection === undefined) return;
   say(state, agent, socket, { type: 'end' });
-  changeWire(
+  changeConnection(
     state,
-    wire,
-    wire.isOpened ? { isAgentOpen: false, down: [] } : { isAgentOpen: false, isInstanceOpen: false },
+    connection,
+    connection.isOpened ? { isAgentOpen: false, down: [] } : { isAgentOpen: false, isInstanceOpen: false },
   );
 }
 
@@ -155,7 +155,7 @@ function journalled(before: RosterState, at: number, on: On): Move<RosterState>[
   if (attempt?.welcome === undefined) throw new Error('nothing to journal');
   const state = copyOf(before);
   changeAgent(state, at, { journal: { ...journal, epoch: attempt.welcome.epoch } });
-  return on(state, at, 'has journalled the epoch', { type: 'journalled', socket: attempt.socket });
+  return on(state, at, 'has written the epoch to its journal', { type: 'journalled', socket: attempt.socket });
 }
 
 function renewed(before: RosterState, at: number, on: On): Move<RosterState>[] {
@@ -171,10 +171,10 @@ function expired(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const event = { type: 'expired', turn: link.turn } as const;
   if (link.phase === 'waiting') return on(timePasses(before, at).to, at, 'has waited', event);
   if (link.phase === 'resolving') return [];
-  const wire = link.attempt && wireAt(before, at, link.attempt.socket);
-  const isHopeless = !wire || wire.isCut || !isResponsive(before, wire.instance);
+  const connection = link.attempt && connectionAt(before, at, link.attempt.socket);
+  const isHopeless = !connection || connection.isCut || !isResponsive(before, connection.instance);
   if (isHopeless) return on(before, at, 'gets no answer', event);
-  return spend(before, 'late').flatMap((state) => on(state, at, 'finds the answer late', event, true));
+  return spend(before, 'late').flatMap((state) => on(state, at, 'gives up a late answer', event, true));
 }
 
 /** Holds and the pause between soft goaways are over. */
@@ -183,7 +183,7 @@ function timePasses(before: RosterState, at: number): Move<RosterState> {
   const state = copyOf(before);
   if (link.softFrom > 0 || Object.keys(link.held).length > 0)
     changeAgent(state, at, { link: { ...link, softFrom: 0, held: {} } });
-  return { what: `agent ${at}: a while passes`, to: state };
+  return { what: `agent ${at}: time passes`, to: state };
 }
 
 /** The time suffices for a round of addresses, unless that is the fault. */
@@ -191,52 +191,52 @@ function departed(before: RosterState, at: number, on: On): Move<RosterState>[] 
   const { link } = before.agents[at] as AgentState;
   if (!link.session) return [];
   const event = { type: 'departure', socket: link.session.socket } as const;
-  if (link.phase === 'waiting') return on(before, at, 'has to go', event);
-  return spend(before, 'late').flatMap((state) => on(state, at, 'has to go', event, true));
+  if (link.phase === 'waiting') return on(before, at, 'reaches the time to leave', event);
+  return spend(before, 'late').flatMap((state) => on(state, at, 'reaches the time to leave', event, true));
 }
 
 function watched(before: RosterState, at: number, on: On): Move<RosterState>[] {
   const { link, isSilent } = before.agents[at] as AgentState;
   const socket = link.session?.socket ?? 0;
-  const wire = wireAt(before, at, socket);
-  const isQuiet = !wire || wire.isCut || !isResponsive(before, wire.instance);
+  const connection = connectionAt(before, at, socket);
+  const isQuiet = !connection || connection.isCut || !isResponsive(before, connection.instance);
   const state = copyOf(before);
   changeAgent(state, at, { isSilent: !isSilent });
-  if (!isQuiet) return isSilent ? on(state, at, 'hears the instance again', { type: 'heard', socket }) : [];
-  if (!isSilent) return on(state, at, 'hears nothing', { type: 'silent', socket });
-  return on(state, at, 'has heard nothing for long', { type: 'dead', socket });
+  if (!isQuiet) return isSilent ? on(state, at, 'receives from the instance again', { type: 'heard', socket }) : [];
+  if (!isSilent) return on(state, at, 'receives nothing', { type: 'silent', socket });
+  return on(state, at, 'has received nothing for twice as long', { type: 'dead', socket });
 }
 
-function onWire(before: RosterState, wire: Wire, on: On): Move<RosterState>[] {
-  const { agent, socket, instance, down } = wire;
-  if (!wire.isAgentOpen) return [];
-  if (!wire.isOpened) return dialled(before, wire, on);
+function onConnection(before: RosterState, connection: Connection, on: On): Move<RosterState>[] {
+  const { agent, socket, instance, down } = connection;
+  if (!connection.isAgentOpen) return [];
+  if (!connection.isOpened) return dialled(before, connection, on);
   const [frame, ...rest] = down;
-  if (frame === undefined || wire.isCut) return [];
+  if (frame === undefined || connection.isCut) return [];
   const state = copyOf(before);
-  changeWire(state, wire, frame.type === 'end' ? { down: rest, isAgentOpen: false } : { down: rest });
+  changeConnection(state, connection, frame.type === 'end' ? { down: rest, isAgentOpen: false } : { down: rest });
   const event = eventOf(frame, { socket, instance });
-  return on(state, agent, `hears ${frame.type} of ${ENDPOINTS[instance]?.host}`, event);
+  return on(state, agent, `receives ${frame.type} from ${ENDPOINTS[instance]?.host}`, event);
 }
 
-function dialled(before: RosterState, wire: Wire, on: On): Move<RosterState>[] {
-  const { agent, socket, instance } = wire;
+function dialled(before: RosterState, connection: Connection, on: On): Move<RosterState>[] {
+  const { agent, socket, instance } = connection;
   const state = copyOf(before);
   const host = ENDPOINTS[instance]?.host;
   if (!isResponsive(before, instance)) {
     const isBegun = before.agents[agent]?.hasTimer;
-    const isHeard = before.instances[instance]?.isFrozen;
-    if (isHeard) return isBegun ? [] : on(state, agent, `dials ${host}`, { type: 'begun', socket });
-    changeWire(state, wire, { isAgentOpen: false, isInstanceOpen: false });
+    const isBacklogged = before.instances[instance]?.isFrozen;
+    if (isBacklogged) return isBegun ? [] : on(state, agent, `dials ${host}`, { type: 'begun', socket });
+    changeConnection(state, connection, { isAgentOpen: false, isInstanceOpen: false });
     return on(state, agent, `is refused by ${host}`, { type: 'closed', socket, reason: 'refused' });
   }
-  changeWire(state, wire, { isOpened: true });
+  changeConnection(state, connection, { isOpened: true });
   return on(state, agent, `opens a connection to ${host}`, { type: 'begun', socket }).flatMap(({ to }) =>
     on(to, agent, `opens a connection to ${host}`, { type: 'opened', socket }),
   );
 }
 
-function eventOf(frame: DownFrame, { socket, instance }: Pick<Wire, 'socket' | 'instance'>): LinkEvent {
+function eventOf(frame: DownFrame, { socket, instance }: Pick<Connection, 'socket' | 'instance'>): LinkEvent {
   switch (frame.type) {
     case 'welcome':
       return { type: 'welcomed', socket, welcome: welcome(frame.epoch, ENDPOINTS[instance]?.uuid ?? '') };
@@ -270,13 +270,13 @@ function deaths(before: RosterState, at: number): Move<RosterState>[] {
   const restart = (state: RosterState, left: AgentState['journal'], what: string) => {
     state.incarnations += 1;
     state.agents[at] = newAgent(state.incarnations, left);
-    for (const wire of [...state.wires]) if (wire.agent === at) close(state, at, wire.socket);
+    for (const connection of [...state.connections]) if (connection.agent === at) close(state, at, connection.socket);
     return { what: `agent ${at}: ${what}`, to: state, isFault: true };
   };
   const died = (state: RosterState) => {
     changeAgent(state, at, { isGone: true, hasTimer: false, hasDeparture: false });
-    for (const wire of [...state.wires])
-      if (wire.agent === at) changeWire(state, wire, { isCut: true, up: [], down: [] });
+    for (const connection of [...state.connections])
+      if (connection.agent === at) changeConnection(state, connection, { isCut: true, up: [], down: [] });
     return { what: `agent ${at}: its machine dies`, to: state, isFault: true };
   };
   return [
@@ -286,7 +286,7 @@ function deaths(before: RosterState, at: number): Move<RosterState>[] {
       return restart(state, { id: state.journals, epoch: 0 }, 'restarts without its journal');
     }),
     ...(journal.epoch > 0 ? spend(before, 'rollBackJournal') : []).map((state) =>
-      restart(state, { ...journal, epoch: 0 }, 'restarts with its journal of long ago'),
+      restart(state, { ...journal, epoch: 0 }, 'restarts with an old copy of its journal'),
     ),
     ...spend(before, 'dieAgent').map(died),
   ];

@@ -1,7 +1,8 @@
 /**
- * What may happen at an instance: it takes frames, its statements reach the row and come back, it judges, polls, stands
- * still and dies. The session table, the decision about a hello and the orphans are the product's; the statements are
- * model.ts; the order of things is that of connection.ts, link-server.ts, authority.ts, verdicts.ts, reaper.ts, watch.ts.
+ * What may happen at an instance: it takes frames, its statements reach the row and come back, it
+ * decides, polls, freezes and dies. The session table, the decision about a hello and the orphans
+ * are the product's; the statements are model.ts; the order of things is that of connection.ts,
+ * link-server.ts, authority.ts, session-losses.ts, reaper.ts, watch.ts.
  */
 import type { LossReason } from '../../../lib/control/roster/roster.ts';
 import type { Move } from '../explorer.ts';
@@ -11,7 +12,7 @@ import { declareLapsed, insertRun, isPolled, recordInventory, type recordLoss, r
 import type { Rules } from './rules.ts';
 import {
   changeInstance,
-  changeWire,
+  changeConnection,
   copyOf,
   ENDPOINTS,
   type InstanceState,
@@ -19,9 +20,9 @@ import {
   type PolledHeld,
   type RosterState,
   SERVER,
-  type Wire,
-  wireName,
-  wireOf,
+  type Connection,
+  connectionName,
+  connectionOf,
 } from './state.ts';
 import { hangUp, lose, openTable, sayTo, supersede } from './table.ts';
 
@@ -36,49 +37,49 @@ export function instanceMoves(rules: Rules, state: RosterState, at: number): Mov
     moves.push(...renewals(rules, state, at), ...polls(rules, state, at));
     if (!instance.stands) {
       const to = copyOf(state);
-      changeInstance(to, at, { stands: true });
-      moves.push({ what: 'has stood long enough', to });
+      changeInstance(to, at, { canJudgeForeignRows: true });
+      moves.push({ what: 'has been healthy for long enough', to });
     }
   }
   return moves.map((move) => ({ ...move, what: `instance ${name}: ${move.what}` }));
 }
 
 function frames(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
-  return before.wires.flatMap((wire) => {
-    if (wire.instance !== at || !wire.isInstanceOpen) return [];
-    const [frame, ...rest] = wire.up;
-    if (frame === undefined || wire.isCut) return [];
+  return before.connections.flatMap((connection) => {
+    if (connection.instance !== at || !connection.isInstanceOpen) return [];
+    const [frame, ...rest] = connection.up;
+    if (frame === undefined || connection.isCut) return [];
     const state = copyOf(before);
-    changeWire(state, wire, { up: rest });
-    if (frame.type === 'end') hungUp(state, wire);
+    changeConnection(state, connection, { up: rest });
+    if (frame.type === 'end') hungUp(state, connection);
     else if (frame.type === 'hello') {
-      changeWire(state, wire, { state: 'accepting' });
+      changeConnection(state, connection, { state: 'accepting' });
       const { pendings } = state.instances[at] as InstanceState;
       const fresh = { replaces: null, stage: 'asked', written: undefined, target: undefined } as const;
-      changeInstance(state, at, { pendings: [...pendings, { wire: wireName(wire), claim: frame.claim, ...fresh }] });
+      changeInstance(state, at, { pendings: [...pendings, { connection: connectionName(connection), claim: frame.claim, ...fresh }] });
     } else {
-      changeWire(state, wire, { state: 'live' });
-      confirmInventory(rules, state, wire);
+      changeConnection(state, connection, { state: 'live' });
+      confirmInventory(rules, state, connection);
     }
-    return [{ what: `takes ${frame.type} of agent ${wire.agent}`, to: state }];
+    return [{ what: `takes ${frame.type} of agent ${connection.agent}`, to: state }];
   });
 }
 
 /** The socket is gone; its session, if still live, is lost. */
-function hungUp(state: RosterState, wire: Wire): void {
-  const { session } = state.instances[wire.instance] as InstanceState;
-  changeWire(state, wire, { isInstanceOpen: false });
-  if (session?.socket === wireName(wire)) lose(state, wire.instance, 'closed');
+function hungUp(state: RosterState, connection: Connection): void {
+  const { session } = state.instances[connection.instance] as InstanceState;
+  changeConnection(state, connection, { isInstanceOpen: false });
+  if (session?.socket === connectionName(connection)) lose(state, connection.instance, 'closed');
 }
 
-function confirmInventory(rules: Rules, state: RosterState, wire: Wire): void {
-  const { session } = state.instances[wire.instance] as InstanceState;
-  const held = session?.socket === wireName(wire) ? session : undefined;
-  const row = recordInventory(state.row, held ?? { run: '', epoch: wire.epoch ?? 0 });
+function confirmInventory(rules: Rules, state: RosterState, connection: Connection): void {
+  const { session } = state.instances[connection.instance] as InstanceState;
+  const held = session?.socket === connectionName(connection) ? session : undefined;
+  const row = recordInventory(state.row, held ?? { run: '', epoch: connection.epoch ?? 0 });
   if (held === undefined) return;
-  if (row === undefined) return rules.closesDisowned ? supersede(state, wire.instance) : undefined;
+  if (row === undefined) return rules.closesDisowned ? supersede(state, connection.instance) : undefined;
   state.row = row;
-  changeInstance(state, wire.instance, { session: { ...held, isInventoried: true } });
+  changeInstance(state, connection.instance, { session: { ...held, isInventoried: true } });
 }
 
 /**
@@ -86,15 +87,15 @@ function confirmInventory(rules: Rules, state: RosterState, wire: Wire): void {
  * another attempt.
  */
 function sessionLosses(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
-  const { verdict } = before.instances[at] as InstanceState;
-  if (verdict === undefined) return [];
+  const { loss } = before.instances[at] as InstanceState;
+  if (loss === undefined) return [];
   const written = (state: RosterState) => {
-    apply(state, rules.recordLoss(state.row, verdict));
+    apply(state, rules.recordLoss(state.row, loss));
     return state;
   };
   const done = written(copyOf(before));
-  changeInstance(done, at, { verdict: undefined });
-  const what = `writes the verdict on epoch ${verdict.epoch}`;
+  changeInstance(done, at, { loss: undefined });
+  const what = `writes the loss of the session under epoch ${loss.epoch}`;
   return [
     { what, to: done },
     ...spend(before, 'lostAnswer').map((state) => ({
@@ -113,18 +114,18 @@ function apply(state: RosterState, row: ReturnType<typeof recordLoss>): void {
 
 /** A cut connection is silent. Another one is given up only as a fault. */
 function silences(before: RosterState, at: number): Move<RosterState>[] {
-  return before.wires.flatMap((wire) => {
-    if (wire.instance !== at || !wire.isInstanceOpen || !wire.isOpened) return [];
+  return before.connections.flatMap((connection) => {
+    if (connection.instance !== at || !connection.isInstanceOpen || !connection.isOpened) return [];
     const { session } = before.instances[at] as InstanceState;
-    const isSession = session?.socket === wireName(wire);
-    const hears = !wire.isCut;
-    if (hears && wire.state !== 'awaiting-inventory') return [];
-    const states = hears ? spend(before, 'late') : [copyOf(before)];
+    const isSession = session?.socket === connectionName(connection);
+    const isReceiving = !connection.isCut;
+    if (isReceiving && connection.state !== 'awaiting-inventory') return [];
+    const states = isReceiving ? spend(before, 'late') : [copyOf(before)];
     return states.map((state) => {
-      const reason: LossReason = hears ? 'no-inventory' : 'silent';
+      const reason: LossReason = isReceiving ? 'no-inventory' : 'silent';
       if (isSession) lose(state, at, reason);
-      else hangUp(state, wire);
-      return { what: `gives up agent ${wire.agent}: ${reason}`, to: state, isFault: hears };
+      else hangUp(state, connection);
+      return { what: `gives up agent ${connection.agent}: ${reason}`, to: state, isFault: isReceiving };
     });
   });
 }
@@ -136,7 +137,7 @@ function goaways(before: RosterState, at: number): Move<RosterState>[] {
     [undefined, 1000].map((withinMs) => {
       const state = copyOf(spent);
       sayTo(state, session.socket, { type: 'goaway', ...(withinMs === undefined ? {} : { withinMs }) });
-      return { what: `tells its agent ${withinMs === undefined ? 'softly ' : ''}to go`, to: state, isFault: true };
+      return { what: `sends its agent a ${withinMs === undefined ? 'soft ' : ''}goaway`, to: state, isFault: true };
     }),
   );
 }
@@ -152,10 +153,10 @@ function renewals(rules: Rules, before: RosterState, at: number): Move<RosterSta
     const state = copyOf(before);
     const newRun = nextRun(before, at);
     state.runs = insertRun(before.runs, { run: newRun, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
-    changeInstance(state, at, { run: newRun, stands: false });
+    changeInstance(state, at, { run: newRun, canJudgeForeignRows: false });
     return [{ what: `takes the new run ${newRun}`, to: state }];
   }
-  if (session === undefined || session.run === run || wireOf(before, session.socket)?.isCut) return [];
+  if (session === undefined || session.run === run || connectionOf(before, session.socket)?.isCut) return [];
   const state = copyOf(before);
   const row = renewRun(before.row, run, session);
   if (row === undefined) {
@@ -179,22 +180,22 @@ const nextRun = ({ runs }: RosterState, at: number): string => {
  * A poll, answered at once or (the fault: late) with an old state; then due changes are written.
  */
 function polls(rules: Rules, before: RosterState, at: number): Move<RosterState>[] {
-  const { polled, judging } = before.instances[at] as InstanceState;
+  const { polled, deciding } = before.instances[at] as InstanceState;
   const moves: Move<RosterState>[] = [];
-  if (judging.length > 0) {
+  if (deciding.length > 0) {
     const state = copyOf(before);
-    changeInstance(state, at, { judging: [] });
-    for (const held of judging) apply(state, rules.recordOrphan(state.row, state.instances[at]?.run ?? '', held));
-    return [{ what: 'writes what it judged ownerless', to: state }];
+    changeInstance(state, at, { deciding: [] });
+    for (const held of deciding) apply(state, rules.recordOrphan(state.row, state.instances[at]?.run ?? '', held));
+    return [{ what: 'writes the ownerless rows as unknown', to: state }];
   }
   if (polled !== undefined) {
     const state = copyOf(before);
     comparePoll(rules, state, at);
-    return [{ what: 'compares what it had read', to: state }];
+    return [{ what: 'compares the rows it has read', to: state }];
   }
   for (const state of spend(before, 'slowPoll')) {
     readPoll(state, at);
-    moves.push({ what: 'reads the rows, and the answer takes long', to: state, isFault: true });
+    moves.push({ what: 'reads the rows, and the answer is slow', to: state, isFault: true });
   }
   const state = copyOf(before);
   readPoll(state, at);
@@ -228,7 +229,7 @@ function comparePoll(rules: Rules, state: RosterState, at: number): void {
   const due = orphans.readRows(ownerless.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })));
   const [orphan] = ownerless;
   changeInstance(state, at, {
-    judging: due.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })),
+    deciding: due.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })),
     orphan: orphan && { serverUuid: SERVER, run: orphan.run, epoch: orphan.epoch },
   });
 }
@@ -251,22 +252,22 @@ function deaths(before: RosterState, at: number): Move<RosterState>[] {
     const state = copyOf(before);
     const run = nextRun(before, at);
     state.runs = insertRun(before.runs, { run, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
-    state.instances[at] = { ...newInstance(run), stands: false };
+    state.instances[at] = { ...newInstance(run), canJudgeForeignRows: false };
     return [{ what: 'starts again', to: state }];
   }
   if (isFrozen) {
     const state = copyOf(before);
-    changeInstance(state, at, { isFrozen: false, stands: false });
-    return [{ what: 'goes on', to: state }];
+    changeInstance(state, at, { isFrozen: false, canJudgeForeignRows: false });
+    return [{ what: 'continues', to: state }];
   }
   const frozen = spend(before, 'freeze').map((state) => {
     changeInstance(state, at, { isFrozen: true });
-    return { what: 'stands still', to: state, isFault: true };
+    return { what: 'freezes', to: state, isFault: true };
   });
   const crashed = spend(before, 'crashInstance').map((state) => {
     const { run } = state.instances[at] as InstanceState;
     state.instances[at] = { ...newInstance(run), isUp: false };
-    for (const wire of [...state.wires]) if (wire.instance === at) hangUp(state, wire);
+    for (const connection of [...state.connections]) if (connection.instance === at) hangUp(state, connection);
     return { what: 'dies', to: state, isFault: true };
   });
   return [...frozen, ...crashed];

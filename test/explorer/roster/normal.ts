@@ -11,11 +11,11 @@ import {
   type RosterState,
   type SessionState,
   type UpFrame,
-  type Wire,
-  wireName,
+  type Connection,
+  connectionName,
 } from './state.ts';
 
-/** The name of a wire that no longer exists. */
+/** The name of a connection that no longer exists. */
 const GONE = 'gone';
 
 type Renumber = (number: number) => number;
@@ -39,7 +39,7 @@ export function normalise(state: RosterState): RosterState {
     renumber(state, { epoch: (number) => epochs.of(number), conn: (number) => conns.of(number), socket });
   }
   state.agents = state.agents.map((agent, at) => withoutTime(agent, sockets[at]?.size ?? 0));
-  const names = new Set(state.wires.map(wireName));
+  const names = new Set(state.connections.map(connectionName));
   state.instances = state.instances.map((instance) => withRanks(withoutGone(instance, names)));
   return state;
 }
@@ -69,7 +69,7 @@ class Ranks {
   }
 }
 
-function collect({ row, agents, wires, instances }: RosterState, epochs: Ranks, conns: Ranks): void {
+function collect({ row, agents, connections, instances }: RosterState, epochs: Ranks, conns: Ranks): void {
   epochs.add(row?.epoch);
   epochs.add(row?.inventoryEpoch);
   conns.add(row?.conn);
@@ -78,7 +78,7 @@ function collect({ row, agents, wires, instances }: RosterState, epochs: Ranks, 
       epochs.add(epoch);
     conns.add(link.conn);
   }
-  for (const { up, down, epoch } of wires) {
+  for (const { up, down, epoch } of connections) {
     epochs.add(epoch);
     for (const frame of up) collectUp(frame, epochs, conns);
     for (const frame of down) {
@@ -97,22 +97,22 @@ function collectUp(frame: UpFrame, epochs: Ranks, conns: Ranks): void {
 }
 
 function collectInstance(
-  { session, verdict, polled, orphan, judging, pendings }: InstanceState,
+  { session, loss, polled, orphan, deciding, pendings }: InstanceState,
   epochs: Ranks,
   conns: Ranks,
 ): void {
-  for (const held of [session, verdict, orphan, ...judging, ...(polled?.rows ?? [])]) epochs.add(held?.epoch);
+  for (const held of [session, loss, orphan, ...deciding, ...(polled?.rows ?? [])]) epochs.add(held?.epoch);
   for (const { claim, written, target } of pendings) {
     for (const epoch of [claim.epoch, written?.epoch, target?.epoch]) epochs.add(epoch);
     conns.add(claim.conn);
   }
 }
 
-function socketRanks({ wires }: RosterState, { link }: AgentState, agent: number): Ranks {
+function socketRanks({ connections }: RosterState, { link }: AgentState, agent: number): Ranks {
   const ranks = new Ranks();
   ranks.add(link.attempt?.socket);
   ranks.add(link.session?.socket);
-  for (const wire of wires) if (wire.agent === agent) ranks.add(wire.socket);
+  for (const connection of connections) if (connection.agent === agent) ranks.add(connection.socket);
   return ranks;
 }
 
@@ -133,7 +133,7 @@ function renumber(state: RosterState, numbers: Numbers): void {
     journal: { ...agent.journal, epoch: epoch(agent.journal.epoch) },
     link: renumberLink(agent.link, at, numbers),
   }));
-  state.wires = state.wires.map((wire) => renumberWire(wire, numbers));
+  state.connections = state.connections.map((connection) => renumberConnection(connection, numbers));
   state.instances = state.instances.map((instance) => renumberInstance(instance, numbers));
 }
 
@@ -149,13 +149,13 @@ function renumberLink(link: LinkState, agent: number, { epoch, conn, socket }: N
   };
 }
 
-function renumberWire(wire: Wire, numbers: Numbers): Wire {
+function renumberConnection(connection: Connection, numbers: Numbers): Connection {
   return {
-    ...wire,
-    socket: numbers.socket(wire.agent, wire.socket),
-    epoch: wire.epoch && numbers.epoch(wire.epoch),
-    up: wire.up.map((frame) => renumberUp(frame, numbers)),
-    down: wire.down.map((frame) => renumberDown(frame, numbers)),
+    ...connection,
+    socket: numbers.socket(connection.agent, connection.socket),
+    epoch: connection.epoch && numbers.epoch(connection.epoch),
+    up: connection.up.map((frame) => renumberUp(frame, numbers)),
+    down: connection.down.map((frame) => renumberDown(frame, numbers)),
   };
 }
 
@@ -171,14 +171,14 @@ function renumberDown(frame: DownFrame, { epoch, conn }: Numbers): DownFrame {
 }
 
 function renumberInstance(instance: InstanceState, numbers: Numbers): InstanceState {
-  const { session, verdict, polled, orphan, judging, pendings } = instance;
+  const { session, loss, polled, orphan, deciding, pendings } = instance;
   const held = <Held extends { epoch: number }>(one: Held): Held => ({ ...one, epoch: numbers.epoch(one.epoch) });
   return {
     ...instance,
     session: session && { ...held(session), socket: renumberName(session.socket, numbers) },
-    verdict: verdict && held(verdict),
+    loss: loss && held(loss),
     orphan: orphan && held(orphan),
-    judging: judging.map(held),
+    deciding: deciding.map(held),
     polled: polled && { ...polled, rows: polled.rows.map(held) },
     pendings: pendings.map((pending) => renumberPending(pending, numbers)),
   };
@@ -189,14 +189,14 @@ function renumberPending(pending: Pending, numbers: Numbers): Pending {
   const { epoch, conn } = numbers;
   return {
     ...pending,
-    wire: renumberName(pending.wire, numbers),
+    connection: renumberName(pending.connection, numbers),
     claim: { ...claim, epoch: epoch(claim.epoch), conn: conn(claim.conn) },
     written: written && { ...written, epoch: epoch(written.epoch) },
     target: target && { ...target, epoch: epoch(target.epoch) },
   };
 }
 
-/** A wire that is gone has no number any more. */
+/** A connection that is gone has no number any more. */
 function renumberName(name: string, { socket }: Numbers): string {
   const [agent, number] = name.split(':').map(Number);
   const renumbered = socket(agent ?? 0, number ?? 0);
@@ -214,8 +214,8 @@ function withoutTime(agent: AgentState, sockets: number): AgentState {
 /** A number that is free again must not refer to its former owner. */
 function withoutGone(instance: InstanceState, names: ReadonlySet<string>): InstanceState {
   const { pendings } = instance;
-  if (pendings.every(({ wire }) => names.has(wire) || wire === GONE)) return instance;
-  return { ...instance, pendings: pendings.map((one) => (names.has(one.wire) ? one : { ...one, wire: GONE })) };
+  if (pendings.every(({ connection }) => names.has(connection) || connection === GONE)) return instance;
+  return { ...instance, pendings: pendings.map((one) => (names.has(one.connection) ? one : { ...one, connection: GONE })) };
 }
 
 /** Only whether the session was registered before the poll was sent can matter. */

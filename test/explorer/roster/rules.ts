@@ -34,9 +34,9 @@ export const rules: Rules = {
 };
 
 /** `Reaper.#isOwnerless`. */
-function isOwnerless({ run, stands, pendings, session }: InstanceState, row: PolledHeld): boolean {
+function isOwnerless({ run, canJudgeForeignRows, pendings, session }: InstanceState, row: PolledHeld): boolean {
   if (!row.isRunning) return false;
-  if (row.run !== run) return stands;
+  if (row.run !== run) return canJudgeForeignRows;
   return pendings.length === 0 && session?.epoch !== row.epoch;
 }
 

@@ -23,7 +23,7 @@ export type DownFrame =
   | { type: 'end' };
 
 /** One connection with both ends: TCP keeps the order, and loses only data after a cut. */
-export interface Wire {
+export interface Connection {
   agent: number;
   socket: number;
   instance: number;
@@ -57,14 +57,14 @@ export interface SessionState {
   run: string;
   registration: number;
   isInventoried: boolean;
-  /** The name of its connection among the wires. */
+  /** The name of its connection among the connections. */
   socket: string;
 }
 
 /** An accept in progress: to the database, back from it, or probing another incarnation. */
 export interface Pending {
   /** `agent:socket` of its connection. */
-  wire: string;
+  connection: string;
   claim: Claim;
   replaces: string | null;
   stage: 'asked' | 'answered' | 'probing';
@@ -78,15 +78,15 @@ export interface InstanceState {
   isUp: boolean;
   isFrozen: boolean;
   /** It may change the status of servers that it never held. */
-  stands: boolean;
+  canJudgeForeignRows: boolean;
   session: SessionState | undefined;
   registrations: number;
   pendings: readonly Pending[];
-  verdict: (HeldRow & { reason: LossReason }) | undefined;
+  loss: (HeldRow & { reason: LossReason }) | undefined;
   /** Read and not compared yet: rows as they were, and the registrations when the poll was sent. */
   polled: { run: string; sentAt: number; rows: readonly PolledHeld[] } | undefined;
   orphan: HeldRow | undefined;
-  judging: readonly HeldRow[];
+  deciding: readonly HeldRow[];
 }
 
 export type PolledHeld = HeldRow & { isRunning: boolean };
@@ -124,7 +124,7 @@ export interface RosterState {
   runs: readonly Run[];
   instances: InstanceState[];
   agents: AgentState[];
-  wires: Wire[];
+  connections: Connection[];
   left: Budget;
   /** Applied to the row's current epoch. */
   sessionLosses: number;
@@ -143,7 +143,7 @@ export function firstState({ agents, faults }: { agents: number; faults: Partial
     runs,
     instances: runs.map(({ run }) => newInstance(run)),
     agents: Array.from({ length: agents }, (_, index) => newAgent(index + 1, { id: index + 1, epoch: 0 })),
-    wires: [],
+    connections: [],
     left: { ...NO_FAULTS, ...faults },
     sessionLosses: 0,
     wrong: undefined,
@@ -157,14 +157,14 @@ export function newInstance(run: string): InstanceState {
     run,
     isUp: true,
     isFrozen: false,
-    stands: true,
+    canJudgeForeignRows: true,
     session: undefined,
     registrations: 0,
     pendings: [],
-    verdict: undefined,
+    loss: undefined,
     polled: undefined,
     orphan: undefined,
-    judging: [],
+    deciding: [],
   };
 }
 
@@ -173,10 +173,10 @@ export function newAgent(incarnation: number, journal: AgentState['journal']): A
   return { incarnation, link, journal, hasTimer: false, hasDeparture: false, isSilent: false, isGone: false };
 }
 
-export const wireName = ({ agent, socket }: Pick<Wire, 'agent' | 'socket'>): string => `${agent}:${socket}`;
+export const connectionName = ({ agent, socket }: Pick<Connection, 'agent' | 'socket'>): string => `${agent}:${socket}`;
 
-export const wireOf = (state: RosterState, name: string): Wire | undefined =>
-  state.wires.find((wire) => wireName(wire) === name);
+export const connectionOf = (state: RosterState, name: string): Connection | undefined =>
+  state.connections.find((connection) => connectionName(connection) === name);
 
 /** A copy whose parts may be replaced; the parts themselves are shared and never changed. */
 export function copyOf(state: RosterState): RosterState {
@@ -184,7 +184,7 @@ export function copyOf(state: RosterState): RosterState {
     ...state,
     instances: [...state.instances],
     agents: [...state.agents],
-    wires: [...state.wires],
+    connections: [...state.connections],
     left: { ...state.left },
   };
 }
@@ -197,13 +197,13 @@ export function changeAgent(state: RosterState, at: number, fields: Partial<Agen
   state.agents[at] = { ...(state.agents[at] as AgentState), ...fields };
 }
 
-/** A wire that is closed at both ends, or that neither end knows any more, is gone. */
-export function changeWire(state: RosterState, wire: Wire, fields: Partial<Wire>): void {
-  const at = state.wires.findIndex((other) => other.agent === wire.agent && other.socket === wire.socket);
+/** A connection that is closed at both ends, or that neither end knows any more, is gone. */
+export function changeConnection(state: RosterState, connection: Connection, fields: Partial<Connection>): void {
+  const at = state.connections.findIndex((other) => other.agent === connection.agent && other.socket === connection.socket);
   if (at < 0) return;
-  const changed = { ...(state.wires[at] as Wire), ...fields };
-  if (!changed.isAgentOpen && !changed.isInstanceOpen) state.wires.splice(at, 1);
-  else state.wires[at] = changed;
+  const changed = { ...(state.connections[at] as Connection), ...fields };
+  if (!changed.isAgentOpen && !changed.isInstanceOpen) state.connections.splice(at, 1);
+  else state.connections[at] = changed;
 }
 
 /**
@@ -237,19 +237,19 @@ export function tell(state: RosterState): string {
     const attempt = link.attempt ? ` trying ${link.attempt.endpoint.host}` : '';
     return `agent i${incarnation} ${isGone ? 'dead' : link.phase}${session}${attempt} journal ${journal.id} e${journal.epoch}`;
   });
-  const wires = state.wires.map(tellWire);
-  return [rowText, ...instances, ...agents, ...wires].join(' | ');
+  const connections = state.connections.map(describeConnection);
+  return [rowText, ...instances, ...agents, ...connections].join(' | ');
 }
 
-function tellInstance({ run, isUp, isFrozen, session, pendings, verdict, judging }: InstanceState): string {
+function tellInstance({ run, isUp, isFrozen, session, pendings, loss, deciding }: InstanceState): string {
   const how = isUp ? (isFrozen ? 'frozen' : '') : 'down';
   const held = session ? ` session e${session.epoch}${session.isInventoried ? '' : ' bare'} run ${session.run}` : '';
   const pending = pendings.map(({ stage, written }) => ` ${stage}${written ? ` e${written.epoch}` : ''}`).join('');
-  const sessionLosses = verdict ? ` verdict ${verdict.run} e${verdict.epoch}` : '';
-  return `${run} ${how}${held}${pending}${sessionLosses}${judging.length > 0 ? ' judging' : ''}`;
+  const sessionLosses = loss ? ` loss ${loss.run} e${loss.epoch}` : '';
+  return `${run} ${how}${held}${pending}${sessionLosses}${deciding.length > 0 ? ' deciding' : ''}`;
 }
 
-function tellWire({ agent, instance, isCut, up, down, isAgentOpen, isInstanceOpen }: Wire): string {
+function describeConnection({ agent, instance, isCut, up, down, isAgentOpen, isInstanceOpen }: Connection): string {
   const frames = (list: readonly { type: string }[]) => list.map(({ type }) => type).join('+');
   const ends = `${isAgentOpen ? '' : ' left'}${isInstanceOpen ? '' : ' shut'}${isCut ? ' cut' : ''}`;
   return `${agent}-${ENDPOINTS[instance]?.host} up[${frames(up)}] down[${frames(down)}]${ends}`;

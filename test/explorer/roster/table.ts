@@ -11,14 +11,14 @@ import {
 } from '../../../lib/control/roster/session.ts';
 import {
   changeInstance,
-  changeWire,
+  changeConnection,
   type DownFrame,
   type InstanceState,
   type RosterState,
   SERVER,
   type SessionState,
-  type Wire,
-  wireOf,
+  type Connection,
+  connectionOf,
 } from './state.ts';
 
 /** Never called here: the world decides what happens to the connection. */
@@ -66,11 +66,11 @@ export function openTable(state: RosterState, at: number): { table: SessionTable
  * `SessionLosses.lose`: the session ends, and its loss is queued unless one of a higher epoch is.
  */
 export function lose(state: RosterState, at: number, reason: LossReason): void {
-  const { session, verdict } = state.instances[at] as InstanceState;
+  const { session, loss } = state.instances[at] as InstanceState;
   if (session === undefined) return;
   end(state, at, session);
-  if (verdict !== undefined && verdict.epoch > session.epoch) return;
-  changeInstance(state, at, { verdict: { serverUuid: SERVER, run: session.run, epoch: session.epoch, reason } });
+  if (loss !== undefined && loss.epoch > session.epoch) return;
+  changeInstance(state, at, { loss: { serverUuid: SERVER, run: session.run, epoch: session.epoch, reason } });
 }
 
 /** `SessionLosses.supersede`. */
@@ -83,18 +83,18 @@ function end(state: RosterState, at: number, { socket: name }: SessionState): vo
   const { table, session } = openTable(state, at);
   if (session === undefined || !table.end(session)) return;
   if (table.get(SERVER) === undefined) changeInstance(state, at, { session: undefined });
-  const wire = wireOf(state, name);
-  if (wire !== undefined) hangUp(state, wire);
+  const connection = connectionOf(state, name);
+  if (connection !== undefined) hangUp(state, connection);
 }
 
 /** The instance's end is closed, and sends the reason if it can. */
-export function hangUp(state: RosterState, wire: Wire): void {
-  if (wire.isAgentOpen && !wire.isCut) changeWire(state, wire, { down: [...wire.down, { type: 'end' }] });
-  changeWire(state, wire, { isInstanceOpen: false, up: [] });
+export function hangUp(state: RosterState, connection: Connection): void {
+  if (connection.isAgentOpen && !connection.isCut) changeConnection(state, connection, { down: [...connection.down, { type: 'end' }] });
+  changeConnection(state, connection, { isInstanceOpen: false, up: [] });
 }
 
 export function sayTo(state: RosterState, name: string, frame: DownFrame): void {
-  const wire = wireOf(state, name);
-  if (!wire?.isInstanceOpen || !wire.isAgentOpen || wire.isCut) return;
-  changeWire(state, wire, { down: [...wire.down, frame] });
+  const connection = connectionOf(state, name);
+  if (!connection?.isInstanceOpen || !connection.isAgentOpen || connection.isCut) return;
+  changeConnection(state, connection, { down: [...connection.down, frame] });
 }

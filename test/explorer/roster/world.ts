@@ -4,7 +4,7 @@ import { agentMoves } from './agents.ts';
 import { instanceMoves } from './instances.ts';
 import { normalise } from './normal.ts';
 import { rules as productRules, type Rules } from './rules.ts';
-import { type Budget, firstState, keyOf, type RosterState, tell, wireOf } from './state.ts';
+import { type Budget, firstState, keyOf, type RosterState, tell, connectionOf } from './state.ts';
 
 export interface RosterBounds {
   name: string;
@@ -31,7 +31,7 @@ export function rosterWorld(
     },
     keyOf,
     complaintOf: (state) => {
-      if (staysRunning && state.row?.status === 'unknown') return 'I1: the server is unknown for no reason';
+      if (staysRunning && state.row?.status === 'unknown') return 'I1: the server is unknown without a cause';
       return complaints.map((complaint) => complaint(state)).find((said) => said !== undefined);
     },
     isEnd,
@@ -48,15 +48,15 @@ const normalised = (move: Move<RosterState>): Move<RosterState> => ({ ...move, t
 
 function cuts(state: RosterState): Move<RosterState>[] {
   if (state.left.cut === 0) return [];
-  return state.wires.flatMap((wire, at) => {
-    if (wire.isCut || !wire.isOpened) return [];
-    const wires = state.wires.with(at, { ...wire, isCut: true, up: [], down: [] });
+  return state.connections.flatMap((connection, at) => {
+    if (connection.isCut || !connection.isOpened) return [];
+    const connections = state.connections.with(at, { ...connection, isCut: true, up: [], down: [] });
     const left = { ...state.left, cut: state.left.cut - 1 };
-    const what = `the connection of agent ${wire.agent} to ${wire.instance === 0 ? 'A' : 'B'} is cut without a word`;
+    const what = `the connection of agent ${connection.agent} to ${connection.instance === 0 ? 'A' : 'B'} is cut silently`;
     return [
       {
         what,
-        to: { ...state, wires, agents: [...state.agents], instances: [...state.instances], left },
+        to: { ...state, connections, agents: [...state.agents], instances: [...state.instances], left },
         isFault: true,
       },
     ];
@@ -65,10 +65,10 @@ function cuts(state: RosterState): Move<RosterState>[] {
 
 type Complaint = (state: RosterState) => string | undefined;
 
-const complaints: readonly Complaint[] = [({ wrong }) => wrong, oneVerdict, aliveIsRunning, journalledFirst];
+const complaints: readonly Complaint[] = [({ wrong }) => wrong, oneStatusChange, aliveIsRunning, journalledFirst];
 
-function oneVerdict({ sessionLosses, row }: RosterState): string | undefined {
-  return sessionLosses > 1 ? `I2: ${sessionLosses} verdicts on epoch ${row?.epoch}` : undefined;
+function oneStatusChange({ sessionLosses, row }: RosterState): string | undefined {
+  return sessionLosses > 1 ? `I2: ${sessionLosses} status changes to unknown under epoch ${row?.epoch}` : undefined;
 }
 
 /** I1: its session is at a healthy instance whose run is live, and both ends exist. */
@@ -77,10 +77,10 @@ function aliveIsRunning(state: RosterState): string | undefined {
   if (row?.status !== 'unknown') return undefined;
   const isAlive = instances.some(({ run, session, isUp, isFrozen }) => {
     if (session?.epoch !== row.epoch || session.run !== row.run || run !== row.run || !isUp || isFrozen) return false;
-    const wire = wireOf(state, session.socket);
-    return wire?.isAgentOpen && wire.isInstanceOpen && !wire.isCut && runs.some((one) => one.run === run && one.isLive);
+    const connection = connectionOf(state, session.socket);
+    return connection?.isAgentOpen && connection.isInstanceOpen && !connection.isCut && runs.some((one) => one.run === run && one.isLive);
   });
-  return isAlive ? 'I1: the server is unknown while its session stands at a healthy authority' : undefined;
+  return isAlive ? 'I1: the server is unknown while its session is open at a healthy authority' : undefined;
 }
 
 function journalledFirst({ agents }: RosterState): string | undefined {
@@ -98,10 +98,10 @@ function isEnd(state: RosterState): boolean {
   if (row?.status !== 'running') return false;
   return agents.some(({ link, isGone }, at) => {
     if (isGone || link.phase !== 'live' || link.session?.epoch !== row.epoch) return false;
-    const wire = wireOf(state, `${at}:${link.session.socket}`);
-    const instance = wire && instances[wire.instance];
-    const { session, run, verdict } = instance ?? {};
-    if (wire?.isCut || !wire?.isInstanceOpen || session?.epoch !== row.epoch || verdict !== undefined) return false;
+    const connection = connectionOf(state, `${at}:${link.session.socket}`);
+    const instance = connection && instances[connection.instance];
+    const { session, run, loss } = instance ?? {};
+    if (connection?.isCut || !connection?.isInstanceOpen || session?.epoch !== row.epoch || loss !== undefined) return false;
     return session.isInventoried && session.run === row.run && run === row.run;
   });
 }

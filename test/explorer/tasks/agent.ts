@@ -14,11 +14,11 @@ type State = TaskWorldState;
 
 export function agentMoves(rules: Rules, state: State): Move<State>[] {
   const { agent } = state;
-  const moves = [...connections(rules, state), ...frames(rules, state), ...repeats(state), ...deaths(rules, state)];
-  if (agent.journal !== agent.disk) moves.push({ what: 'the disk has it all', to: synced(state) });
+  const moves = [...sessionMoves(rules, state), ...frames(rules, state), ...repeats(state), ...deaths(rules, state)];
+  if (agent.journal !== agent.disk) moves.push({ what: 'the journal is on the disk', to: synced(state) });
   for (const [id, phase] of Object.entries(agent.works)) {
     if (isStartable(state, phase)) moves.push({ what: `starts ${id}`, to: started(rules, state, id) });
-    if (phase === 'running') moves.push({ what: `has done ${id}`, to: completed(rules, state, id) });
+    if (phase === 'running') moves.push({ what: `completes ${id}`, to: completed(rules, state, id) });
   }
   return moves.map((move) => ({ ...move, what: `agent: ${move.what}` }));
 }
@@ -54,8 +54,8 @@ function end(id: string, attempt: number, code?: string): TaskEndFrame {
   return { type: 'task_end', id, attempt, ...how, ...error, reportedAt: '' };
 }
 
-/** Without a session it connects to any instance; with one only when it is told to move. */
-function connections(rules: Rules, state: State): Move<State>[] {
+/** Without a session it connects to any instance; with one only when it is asked to move. */
+function sessionMoves(rules: Rules, state: State): Move<State>[] {
   const { agent, fence } = state;
   if (agent.highest !== (agent.session ?? 0) && isWelcomed(state))
     return [{ what: 'enters its new session', to: entered(rules, state) }];
@@ -76,8 +76,8 @@ function connections(rules: Rules, state: State): Move<State>[] {
   );
 }
 
-const isWelcomed = ({ agent, wires }: State): boolean =>
-  wires.some(({ epoch, isAgentOpen }) => epoch === agent.highest && isAgentOpen);
+const isWelcomed = ({ agent, connections }: State): boolean =>
+  connections.some(({ epoch, isAgentOpen }) => epoch === agent.highest && isAgentOpen);
 
 /**
  * The epoch is written to the journal, and with it everything before; then the inventory is sent,
@@ -99,11 +99,11 @@ function entered(rules: Rules, before: State): State {
 }
 
 function frames(rules: Rules, state: State): Move<State>[] {
-  return state.wires.flatMap((wire, at) => {
-    const [frame, ...down] = wire.down;
-    if (frame === undefined || !wire.isAgentOpen) return [];
-    const taken = { ...state, wires: state.wires.with(at, { ...wire, down }) };
-    return [{ what: `takes ${frame.type} ${frame.id} a${frame.attempt}`, to: take(rules, taken, frame, wire.epoch) }];
+  return state.connections.flatMap((connection, at) => {
+    const [frame, ...down] = connection.down;
+    if (frame === undefined || !connection.isAgentOpen) return [];
+    const taken = { ...state, connections: state.connections.with(at, { ...connection, down }) };
+    return [{ what: `takes ${frame.type} ${frame.id} a${frame.attempt}`, to: take(rules, taken, frame, connection.epoch) }];
   });
 }
 
@@ -142,7 +142,7 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
       return report(state, { type: 'accepted', id, attempt });
     }
     case 'tell-end':
-      return toldEnd(state, id);
+      return reportEnd(state, id);
     case 'say-ended':
       return report(state, endFrame(end(id, attempt, 'TaskAlreadyEnded')));
     default:
@@ -151,7 +151,7 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
 }
 
 /** Not before it is on the disk: `synced` sends it then. */
-function toldEnd(state: State, id: string): State {
+function reportEnd(state: State, id: string): State {
   const known = state.agent.journal.tasks.get(id);
   const isWaiting = state.agent.works[id] === 'ending';
   return known?.state === 'ended' && !isWaiting ? report(state, endFrame(known.end)) : state;
@@ -165,7 +165,7 @@ function cancelled(rules: Rules, before: State, frame: DownFrame): State {
     case 'nothing':
       return state;
     case 'tell-end':
-      return toldEnd(state, id);
+      return reportEnd(state, id);
     case 'say-cancelled':
       return report(state, endFrame(end(id, attempt, 'Cancelled')));
     case 'end':
@@ -220,15 +220,15 @@ function done(before: State, disk: JournalState): State {
 
 /** An unacknowledged end is sent again; one at a time is enough. */
 function repeats(state: State): Move<State>[] {
-  const wire = state.wires.find(({ epoch, isAgentOpen }) => epoch === state.agent.session && isAgentOpen);
-  if (wire === undefined) return [];
+  const connection = state.connections.find(({ epoch, isAgentOpen }) => epoch === state.agent.session && isAgentOpen);
+  if (connection === undefined) return [];
   return [...state.agent.disk.tasks.values()].flatMap((task) => {
     const isOnItsWay =
-      wire.up.some((frame) => frame.type === 'ended' && frame.id === task.id) ||
-      wire.down.some((frame) => frame.id === task.id) ||
-      state.instances[wire.instance]?.heard.some(({ id }) => id === task.id);
+      connection.up.some((frame) => frame.type === 'ended' && frame.id === task.id) ||
+      connection.down.some((frame) => frame.id === task.id) ||
+      state.instances[connection.instance]?.receivedEnds.some(({ id }) => id === task.id);
     if (task.state !== 'ended' || isOnItsWay || state.agent.journal.tasks.get(task.id)?.state !== 'ended') return [];
-    return [{ what: `tells the end of ${task.id} again`, to: toldEnd(state, task.id) }];
+    return [{ what: `reports the end of ${task.id} again`, to: reportEnd(state, task.id) }];
   });
 }
 
@@ -236,7 +236,7 @@ function deaths(rules: Rules, state: State): Move<State>[] {
   const restarted = (left: State, disk: JournalState): State => {
     let next: State = {
       ...left,
-      wires: left.wires.map((wire) => ({ ...wire, isAgentOpen: false, down: [], up: [...wire.up, { type: 'end' }] })),
+      connections: left.connections.map((connection) => ({ ...connection, isAgentOpen: false, down: [], up: [...connection.up, { type: 'end' }] })),
       agent: { journal: disk, disk, works: {}, highest: disk.epoch, session: undefined },
     };
     for (const task of disk.tasks.values())

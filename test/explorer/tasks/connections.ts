@@ -2,7 +2,7 @@
  * The connections of a small world of tasks: frames stay in order, and are lost with their
  * connection.
  */
-import type { DownFrame, TaskWorldState, UpFrame, Wire } from './state.ts';
+import type { DownFrame, TaskWorldState, UpFrame, Connection } from './state.ts';
 
 type State = TaskWorldState;
 
@@ -11,42 +11,42 @@ type State = TaskWorldState;
  */
 export function open(
   state: State,
-  { instance, epoch, journalId }: Pick<Wire, 'instance' | 'epoch' | 'journalId'>,
+  { instance, epoch, journalId }: Pick<Connection, 'instance' | 'epoch' | 'journalId'>,
 ): State {
   const former = state.instances[instance]?.session;
-  const wires = former ? state.wires.filter((wire) => wire.epoch !== former.epoch) : state.wires;
+  const connections = former ? state.connections.filter((connection) => connection.epoch !== former.epoch) : state.connections;
   const session = { epoch, journalId, isInventoried: false };
   const held = {
     ...state.instances[instance],
     session,
     inventory: undefined,
     decided: undefined,
-    heard: state.instances[instance]?.heard ?? [],
+    receivedEnds: state.instances[instance]?.receivedEnds ?? [],
     orders: state.instances[instance]?.orders ?? [],
   };
   return {
     ...state,
-    wires: [...wires, { instance, epoch, journalId, up: [], down: [], isAgentOpen: true }],
+    connections: [...connections, { instance, epoch, journalId, up: [], down: [], isAgentOpen: true }],
     instances: state.instances.with(instance, held),
   };
 }
 
-const change = (state: State, epoch: number, to: (wire: Wire) => Wire): State => ({
+const change = (state: State, epoch: number, to: (connection: Connection) => Connection): State => ({
   ...state,
-  wires: state.wires.map((wire) => (wire.epoch === epoch ? to(wire) : wire)),
+  connections: state.connections.map((connection) => (connection.epoch === epoch ? to(connection) : connection)),
 });
 
 export function say(state: State, epoch: number, frame: UpFrame): State {
-  return change(state, epoch, (wire) => (wire.isAgentOpen ? { ...wire, up: [...wire.up, frame] } : wire));
+  return change(state, epoch, (connection) => (connection.isAgentOpen ? { ...connection, up: [...connection.up, frame] } : connection));
 }
 
 export function tellAgent(state: State, epoch: number, frame: DownFrame): State {
-  return change(state, epoch, (wire) => (wire.isAgentOpen ? { ...wire, down: [...wire.down, frame] } : wire));
+  return change(state, epoch, (connection) => (connection.isAgentOpen ? { ...connection, down: [...connection.down, frame] } : connection));
 }
 
 /** The agent closes its end. */
 export function hangUp(state: State, epoch: number): State {
-  return change(state, epoch, (wire) => ({ ...wire, isAgentOpen: false, down: [], up: [...wire.up, { type: 'end' }] }));
+  return change(state, epoch, (connection) => ({ ...connection, isAgentOpen: false, down: [], up: [...connection.up, { type: 'end' }] }));
 }
 
 /** The connection is gone at both ends, and with it the agent's session if it was on this one. */
@@ -56,7 +56,7 @@ export function drop(state: State, epoch: number): State {
   // After the newest session is lost, the one before it has no authority any more and is closed.
   const before =
     isNewest && agent.session !== undefined && agent.session !== epoch ? hangUp(state, agent.session) : state;
-  const wires = before.wires.filter((wire) => wire.epoch !== epoch);
+  const connections = before.connections.filter((connection) => connection.epoch !== epoch);
   const session = isNewest || agent.session === epoch ? undefined : agent.session;
-  return { ...before, wires, agent: { ...agent, session } };
+  return { ...before, connections, agent: { ...agent, session } };
 }

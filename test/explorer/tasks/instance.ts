@@ -14,12 +14,12 @@ import {
   runOf,
   type TaskWorldState,
   type UpFrame,
-  type Wire,
+  type Connection,
 } from './state.ts';
 import { drop, tellAgent } from './connections.ts';
 
 type State = TaskWorldState;
-type Heard = InstanceState['heard'][number];
+type ReceivedEnd = InstanceState['receivedEnds'][number];
 
 export function instanceMoves(rules: Rules, state: State, at: number): Move<State>[] {
   const moves = [
@@ -48,17 +48,17 @@ export function withTask(state: State, id: string, row: TaskRow | undefined): St
 const taskOf = (state: State, id: string): TaskRow => state.tasks[id] as TaskRow;
 
 function frames(rules: Rules, state: State, at: number): Move<State>[] {
-  return state.wires.flatMap((wire, index) => {
-    const [frame, ...up] = wire.up;
-    if (frame === undefined || wire.instance !== at) return [];
-    const taken = { ...state, wires: state.wires.with(index, { ...wire, up }) };
+  return state.connections.flatMap((connection, index) => {
+    const [frame, ...up] = connection.up;
+    if (frame === undefined || connection.instance !== at) return [];
+    const taken = { ...state, connections: state.connections.with(index, { ...connection, up }) };
     const about = 'id' in frame ? ` ${frame.id} a${frame.attempt}` : '';
-    return [{ what: `takes ${frame.type}${about}`, to: take(rules, taken, frame, wire) }];
+    return [{ what: `takes ${frame.type}${about}`, to: take(rules, taken, frame, connection) }];
   });
 }
 
-function take(rules: Rules, state: State, frame: UpFrame, wire: Wire): State {
-  const { instance: at, epoch, journalId } = wire;
+function take(rules: Rules, state: State, frame: UpFrame, connection: Connection): State {
+  const { instance: at, epoch, journalId } = connection;
   switch (frame.type) {
     case 'end':
       return lost(drop(state, epoch), at, epoch);
@@ -78,10 +78,10 @@ function take(rules: Rules, state: State, frame: UpFrame, wire: Wire): State {
       return withTask(state, frame.id, row);
     }
     case 'ended': {
-      const { heard } = state.instances[at] as InstanceState;
-      const isKnown = heard.some(({ id, attempt }) => id === frame.id && attempt === frame.attempt);
-      const next = isKnown ? state : change(state, at, { heard: [...heard, { ...frame, wire: epoch }] });
-      return rules.recordsFirst ? next : acknowledge(next, { ...frame, wire: epoch });
+      const { receivedEnds } = state.instances[at] as InstanceState;
+      const isKnown = receivedEnds.some(({ id, attempt }) => id === frame.id && attempt === frame.attempt);
+      const next = isKnown ? state : change(state, at, { receivedEnds: [...receivedEnds, { ...frame, connection: epoch }] });
+      return rules.recordsFirst ? next : acknowledge(next, { ...frame, connection: epoch });
     }
     default:
       return frame satisfies never;
@@ -104,8 +104,8 @@ function superseded(state: State, at: number, epoch: number): State {
 
 /** Received ends are recorded, then acknowledged; after a lost answer the end is recorded again. */
 function recordings(rules: Rules, state: State, at: number): Move<State>[] {
-  const { heard } = state.instances[at] as InstanceState;
-  const [first, ...rest] = heard;
+  const { receivedEnds } = state.instances[at] as InstanceState;
+  const [first, ...rest] = receivedEnds;
   if (first === undefined) return [];
   const write = (before: State): State => {
     const { id, attempt, outcome, code } = first;
@@ -116,7 +116,7 @@ function recordings(rules: Rules, state: State, at: number): Move<State>[] {
     return withTask(before, id, rules.record(taskOf(before, id), end));
   };
   const what = `records the end of ${first.id} a${first.attempt}`;
-  const recorded = change(write(state), at, { heard: rest });
+  const recorded = change(write(state), at, { receivedEnds: rest });
   return [
     { what, to: rules.recordsFirst ? acknowledge(recorded, first) : recorded },
     ...spend(state, 'lostAnswer').map((left) => ({
@@ -128,8 +128,8 @@ function recordings(rules: Rules, state: State, at: number): Move<State>[] {
 }
 
 /** Over the connection that it arrived on; otherwise it is lost. */
-function acknowledge(state: State, { id, attempt, wire }: Pick<Heard, 'id' | 'attempt' | 'wire'>): State {
-  return tellAgent(state, wire, { type: 'ack', id, attempt });
+function acknowledge(state: State, { id, attempt, connection }: Pick<ReceivedEnd, 'id' | 'attempt' | 'connection'>): State {
+  return tellAgent(state, connection, { type: 'ack', id, attempt });
 }
 
 /**
@@ -157,7 +157,7 @@ function settling(rules: Rules, state: State, at: number): Move<State>[] {
       return [{ id, read, decision: rules.decideAtInventory(read, { journalId, known }) }];
     });
     if (decisions.length === 0) return [{ what: 'finds nothing to settle', to: settled(state, at, tasks) }];
-    return [{ what: 'reads what earlier sessions were given', to: change(state, at, { decided: decisions }) }];
+    return [{ what: 'reads the tasks of earlier sessions', to: change(state, at, { decided: decisions }) }];
   }
   let next = state;
   let left = 0;
@@ -186,8 +186,8 @@ function settled(before: State, at: number, known: readonly (KnownTask & { id: s
 function dispatches(rules: Rules, state: State, at: number): Move<State>[] {
   const { session } = state.instances[at] as InstanceState;
   if (!session?.isInventoried) return [];
-  const wire = state.wires.find(({ epoch }) => epoch === session.epoch);
-  if (wire === undefined) return [];
+  const connection = state.connections.find(({ epoch }) => epoch === session.epoch);
+  if (connection === undefined) return [];
   const claimant = { run: runOf(at), epoch: session.epoch, journalId: session.journalId };
   return Object.entries(state.tasks).flatMap(([id, task]) => {
     const moves: Move<State>[] = [];
@@ -201,8 +201,8 @@ function dispatches(rules: Rules, state: State, at: number): Move<State>[] {
     }
     const { attempt } = task;
     if (isToResend(task, session))
-      moves.push(...resends(state, wire, { type: 'task', id, attempt, epoch: session.epoch }));
-    if (isToCancel(task, session)) moves.push(...resends(state, wire, { type: 'cancel', id, attempt }));
+      moves.push(...resends(state, connection, { type: 'task', id, attempt, epoch: session.epoch }));
+    if (isToCancel(task, session)) moves.push(...resends(state, connection, { type: 'cancel', id, attempt }));
     return moves;
   });
 }
@@ -211,7 +211,7 @@ function dispatches(rules: Rules, state: State, at: number): Move<State>[] {
 function late(state: State, at: number, { frame, epoch }: InstanceState['orders'][number]): Move<State>[] {
   const { id, type } = frame;
   return spend(state, 'lateOrder').map((left) => ({
-    what: `is to send ${type} ${id}, and comes to it later`,
+    what: `has ${type} ${id} to send, and delays it`,
     to: change(left, at, { orders: [...(left.instances[at]?.orders ?? []), { frame, epoch }] }),
     isFault: true,
   }));
@@ -228,24 +228,24 @@ function lateOrders(state: State, at: number): Move<State>[] {
 }
 
 /** When no message about it is in transit any more; before that only as a fault. */
-function resends(state: State, wire: Wire, frame: DownFrame): Move<State>[] {
+function resends(state: State, connection: Connection, frame: DownFrame): Move<State>[] {
   const { id, type } = frame;
-  const isHeard = state.instances[wire.instance]?.heard.some((one) => one.id === id);
+  const isReceived = state.instances[connection.instance]?.receivedEnds.some((one) => one.id === id);
   const isOnItsWay =
-    isHeard ||
-    wire.down.some((one) => one.id === id && one.type === type) ||
-    wire.up.some((one) => 'id' in one && one.id === id);
+    isReceived ||
+    connection.down.some((one) => one.id === id && one.type === type) ||
+    connection.up.some((one) => 'id' in one && one.id === id);
   const what = type === 'cancel' ? `asks to cancel ${id}` : `sends ${id} again`;
   const isDone = state.agent.journal.tasks.get(id)?.state === 'ended' && type === 'cancel';
-  if (!isOnItsWay && !isDone) return [{ what, to: tellAgent(state, wire.epoch, frame) }];
-  const sent = spend(state, 'resend').map((left) => ({ what, to: tellAgent(left, wire.epoch, frame), isFault: true }));
-  return [...sent, ...late(state, wire.instance, { frame, epoch: wire.epoch })];
+  if (!isOnItsWay && !isDone) return [{ what, to: tellAgent(state, connection.epoch, frame) }];
+  const sent = spend(state, 'resend').map((left) => ({ what, to: tellAgent(left, connection.epoch, frame), isFault: true }));
+  return [...sent, ...late(state, connection.instance, { frame, epoch: connection.epoch })];
 }
 
 /** It restarts at once under the same name and has lost everything it held. */
 function crashes(state: State, at: number): Move<State>[] {
   return spend(state, 'crashInstance').map((left) => {
-    const mine = left.wires.filter(({ instance }) => instance === at);
+    const mine = left.connections.filter(({ instance }) => instance === at);
     let to = mine.reduce((next, { epoch }) => lost(drop(next, epoch), at, epoch), left);
     to = { ...to, instances: to.instances.with(at, idleInstance()) };
     return { what: 'dies and starts again', to, isFault: true };

@@ -89,7 +89,7 @@ export const brokenTasks: BrokenWorld[] = [
     'an end is acknowledged before it is recorded',
     died,
     { recordsFirst: false },
-    /unknown though|had ended before/,
+    /unknown although|had ended before/,
   ),
   broken(
     'an end is recorded of a task that has ended',
@@ -108,6 +108,6 @@ export const brokenTasks: BrokenWorld[] = [
       decideAtInventory: (task, agent) =>
         task.cancelRequested ? { kind: 'fail', error: taskEnds.cancelled } : decideAtInventory(task, agent),
     },
-    /said not to have run/,
+    /reported as not run/,
   ),
 ];

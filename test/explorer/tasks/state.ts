@@ -18,7 +18,7 @@ export type UpFrame =
   | { type: 'end' };
 
 /** One session's connection. */
-export interface Wire {
+export interface Connection {
   instance: number;
   epoch: number;
   journalId: string;
@@ -47,7 +47,7 @@ export interface InstanceState {
   inventory: { epoch: number; journalId: string; tasks: readonly (KnownTask & { id: string })[] } | undefined;
   decided: readonly { id: string; read: AsRead; decision: InventoryDecision }[] | undefined;
   /** Ends that it received and has not recorded. */
-  heard: readonly (Extract<UpFrame, { type: 'ended' }> & { wire: number })[];
+  receivedEnds: readonly (Extract<UpFrame, { type: 'ended' }> & { connection: number })[];
   /** Frames that a statement returned and that are not sent yet. */
   orders: readonly { frame: DownFrame; epoch: number }[];
 }
@@ -69,7 +69,7 @@ export interface Budget {
 export interface TaskWorldState {
   fence: Fence;
   tasks: Readonly<Record<string, TaskRow>>;
-  wires: readonly Wire[];
+  connections: readonly Connection[];
   agent: AgentState;
   instances: readonly InstanceState[];
   /** How often each task has begun and finished its work, and how often its row has ended. */
@@ -107,7 +107,7 @@ const NO_INSTANCE: InstanceState = {
   session: undefined,
   inventory: undefined,
   decided: undefined,
-  heard: [],
+  receivedEnds: [],
   orders: [],
 };
 
@@ -120,7 +120,7 @@ export function firstState({ idempotent, faults }: TaskBounds): TaskWorldState {
   return {
     fence: { run: '', epoch: 0, isRunning: false },
     tasks: Object.fromEntries(ids.map((id, at) => [id, newTask(idempotent[at] ?? false)])),
-    wires: [],
+    connections: [],
     agent: { journal, disk: journal, works: {}, highest: 0, session: undefined },
     instances: [NO_INSTANCE, NO_INSTANCE],
     begun: none,
@@ -149,7 +149,7 @@ function journalKey({ journalId, epoch, tasks, acknowledged }: JournalState): un
   return [journalId, epoch, known.sort(), [...acknowledged.keys()].sort()];
 }
 
-export function tell({ fence, tasks, wires, agent, instances }: TaskWorldState): string {
+export function tell({ fence, tasks, connections, agent, instances }: TaskWorldState): string {
   const rows = Object.entries(tasks).map(([id, task]) => {
     const how =
       task.state === 'ended' ? `ended ${task.outcome} ${task.error?.code ?? ''}` : `${task.state} e${task.epoch}`;
@@ -159,7 +159,7 @@ export function tell({ fence, tasks, wires, agent, instances }: TaskWorldState):
   const journal = [...agent.journal.tasks.values()].map(({ id, state, attempt }) => `${id} ${state} a${attempt}`);
   const works = Object.entries(agent.works).map(([id, phase]) => `${id} ${phase}`);
   const sync = agent.journal === agent.disk ? '' : ' not on disk';
-  const frames = wires.map(({ instance, epoch, up, down, isAgentOpen }) => {
+  const frames = connections.map(({ instance, epoch, up, down, isAgentOpen }) => {
     const list = (all: readonly { type: string }[]) => all.map(({ type }) => type).join('+');
     return `${runOf(instance)} e${epoch}${isAgentOpen ? '' : ' left'} up[${list(up)}] down[${list(down)}]`;
   });

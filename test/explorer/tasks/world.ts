@@ -35,7 +35,7 @@ export function taskWorld(bounds: TaskBounds, rules: Rules = productRules): Worl
 
 /** Callers, time, and the network. */
 function* others(rules: Rules, state: State): Generator<Move<State>> {
-  for (const { epoch, instance } of state.wires)
+  for (const { epoch, instance } of state.connections)
     for (const left of spend(state, 'cut'))
       yield {
         what: `the connection of epoch ${epoch} breaks`,
@@ -62,12 +62,12 @@ function complaintOf({ tasks, begun, done, ends, areJournalsWhole }: State, id: 
   const times = begun[id] ?? 0;
   if (task === undefined) return `${id} is gone`;
   if ((ends[id] ?? 0) > 1) return `I3: ${id} has ended ${ends[id]} times`;
-  if (times > 1 && !task.idempotent) return `${id} may not be run again and has begun ${times} times`;
-  if (task.outcome === 'complete' && !done[id]) return `${id} is complete and was never done`;
-  if (task.error && NOT_RUN.includes(task.error) && times > 0) return `${id} is said not to have run and has begun`;
+  if (times > 1 && !task.idempotent) return `${id} may not be run again and was started ${times} times`;
+  if (task.outcome === 'complete' && !done[id]) return `${id} is complete and its work was never done`;
+  if (task.error && NOT_RUN.includes(task.error) && times > 0) return `${id} is reported as not run, but it started`;
   if (areJournalsWhole && task.error?.code === taskEnds.outcomeUnknown.code)
-    return `what became of ${id} is unknown though its agent's journal is whole`;
-  if (task.error?.code === 'TaskAlreadyEnded') return `${id} had ended before, and how is not known any more`;
+    return `the outcome of ${id} is unknown although its agent's journal is complete`;
+  if (task.error?.code === 'TaskAlreadyEnded') return `${id} had ended before, and its outcome is lost`;
   return undefined;
 }
 
@@ -75,5 +75,5 @@ function complaintOf({ tasks, begun, done, ends, areJournalsWhole }: State, id: 
 function isEnd({ tasks, agent, instances }: State): boolean {
   const hasAllEnded = Object.values(tasks).every(({ state }) => state === 'ended');
   const isIdle = Object.keys(agent.works).length === 0 && agent.journal.tasks.size === 0;
-  return hasAllEnded && isIdle && instances.every(({ heard }) => heard.length === 0);
+  return hasAllEnded && isIdle && instances.every(({ receivedEnds }) => receivedEnds.length === 0);
 }

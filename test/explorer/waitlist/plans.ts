@@ -57,7 +57,7 @@ export const brokenWaitlists: BrokenWorld[] = [
     /are active/,
   ),
   broken(
-    'a wait waits for a hint and reads only then, and nobody polls',
+    'a wait reads only after a hint, and nothing polls',
     hints,
     { readsAtFirst: false, pollsSlowly: false },
     /no end/,

@@ -110,7 +110,7 @@ const change = (state: WaitlistState, at: number, fields: Partial<Caller>): Wait
   callers: state.callers.with(at, { ...(state.callers[at] as Caller), ...fields }),
 });
 
-/** The queue after a statement; callers that wait for a changed ticket are told. */
+/** The queue after a statement; callers that wait for a changed ticket get a hint. */
 function withQueue(state: WaitlistState, queue: Queue): WaitlistState {
   const callers = state.callers.map((caller, at) => {
     const hasMoved = find(queue, uuidOf(at))?.status !== find(state.queue, uuidOf(at))?.status;
@@ -164,18 +164,18 @@ function* waitMoves(product: Rules, state: WaitlistState, at: number): Generator
     };
   }
   for (const [index, standing] of reads.entries())
-    yield { what: `caller ${at} hears of a read: ${standing}`, to: heard(product, state, at, index) };
+    yield { what: `caller ${at} gets the result of a read: ${standing}`, to: receiveRead(product, state, at, index) };
   if (hasHint) {
-    yield { what: `a hint comes to caller ${at}`, to: change(state, at, { hasHint: false, isUnread: true }) };
+    yield { what: `a hint reaches caller ${at}`, to: change(state, at, { hasHint: false, isUnread: true }) };
     for (const left of spend(state, 'lostHint'))
       yield { what: `a hint to caller ${at} is lost`, to: change(left, at, { hasHint: false }), isFault: true };
   }
   if (product.pollsSlowly && !isUnread && !hasHint && reads.length === 0)
-    yield { what: `the slow poll looks at ${uuidOf(at)}`, to: change(state, at, { isUnread: true }) };
+    yield { what: `the slow poll has to read ${uuidOf(at)}`, to: change(state, at, { isUnread: true }) };
 }
 
 /** `Watch.move` and the question of `Waitlist.wait`, with the previous reading. */
-function heard(product: Rules, state: WaitlistState, at: number, index: number): WaitlistState {
+function receiveRead(product: Rules, state: WaitlistState, at: number, index: number): WaitlistState {
   const { seen, reads } = state.callers[at] as Caller;
   const standing = reads[index] ?? undefined;
   let reached: WaitOutcome | undefined;
@@ -206,7 +206,7 @@ const CLOCK = new ManualClock();
 function* others(product: Rules, state: WaitlistState): Generator<Move<WaitlistState>> {
   const { queue } = state;
   if (queue.tickets.some(({ isDue, status }) => isDue && (status === 'queued' || status === 'active')))
-    yield { what: 'a round of expiry', to: withQueue(state, expire(queue, product.advance)) };
+    yield { what: 'due tickets expire', to: withQueue(state, expire(queue, product.advance)) };
   for (const [index, ticket] of queue.tickets.entries()) {
     if (ticket.isDue || (ticket.status !== 'queued' && ticket.status !== 'active')) continue;
     const tickets = queue.tickets.with(index, { ...ticket, isDue: true });
@@ -214,7 +214,7 @@ function* others(product: Rules, state: WaitlistState): Generator<Move<WaitlistS
     const isDead = state.callers.some(({ phase }, at) => phase === 'dead' && uuidOf(at) === ticket.uuid);
     for (const left of isDead ? [state] : spend(state, 'timeUp'))
       yield {
-        what: `the time of ${ticket.uuid} is up`,
+        what: `${ticket.uuid} is due`,
         to: { ...left, queue: { ...queue, tickets } },
         isFault: !isDead,
       };
@@ -227,20 +227,20 @@ function* others(product: Rules, state: WaitlistState): Generator<Move<WaitlistS
   }
   if (queue.lastPlace > 0)
     for (const left of spend(state, 'deleteAll'))
-      yield { what: 'all are deleted', to: withQueue(left, removeAll(queue)), isFault: true };
+      yield { what: 'all tickets are deleted', to: withQueue(left, removeAll(queue)), isFault: true };
 }
 
 function complaintOf({ queue, callers, activated }: WaitlistState): string | undefined {
   const active = queue.tickets.filter(({ status }) => status === 'active');
   if (active.length > 1) return `I4: ${active.map(({ uuid }) => uuid).join(' and ')} are active`;
   if (active.length === 0 && queue.tickets.some(({ status }) => status === 'queued'))
-    return 'I4: some wait and none is active';
+    return 'I4: tickets wait and none is active';
   if (activated.some((place, at) => place <= (activated[at - 1] ?? 0)))
     return `I4: active in the order ${activated.join(', ')}`;
-  const told = callers.findIndex(
+  const wrong = callers.findIndex(
     ({ outcome }, at) => outcome !== undefined && !isTrue(outcome, find(queue, uuidOf(at))?.status),
   );
-  return told < 0 ? undefined : `I5: caller ${told} was told ${callers[told]?.outcome}, which it never was`;
+  return wrong < 0 ? undefined : `I5: caller ${wrong} got ${callers[wrong]?.outcome}, which was never true`;
 }
 
 /** The state may have advanced since it was read. */

@@ -21,10 +21,10 @@ export interface InstanceState {
   /** Ticks that it was stopped, just before this one. */
   stalled: number;
   failedBeats: number;
-  standing: number;
+  healthyTicks: number;
   sessions: readonly SessionState[];
   /** What it last read of the other runs. */
-  watched: readonly { run: string; beat: number; standingMs: number }[];
+  watched: readonly { run: string; beat: number; unchangedMs: number }[];
   orphans: readonly (HeldRow & { aloneMs: number })[];
   losses: readonly HeldRow[];
 }
@@ -38,7 +38,7 @@ export interface AgentState {
 /** Real durations in ticks. */
 export interface Truth {
   /** By server: since a byte of it reached the instance of its session, or could have. */
-  unheard: readonly number[];
+  silent: readonly number[];
   /** By server: since its row has had no owner, with a database to read it. */
   ownerless: readonly number[];
   /** By run: since its last beat, with a database to take it. */
@@ -88,7 +88,7 @@ export function firstState(faults: Partial<Budget>): WatchingState {
     runs: names.map((run) => ({ run, cnapiUuid: run.charAt(0), isLive: true, isDraining: false, beat: 0 })),
     instances: names.map((run, server) => newInstance(run, [{ server, run, epoch: 1, quietMs: 0, isProbed: false }])),
     agents: names.map((_, at) => ({ isDead: false, at })),
-    truth: { unheard: [0, 0], ownerless: [0, 0], unbeaten: {}, dead: [0, 0] },
+    truth: { silent: [0, 0], ownerless: [0, 0], unbeaten: {}, dead: [0, 0] },
     wrong: undefined,
     left: { ...NO_FAULTS, ...faults },
   };
@@ -100,7 +100,7 @@ export function newInstance(run: string, sessions: readonly SessionState[]): Ins
     isUp: true,
     stalled: 0,
     failedBeats: 0,
-    standing: LIMITS.startGrace,
+    healthyTicks: LIMITS.startGrace,
     sessions,
     watched: [],
     orphans: [],
@@ -117,18 +117,18 @@ export function keyOf({ runs, instances, truth, ...others }: WatchingState): str
   ]);
   const kept = instances.map(({ watched, ...instance }) => [
     instance,
-    watched.map(({ run, standingMs }) => [run, standingMs]),
+    watched.map(({ run, unchangedMs }) => [run, unchangedMs]),
   ]);
   const unbeaten = runs.map(({ run, isLive }) => isLive && truth.unbeaten[run]);
-  return JSON.stringify([others, beats, kept, truth.unheard, truth.ownerless, truth.dead, unbeaten]);
+  return JSON.stringify([others, beats, kept, truth.silent, truth.ownerless, truth.dead, unbeaten]);
 }
 
 export function tell({ rows, instances, agents, runs }: WatchingState): string {
   const ofRows = rows.map(({ run, epoch, status }, server) => `s${server} ${run} e${epoch} ${status}`);
-  const ofInstances = instances.map(({ run, isUp, stalled, sessions, standing, watched }) => {
+  const ofInstances = instances.map(({ run, isUp, stalled, sessions, healthyTicks, watched }) => {
     const held = sessions.map(({ server, quietMs }) => `s${server} quiet ${quietMs}`).join(', ');
-    const how = isUp ? (stalled > 0 ? `stood still ${stalled}` : '') : 'down';
-    return `${run} ${how} [${held}] stands ${standing}, sees ${watched.map((one) => `${one.run} for ${one.standingMs}`).join()}`;
+    const how = isUp ? (stalled > 0 ? `stalled for ${stalled}` : '') : 'down';
+    return `${run} ${how} [${held}] healthy for ${healthyTicks}, sees ${watched.map((one) => `${one.run} for ${one.unchangedMs}`).join()}`;
   });
   const ofAgents = agents.map(({ isDead, at }, server) => `agent ${server} ${isDead ? 'dead' : (at ?? 'without')}`);
   return [

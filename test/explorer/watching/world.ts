@@ -5,7 +5,7 @@
  */
 import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { countTick, hear } from '../../../lib/control/roster/silence.ts';
+import { countTick, endSilence } from '../../../lib/control/roster/silence.ts';
 import type { Move, World } from '../explorer.ts';
 import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
 import {
@@ -47,7 +47,7 @@ export interface WatchingBounds {
 }
 
 /** Beyond this a longer real duration makes no difference. */
-const MOST = { dead: 30, unheard: LIMITS.silence, ownerless: LIMITS.grace, unbeaten: LIMITS.lease } as const;
+const MOST = { dead: 30, silent: LIMITS.silence, ownerless: LIMITS.grace, unbeaten: LIMITS.lease } as const;
 
 export function watchingWorld({ name, faults }: WatchingBounds, product: Rules = rules): World<State> {
   const said = Object.entries(faults).map(([fault, times]) => `${fault} ${times}`);
@@ -61,7 +61,7 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
       yield* deaths(state);
     },
     keyOf,
-    complaintOf: ({ wrong, truth, rows }) => wrong ?? lateVerdict(truth.dead, rows),
+    complaintOf: ({ wrong, truth, rows }) => wrong ?? lateStatusChange(truth.dead, rows),
     isEnd: ({ agents, rows, instances }) =>
       agents.every(({ isDead, at }, server) => {
         if (isDead) return rows[server]?.status === 'unknown';
@@ -76,11 +76,13 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
   };
 }
 
-/** I1: a dead agent's server is `unknown` in time, unless an instance or the database is stopped. */
-function lateVerdict(dead: readonly number[], rows: State['rows']): string | undefined {
+/**
+ * I1: a dead agent's server is `unknown` in time, unless an instance or the database is stopped.
+ */
+function lateStatusChange(dead: readonly number[], rows: State['rows']): string | undefined {
   const within = LIMITS.lease + LIMITS.grace + LIMITS.startGrace + 4;
   const late = dead.findIndex((ticks, server) => ticks > within && rows[server]?.status === 'running');
-  return late < 0 ? undefined : `I1: server ${late} still runs ${dead[late]} quiet ticks after its agent died`;
+  return late < 0 ? undefined : `I1: server ${late} is still running ${dead[late]} undisturbed ticks after its agent died`;
 }
 
 function* ticks(product: Rules, state: State): Generator<Move<State>> {
@@ -98,7 +100,7 @@ function* ticks(product: Rules, state: State): Generator<Move<State>> {
       if (!isUp) continue;
       const modes = usual.with(at, fault === 'stall' ? 'stalled' : 'isolated');
       const spent = { ...state, left: { ...left, [fault]: left[fault] - 1 } };
-      const what = `tick; ${run} ${fault === 'stall' ? 'stands still' : 'has no database'}`;
+      const what = `tick; ${run} ${fault === 'stall' ? 'is stalled' : 'has no database'}`;
       yield* tick(product, spent, modes, { what, isFault: true });
     }
   }
@@ -140,7 +142,7 @@ function aged(state: State, modes: readonly Mode[]): State {
   const { truth, agents, runs, rows } = state;
   const hasDatabase = !modes.includes('outage');
   const isQuiet = modes.every((mode) => mode === 'well' || mode === 'down');
-  const unheard = truth.unheard.map((ticks, server) => (agents[server]?.isDead ? later(ticks, MOST.unheard) : 0));
+  const silent = truth.silent.map((ticks, server) => (agents[server]?.isDead ? later(ticks, MOST.silent) : 0));
   const dead = truth.dead.map((ticks, server) =>
     rows[server]?.status === 'running' && agents[server]?.isDead && isQuiet ? later(ticks, MOST.dead) : ticks,
   );
@@ -157,7 +159,7 @@ function aged(state: State, modes: readonly Mode[]): State {
       isLive ? [[run, hasDatabase ? later(truth.unbeaten[run] ?? 0, MOST.unbeaten) : (truth.unbeaten[run] ?? 0)]] : [],
     ),
   );
-  return { ...state, truth: { unheard, dead, ownerless, unbeaten } };
+  return { ...state, truth: { silent, dead, ownerless, unbeaten } };
 }
 
 /** One tick of a running instance: it reads input, counts if it may, beats, polls and decides. */
@@ -166,25 +168,25 @@ function lived(product: Rules, before: State, { at, hasDatabase }: { at: number;
   const isLate = instance.stalled > 0;
   const counted = isLate && product.skipsLateTicks ? 0 : 1 + (product.skipsLateTicks ? 0 : instance.stalled);
   let state = counted > 0 && !product.skipsLateTicks ? quieter(product, before, at, counted) : before;
-  state = heard(state, at);
+  state = received(state, at);
   if (product.skipsLateTicks && counted > 0) state = quieter(product, state, at, counted);
-  const { standing, watched, orphans } = state.instances[at] as InstanceState;
-  const stoodStill = instance.stalled > LIMITS.silence;
+  const { healthyTicks, watched, orphans } = state.instances[at] as InstanceState;
+  const wasStalled = instance.stalled > LIMITS.silence;
   state = change(state, at, {
     stalled: 0,
-    standing: stoodStill ? 0 : Math.min(LIMITS.startGrace, standing + counted),
-    watched: watched.map((one) => ({ ...one, standingMs: Math.min(LIMITS.lease, one.standingMs + counted) })),
+    healthyTicks: wasStalled ? 0 : Math.min(LIMITS.startGrace, healthyTicks + counted),
+    watched: watched.map((one) => ({ ...one, unchangedMs: Math.min(LIMITS.lease, one.unchangedMs + counted) })),
     orphans: orphans.map((one) => ({ ...one, aloneMs: Math.min(LIMITS.grace, one.aloneMs + counted) })),
   });
   return hasDatabase ? written(product, state, at) : unwritten(product, state, at);
 }
 
 /** Bytes of live agents have arrived, even while it was stopped. */
-function heard(state: State, at: number): State {
+function received(state: State, at: number): State {
   const sessions = (state.instances[at] as InstanceState).sessions.map((session) => {
     if (state.agents[session.server]?.isDead || state.agents[session.server]?.at !== at) return session;
     const silence = { quietMs: session.quietMs, isProbed: session.isProbed };
-    hear(silence);
+    endSilence(silence);
     return { ...session, ...silence };
   });
   return change(state, at, { sessions });
@@ -205,9 +207,9 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
       continue;
     }
     const { server, run, epoch } = session;
-    const really = state.truth.unheard[server] ?? 0;
+    const really = state.truth.silent[server] ?? 0;
     const wrong =
-      really < LIMITS.silence ? `I1: server ${server} counts as silent, and was so for ${really} ticks` : state.wrong;
+      really < LIMITS.silence ? `I1: server ${server} counts as silent after ${really} silent ticks` : state.wrong;
     state = {
       ...change(state, at, { sessions: others, losses: [...losses, { serverUuid: String(server), run, epoch }] }),
       wrong,
@@ -230,7 +232,7 @@ function unwritten(product: Rules, state: State, at: number): State {
   }
   return change(state, at, {
     failedBeats: Math.min(2, failedBeats + 1),
-    watched: watched.map((one) => ({ ...one, standingMs: observer.ageMs(one.run) ?? 0 })),
+    watched: watched.map((one) => ({ ...one, unchangedMs: observer.ageMs(one.run) ?? 0 })),
     orphans: product.startsAnew ? orphans.map((one) => ({ ...one, aloneMs: 0 })) : orphans,
   });
 }
@@ -238,11 +240,11 @@ function unwritten(product: Rules, state: State, at: number): State {
 /** The product's objects, in their previous state. */
 function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): LeaseObserver {
   const observer = new LeaseObserver(leaseMs);
-  const oldestFirst = watched.toSorted((one, other) => other.standingMs - one.standingMs);
-  let age = oldestFirst[0]?.standingMs ?? 0;
-  for (const [index, { standingMs }] of oldestFirst.entries()) {
-    observer.countHealthyTick(age - standingMs);
-    age = standingMs;
+  const oldestFirst = watched.toSorted((one, other) => other.unchangedMs - one.unchangedMs);
+  let age = oldestFirst[0]?.unchangedMs ?? 0;
+  for (const [index, { unchangedMs }] of oldestFirst.entries()) {
+    observer.countHealthyTick(age - unchangedMs);
+    age = unchangedMs;
     observer.readBeats(oldestFirst.slice(0, index + 1));
   }
   observer.countHealthyTick(age);
@@ -266,10 +268,10 @@ function written(product: Rules, before: State, at: number): State {
   const { failedBeats } = before.instances[at] as InstanceState;
   let state = beaten(before, at);
   state = looked(product, state, at);
-  if (failedBeats >= 2) state = change(state, at, { standing: 0 });
+  if (failedBeats >= 2) state = change(state, at, { healthyTicks: 0 });
   state = change(state, at, { failedBeats: 0 });
   state = polled(product, state, at);
-  return judged(state, at);
+  return lossesWritten(state, at);
 }
 
 /** `Instances.#beatOnce`; a dead instance gets a new run, and the rows of live sessions follow. */
@@ -289,7 +291,7 @@ function beaten(before: State, at: number): State {
       kept.push({ ...session, run: newRun });
     }
   }
-  return { ...change(state, at, { run: newRun, standing: 0, sessions: kept }), truth: unbeaten(state, newRun) };
+  return { ...change(state, at, { run: newRun, healthyTicks: 0, sessions: kept }), truth: unbeaten(state, newRun) };
 }
 
 const withoutSession = (state: State, server: number): State => ({
@@ -303,7 +305,7 @@ function looked(product: Rules, before: State, at: number): State {
   const live = before.runs.filter((one) => one.isLive && one.run !== run);
   const lapsed = observer.readBeats(live.map(({ run: of, beat }) => ({ run: of, beat })));
   let state = change(before, at, {
-    watched: live.map(({ run: of, beat }) => ({ run: of, beat, standingMs: observer.ageMs(of) ?? 0 })),
+    watched: live.map(({ run: of, beat }) => ({ run: of, beat, unchangedMs: observer.ageMs(of) ?? 0 })),
   });
   for (const reading of lapsed) {
     const really = state.truth.unbeaten[reading.run] ?? 0;
@@ -316,8 +318,8 @@ function looked(product: Rules, before: State, at: number): State {
 
 /** `Reaper.#poll`. */
 function polled(product: Rules, before: State, at: number): State {
-  const { run, sessions, orphans, standing, failedBeats } = before.instances[at] as InstanceState;
-  const canJudgeForeignRows = failedBeats < 2 && standing >= LIMITS.startGrace;
+  const { run, sessions, orphans, healthyTicks, failedBeats } = before.instances[at] as InstanceState;
+  const canJudgeForeignRows = failedBeats < 2 && healthyTicks >= LIMITS.startGrace;
   const ownerless = before.rows.flatMap((row, server) => {
     if (row.status !== 'running' || row.run === null) return [];
     const isTheirs = before.runs.some((one) => one.run === row.run && one.isLive);
@@ -335,7 +337,7 @@ function polled(product: Rules, before: State, at: number): State {
     const row = recordOrphan(state.rows[server], run, held);
     if (row === undefined) continue;
     const really = state.truth.ownerless[server] ?? 0;
-    const wrong = really < LIMITS.grace ? `server ${server} is judged ownerless after ${really} ticks` : state.wrong;
+    const wrong = really < LIMITS.grace ? `server ${server} counts as ownerless after ${really} ticks` : state.wrong;
     state = { ...state, rows: state.rows.with(server, row), wrong };
   }
   const kept = ownerless.map((held) => {
@@ -347,7 +349,7 @@ function polled(product: Rules, before: State, at: number): State {
   return change(state, at, { orphans: kept });
 }
 
-function judged(before: State, at: number): State {
+function lossesWritten(before: State, at: number): State {
   let state = before;
   for (const loss of (before.instances[at] as InstanceState).losses) {
     const server = Number(loss.serverUuid);
@@ -372,7 +374,7 @@ function* arrivals(state: State): Generator<Move<State>> {
       const agents = state.agents.with(server, { ...agent, at });
       const truth = { ...state.truth, ownerless: state.truth.ownerless.with(server, 0) };
       yield {
-        what: `agent ${server} comes to ${run}`,
+        what: `agent ${server} connects to ${run}`,
         to: { ...taken, rows: state.rows.with(server, row), agents, truth },
       };
     }
@@ -384,7 +386,7 @@ function* deaths(state: State): Generator<Move<State>> {
   for (const [at, { isUp, run }] of state.instances.entries()) {
     if (left.crash === 0 || !isUp) continue;
     const agents = state.agents.map((agent) => (agent.at === at ? { ...agent, at: undefined } : agent));
-    const gone = change(state, at, { ...newInstance(run, []), isUp: false, standing: 0 });
+    const gone = change(state, at, { ...newInstance(run, []), isUp: false, healthyTicks: 0 });
     yield { what: `${run} dies`, to: { ...gone, agents, left: { ...left, crash: left.crash - 1 } }, isFault: true };
   }
   for (const [server, agent] of state.agents.entries()) {

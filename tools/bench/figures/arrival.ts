@@ -11,7 +11,7 @@ import type { Zone } from '../zone.ts';
 
 export const arrival: Figure = {
   name: 'arrival',
-  says: 'agents offered at four times the possible rate: how many sessions are lost, when all are connected',
+  says: 'agents offered at four times the possible rate: how many sessions are lost, and the time until all are connected',
   seconds: 75,
   measure,
 };

@@ -12,7 +12,7 @@ import { IN_FLIGHT, loadOf, SERVERS } from './task-rate.ts';
 
 export const eventCost: Figure = {
   name: 'event-cost',
-  says: 'tasks a second with the log of events and followers, beside the same without',
+  says: 'tasks per second with the log of events and followers, compared with the same without them',
   seconds: 75,
   measure,
 };
@@ -39,10 +39,10 @@ async function measure({ isQuick, startZone }: BenchContext): Promise<readonly R
   }
   return [
     {
-      what: 'tasks per second, 64 in flight, every change told to three followers',
+      what: 'tasks per second, 64 in flight, every change sent to three followers',
       value: median(followed),
       unit: '/s',
-      floor: { of: 'the same with no task told', value: median(unfollowed) },
+      floor: { of: 'the same without followers', value: median(unfollowed) },
       notes: [
         `medians of ${rounds} × ${seconds} s by turns; ratios ${followed.map((one, n) => (one / (unfollowed[n] ?? Number.NaN)).toFixed(2)).join(', ')}`,
         `each follower read ${median(events).toFixed(2)} events for each task by the end of its turn, of 3`,

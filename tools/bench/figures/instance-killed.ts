@@ -10,7 +10,7 @@ import type { Zone } from '../zone.ts';
 
 export const instanceKilled: Figure = {
   name: 'instance-killed',
-  says: 'kill -9 of one of three instances with 15,000 agents: when all are re-homed, how many were unknown',
+  says: 'kill -9 of one of three instances with 15,000 agents: the time until all are connected again, and how many were unknown',
   seconds: 80,
   measure,
 };

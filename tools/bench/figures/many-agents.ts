@@ -13,7 +13,7 @@ import type { Zone } from '../zone.ts';
 
 export const manyAgents: Figure = {
   name: 'many-agents',
-  says: '30,000 agents at 1/s on three instances for --minutes (10): false unknown; then the most that holds',
+  says: '30,000 agents at 1/s on three instances for --minutes (10): false unknown; then the largest number that works',
   seconds: 900,
   measure,
 };

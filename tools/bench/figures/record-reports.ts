@@ -25,7 +25,7 @@ const LINEAR = 0.8;
 
 export const recordReportsRate: Figure = {
   name: 'record-reports',
-  says: 'reports of agents that one statement after the other stores a second',
+  says: 'reports of agents stored per second, one statement after the other',
   seconds: 20,
   measure,
 };

@@ -29,7 +29,7 @@ const WATCHED_MS = 2_500;
 
 export const revokedToken: Figure = {
   name: 'revoked-token',
-  says: 'how long three instances go on with a token that was revoked at one of them',
+  says: 'how long three instances accept a token after it was revoked at one of them',
   seconds: 90,
   measure,
 };

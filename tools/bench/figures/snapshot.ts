@@ -15,7 +15,7 @@ import { IN_FLIGHT, loadOf, SERVERS } from './task-rate.ts';
 
 export const snapshot: Figure = {
   name: 'snapshot',
-  says: 'tasks a second and their round trip beside an open snapshot of --snapshot-minutes (1), and without it',
+  says: 'tasks per second and their round trip during an open snapshot of --snapshot-minutes (1), and without it',
   seconds: 90,
   measure,
 };

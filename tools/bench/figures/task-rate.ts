@@ -14,7 +14,7 @@ import type { Zone } from '../zone.ts';
 
 export const taskRate: Figure = {
   name: 'task-rate',
-  says: 'tasks a second, 64 in flight at three instances, beside their statements by pgbench',
+  says: 'tasks per second, 64 in flight at three instances, compared with their statements in pgbench',
   seconds: 45,
   measure,
 };

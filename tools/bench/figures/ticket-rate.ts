@@ -14,7 +14,7 @@ import type { Zone } from '../zone.ts';
 
 export const ticketRate: Figure = {
   name: 'ticket-rate',
-  says: 'ticket hand-overs a second, in one queue and over 1,000, beside their statements by pgbench',
+  says: 'ticket hand-overs per second, in one queue and over 1,000, compared with their statements in pgbench',
   seconds: 75,
   measure,
 };

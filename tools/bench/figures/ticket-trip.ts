@@ -10,7 +10,7 @@ import { createTicket, releaseTicket, waitForTicket } from '../tickets.ts';
 
 export const ticketTrip: Figure = {
   name: 'ticket-trip',
-  says: 'a ticket released on one instance: when the wait of the next is answered on another',
+  says: 'from the release of a ticket at one instance to the answer of the next wait at another one',
   seconds: 30,
   isOnFloors: true,
   measure,

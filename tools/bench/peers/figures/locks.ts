@@ -43,7 +43,7 @@ const measures: readonly Measure[] = [
 
 export const locks: Figure = {
   name: 'locks',
-  says: 'a lock that changes hands, beside Redlock and advisory locks',
+  says: 'a lock that changes hands, compared with Redlock and advisory locks',
   seconds: 220,
   measure,
 };

@@ -30,7 +30,7 @@ const KILLED: Look = { waitMs: 0, everyMs: 1 };
 
 export const presence: Figure = {
   name: 'presence',
-  says: 'clients that come, stay, freeze and die, beside socket.io with its Redis adapter, mosquitto and nats-server',
+  says: 'clients that connect, stay, freeze and are killed, compared with socket.io with its Redis adapter, mosquitto and nats-server',
   seconds: 450,
   measure,
 };
@@ -61,9 +61,9 @@ function measuresOf({ clients, perSecond }: Sizes): Measure[] {
     { key: 'connectCpu', what: `CPU per client that comes, servers and stores, ${crowd}`, unit: 'ms' },
     { key: 'beatCpu', what: `CPU per heartbeat, servers, ${crowd} at 1/s`, unit: 'µs' },
     { key: 'wholeBeatCpu', what: `CPU per heartbeat, servers and stores, ${crowd} at 1/s`, unit: 'µs' },
-    { key: 'frozen', what: `process frozen → told elsewhere, beside ${crowd}, p50`, unit: 'ms' },
-    { key: 'frozenMost', what: `process frozen → told elsewhere, beside ${crowd}, most`, unit: 'ms' },
-    { key: 'killed', what: `process killed → told elsewhere, beside ${crowd}, p50`, unit: 'ms' },
+    { key: 'frozen', what: `process frozen → reported elsewhere, beside ${crowd}, p50`, unit: 'ms' },
+    { key: 'frozenMost', what: `process frozen → reported elsewhere, beside ${crowd}, most`, unit: 'ms' },
+    { key: 'killed', what: `process killed → reported elsewhere, beside ${crowd}, p50`, unit: 'ms' },
   ];
 }
 

@@ -80,13 +80,13 @@ export async function untilDone(work: Work): Promise<void> {
 /** Starts the queues that can run here; returns them, and why the others cannot run. */
 export async function startQueues(
   context: BenchContext,
-  { isTold, take }: { isTold: boolean; take: TakeTurn },
+  { isEndAwaited, take }: { isEndAwaited: boolean; take: TakeTurn },
 ): Promise<{ sides: Side[]; absent: Absent[] }> {
   const sides: Side[] = [];
   const absent: Absent[] = [];
   for (const peer of peers) {
     const why = whyAbsent(context, peer);
-    if (why === undefined) sides.push(await startQueue(context, peer, { isTold, take }));
+    if (why === undefined) sides.push(await startQueue(context, peer, { isEndAwaited, take }));
     else absent.push({ name: peer.name, why });
   }
   return { sides, absent };
@@ -102,12 +102,12 @@ function whyAbsent({ foundation }: BenchContext, { needsRedis, isDurable }: Peer
 async function startQueue(
   context: BenchContext,
   { name, program, variant = '', isDurable }: Peer,
-  { isTold, take }: { isTold: boolean; take: TakeTurn },
+  { isEndAwaited, take }: { isEndAwaited: boolean; take: TakeTurn },
 ): Promise<Side> {
   const { foundation, startHelper } = context;
   const { redisUrl } = foundation;
   const databaseUrl = await foundation.createDatabase();
-  const plan: QueuePlan = { databaseUrl, redisUrl, concurrency: IN_FLIGHT, isTold, variant };
+  const plan: QueuePlan = { databaseUrl, redisUrl, concurrency: IN_FLIGHT, isEndAwaited, variant };
   const start = (role: string) =>
     startHelper({ name: `${program}-${role}`, file: `tools/bench/peers/programs/${program}.ts` });
   const [caller, worker] = [await start('caller'), await start('worker')];

@@ -11,7 +11,7 @@ import { IN_FLIGHT, startQueues, type TakeTurn, untilDone, type Work } from './q
 
 interface Plan {
   agents: Agents;
-  isTold: boolean;
+  isEndAwaited: boolean;
   take: TakeTurn;
   measures: readonly Measure[];
 }
@@ -21,20 +21,20 @@ const FLEET = { simulated: 100 };
 
 export const taskTrips: Figure = {
   name: 'task-trips',
-  says: 'one task after the other, from its dispatch until its end is told, beside graphile-worker, pg-boss, BullMQ',
+  says: 'one task after the other, from its dispatch until its end is reported, compared with graphile-worker, pg-boss, BullMQ',
   seconds: 160,
   measure: (context) => {
     const seconds = context.isQuick ? 0.5 : 2;
     return measure(context, {
       agents: { real: 3 },
-      isTold: true,
+      isEndAwaited: true,
       take: async (work) => ({
         busy: median(await work.trips({ seconds, restMs: 0 })),
         rested: median(await work.trips({ seconds, restMs: REST_MS })),
       }),
       measures: [
-        { key: 'busy', what: 'dispatch to told end, one after the other, p50', unit: 'ms' },
-        { key: 'rested', what: `dispatch to told end, one at a time after ${REST_MS} ms of rest, p50`, unit: 'ms' },
+        { key: 'busy', what: 'dispatch to reported end, one after the other, p50', unit: 'ms' },
+        { key: 'rested', what: `dispatch to reported end, one at a time after ${REST_MS} ms of rest, p50`, unit: 'ms' },
       ],
     });
   },
@@ -42,13 +42,13 @@ export const taskTrips: Figure = {
 
 export const taskCallers: Figure = {
   name: 'task-callers',
-  says: `tasks a second, ${IN_FLIGHT} callers that each wait for the end, beside the same`,
+  says: `tasks per second, ${IN_FLIGHT} callers that each wait for the end, compared with the same`,
   seconds: 150,
   measure: (context) => {
     const seconds = context.isQuick ? 0.5 : 4;
     return measure(context, {
       agents: FLEET,
-      isTold: true,
+      isEndAwaited: true,
       take: async (work) => {
         const before = await lookAt(work);
         const rate = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'run' });
@@ -64,13 +64,13 @@ export const taskCallers: Figure = {
 
 export const taskBacklog: Figure = {
   name: 'task-backlog',
-  says: `tasks a second, ${IN_FLIGHT} callers that wait for the acceptance only, until all are done, beside the same`,
+  says: `tasks per second, ${IN_FLIGHT} callers that wait for the acceptance only, until all are done, compared with the same`,
   seconds: 200,
   measure: (context) => {
     const seconds = context.isQuick ? 0.5 : 3;
     return measure(context, {
       agents: FLEET,
-      isTold: false,
+      isEndAwaited: false,
       take: async (work) => {
         const before = await lookAt(work);
         const accepted = await work.lanes({ inFlight: IN_FLIGHT, seconds, how: 'add' });
@@ -105,9 +105,9 @@ async function since(before: Look, work: Work): Promise<{ perSecond: number; cpu
   return { perSecond: (count * 1000) / (at - before.at), cpuMsEach: (cpuMs - before.cpuMs) / count };
 }
 
-async function measure(context: BenchContext, { agents, isTold, take, measures }: Plan): Promise<Result[]> {
+async function measure(context: BenchContext, { agents, isEndAwaited, take, measures }: Plan): Promise<Result[]> {
   const own = await startOwnTasks(context, { agents, take });
-  const { sides, absent } = await startQueues(context, { isTold, take });
+  const { sides, absent } = await startQueues(context, { isEndAwaited, take });
   const { rounds } = context;
   // The first turns warm up the code.
   for (const side of [own, ...sides]) await side.take();

@@ -7,7 +7,7 @@ import pg from 'pg';
 
 const CHANNEL = 'bench_done';
 
-export class Told {
+export class DatabaseEnds {
   readonly #waiting = new Map<string, () => void>();
   readonly #client: pg.Client;
 
@@ -19,9 +19,9 @@ export class Told {
   async start({ on, when = 'true', id }: { on: string; when?: string; id: string }): Promise<void> {
     await this.#client.connect();
     await this.#client.query(`
-      create function bench_tell() returns trigger language plpgsql as
+      create function bench_notify() returns trigger language plpgsql as
         $$ begin perform pg_notify('${CHANNEL}', ${id}); return null; end $$;
-      create trigger bench_tell after ${on} for each row when (${when}) execute function bench_tell()`);
+      create trigger bench_notify after ${on} for each row when (${when}) execute function bench_notify()`);
     this.#client.on('notification', ({ payload = '' }) => {
       this.#waiting.get(payload)?.();
       this.#waiting.delete(payload);

@@ -2,22 +2,22 @@
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';
 import { serveQueue } from './queue.ts';
-import { Told } from './ends-from-database.ts';
+import { DatabaseEnds } from './ends-from-database.ts';
 
 const TASK = 'nop';
 const silent = new Logger(() => () => undefined);
 
 serveQueue({
-  async startCaller({ databaseUrl, isTold }) {
+  async startCaller({ databaseUrl, isEndAwaited }) {
     const pool = new pg.Pool({ connectionString: databaseUrl, max: 10 });
     const utils = await makeWorkerUtils({ pgPool: pool, logger: silent });
     await utils.migrate();
-    const told = new Told(databaseUrl);
-    if (isTold) await told.start({ on: 'delete on graphile_worker._private_jobs', id: `old.payload->>'id'` });
+    const ends = new DatabaseEnds(databaseUrl);
+    if (isEndAwaited) await ends.start({ on: 'delete on graphile_worker._private_jobs', id: `old.payload->>'id'` });
     const add = (id: string) => utils.addJob(TASK, { id });
     return {
       add,
-      run: (id) => Promise.all([told.when(id), add(id)]),
+      run: (id) => Promise.all([ends.when(id), add(id)]),
       async countUnfinished() {
         const { rows } = await pool.query('select count(*)::int as count from graphile_worker._private_jobs');
         return rows[0].count;

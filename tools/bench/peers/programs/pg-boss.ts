@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
 import { type QueuePlan, serveQueue } from './queue.ts';
-import { Told } from './ends-from-database.ts';
+import { DatabaseEnds } from './ends-from-database.ts';
 
 const QUEUE = 'nop';
 
@@ -10,14 +10,14 @@ serveQueue({
   async startCaller(plan) {
     const boss = await start(plan);
     await boss.createQueue(QUEUE, { notify: true });
-    const told = new Told(plan.databaseUrl);
+    const ends = new DatabaseEnds(plan.databaseUrl);
     const when = `new.state = 'completed' and old.state <> 'completed'`;
-    if (plan.isTold) await told.start({ on: 'update on pgboss.job', when, id: `new.data->>'id'` });
+    if (plan.isEndAwaited) await ends.start({ on: 'update on pgboss.job', when, id: `new.data->>'id'` });
     const pool = new pg.Pool({ connectionString: plan.databaseUrl, max: 1 });
     const add = (id: string) => boss.send(QUEUE, { id });
     return {
       add,
-      run: (id) => Promise.all([told.when(id), add(id)]),
+      run: (id) => Promise.all([ends.when(id), add(id)]),
       async countUnfinished() {
         const { rows } = await pool.query(
           `select count(*)::int as count from pgboss.job where name = $1 and state <> 'completed'`,

@@ -14,7 +14,7 @@ export interface QueuePlan {
   /** Maximum number of jobs that the worker process runs at the same time. */
   concurrency: number;
   /** Callers are notified of ends; without it nothing is sent for them. */
-  isTold: boolean;
+  isEndAwaited: boolean;
   /** A variant from the peer's own documentation. */
   variant: string;
 }
