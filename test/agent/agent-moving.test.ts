@@ -9,7 +9,7 @@ t.test('an agent that receives goaway joins the next instance before it leaves t
   const to = await instance(t);
   const { agent: mover } = await agent(t, [from]);
   const old = await from.session(0);
-  await old.heard('inventory');
+  await old.received('inventory');
   const slow = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   old.task(slow);
   await until(() => old.events(slow.id).includes('started'), 'the task to start');
@@ -19,7 +19,7 @@ t.test('an agent that receives goaway joins the next instance before it leaves t
   };
   old.send({ type: 'goaway', reason: 'drain', withinMs: 10_000, addresses: [from.address, to.address] });
   const fresh = await to.session(0);
-  t.match(await fresh.heard('inventory'), { epoch: 2, tasks: [{ id: slow.id, state: 'running' }] });
+  t.match(await fresh.received('inventory'), { epoch: 2, tasks: [{ id: slow.id, state: 'running' }] });
   await until(() => old.closed, 'the old session to close');
   t.ok(mover.link.isLive);
   fresh.send({ type: 'task_cancel', id: slow.id, attempt: 1 });
@@ -31,7 +31,7 @@ t.test('after a new welcome, the agent refuses tasks of the old session', async 
   const to = await instance(t);
   const { journal } = await agent(t, [from]);
   const old = await from.session(0);
-  await old.heard('inventory');
+  await old.received('inventory');
   const late = nop(1);
   const wrongEpoch = nop(7);
   to.script.greet = (_hello, session) => {
@@ -40,7 +40,7 @@ t.test('after a new welcome, the agent refuses tasks of the old session', async 
   };
   old.send({ type: 'goaway', reason: 'drain', withinMs: 10_000, addresses: [to.address] });
   const fresh = await to.session(0);
-  await fresh.heard('inventory');
+  await fresh.received('inventory');
   old.task(late);
   fresh.task(wrongEpoch);
   const good = nop(2);
@@ -56,7 +56,7 @@ t.test('after a soft goaway the agent stays if no other instance accepts it', as
   const away = await instance(t, { upgradeStatus: 503 });
   const { agent: stayer } = await agent(t, [here]);
   const session = await here.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   session.send({ type: 'goaway', reason: 'sick', addresses: [here.address, full.address, away.address] });
   await until(() => full.upgrades === 1 && away.upgrades === 1, 'one attempt at each other instance');
   await until(() => stayer.link.state.phase === 'live', 'the end of the attempts');
@@ -72,12 +72,12 @@ t.test('an agent leaves an instance that stops answering once another instance h
   mute.script.welcome = { serverSilenceMs: 600, addresses: [mute.address, good.address] };
   await agent(t, [mute]);
   const session = await mute.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   good.script.greet = () => {
     t.equal(session.closed, undefined, 'the silent session is open while the new one greets');
     return {};
   };
-  await (await good.session(0)).heard('inventory');
+  await (await good.session(0)).received('inventory');
   await until(() => session.closed, 'the silent session to be closed');
 });
 
@@ -87,7 +87,7 @@ t.test('an agent keeps an instance that stalls and recovers, and sends heartbeat
   still.script.welcome = { serverSilenceMs: 1000, addresses: [still.address, full.address] };
   const { agent: stayer } = await agent(t, [still]);
   const session = await still.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   still.script.upgradeStatus = 503;
   await until(() => full.upgrades > 0, 'the search for another instance');
   const beats = session.all('heartbeat').length;
@@ -102,11 +102,11 @@ t.test('an agent closes a dead session even with no other instance, then connect
   const mute = await instance(t, { echo: false, welcome: { serverSilenceMs: 600 } });
   await agent(t, [mute]);
   const session = await mute.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   mute.script.upgradeStatus = 503;
   await until(() => session.closed, 'the silent session to be closed');
   delete mute.script.upgradeStatus;
-  await (await mute.session(1)).heard('inventory');
+  await (await mute.session(1)).received('inventory');
 });
 
 t.test('an agent leaves an instance that accepts the upgrade and sends nothing for five seconds', async (t) => {
@@ -114,5 +114,5 @@ t.test('an agent leaves an instance that accepts the upgrade and sends nothing f
   const good = await instance(t);
   await agent(t, [dumb, good], { random: { ...random, fraction: () => 0 } });
   await dumb.session(0);
-  await (await good.session(0)).heard('inventory');
+  await (await good.session(0)).received('inventory');
 });

@@ -41,7 +41,7 @@ function startAgent(t: Test, ...args: string[]): Running {
   return { child, exit, stderr: () => stderr };
 }
 
-const epochOf = async (session: ScriptedSession) => (await session.heard('inventory')).epoch;
+const epochOf = async (session: ScriptedSession) => (await session.received('inventory')).epoch;
 
 async function command(session: ScriptedSession, script: string): Promise<string> {
   const id = crypto.randomUUID();
@@ -71,10 +71,10 @@ t.test('after kill -9 the next agent kills the leftover command before it sends 
   startAgent(t, '--url', one.url, '--data', data);
   const after = await one.session(1);
   t.notOk(await isAlive(pid), 'the command is dead before the next agent’s hello');
-  const [old, hello] = await Promise.all([before.heard('hello'), after.heard('hello')]);
+  const [old, hello] = await Promise.all([before.received('hello'), after.received('hello')]);
   t.match(hello, { serverUuid: old.serverUuid, journalId: old.journalId, epoch: 1, conn: 1 });
   t.not(hello.incarnation, old.incarnation);
-  const { tasks } = await after.heard('inventory');
+  const { tasks } = await after.received('inventory');
   t.match(
     tasks.find((task) => task.id === id),
     { state: 'ended', attempt: 1 },
@@ -142,7 +142,7 @@ t.test('an agent resumes by itself after SIGSTOP and SIGCONT', async (t) => {
   t.equal(one.sessions.length, 1, 'the agent keeps an instance that answered all the time');
   before.cut();
   const after = await one.session(1);
-  t.match(await after.heard('inventory'), { epoch: 2 });
+  t.match(await after.received('inventory'), { epoch: 2 });
 });
 
 t.test('when an agent dies, its posted task fails and the next agent does not know it', async (t) => {

@@ -17,12 +17,12 @@ t.test('an agent greets, sends inventory, heartbeats and status, and runs a task
   const one = await instance(t, { welcome: { sendSysinfo: true } });
   const { serverUuid, journal } = await agent(t, [one]);
   const session = await one.session(0);
-  const hello = await session.heard('hello');
+  const hello = await session.received('hello');
   t.match(hello, { serverUuid, conn: 1, epoch: 0, journalId: journal.state.journalId, agentVersion: '1.0.0' });
   t.ok(hello.capabilities.includes('task:command_execute'));
-  t.match(await session.heard('inventory'), { epoch: 1, tasks: [] });
-  t.match(await session.heard('sysinfo'), { digest: hello.sysinfoDigest, sysinfo: { UUID: serverUuid } });
-  t.match(await session.heard('status'), { status: { meminfo: {}, vms: {} } });
+  t.match(await session.received('inventory'), { epoch: 1, tasks: [] });
+  t.match(await session.received('sysinfo'), { digest: hello.sysinfoDigest, sysinfo: { UUID: serverUuid } });
+  t.match(await session.received('status'), { status: { meminfo: {}, vms: {} } });
   const beats = await until(() => session.all('heartbeat').length >= 3 && session.all('heartbeat'), 'heartbeats');
   t.same(
     beats.slice(0, 3).map(({ sequence }) => sequence),
@@ -56,11 +56,11 @@ t.test('the agent sends its inventory only after it has journalled the epoch', a
   const session = await one.session(0);
   session.task(nop(1));
   session.send('not json, and answered after the task was read');
-  await session.heard('error');
+  await session.received('error');
   const heard = session.frames.map(({ type }) => type);
   t.same(heard, ['hello', 'error']);
   sync();
-  await session.heard('inventory');
+  await session.received('inventory');
   t.equal(inner.state.epoch, 1);
   t.equal(inner.state.tasks.size, 0, 'a task that arrives before the inventory is ignored');
 });
@@ -69,7 +69,7 @@ t.test('after a reconnect the inventory lists unacknowledged tasks and their end
   const one = await instance(t, { acknowledge: false });
   const { journal } = await agent(t, [one]);
   const first = await one.session(0);
-  await first.heard('inventory');
+  await first.received('inventory');
   const task = nop(1);
   first.task(task);
   await first.end(task.id);
@@ -79,8 +79,12 @@ t.test('after a reconnect the inventory lists unacknowledged tasks and their end
   first.cut();
   one.script.acknowledge = true;
   const second = await one.session(1);
-  t.match(await second.heard('hello'), { conn: 2, epoch: 1, incarnation: (await first.heard('hello')).incarnation });
-  t.same((await second.heard('inventory')).tasks, [
+  t.match(await second.received('hello'), {
+    conn: 2,
+    epoch: 1,
+    incarnation: (await first.received('hello')).incarnation,
+  });
+  t.same((await second.received('inventory')).tasks, [
     { id: task.id, attempt: 1, state: 'ended' },
     { id: running.id, attempt: 1, state: 'running' },
   ]);
@@ -94,35 +98,35 @@ t.test('an agent reacts to each refusal as its code requires', async (t) => {
   await t.test('superseded: it connects again at once with a higher conn', async (t) => {
     const one = await instance(t, { greet: ({ conn }) => (conn < 6 ? refuse('superseded', { conn: 5 }) : {}) });
     await agent(t, [one]);
-    t.match(await (await one.session(1)).heard('hello'), { conn: 6 });
+    t.match(await (await one.session(1)).received('hello'), { conn: 6 });
   });
   await t.test('stale journal: it begins a new journal and drops the tasks of the old one', async (t) => {
     const one = await instance(t);
     const { journal } = await agent(t, [one]);
     const first = await one.session(0);
-    const { journalId } = await first.heard('hello');
-    await first.heard('inventory');
+    const { journalId } = await first.received('hello');
+    await first.received('inventory');
     first.task({ ...nop(1), name: 'sleep', params: { timeout: 60_000 } });
     await until(() => journal.state.tasks.size === 1, 'the task to be journalled');
     one.script.greet = (hello) => (hello.journalId === journalId ? refuse('stale-journal') : {});
     first.cut();
     const third = await one.session(2);
-    t.match(await third.heard('hello'), { epoch: 0, journalId: journal.state.journalId });
+    t.match(await third.received('hello'), { epoch: 0, journalId: journal.state.journalId });
     t.not(journal.state.journalId, journalId);
-    t.match(await third.heard('inventory'), { tasks: [] });
+    t.match(await third.received('inventory'), { tasks: [] });
   });
   await t.test('incarnation alive: it waits and tries again', async (t) => {
     let refusals = 0;
     const one = await instance(t, { greet: () => (refusals++ < 2 ? refuse('incarnation-alive') : {}) });
     await agent(t, [one]);
-    await (await one.session(2)).heard('inventory');
+    await (await one.session(2)).received('inventory');
   });
   await t.test('draining and HTTP errors: it tries the next address', async (t) => {
     const draining = await instance(t, { greet: () => refuse('draining') });
     const old = await instance(t, { upgradeStatus: 404 });
     const good = await instance(t);
     await agent(t, [draining, old, good]);
-    await (await good.session(0)).heard('inventory');
+    await (await good.session(0)).received('inventory');
   });
 });
 
@@ -133,7 +137,7 @@ t.test('an agent does not retry a refused upgrade before its Retry-After', async
   await new Promise((done) => setTimeout(done, 700));
   t.equal(one.upgrades, 1, 'no attempt before Retry-After');
   delete one.script.upgradeStatus;
-  await (await one.session(0)).heard('inventory');
+  await (await one.session(0)).received('inventory');
 });
 
 t.test('an agent ignores a welcome whose epoch is not above its own', async (t) => {
@@ -154,7 +158,7 @@ t.test('an agent answers invalid frames with an error and closes the session aft
   const one = await instance(t);
   await agent(t, [one]);
   const session = await one.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   session.send('not json');
   session.send({ type: 'task', id: 'no uuid' });
   session.send({ type: 'frobnicate' });
@@ -168,14 +172,14 @@ t.test('an agent answers invalid frames with an error and closes the session aft
   await session.end(task.id);
   for (let n = 0; n < 20; n++) session.send('[]');
   await until(() => session.closed, 'the session to be closed');
-  await (await one.session(1)).heard('inventory');
+  await (await one.session(1)).received('inventory');
 });
 
 t.test('an agent survives a refusal with any code', async (t) => {
   const codes = ['€'.repeat(100), '\u0000'.repeat(100), '\ud800'.repeat(100), `${'a'.repeat(99)}\u{1f600}`];
   const one = await instance(t, { greet: () => (codes.length > 0 ? refuse(codes.pop() as string) : {}) });
   await agent(t, [one]);
-  await (await one.session(4)).heard('inventory');
+  await (await one.session(4)).received('inventory');
   t.match(await until(() => one.sessions[3]?.closed, 'the close'), {
     code: 1000,
     reason: `refused: ${'€'.repeat(38)}`,
@@ -196,7 +200,7 @@ t.test('an agent skips invalid addresses', async (t) => {
   const one = await instance(t);
   const bad = { uuid: random.uuid(), host: 'no host at all/..?', port: 1 };
   await agent(t, [one], { resolve: async () => [bad, one.address] });
-  await (await one.session(0)).heard('inventory');
+  await (await one.session(0)).received('inventory');
 });
 
 t.test('an agent answers a heartbeat of the instance; a frozen agent answers nothing', async (t) => {
@@ -204,7 +208,7 @@ t.test('an agent answers a heartbeat of the instance; a frozen agent answers not
   const connection = new FaultyConnection(clock, new DialQueue(clock));
   const { agent: made } = await agent(t, [one], { dial: connection.dial });
   const session = await one.session(0);
-  await session.heard('heartbeat');
+  await session.received('heartbeat');
   session.send({ type: 'heartbeat', sequence: 1_000_000 });
   await until(() => session.all('heartbeat').length === 2, 'the answer');
   connection.freeze();
@@ -220,7 +224,7 @@ t.test('stop ends running tasks, reports them and closes the session', async (t)
   const one = await instance(t);
   const { agent: made, journal } = await agent(t, [one]);
   const session = await one.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   const task = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   session.task(task);
   await until(() => session.events(task.id).includes('started'), 'the start');
@@ -234,7 +238,7 @@ t.test('an agent closes a session whose instance does not read its answers', asy
   const one = await instance(t);
   const { agent: made } = await agent(t, [one], { dial: unreadAfter(20) });
   const session = await one.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   for (let n = 0; n < 40; n++) session.send({ type: 'heartbeat', sequence: 1e9 + n });
   await until(() => session.closed, 'the session to be closed');
   await until(() => one.sessions.length > 1, 'the agent to connect again');
@@ -245,7 +249,7 @@ t.test('an agent sends nothing more on a session that it closed', async (t) => {
   const one = await instance(t);
   const { agent: made } = await agent(t, [one]);
   const session = await one.session(0);
-  await session.heard('heartbeat');
+  await session.received('heartbeat');
   one.script.upgradeStatus = 503;
   for (let n = 0; n < 10; n++) session.send('not a frame');
   await until(() => session.closed, 'the session to be closed');

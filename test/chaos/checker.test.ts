@@ -172,7 +172,15 @@ const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence
     /ended 5010 ms after its timeout/,
     ({ history }) =>
       history.push(
-        op({ op: 'wait', askedAt: 2_000, overAt: 7_010, status: 200, task: SECOND, reported: 'failure', timeoutMs: 1_000 }),
+        op({
+          op: 'wait',
+          askedAt: 2_000,
+          overAt: 7_010,
+          status: 200,
+          task: SECOND,
+          reported: 'failure',
+          timeoutMs: 1_000,
+        }),
       ),
   ],
   [

@@ -3,7 +3,7 @@
  * with artificial evidence.
  */
 
-import type { Findings, CheckResult } from './findings.ts';
+import type { CheckResult, Findings } from './findings.ts';
 import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
@@ -12,12 +12,12 @@ import { arrivalsTakeNoSession, serversLeaveAFrozenInstance } from './rules/sess
 import {
   deadServersBecomeUnknown,
   epochsOnlyRise,
-  zoneRecovers,
   liveServersAreNeverUnknown,
   noProcessExits,
   statusIsAsRecorded,
+  zoneRecovers,
 } from './rules/status.ts';
-import { eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime, answersAboutATaskAgree } from './rules/tasks.ts';
+import { answersAboutATaskAgree, eachTaskEndsOnce, nothingAcceptedIsMissing, tasksEndInTime } from './rules/tasks.ts';
 import { requestsAreAnswered, waitsEnd } from './rules/waits.ts';
 import { World } from './world.ts';
 

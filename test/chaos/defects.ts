@@ -182,7 +182,8 @@ export async function findDefects(only: readonly string[], say: (text: string) =
  */
 export function withDefect(text: string, { file, find, put }: Defect['changes'][number]): string {
   const parts = text.split(find);
-  if (parts.length !== 2) throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
+  if (parts.length !== 2)
+    throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
   return parts.join(put);
 }
 

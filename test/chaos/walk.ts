@@ -68,7 +68,9 @@ export class Walk {
     for (const { harm } of begun) await harm.after?.();
     for (const { fault } of begun.reverse()) recorder.write(fault);
     const [{ from = 0, to = 0, settledAt = Number.NaN, lacking = [] } = {}] = begun.map(({ fault }) => fault);
-    const recovery = Number.isNaN(settledAt) ? `NOT RECOVERED: ${lacking.join(', ')}` : `recovered after ${seconds(settledAt - to)}`;
+    const recovery = Number.isNaN(settledAt)
+      ? `NOT RECOVERED: ${lacking.join(', ')}`
+      : `recovered after ${seconds(settledAt - to)}`;
     const names = begun.map(({ fault }) => nameOf(fault)).join(' + ');
     say(`${String(this.injected).padStart(4)}  ${names}: ${seconds(to - from)}, ${recovery}`);
   }

@@ -13,7 +13,7 @@ t.test('the CLI while instances fail', async (t) => {
   /** The CLI learns the other addresses from the named instance. */
   const cli = new Cli(t, [first.url]);
   /** Restores the zone after each test, so that one failure does not cause others. */
-  const mend = async () => {
+  const restore = async () => {
     for (const { program } of zone.instances) {
       if (program.isFrozen) program.thaw();
       if (!program.isAlive) program.start();
@@ -23,7 +23,7 @@ t.test('the CLI while instances fail', async (t) => {
   };
 
   await t.test('exec, lock and events continue at another instance after theirs is killed or freezes', async (t) => {
-    t.teardown(mend);
+    t.teardown(restore);
     const go = `${cli.home}/go`;
     const script = `echo begun; while [ ! -e ${go} ]; do sleep 0.1; done; echo done`;
     const exec = cli.start(['exec', server, '--', script]);
@@ -51,7 +51,7 @@ t.test('the CLI while instances fail', async (t) => {
   });
 
   await t.test('a lock that cannot be renewed stops the command in time', async (t) => {
-    t.teardown(mend);
+    t.teardown(restore);
     const holder = cli.start([
       'lock',
       server,

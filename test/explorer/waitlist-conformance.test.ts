@@ -126,7 +126,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     );
   },
   async repair(scene) {
-    const real = repairQueues(scene.database, MOST).then((mended) => mended.moved);
+    const real = repairQueues(scene.database, MOST).then((repaired) => repaired.moved);
     return stepped(scene, model.repair(scene.queue), real);
   },
 };

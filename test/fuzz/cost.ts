@@ -204,7 +204,8 @@ class Gauge {
     for (let tries = 1; ; tries++) {
       const complaint = this.#complaintOf(input, await this.#spentBy(input));
       if (complaint === undefined) return;
-      if (tries === TRIES) throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too expensive`);
+      if (tries === TRIES)
+        throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too expensive`);
       await this.calibrate();
     }
   }

@@ -123,7 +123,8 @@ export async function findDefects(say: (text: string) => void): Promise<number> 
 
 export function withDefect(text: string, { file, find, put }: Change): string {
   const parts = text.split(find);
-  if (parts.length !== 2) throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
+  if (parts.length !== 2)
+    throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
   return parts.join(put);
 }
 

@@ -55,7 +55,10 @@ export async function interleave(lane: Lane, { world, point, first, second }: In
   if (world === 'broken') await lane.admin.query('select cnapi_mend_queues(100)');
   const errors = outcomes.flatMap((outcome) => outcome.errors);
   const exclusive = twice(outcomes.flatMap((outcome) => outcome.exclusive));
-  return { complaints: [...errors, ...exclusive, ...(await complaintsSince(lane.admin, lane.begunAt(world)))], ...stood };
+  return {
+    complaints: [...errors, ...exclusive, ...(await complaintsSince(lane.admin, lane.begunAt(world)))],
+    ...stood,
+  };
 }
 
 type Together = Omit<Meeting, 'complaints'> & { outcomes: readonly Outcome[] };

@@ -72,7 +72,7 @@ const identity = (cnapiUuid: string) => {
 const instances: Statement[] = [
   writes(insertRun, {
     'a new one': { args: (world) => [world.uuid(), identity(world.other.cnapiUuid), null] },
-    'repeated': { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
+    repeated: { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
   }),
   writes(raiseBeat, { mine: { args: (world) => [world.me.run, 3] } }),
   writes(drainRun, {

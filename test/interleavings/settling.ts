@@ -18,7 +18,10 @@ const PATIENCE_MS = 3_600_000;
 const MOST_ROUNDS = 500;
 
 /** @throws if it does not end */
-export async function settle(database: Queryable, seats: readonly Seat[]): Promise<{ rounds: number; repaired: number }> {
+export async function settle(
+  database: Queryable,
+  seats: readonly Seat[],
+): Promise<{ rounds: number; repaired: number }> {
   const sessions = await connectAll(database, seats);
   const { queues } = await repairQueues(database, 1_000);
   for (let rounds = 1; rounds <= MOST_ROUNDS; rounds++) {

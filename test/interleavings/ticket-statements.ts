@@ -56,7 +56,8 @@ const createOnce = (kind: QueueKind): CallOf<[NewTicket, TicketKey & TicketBound
     const key = { key: 'key', requestHash: 'hash', maxWaiting: bounds.maxWaiting, maxOpen: bounds.maxOpen };
     return queue && [newTicket(queue, { uuid: world.uuid() }), key];
   },
-  exclusive: (made, { uuid }) => (typeof made !== 'string' && made.uuid === uuid ? [`the creation of ticket ${uuid}`] : []),
+  exclusive: (made, { uuid }) =>
+    typeof made !== 'string' && made.uuid === uuid ? [`the creation of ticket ${uuid}`] : [],
 });
 
 const release = (kind: TicketKind): CallOf<[string], TicketChange | undefined> => ({

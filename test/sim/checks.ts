@@ -165,4 +165,8 @@ export class Checks {
   }
 }
 
-const unrecovered = (invariant: Invariant, withinMs: number, what: string): Unrecovered => ({ invariant, withinMs, what });
+const unrecovered = (invariant: Invariant, withinMs: number, what: string): Unrecovered => ({
+  invariant,
+  withinMs,
+  what,
+});

@@ -79,12 +79,16 @@ export class RosterChecks {
     if (SESSION_REASONS.includes(row.reason)) this.#checkSessionLoss(name, row, owner);
     else if (owner.uuid !== row.said_by || isOpen)
       this.#world.violated('I2', `${name} became unknown (${row.reason}) although its owner ${owner.name} is live`);
-    if (isOpen) this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
+    if (isOpen)
+      this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
   }
 
   #checkSessionLoss(name: string, row: RosterRow, owner: SimInstance): void {
     if (owner.uuid !== row.said_by)
-      this.#world.violated('I2', `${name} became unknown (${row.reason}) for a session of ${owner.name}, set by another instance`);
+      this.#world.violated(
+        'I2',
+        `${name} became unknown (${row.reason}) for a session of ${owner.name}, set by another instance`,
+      );
     const end = owner.connectionOf(row.server_uuid, row.epoch);
     if (row.reason === 'silent' && end !== undefined) this.#checkSilence(name, end, owner.config.silenceMs);
     if (row.reason !== 'silent') this.#checkLoss(name, row.reason);
@@ -121,7 +125,10 @@ export class RosterChecks {
     const leftAt = end.leftAt ?? this.#world.time.now;
     const heardAt = end.incoming?.lastArrivalBefore(leftAt);
     if (heardAt !== undefined && leftAt - heardAt < silenceMs)
-      this.#world.violated('I1', `${name} became unknown (silent) ${Math.round(leftAt - heardAt)} ms after its last byte`);
+      this.#world.violated(
+        'I1',
+        `${name} became unknown (silent) ${Math.round(leftAt - heardAt)} ms after its last byte`,
+      );
   }
 
   /** An open session of this epoch, at an instance that can act for it. */
@@ -184,7 +191,8 @@ export class RosterChecks {
       : instances.some(isUndisturbed)
         ? sinceOwnerMs > leaseMs + adoptGraceMs + 3_000 + SLACK_MS
         : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
-    if (isLate) this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
+    if (isLate)
+      this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
   }
 
   #instanceOf(serverUuid: string): string | undefined {

@@ -67,9 +67,9 @@ export class SimHub {
   #guarded(process: SimProcess, line: BusConnection): BusConnection {
     return {
       // Confirmed after a trip in each direction; never while the connection is cut.
-      change: async (hear, unhear) => {
+      change: async (subscribe, unsubscribe) => {
         await this.#trip(process);
-        await line.change(hear, unhear);
+        await line.change(subscribe, unsubscribe);
         await this.#trip(process);
       },
       send: async (topic, payload) => {

@@ -7,7 +7,7 @@ import { WebSocket } from 'ws';
 import type { LinkSocket, LinkSocketEvents, UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import type { AgentSocket, AgentStream } from '../../lib/control/link/agent-socket.ts';
 import { closeReason } from '../../lib/protocol/close-reason.ts';
-import type { Packet, Peer, SimNetwork, Channel } from './sim-network.ts';
+import type { Channel, Packet, Peer, SimNetwork } from './sim-network.ts';
 import type { SimProcess } from './sim-process.ts';
 
 /** The listener for upgrades at an address. */

@@ -224,7 +224,8 @@ export class World {
     const unrecovered = calmForMs < 0 ? undefined : this.checks.unrecovered();
     if (unrecovered?.length === 0) this.#recoveredSince ??= this.time.now;
     else this.#recoveredSince = undefined;
-    for (const { invariant, what, withinMs } of unrecovered ?? []) if (calmForMs > withinMs) this.violated(invariant, what);
+    for (const { invariant, what, withinMs } of unrecovered ?? [])
+      if (calmForMs > withinMs) this.violated(invariant, what);
   }
 
   #isOver(): boolean {

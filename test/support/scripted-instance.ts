@@ -46,13 +46,13 @@ export class ScriptedSession {
   }
 
   /** Resolves to the first frame of the type that fits, received already or later. */
-  async heard<Type extends AgentFrame['type']>(type: Type, fits: (frame: FrameOf<Type>) => boolean = () => true) {
+  async received<Type extends AgentFrame['type']>(type: Type, fits: (frame: FrameOf<Type>) => boolean = () => true) {
     const find = () => this.all(type).find(fits);
-    return until(find, `a ${type}; heard ${this.frames.map((frame) => frame.type).join(' ')}`);
+    return until(find, `a ${type}; received ${this.frames.map((frame) => frame.type).join(' ')}`);
   }
 
   end(id: string): Promise<TaskEndFrame> {
-    return this.heard('task_end', (frame) => frame.id === id);
+    return this.received('task_end', (frame) => frame.id === id);
   }
 
   events(id: string): string[] {

@@ -158,9 +158,7 @@ class Tests {
       // A slow test may fail because the machine stood still, so it must fail twice.
       const outcome = first === 'passed' || limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant, limitMs);
       result =
-        outcome === 'passed'
-          ? { status: 'survived' }
-          : { status: outcome === 'failed' ? 'caught' : outcome, by: test };
+        outcome === 'passed' ? { status: 'survived' } : { status: outcome === 'failed' ? 'caught' : outcome, by: test };
       if (outcome !== 'passed') break;
     }
     if (isSurvivor && limits.size === 0) result = { status: 'survived' };

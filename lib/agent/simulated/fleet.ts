@@ -174,7 +174,12 @@ export class Fleet {
     void agent.start();
   }
 
-  #agentDeps(member: { serverUuid: string; number: number; connection: FaultyConnection; journal: MemoryJournal }): AgentDeps {
+  #agentDeps(member: {
+    serverUuid: string;
+    number: number;
+    connection: FaultyConnection;
+    journal: MemoryJournal;
+  }): AgentDeps {
     const {
       clock,
       random,

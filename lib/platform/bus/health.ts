@@ -21,27 +21,27 @@ export interface Health {
   /** Sequence of the latest beat sent; 0 before the first beat. */
   readonly sent: number;
   /** Sequence of the latest beat that came back. */
-  readonly heard: number;
+  readonly received: number;
 }
 
 export type HealthEvent =
   /** One period has passed; the next beat is about to be sent. */
   | { kind: 'tick'; late: boolean }
-  | { kind: 'heard'; sequence: number }
+  | { kind: 'received'; sequence: number }
   /** The connection was lost. */
   | { kind: 'lost' };
 
-export const unprovenHealth: Health = { healthy: false, misses: 0, sent: 0, heard: 0 };
+export const unprovenHealth: Health = { healthy: false, misses: 0, sent: 0, received: 0 };
 
 export function stepHealth(health: Health, event: HealthEvent): Health {
   switch (event.kind) {
     case 'tick':
       return afterTick(health, event.late);
-    case 'heard':
+    case 'received':
       if (event.sequence !== health.sent) return health;
-      return { ...health, healthy: true, misses: 0, heard: event.sequence };
+      return { ...health, healthy: true, misses: 0, received: event.sequence };
     case 'lost':
-      return { ...health, healthy: false, misses: 0, heard: health.sent };
+      return { ...health, healthy: false, misses: 0, received: health.sent };
     default:
       return event satisfies never;
   }
@@ -52,7 +52,7 @@ export function isGivenUp(health: Health): boolean {
 }
 
 function afterTick(health: Health, late: boolean): Health {
-  const missed = health.heard !== health.sent && !late;
+  const missed = health.received !== health.sent && !late;
   const misses = health.misses + (missed ? 1 : 0);
   return { ...health, misses, healthy: health.healthy && misses < missesToUnhealthy, sent: health.sent + 1 };
 }

@@ -67,7 +67,7 @@ export class LineBus implements Bus {
     this.#beatTopic = `beat:${random.uuid()}`;
     this.#subscriptions.add({
       topic: this.#beatTopic,
-      onMessage: ({ sequence }) => this.#step({ kind: 'heard', sequence: Number(sequence) }, 'own beat came back'),
+      onMessage: ({ sequence }) => this.#step({ kind: 'received', sequence: Number(sequence) }, 'own beat came back'),
       onReady: () => this.#life && this.#beat(this.#life, true),
     });
   }
@@ -213,7 +213,7 @@ export class LineBus implements Bus {
       for (;;) {
         const change = this.#subscriptions.takeChange(maxTopicsPerChange);
         if (!change) break;
-        await life.line.change(change.hear, change.unhear);
+        await life.line.change(change.subscribe, change.unsubscribe);
         if (this.#life !== life) return;
         this.#notifyReady(this.#subscriptions.confirm(change));
       }

@@ -18,7 +18,7 @@ export interface BusConnection {
    * Resolves when the server has confirmed the whole change. One call at a time. After a rejection
    * the line is unusable.
    */
-  change(hear: readonly string[], unhear: readonly string[]): Promise<void>;
+  change(subscribe: readonly string[], unsubscribe: readonly string[]): Promise<void>;
   /**
    * Resolves when the server has accepted the message; rejects when it has not or when the line was
    * lost. Sends in the order of calls.

@@ -78,10 +78,10 @@ class MemoryLine implements BusConnection {
     this.#events = events;
   }
 
-  change(hear: readonly string[], unhear: readonly string[]): Promise<void> {
+  change(subscribe: readonly string[], unsubscribe: readonly string[]): Promise<void> {
     return this.#request(() => {
-      for (const topic of hear) this.#topics.add(topic);
-      for (const topic of unhear) this.#topics.delete(topic);
+      for (const topic of subscribe) this.#topics.add(topic);
+      for (const topic of unsubscribe) this.#topics.delete(topic);
     });
   }
 

@@ -77,14 +77,14 @@ class PostgresLine implements UnopenedLine {
     await Promise.all([this.#listener.client.connect(), this.#notifier.client.connect()]);
   }
 
-  async change(hear: readonly string[], unhear: readonly string[]): Promise<void> {
+  async change(subscribe: readonly string[], unsubscribe: readonly string[]): Promise<void> {
     const statements: string[] = [];
-    for (const topic of unhear) {
+    for (const topic of unsubscribe) {
       const channel = channelOf(this.#prefix, topic);
       this.#topics.delete(channel);
       statements.push(`unlisten ${pg.escapeIdentifier(channel)}`);
     }
-    for (const topic of hear) {
+    for (const topic of subscribe) {
       const channel = channelOf(this.#prefix, topic);
       this.#topics.set(channel, topic);
       statements.push(`listen ${pg.escapeIdentifier(channel)}`);

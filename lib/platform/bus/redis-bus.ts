@@ -104,11 +104,11 @@ class RedisLine implements UnopenedLine {
     }
   }
 
-  async change(hear: readonly string[], unhear: readonly string[]): Promise<void> {
+  async change(subscribe: readonly string[], unsubscribe: readonly string[]): Promise<void> {
     const channels = (topics: readonly string[]) => topics.map((topic) => this.#prefix + topic);
     await Promise.all([
-      hear.length > 0 && this.#subscriber.subscribe(...channels(hear)),
-      unhear.length > 0 && this.#subscriber.unsubscribe(...channels(unhear)),
+      subscribe.length > 0 && this.#subscriber.subscribe(...channels(subscribe)),
+      unsubscribe.length > 0 && this.#subscriber.unsubscribe(...channels(unsubscribe)),
     ]);
   }
 

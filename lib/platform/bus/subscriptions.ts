@@ -8,7 +8,7 @@
  *                   ▲                        │ lost                  │  ▲         │ ready at once
  *                   └────────────────────────┴───────────────────────┘  └─────────┘
  *
- * After the last handler is removed, takeChange lists the topic in `unhear` if it is asked or
+ * After the last handler is removed, takeChange lists the topic in `unsubscribe` if it is asked or
  * subscribed. No I/O and no callbacks here: methods return the handlers to call.
  */
 export interface Handler<Message> {
@@ -19,8 +19,8 @@ export interface Handler<Message> {
 
 /** Topics to subscribe to and to unsubscribe from. */
 export interface TopicChange {
-  hear: string[];
-  unhear: string[];
+  subscribe: string[];
+  unsubscribe: string[];
 }
 
 export class Subscriptions<Message> {
@@ -65,19 +65,19 @@ export class Subscriptions<Message> {
 
   /**
    * Returns the difference between wanted and subscribed topics, for at most `limit` topics;
-   * undefined when there is none. A topic in `unhear` is no longer subscribed from
+   * undefined when there is none. A topic in `unsubscribe` is no longer subscribed from
    * then on: a caller that subscribes to it meanwhile waits for a new confirmation.
    */
   takeChange(limit: number): TopicChange | undefined {
-    const change: TopicChange = { hear: [], unhear: [] };
+    const change: TopicChange = { subscribe: [], unsubscribe: [] };
     for (const topic of this.#dirty) {
-      if (change.hear.length + change.unhear.length >= limit) break;
+      if (change.subscribe.length + change.unsubscribe.length >= limit) break;
       this.#dirty.delete(topic);
       const wanted = this.#handlers.has(topic);
-      if (wanted && !this.#subscribed.has(topic)) change.hear.push(topic);
-      if (!wanted && this.#subscribed.delete(topic)) change.unhear.push(topic);
+      if (wanted && !this.#subscribed.has(topic)) change.subscribe.push(topic);
+      if (!wanted && this.#subscribed.delete(topic)) change.unsubscribe.push(topic);
     }
-    return change.hear.length + change.unhear.length > 0 ? change : undefined;
+    return change.subscribe.length + change.unsubscribe.length > 0 ? change : undefined;
   }
 
   /**
@@ -85,7 +85,7 @@ export class Subscriptions<Message> {
    */
   confirm(change: TopicChange): Handler<Message>[] {
     const ready: Handler<Message>[] = [];
-    for (const topic of change.hear) {
+    for (const topic of change.subscribe) {
       this.#subscribed.add(topic);
       ready.push(...this.handlersOf(topic));
     }

@@ -205,7 +205,7 @@ t.test('a paused agent refuses tasks from HTTP and from the link until it is res
   const one = await instance(t);
   const { ask } = await posted(t, { resolve: async () => [one.address] });
   const session = await one.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   t.match(await ask('POST', '/pause'), { status: 204, text: '' });
   const refused = {
     status: 503,
@@ -237,7 +237,7 @@ t.test('posted tasks and tasks of the link do not appear in each other’s inven
   const one = await instance(t, { acknowledge: false });
   const { ask, journal } = await posted(t, { resolve: async () => [one.address] });
   const session = await one.session(0);
-  await session.heard('inventory');
+  await session.received('inventory');
   const given = { ...nop(1), name: 'sleep', params: { timeout: 60_000 } };
   session.task(given);
   await until(() => session.events(given.id).includes('started'), 'the task to start');
@@ -245,7 +245,7 @@ t.test('posted tasks and tasks of the link do not appear in each other’s inven
   await until(() => journal.state.tasks.size === 2, 'both in the journal');
   session.cut();
   const next = await one.session(1);
-  t.match((await next.heard('inventory')).tasks, [{ id: given.id, state: 'running' }]);
+  t.match((await next.received('inventory')).tasks, [{ id: given.id, state: 'running' }]);
   t.match(await slow, { status: 200, body: { stdout: 'posted\n' } });
   const ids = [...session.frames, ...next.frames].flatMap((frame) => ('id' in frame ? [frame.id] : []));
   t.same(new Set(ids), new Set([given.id]));

@@ -161,7 +161,7 @@ t.test('an agent follows a CNAPI that is upgraded and then rolled back in place'
   const upgraded = await instance(t, {}, port);
   const session = await upgraded.session(0);
   t.equal(session.serverUuid, serverUuid);
-  await session.heard('inventory');
+  await session.received('inventory');
   await until(() => !made.isLegacyCnapi, 'the end of the legacy protocol');
   await upgraded.stop();
   const after = await legacyCnapi(t, {}, port);
@@ -181,7 +181,7 @@ t.test('an agent connects to a new instance behind the name before its next sche
     },
   });
   behindName.push(fresh);
-  await (await fresh.session(0)).heard('inventory');
+  await (await fresh.session(0)).received('inventory');
   await until(() => !made.isLegacyCnapi, 'the end of the legacy protocol');
 });
 

@@ -49,7 +49,7 @@ t.test('over TLS with a token, an agent runs tasks and reconnects', async (t) =>
   const file = await tokenFile(t);
   const made = await agentWith(t, [one], { tls: true, caFile: authority.caFile, tokenFile: file });
   const session = await one.session(0);
-  const task = nop((await session.heard('inventory')).epoch);
+  const task = nop((await session.received('inventory')).epoch);
   session.task(task);
   t.match(await session.end(task.id), { outcome: 'complete' });
   t.same(one.authorizations, [`Bearer ${TOKEN}`]);

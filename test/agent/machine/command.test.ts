@@ -18,12 +18,12 @@ async function folder(t: Test): Promise<string> {
   return path;
 }
 
-interface Given extends Partial<Command> {
+interface CommandOptions extends Partial<Command> {
   begin?: (group?: ProcessGroup) => Promise<void>;
   abort?: AbortController;
 }
 
-async function start(t: Test, { begin, abort = new AbortController(), ...command }: Given) {
+async function start(t: Test, { begin, abort = new AbortController(), ...command }: CommandOptions) {
   const directory = await folder(t);
   const output: string[] = [];
   const groups: ProcessGroup[] = [];
@@ -41,7 +41,7 @@ async function start(t: Test, { begin, abort = new AbortController(), ...command
   return { result, abort, output, groups, directory };
 }
 
-const run = async (t: Test, given: Given) => (await start(t, given)).result;
+const run = async (t: Test, given: CommandOptions) => (await start(t, given)).result;
 
 const aliveIn = async (group: ProcessGroup | undefined) =>
   (await allProcesses()).filter((one) => one.pgid === group?.pgid && one.state !== 'Z').length;

@@ -54,7 +54,7 @@ t.test('two hundred agents in one process hold sessions, send heartbeats and run
     'spread over the instances',
   );
   const ends = sessions.map(async (session) => {
-    const { epoch } = await session.heard('inventory');
+    const { epoch } = await session.received('inventory');
     const id = crypto.randomUUID();
     const params = { script: 'echo $1 $X\nexit 3', args: ['hello'], env: { X: session.serverUuid } };
     session.task({ id, epoch, name: 'command_execute', params });
@@ -92,7 +92,7 @@ t.test('a silenced agent keeps its connection and sends nothing until its time i
   const fleet = await fleetOf(t, 3, [one]);
   const uuid = fleet.uuids[0] as string;
   const session = await until(() => one.sessions.find(({ serverUuid }) => serverUuid === uuid), 'its session');
-  await session.heard('heartbeat');
+  await session.received('heartbeat');
   fleet.silence([uuid], 8000);
   let heard = 0;
   await until(async () => {
@@ -112,7 +112,7 @@ t.test('agents that are cut, vanish, restart or are reinstalled connect again', 
   const hellos = async (uuid: string, count: number) => {
     const sessions = () => one.sessions.filter(({ serverUuid }) => serverUuid === uuid);
     await until(() => sessions().length >= count, `session ${count} of ${uuid}`);
-    return Promise.all(sessions().map((session) => session.heard('hello')));
+    return Promise.all(sessions().map((session) => session.received('hello')));
   };
   t.same(await obey(fleet, JSON.stringify({ do: 'cut', uuids: [uuids[0]] })), { did: 'cut', agents: 1 });
   t.same(await obey(fleet, JSON.stringify({ do: 'vanish', uuids: [uuids[1]], ms: 200 })), { did: 'vanish', agents: 1 });
@@ -138,7 +138,7 @@ t.test('a slow agent answers late, not never', async (t) => {
   const one = await instance(t);
   const fleet = await fleetOf(t, 1, [one]);
   const session = await one.session(0);
-  const { epoch } = await session.heard('inventory');
+  const { epoch } = await session.received('inventory');
   fleet.slow(fleet.uuids, 150);
   const id = crypto.randomUUID();
   const from = Date.now();
@@ -167,7 +167,7 @@ t.test('the program takes orders on stdin and keeps its servers in its data dire
     t.teardown(() => child.kill('SIGKILL'));
     const lines: Record<string, unknown>[] = [];
     createInterface({ input: child.stdout }).on('line', (line) => lines.push(JSON.parse(line)));
-    await (await one.session(start + 2)).heard('inventory');
+    await (await one.session(start + 2)).received('inventory');
     child.stdin.write('{"do":"status"}\n');
     const status = await until(() => lines.find((line) => 'status' in line), 'the status');
     t.match(status, { status: { agents: 3 } });

@@ -45,7 +45,12 @@ function endsInTime(world: World, found: Findings, { intent, task, lines }: Case
   // unknown and reported as such.
   const isLost = ({ servers, codes }: Fault) => servers.includes(task.server) && codes.includes('OutcomeUnknown');
   const mayResumeUnderNewRun = world.faultsIn(begunAt, endedAt).some(isLost);
-  found.holds(mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS, lastAt, late('continued', lastAt), intent.workload);
+  found.holds(
+    mayResumeUnderNewRun || lastAt <= endedAt + CLOCKS_MS,
+    lastAt,
+    late('continued', lastAt),
+    intent.workload,
+  );
 }
 
 export function outcomesAreReal(world: World): Findings {

@@ -74,7 +74,9 @@ export function tasksEndInTime(world: World): Findings {
 /** An end is answered only once it is recorded, as it is recorded, and from then on always. */
 export function answersAboutATaskAgree(world: World): Findings {
   const found = new Findings('answers about a task agree', 'tasks');
-  const answers = world.ops.filter(({ op, reported }) => reported !== undefined && ['wait', 'get', 'cancel'].includes(op));
+  const answers = world.ops.filter(
+    ({ op, reported }) => reported !== undefined && ['wait', 'get', 'cancel'].includes(op),
+  );
   for (const [id, ops] of groupBy(answers, ({ task }) => task)) {
     for (const op of ops) if (op.reported !== 'active') agreesWithRecord(world, found, op);
     neverGoesBack(found, id, ops);

@@ -299,9 +299,9 @@ t.test('statements about posts', async (t) => {
 
     t.test('session loss then claim of posts: nothing is posted to a server that is unknown', async (t) => {
       const { serverUuid } = await queued();
-      const judging = leg('verdict', () => setUnknown(db, serverUuid));
+      const changing = leg('status change', () => setUnknown(db, serverUuid));
       const [, orders] = await runBehindLock<[unknown, PostOrder[]]>(url, lockServer(serverUuid), [
-        judging,
+        changing,
         posting(serverUuid),
       ]);
       t.same(orders, []);

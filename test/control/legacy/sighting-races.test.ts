@@ -23,7 +23,8 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   const statusRow = (server: string) => `select 1 from cnapi_status where server_uuid = '${server}' for update`;
   const leg = (name: string, work: () => Promise<unknown>): Leg<unknown> => ({ name, run: work });
   const sighting = (server: string) => leg('sighting', () => see(server));
-  const verdict = (server: string, epoch = 1, count = 1) => leg('verdict', () => judge(server, epoch, count));
+  const statusChange = (server: string, epoch = 1, count = 1) =>
+    leg('status change', () => judge(server, epoch, count));
   const accept = (server: string) => leg('accept', () => connect(server, run));
   const inOrder = (lock: string, ...legs: Leg<unknown>[]) => runBehindLock<unknown[]>(url, lock, legs);
   /** A legacy agent's server with one heartbeat. */
@@ -41,7 +42,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   t.test('heartbeat then silence decision: the newer heartbeat wins, on either row', async (t) => {
     for (const lockOf of [statusRow, rosterRow]) {
       const server = await sighted();
-      const [seen, applied] = await inOrder(lockOf(server), sighting(server), verdict(server));
+      const [seen, applied] = await inOrder(lockOf(server), sighting(server), statusChange(server));
       t.match(seen, { sightings: 2 });
       t.same(applied, [], 'it does not wait for a locked row');
       t.equal(await status(server), 'running legacy-heartbeat epoch 1');
@@ -92,11 +93,11 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
 
   t.test('silence decision and accept, in either order: the session gets the row', async (t) => {
     const one = await sighted();
-    const [applied, accepted] = await inOrder(rosterRow(one), verdict(one), accept(one));
+    const [applied, accepted] = await inOrder(rosterRow(one), statusChange(one), accept(one));
     t.same(applied, [], 'it does not wait for a locked row');
     t.match(accepted, { epoch: 2 });
     const two = await sighted();
-    const [acceptedFirst, appliedLast] = await inOrder(rosterRow(two), accept(two), verdict(two));
+    const [acceptedFirst, appliedLast] = await inOrder(rosterRow(two), accept(two), statusChange(two));
     t.match(acceptedFirst, { epoch: 2 });
     t.same(appliedLast, []);
     const three = await sighted();

@@ -7,7 +7,7 @@ import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 
-function newVerdicts() {
+function newSessionLosses() {
   const sessions = new SessionTable();
   const clock = new ManualClock();
   const logged: Record<string, unknown>[] = [];
@@ -49,7 +49,7 @@ function newVerdicts() {
 
 t.test('a session loss is written even if it comes just as the previous write ends', async (t) => {
   for (let microtasks = 0; microtasks < 20; microtasks += 1) {
-    const { clock, sessionLosses, world, connect } = newVerdicts();
+    const { clock, sessionLosses, world, connect } = newSessionLosses();
     const [first, second] = [connect('first'), connect('second')];
     world.onAnswer = () => {
       world.onAnswer = () => {};
@@ -64,7 +64,7 @@ t.test('a session loss is written even if it comes just as the previous write en
 });
 
 t.test('losses that cannot be written are kept, the highest epoch of each server', async (t) => {
-  const { clock, sessionLosses, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newSessionLosses();
   world.isDatabaseAway = true;
   sessionLosses.lose(connect('server', 1), 'silent');
   await clock.advance(2000);
@@ -78,7 +78,7 @@ t.test('losses that cannot be written are kept, the highest epoch of each server
 });
 
 t.test('a session lost while its row moved to a new run is lost under the new run', async (t) => {
-  const { clock, sessions, sessionLosses, world, connect } = newVerdicts();
+  const { clock, sessions, sessionLosses, world, connect } = newSessionLosses();
   const [lost, live] = [connect('lost'), connect('live')];
   sessionLosses.lose(lost, 'silent');
   await clock.advance(0);
@@ -92,7 +92,7 @@ t.test('a session lost while its row moved to a new run is lost under the new ru
 });
 
 t.test('a session ends once; one that is superseded or stopped with its instance is no loss', async (t) => {
-  const { clock, sessionLosses, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newSessionLosses();
   const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
   sessionLosses.lose(lost, 'silent');
   sessionLosses.lose(lost, 'closed');
@@ -107,7 +107,7 @@ t.test('a session ends once; one that is superseded or stopped with its instance
 });
 
 t.test('an error other than an outage is logged as an error, and the session loss is kept', async (t) => {
-  const { clock, sessionLosses, world, connect, logged } = newVerdicts();
+  const { clock, sessionLosses, world, connect, logged } = newSessionLosses();
   world.defect = new Error('column "x" does not exist');
   sessionLosses.lose(connect('server'), 'closed');
   await clock.advance(0);
@@ -120,7 +120,7 @@ t.test('an error other than an outage is logged as an error, and the session los
 });
 
 t.test('a pending session loss is dropped when the server’s agent is accepted again', async (t) => {
-  const { clock, sessionLosses, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newSessionLosses();
   world.isDatabaseAway = true;
   sessionLosses.lose(connect('server', 5), 'closed');
   sessionLosses.lose(connect('other'), 'closed');
@@ -132,7 +132,7 @@ t.test('a pending session loss is dropped when the server’s agent is accepted 
 });
 
 t.test('a locked row delays no other session loss and is written when it is free', async (t) => {
-  const { clock, sessionLosses, world, connect } = newVerdicts();
+  const { clock, sessionLosses, world, connect } = newSessionLosses();
   world.locked.add('held');
   for (const server of ['first', 'held', 'second', 'third']) sessionLosses.lose(connect(server), 'closed');
   await clock.advance(0);

@@ -105,8 +105,8 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
 
   t.test('session loss then claim: nothing is claimed for a server that is unknown', async (t) => {
     const { mine } = await queued();
-    const judging = leg('verdict', () => setUnknown(db, mine.serverUuid));
-    await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [judging, claiming(mine)]);
+    const changing = leg('status change', () => setUnknown(db, mine.serverUuid));
+    await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [changing, claiming(mine)]);
     t.match(await claiming(mine).run(), { given: [], again: [] });
   });
 

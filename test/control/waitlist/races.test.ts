@@ -51,7 +51,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
   const deleting = (uuid: string) => leg('delete', () => deleteTicket(db, uuid));
   const renewing = (uuid: string) => leg('renew', () => renewTicket(db, uuid, { inMs: 3_600_000 }));
   const expiring = leg('expire', () => expireTickets(db, 100));
-  const mending = leg('mend', () => repairQueues(db, 100));
+  const repairing = leg('repair', () => repairQueues(db, 100));
   /** The other statement of a pair, in progress. */
   const createSql = ({ serverUuid, scope, id }: Place, uuid: string) =>
     `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, 3600000, null, 100, 100)`;
@@ -72,7 +72,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
       'delete all': leg('delete all', () => deleteQueues(db, queue.serverUuid, { before, maxQueues: 10 })),
       'renew the active one': renewing(active),
       expire: expiring,
-      repair: mending,
+      repair: repairing,
     };
   };
   type Operation = keyof Awaited<ReturnType<typeof legsFor>>;
@@ -226,9 +226,9 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
     const queue = newQueue();
     const [one = '', two = ''] = await addSome(db, queue, 2);
     await db.query('delete from cnapi_waitlist_tickets where uuid = $1::uuid', [one]);
-    const mended = `${lock(queue)};
+    const repairAfterLock = `${lock(queue)};
       update cnapi_waitlist_tickets set status = 'active', active_at = cnapi_now() where uuid = '${two}'`;
-    t.same(await runBehindLock<[unknown]>(url, mended, [mending]), [{ queues: [], moved: [] }]);
+    t.same(await runBehindLock<[unknown]>(url, repairAfterLock, [repairing]), [{ queues: [], moved: [] }]);
   });
 
   check('statements over many queues lock them in one order and do not deadlock', async (t) => {
@@ -240,7 +240,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
     const before = await readNow(db);
     const all = leg('delete all', () => deleteQueues(db, serverUuid, { before, maxQueues: 10 }));
     const locked = queues[10] ?? newQueue();
-    await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, mending, all, all]);
+    await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, repairing, all, all]);
     t.same(new Set(await statusesOf(db, uuids)), new Set(['gone', 'expired']));
   });
 });

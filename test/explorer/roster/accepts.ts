@@ -7,13 +7,13 @@ import type { Move } from '../explorer.ts';
 import { isResponsive, spend } from './agents.ts';
 import type { Rules } from './rules.ts';
 import {
-  changeInstance,
   changeConnection,
+  changeInstance,
+  connectionOf,
   copyOf,
   type InstanceState,
   type Pending,
   type RosterState,
-  connectionOf,
 } from './state.ts';
 import { hangUp, newSession, openTable, sayTo } from './table.ts';
 
@@ -33,7 +33,8 @@ export function acceptMoves(rules: Rules, state: RosterState, at: number): Move<
   });
 }
 
-const isOpen = (state: RosterState, { connection }: Pending): boolean => connectionOf(state, connection)?.isInstanceOpen === true;
+const isOpen = (state: RosterState, { connection }: Pending): boolean =>
+  connectionOf(state, connection)?.isInstanceOpen === true;
 
 /**
  * An accept that was not sent is dropped with its socket; one that was sent is executed in any
@@ -153,7 +154,9 @@ function refuse(state: RosterState, { connection: name }: Pending, { code, conn,
 
 function replace(state: RosterState, at: number, pending: Pending, by: Pending | undefined): void {
   const { pendings, registrations } = state.instances[at] as InstanceState;
-  const index = pendings.findIndex((one) => one.connection === pending.connection && one.claim.conn === pending.claim.conn);
+  const index = pendings.findIndex(
+    (one) => one.connection === pending.connection && one.claim.conn === pending.claim.conn,
+  );
   changeInstance(state, at, {
     pendings: pendings.flatMap((one, place) => (place === index ? (by ?? []) : one)),
     registrations: registrations + 1,

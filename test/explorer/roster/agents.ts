@@ -7,6 +7,7 @@ import type { Move } from '../explorer.ts';
 import {
   type AgentState,
   type Budget,
+  type Connection,
   changeAgent,
   changeConnection,
   copyOf,
@@ -15,7 +16,6 @@ import {
   newAgent,
   type RosterState,
   type UpFrame,
-  type Connection,
 } from './state.ts';
 
 export type Step = typeof step;
@@ -40,7 +40,8 @@ export function agentMoves(linkStep: Step): AgentMoves {
     if (link.softFrom > 0 || Object.keys(link.held).length > 0) moves.push(timePasses(state, at));
     if (agent.hasDeparture) moves.push(...departed(state, at, on));
     if (link.session) moves.push(...watched(state, at, on));
-    for (const connection of state.connections) if (connection.agent === at) moves.push(...onConnection(state, connection, on));
+    for (const connection of state.connections)
+      if (connection.agent === at) moves.push(...onConnection(state, connection, on));
     moves.push(...deaths(state, at));
     return moves;
   };
@@ -135,7 +136,8 @@ const connectionAt = (state: RosterState, agent: number, socket: number): Connec
 
 function say(state: RosterState, agent: number, socket: number, frame: UpFrame): void {
   const connection = connectionAt(state, agent, socket);
-  if (connection?.isInstanceOpen && !connection.isCut) changeConnection(state, connection, { up: [...connection.up, frame] });
+  if (connection?.isInstanceOpen && !connection.isCut)
+    changeConnection(state, connection, { up: [...connection.up, frame] });
 }
 
 function close(state: RosterState, agent: number, socket: number): void {

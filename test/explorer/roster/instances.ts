@@ -11,8 +11,11 @@ import { isResponsive, spend } from './agents.ts';
 import { declareLapsed, insertRun, isPolled, recordInventory, type recordLoss, renewRun } from './model.ts';
 import type { Rules } from './rules.ts';
 import {
-  changeInstance,
+  type Connection,
   changeConnection,
+  changeInstance,
+  connectionName,
+  connectionOf,
   copyOf,
   ENDPOINTS,
   type InstanceState,
@@ -20,9 +23,6 @@ import {
   type PolledHeld,
   type RosterState,
   SERVER,
-  type Connection,
-  connectionName,
-  connectionOf,
 } from './state.ts';
 import { hangUp, lose, openTable, sayTo, supersede } from './table.ts';
 
@@ -35,7 +35,7 @@ export function instanceMoves(rules: Rules, state: RosterState, at: number): Mov
     moves.push(...acceptMoves(rules, state, at));
     moves.push(...sessionLosses(rules, state, at), ...silences(state, at), ...goaways(state, at));
     moves.push(...renewals(rules, state, at), ...polls(rules, state, at));
-    if (!instance.stands) {
+    if (!instance.canJudgeForeignRows) {
       const to = copyOf(state);
       changeInstance(to, at, { canJudgeForeignRows: true });
       moves.push({ what: 'has been healthy for long enough', to });
@@ -56,7 +56,9 @@ function frames(rules: Rules, before: RosterState, at: number): Move<RosterState
       changeConnection(state, connection, { state: 'accepting' });
       const { pendings } = state.instances[at] as InstanceState;
       const fresh = { replaces: null, stage: 'asked', written: undefined, target: undefined } as const;
-      changeInstance(state, at, { pendings: [...pendings, { connection: connectionName(connection), claim: frame.claim, ...fresh }] });
+      changeInstance(state, at, {
+        pendings: [...pendings, { connection: connectionName(connection), claim: frame.claim, ...fresh }],
+      });
     } else {
       changeConnection(state, connection, { state: 'live' });
       confirmInventory(rules, state, connection);

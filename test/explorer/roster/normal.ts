@@ -5,14 +5,14 @@
 import type { LinkState } from '../../../lib/agent/link/link-state.ts';
 import {
   type AgentState,
+  type Connection,
+  connectionName,
   type DownFrame,
   type InstanceState,
   type Pending,
   type RosterState,
   type SessionState,
   type UpFrame,
-  type Connection,
-  connectionName,
 } from './state.ts';
 
 /** The name of a connection that no longer exists. */
@@ -215,7 +215,10 @@ function withoutTime(agent: AgentState, sockets: number): AgentState {
 function withoutGone(instance: InstanceState, names: ReadonlySet<string>): InstanceState {
   const { pendings } = instance;
   if (pendings.every(({ connection }) => names.has(connection) || connection === GONE)) return instance;
-  return { ...instance, pendings: pendings.map((one) => (names.has(one.connection) ? one : { ...one, connection: GONE })) };
+  return {
+    ...instance,
+    pendings: pendings.map((one) => (names.has(one.connection) ? one : { ...one, connection: GONE })),
+  };
 }
 
 /** Only whether the session was registered before the poll was sent can matter. */

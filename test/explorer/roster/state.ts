@@ -199,7 +199,9 @@ export function changeAgent(state: RosterState, at: number, fields: Partial<Agen
 
 /** A connection that is closed at both ends, or that neither end knows any more, is gone. */
 export function changeConnection(state: RosterState, connection: Connection, fields: Partial<Connection>): void {
-  const at = state.connections.findIndex((other) => other.agent === connection.agent && other.socket === connection.socket);
+  const at = state.connections.findIndex(
+    (other) => other.agent === connection.agent && other.socket === connection.socket,
+  );
   if (at < 0) return;
   const changed = { ...(state.connections[at] as Connection), ...fields };
   if (!changed.isAgentOpen && !changed.isInstanceOpen) state.connections.splice(at, 1);

@@ -10,15 +10,15 @@ import {
   SessionTable,
 } from '../../../lib/control/roster/session.ts';
 import {
-  changeInstance,
+  type Connection,
   changeConnection,
+  changeInstance,
+  connectionOf,
   type DownFrame,
   type InstanceState,
   type RosterState,
   SERVER,
   type SessionState,
-  type Connection,
-  connectionOf,
 } from './state.ts';
 
 /** Never called here: the world decides what happens to the connection. */
@@ -89,7 +89,8 @@ function end(state: RosterState, at: number, { socket: name }: SessionState): vo
 
 /** The instance's end is closed, and sends the reason if it can. */
 export function hangUp(state: RosterState, connection: Connection): void {
-  if (connection.isAgentOpen && !connection.isCut) changeConnection(state, connection, { down: [...connection.down, { type: 'end' }] });
+  if (connection.isAgentOpen && !connection.isCut)
+    changeConnection(state, connection, { down: [...connection.down, { type: 'end' }] });
   changeConnection(state, connection, { isInstanceOpen: false, up: [] });
 }
 

@@ -4,7 +4,7 @@ import { agentMoves } from './agents.ts';
 import { instanceMoves } from './instances.ts';
 import { normalise } from './normal.ts';
 import { rules as productRules, type Rules } from './rules.ts';
-import { type Budget, firstState, keyOf, type RosterState, tell, connectionOf } from './state.ts';
+import { type Budget, connectionOf, firstState, keyOf, type RosterState, tell } from './state.ts';
 
 export interface RosterBounds {
   name: string;
@@ -78,7 +78,12 @@ function aliveIsRunning(state: RosterState): string | undefined {
   const isAlive = instances.some(({ run, session, isUp, isFrozen }) => {
     if (session?.epoch !== row.epoch || session.run !== row.run || run !== row.run || !isUp || isFrozen) return false;
     const connection = connectionOf(state, session.socket);
-    return connection?.isAgentOpen && connection.isInstanceOpen && !connection.isCut && runs.some((one) => one.run === run && one.isLive);
+    return (
+      connection?.isAgentOpen &&
+      connection.isInstanceOpen &&
+      !connection.isCut &&
+      runs.some((one) => one.run === run && one.isLive)
+    );
   });
   return isAlive ? 'I1: the server is unknown while its session is open at a healthy authority' : undefined;
 }
@@ -101,7 +106,8 @@ function isEnd(state: RosterState): boolean {
     const connection = connectionOf(state, `${at}:${link.session.socket}`);
     const instance = connection && instances[connection.instance];
     const { session, run, loss } = instance ?? {};
-    if (connection?.isCut || !connection?.isInstanceOpen || session?.epoch !== row.epoch || loss !== undefined) return false;
+    if (connection?.isCut || !connection?.isInstanceOpen || session?.epoch !== row.epoch || loss !== undefined)
+      return false;
     return session.isInventoried && session.run === row.run && run === row.run;
   });
 }

@@ -5,10 +5,10 @@
 import type { JournalRecord, JournalState } from '../../../lib/agent/journal/journal.ts';
 import type { TaskEndFrame } from '../../../lib/protocol/frames.ts';
 import type { Move } from '../explorer.ts';
+import { hangUp, open, say } from './connections.ts';
 import { spend } from './fault.ts';
 import type { Rules } from './rules.ts';
 import { type DownFrame, runOf, type TaskWorldState, type UpFrame, type WorkPhase } from './state.ts';
-import { hangUp, open, say } from './connections.ts';
 
 type State = TaskWorldState;
 
@@ -103,7 +103,9 @@ function frames(rules: Rules, state: State): Move<State>[] {
     const [frame, ...down] = connection.down;
     if (frame === undefined || !connection.isAgentOpen) return [];
     const taken = { ...state, connections: state.connections.with(at, { ...connection, down }) };
-    return [{ what: `takes ${frame.type} ${frame.id} a${frame.attempt}`, to: take(rules, taken, frame, connection.epoch) }];
+    return [
+      { what: `takes ${frame.type} ${frame.id} a${frame.attempt}`, to: take(rules, taken, frame, connection.epoch) },
+    ];
   });
 }
 
@@ -236,7 +238,12 @@ function deaths(rules: Rules, state: State): Move<State>[] {
   const restarted = (left: State, disk: JournalState): State => {
     let next: State = {
       ...left,
-      connections: left.connections.map((connection) => ({ ...connection, isAgentOpen: false, down: [], up: [...connection.up, { type: 'end' }] })),
+      connections: left.connections.map((connection) => ({
+        ...connection,
+        isAgentOpen: false,
+        down: [],
+        up: [...connection.up, { type: 'end' }],
+      })),
       agent: { journal: disk, disk, works: {}, highest: disk.epoch, session: undefined },
     };
     for (const task of disk.tasks.values())

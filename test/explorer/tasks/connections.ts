@@ -2,7 +2,7 @@
  * The connections of a small world of tasks: frames stay in order, and are lost with their
  * connection.
  */
-import type { DownFrame, TaskWorldState, UpFrame, Connection } from './state.ts';
+import type { Connection, DownFrame, TaskWorldState, UpFrame } from './state.ts';
 
 type State = TaskWorldState;
 
@@ -14,7 +14,9 @@ export function open(
   { instance, epoch, journalId }: Pick<Connection, 'instance' | 'epoch' | 'journalId'>,
 ): State {
   const former = state.instances[instance]?.session;
-  const connections = former ? state.connections.filter((connection) => connection.epoch !== former.epoch) : state.connections;
+  const connections = former
+    ? state.connections.filter((connection) => connection.epoch !== former.epoch)
+    : state.connections;
   const session = { epoch, journalId, isInventoried: false };
   const held = {
     ...state.instances[instance],
@@ -37,16 +39,25 @@ const change = (state: State, epoch: number, to: (connection: Connection) => Con
 });
 
 export function say(state: State, epoch: number, frame: UpFrame): State {
-  return change(state, epoch, (connection) => (connection.isAgentOpen ? { ...connection, up: [...connection.up, frame] } : connection));
+  return change(state, epoch, (connection) =>
+    connection.isAgentOpen ? { ...connection, up: [...connection.up, frame] } : connection,
+  );
 }
 
 export function tellAgent(state: State, epoch: number, frame: DownFrame): State {
-  return change(state, epoch, (connection) => (connection.isAgentOpen ? { ...connection, down: [...connection.down, frame] } : connection));
+  return change(state, epoch, (connection) =>
+    connection.isAgentOpen ? { ...connection, down: [...connection.down, frame] } : connection,
+  );
 }
 
 /** The agent closes its end. */
 export function hangUp(state: State, epoch: number): State {
-  return change(state, epoch, (connection) => ({ ...connection, isAgentOpen: false, down: [], up: [...connection.up, { type: 'end' }] }));
+  return change(state, epoch, (connection) => ({
+    ...connection,
+    isAgentOpen: false,
+    down: [],
+    up: [...connection.up, { type: 'end' }],
+  }));
 }
 
 /** The connection is gone at both ends, and with it the agent's session if it was on this one. */

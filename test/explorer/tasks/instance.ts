@@ -4,19 +4,19 @@
  */
 import type { KnownTask } from '../../../lib/control/tasks/task.ts';
 import type { Move } from '../explorer.ts';
+import { drop, tellAgent } from './connections.ts';
 import { spend } from './fault.ts';
 import { isInherited, isToCancel, isToResend, type TaskRow } from './model.ts';
 import type { Rules } from './rules.ts';
 import {
+  type Connection,
   type DownFrame,
   type InstanceState,
   idleInstance,
   runOf,
   type TaskWorldState,
   type UpFrame,
-  type Connection,
 } from './state.ts';
-import { drop, tellAgent } from './connections.ts';
 
 type State = TaskWorldState;
 type ReceivedEnd = InstanceState['receivedEnds'][number];
@@ -80,7 +80,9 @@ function take(rules: Rules, state: State, frame: UpFrame, connection: Connection
     case 'ended': {
       const { receivedEnds } = state.instances[at] as InstanceState;
       const isKnown = receivedEnds.some(({ id, attempt }) => id === frame.id && attempt === frame.attempt);
-      const next = isKnown ? state : change(state, at, { receivedEnds: [...receivedEnds, { ...frame, connection: epoch }] });
+      const next = isKnown
+        ? state
+        : change(state, at, { receivedEnds: [...receivedEnds, { ...frame, connection: epoch }] });
       return rules.recordsFirst ? next : acknowledge(next, { ...frame, connection: epoch });
     }
     default:
@@ -128,7 +130,10 @@ function recordings(rules: Rules, state: State, at: number): Move<State>[] {
 }
 
 /** Over the connection that it arrived on; otherwise it is lost. */
-function acknowledge(state: State, { id, attempt, connection }: Pick<ReceivedEnd, 'id' | 'attempt' | 'connection'>): State {
+function acknowledge(
+  state: State,
+  { id, attempt, connection }: Pick<ReceivedEnd, 'id' | 'attempt' | 'connection'>,
+): State {
   return tellAgent(state, connection, { type: 'ack', id, attempt });
 }
 
@@ -238,7 +243,11 @@ function resends(state: State, connection: Connection, frame: DownFrame): Move<S
   const what = type === 'cancel' ? `asks to cancel ${id}` : `sends ${id} again`;
   const isDone = state.agent.journal.tasks.get(id)?.state === 'ended' && type === 'cancel';
   if (!isOnItsWay && !isDone) return [{ what, to: tellAgent(state, connection.epoch, frame) }];
-  const sent = spend(state, 'resend').map((left) => ({ what, to: tellAgent(left, connection.epoch, frame), isFault: true }));
+  const sent = spend(state, 'resend').map((left) => ({
+    what,
+    to: tellAgent(left, connection.epoch, frame),
+    isFault: true,
+  }));
   return [...sent, ...late(state, connection.instance, { frame, epoch: connection.epoch })];
 }
 

@@ -2,11 +2,11 @@
 import { type TaskError, taskEnds } from '../../../lib/control/tasks/task.ts';
 import type { Move, World } from '../explorer.ts';
 import { agentMoves } from './agent.ts';
+import { drop } from './connections.ts';
 import { spend } from './fault.ts';
 import { instanceMoves, lost, withTask } from './instance.ts';
 import { rules as productRules, type Rules } from './rules.ts';
 import { firstState, keyOf, type TaskBounds, type TaskWorldState, tell } from './state.ts';
-import { drop } from './connections.ts';
 
 type State = TaskWorldState;
 

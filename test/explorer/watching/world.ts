@@ -76,13 +76,11 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
   };
 }
 
-/**
- * I1: a dead agent's server is `unknown` in time, unless an instance or the database is stopped.
- */
+/** I1: a dead agent's server is `unknown` in time, unless something else is stopped as well. */
 function lateStatusChange(dead: readonly number[], rows: State['rows']): string | undefined {
   const within = LIMITS.lease + LIMITS.grace + LIMITS.startGrace + 4;
   const late = dead.findIndex((ticks, server) => ticks > within && rows[server]?.status === 'running');
-  return late < 0 ? undefined : `I1: server ${late} is still running ${dead[late]} undisturbed ticks after its agent died`;
+  return late < 0 ? undefined : `I1: server ${late} is running ${dead[late]} calm ticks after its agent died`;
 }
 
 function* ticks(product: Rules, state: State): Generator<Move<State>> {

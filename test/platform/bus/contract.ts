@@ -28,9 +28,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     'a message reaches every handle that subscribed to its topic, also the sender, and no other',
     async (t) => {
       const { alice, bob } = await withBuses(t);
-      const atAlice = await hear(alice, 'task:1');
-      const atBob = await hear(bob, 'task:1');
-      const other = await hear(bob, 'task:2');
+      const atAlice = await collect(alice, 'task:1');
+      const atBob = await collect(bob, 'task:1');
+      const other = await collect(bob, 'task:2');
       alice.publish('task:1', { id: 1, text: 'ü “quoted” \\ \n' });
       await until(() => atAlice.length === 1 && atBob.length === 1);
       bob.publish('task:2', { id: 2 });
@@ -44,8 +44,8 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
   await t.test('topics of 100 characters that differ only at the end are separate', async (t) => {
     const { alice, bob } = await withBuses(t);
     const stem = 'waitlist:'.padEnd(99, 'x');
-    const first = await hear(bob, `${stem}1`);
-    const second = await hear(bob, `${stem}2`);
+    const first = await collect(bob, `${stem}1`);
+    const second = await collect(bob, `${stem}2`);
     alice.publish(`${stem}1`, { n: 1 });
     alice.publish(`${stem}2`, { n: 2 });
     await until(() => first.length === 1 && second.length === 1);
@@ -54,11 +54,11 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
 
   await t.test('messages of one publisher arrive in order', async (t) => {
     const { alice, bob } = await withBuses(t);
-    const heard = await hear(bob, 'run:x');
+    const received = await collect(bob, 'run:x');
     const sent = Array.from({ length: 500 }, (_, n) => ({ n }));
     for (const message of sent) alice.publish('run:x', message);
-    await until(() => heard.length === sent.length);
-    t.same(heard, sent);
+    await until(() => received.length === sent.length);
+    t.same(received, sent);
     await until(() => alice.stats().published === sent.length);
     t.match(alice.stats(), { published: 500, dropped: 0 });
     t.equal(bob.stats().received, 500);
@@ -68,7 +68,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const { alice, bob } = await withBuses(t);
     const first: BusMessage[] = [];
     const one = await subscribeReady(bob, 'task:1', (message) => first.push(message));
-    const second = await hear(bob, 'task:1');
+    const second = await collect(bob, 'task:1');
     t.equal(bob.stats().topics, 1);
     alice.publish('task:1', { n: 1 });
     await until(() => first.length === 1 && second.length === 1);
@@ -87,9 +87,9 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
       subscription.close();
     }
     t.equal(bob.stats().topics, 0);
-    const heard = await hear(bob, 'task:1');
+    const received = await collect(bob, 'task:1');
     alice.publish('task:1', { n: 1 });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
   });
 
   await t.test('a handler that throws does not affect the others', async (t) => {
@@ -97,10 +97,10 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     await subscribeReady(bob, 'task:1', () => {
       throw new Error('a bad handler');
     });
-    const heard = await hear(bob, 'task:1');
+    const received = await collect(bob, 'task:1');
     alice.publish('task:1', { n: 1 });
     alice.publish('task:1', { n: 2 });
-    await until(() => heard.length === 2);
+    await until(() => received.length === 2);
   });
 
   await t.test('onReady is called once after subscribe, also for a topic that already stands', async (t) => {
@@ -121,11 +121,11 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
 
   await t.test('after a reconnect each subscription is ready again and receives messages', async (t) => {
     const { setup, alice, bob } = await withBuses(t);
-    const heard: BusMessage[] = [];
+    const received: BusMessage[] = [];
     const ready = { first: 0, second: 0 };
     bob.subscribe(
       'task:1',
-      (message) => heard.push(message),
+      (message) => received.push(message),
       () => (ready.first += 1),
     );
     bob.subscribe(
@@ -138,7 +138,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     await until(() => ready.first === 2 && ready.second === 2);
     await until(() => alice.isHealthy() && bob.isHealthy());
     alice.publish('task:1', { n: 1 });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
     t.ok(bob.stats().reconnects >= 1);
   });
 
@@ -157,22 +157,22 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     const setup = await setUp(t);
     const bus = setup.open();
     t.teardown(() => bus.stop());
-    const heard: BusMessage[] = [];
+    const received: BusMessage[] = [];
     let ready = 0;
     bus.subscribe(
       'task:1',
-      (message) => heard.push(message),
+      (message) => received.push(message),
       () => (ready += 1),
     );
     await bus.start();
     await until(() => ready === 1);
     bus.publish('task:1', { n: 1 });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
   });
 
   await t.test('a message that cannot be sent is dropped and counted, without an error', async (t) => {
     const { setup, alice } = await withBuses(t);
-    const heard = await hear(alice, 'task:1');
+    const received = await collect(alice, 'task:1');
     const cyclic: BusMessage = {};
     cyclic.self = cyclic;
     alice.publish('task:1', { text: 'x'.repeat(4_000) });
@@ -185,7 +185,7 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
     alice.publish('task:1', { n: 'one too many' });
     await until(() => alice.stats().published === 1_000);
     alice.publish('task:1', { text: 'x'.repeat(3_900) });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
     t.throws(() => alice.subscribe('Not a topic', () => undefined), TypeError);
     const unstarted = setup.open();
     unstarted.publish('task:1', {});
@@ -194,23 +194,23 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
 
   await t.test('an incoming message that is malformed or too large is dropped and counted', async (t) => {
     const { setup, alice } = await withBuses(t);
-    const heard = await hear(alice, 'task:1');
+    const received = await collect(alice, 'task:1');
     const bad = ['', 'no json', '{"cut":', '[]', 'null', '7', `{"text":"${'x'.repeat(4_000)}"}`];
     for (const payload of bad) await setup.sendRaw('task:1', payload);
     alice.publish('task:1', { n: 1 });
-    await until(() => heard.length === 1);
-    t.same(heard, [{ n: 1 }]);
+    await until(() => received.length === 1);
+    t.same(received, [{ n: 1 }]);
     t.match(alice.stats(), { dropped: bad.length, received: 1 });
   });
 
   await t.test('stop sends what is in flight, may be called twice, and ends the bus', async (t) => {
     const { alice, bob } = await withBuses(t);
     await until(() => alice.isHealthy());
-    const heard = await hear(bob, 'task:1');
+    const received = await collect(bob, 'task:1');
     alice.publish('task:1', { last: 'words' });
     await Promise.all([alice.stop(), alice.stop()]);
     await alice.stop();
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
     t.equal(alice.isHealthy(), false);
     alice.publish('task:1', {});
     t.equal(alice.stats().dropped, 1);
@@ -218,10 +218,10 @@ export async function busContract(t: Test, setUp: (t: Test) => Promise<BusSetup>
 }
 
 /** Subscribes and waits until it is established. Returns the messages received from then on. */
-export async function hear(bus: Bus, topic: string): Promise<BusMessage[]> {
-  const heard: BusMessage[] = [];
-  await subscribeReady(bus, topic, (message) => heard.push(message));
-  return heard;
+export async function collect(bus: Bus, topic: string): Promise<BusMessage[]> {
+  const received: BusMessage[] = [];
+  await subscribeReady(bus, topic, (message) => received.push(message));
+  return received;
 }
 
 async function subscribeReady(bus: Bus, topic: string, onMessage: (message: BusMessage) => void) {

@@ -9,45 +9,55 @@ import {
 
 const tick: HealthEvent = { kind: 'tick', late: false };
 const lateTick: HealthEvent = { kind: 'tick', late: true };
-const heard = (sequence: number): HealthEvent => ({ kind: 'heard', sequence });
+const received = (sequence: number): HealthEvent => ({ kind: 'received', sequence });
 const lost: HealthEvent = { kind: 'lost' };
 
 const rows: { name: string; events: HealthEvent[]; healthy: boolean; misses: number; givenUp?: boolean }[] = [
   { name: 'a bus is not healthy before its first beat', events: [], healthy: false, misses: 0 },
   { name: 'a beat that was only sent does not make it healthy', events: [tick], healthy: false, misses: 0 },
-  { name: 'a beat that returns makes it healthy', events: [tick, heard(1)], healthy: true, misses: 0 },
-  { name: 'two missed beats leave it healthy', events: [tick, heard(1), tick, tick, tick], healthy: true, misses: 2 },
+  { name: 'a beat that returns makes it healthy', events: [tick, received(1)], healthy: true, misses: 0 },
+  {
+    name: 'two missed beats leave it healthy',
+    events: [tick, received(1), tick, tick, tick],
+    healthy: true,
+    misses: 2,
+  },
   {
     name: 'three missed beats make it unhealthy',
-    events: [tick, heard(1), tick, tick, tick, tick],
+    events: [tick, received(1), tick, tick, tick, tick],
     healthy: false,
     misses: 3,
   },
   {
     name: 'a beat that returns resets the misses',
-    events: [tick, heard(1), tick, tick, heard(3), tick],
+    events: [tick, received(1), tick, tick, received(3), tick],
     healthy: true,
     misses: 0,
   },
   {
     name: 'the latest beat makes it healthy again',
-    events: [tick, heard(1), tick, tick, tick, tick, heard(5)],
+    events: [tick, received(1), tick, tick, tick, tick, received(5)],
     healthy: true,
     misses: 0,
   },
   {
     name: 'an older beat does not make it healthy again',
-    events: [tick, heard(1), tick, tick, tick, tick, heard(4)],
+    events: [tick, received(1), tick, tick, tick, tick, received(4)],
     healthy: false,
     misses: 3,
   },
   {
     name: 'late ticks count no miss',
-    events: [tick, heard(1), tick, lateTick, lateTick, lateTick],
+    events: [tick, received(1), tick, lateTick, lateTick, lateTick],
     healthy: true,
     misses: 0,
   },
-  { name: 'a lost connection makes it unhealthy at once', events: [tick, heard(1), lost], healthy: false, misses: 0 },
+  {
+    name: 'a lost connection makes it unhealthy at once',
+    events: [tick, received(1), lost],
+    healthy: false,
+    misses: 0,
+  },
   {
     name: 'beats in flight on a lost connection are no misses of the next one',
     events: [tick, tick, lost, tick],

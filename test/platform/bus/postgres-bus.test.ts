@@ -6,7 +6,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { freshDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { busContract, hear } from './contract.ts';
+import { busContract, collect } from './contract.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
@@ -29,11 +29,11 @@ for (const name of ['cnapi-bus-listen', 'cnapi-bus-notify']) {
     const bus = createPostgresBus({ url, ...ports });
     t.teardown(() => bus.stop());
     await bus.start();
-    const heard = await hear(bus, 'task:1');
+    const received = await collect(bus, 'task:1');
     t.equal(await terminate(admin, name), 1);
     await until(() => bus.stats().reconnects === 1 && bus.isHealthy());
     bus.publish('task:1', { n: 1 });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
   });
 }
 

@@ -8,7 +8,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { noRedis, noRedisServer, sharedRedisUrl, startTestRedis, uniquePrefix } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
-import { busContract, hear } from './contract.ts';
+import { busContract, collect } from './contract.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 
@@ -40,8 +40,8 @@ t.test("instances with different prefixes do not receive each other's messages",
   if (!alice || !bob) throw new Error('unreachable');
   t.teardown(() => Promise.all([alice.stop(), bob.stop()]));
   await Promise.all([alice.start(), bob.start()]);
-  const atAlice = await hear(alice, 'task:1');
-  const atBob = await hear(bob, 'task:1');
+  const atAlice = await collect(alice, 'task:1');
+  const atBob = await collect(bob, 'task:1');
   alice.publish('task:1', { from: 'alice' });
   await until(() => atAlice.length === 1);
   bob.publish('task:1', { from: 'bob' });
@@ -54,7 +54,7 @@ t.test(
   { skip: noRedisServer },
   async (t) => {
     const { redis, bus } = await startBus(t);
-    const heard = await hear(bus, 'task:1');
+    const received = await collect(bus, 'task:1');
     await redis.stop();
     await until(() => !bus.isHealthy());
     for (let n = 0; n < 100; n++) bus.publish('task:1', { n });
@@ -62,7 +62,7 @@ t.test(
     await redis.restart();
     await until(() => bus.isHealthy());
     bus.publish('task:1', { n: 'after' });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
     t.equal(bus.stats().reconnects, 1);
   },
 );
@@ -72,7 +72,7 @@ t.test(
   { skip: noRedisServer },
   async (t) => {
     const { redis, bus } = await startBus(t);
-    const heard = await hear(bus, 'task:1');
+    const received = await collect(bus, 'task:1');
     redis.freeze();
     for (let n = 0; n < 5_000; n++) bus.publish('task:2', { n, text: 'x'.repeat(1_000) });
     t.equal(bus.stats().dropped, 4_000);
@@ -83,7 +83,7 @@ t.test(
     redis.thaw();
     await until(() => bus.isHealthy());
     bus.publish('task:1', { n: 'after' });
-    await until(() => heard.length === 1);
+    await until(() => received.length === 1);
     t.equal(bus.stats().published, 1);
   },
 );

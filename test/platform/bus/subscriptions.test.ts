@@ -11,7 +11,7 @@ t.test('a topic is subscribed to once, and its handlers are ready when it is con
   t.equal(subscriptions.add(first), false);
   t.equal(subscriptions.add(second), false);
   const change = take(subscriptions);
-  t.same(change, { hear: ['a'], unhear: [] });
+  t.same(change, { subscribe: ['a'], unsubscribe: [] });
   t.equal(subscriptions.takeChange(10), undefined);
   t.same(subscriptions.confirm(change), [first, second]);
   t.equal(subscriptions.add(handlerOf('a')), true, 'a confirmed topic is ready at once');
@@ -33,7 +33,7 @@ t.test('a topic that is left while being subscribed to is unsubscribed once conf
   const change = take(subscriptions);
   subscriptions.remove(handler);
   t.same(subscriptions.confirm(change), []);
-  t.same(subscriptions.takeChange(10), { hear: [], unhear: ['a'] });
+  t.same(subscriptions.takeChange(10), { subscribe: [], unsubscribe: ['a'] });
 });
 
 t.test('a handler added while its topic is being unsubscribed waits for a new confirmation', async (t) => {
@@ -56,8 +56,8 @@ t.test('after a lost connection, wanted topics are subscribed again in parts of 
   subscriptions.confirm(take(subscriptions));
   subscriptions.remove(leaving);
   subscriptions.lost();
-  t.same(subscriptions.takeChange(1), { hear: ['a'], unhear: [] });
-  t.same(subscriptions.takeChange(1), { hear: ['b'], unhear: [] });
+  t.same(subscriptions.takeChange(1), { subscribe: ['a'], unsubscribe: [] });
+  t.same(subscriptions.takeChange(1), { subscribe: ['b'], unsubscribe: [] });
   t.equal(subscriptions.takeChange(1), undefined);
 });
 
@@ -84,8 +84,8 @@ function runAgainstModel(steps: { kind: string; topic: string }[]): boolean {
   };
   const finish = () => {
     if (!inFlight) return;
-    for (const topic of inFlight.unhear) server.delete(topic);
-    for (const topic of inFlight.hear) server.add(topic);
+    for (const topic of inFlight.unsubscribe) server.delete(topic);
+    for (const topic of inFlight.subscribe) server.add(topic);
     for (const handler of subscriptions.confirm(inFlight)) ready.add(handler);
     inFlight = undefined;
   };

@@ -12,7 +12,7 @@ import { until } from '../../support/until.ts';
 function setUp(t: { teardown(work: () => unknown): void }) {
   const ended = new Set<string>();
   const reads: string[][] = [];
-  const subscriptions: { topic: string; hear: (message: BusMessage) => void; ready: () => void }[] = [];
+  const subscriptions: { topic: string; receive: (message: BusMessage) => void; ready: () => void }[] = [];
   const state = { isAway: false, answers: Promise.resolve(), answered: 0 };
   const read = async (_database: Queryable, ids: readonly string[]) => {
     reads.push([...ids]);
@@ -24,8 +24,8 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     return found;
   };
   const bus = {
-    subscribe(topic: string, hear: (message: BusMessage) => void, ready: () => void) {
-      const subscription = { topic, hear, ready };
+    subscribe(topic: string, receive: (message: BusMessage) => void, ready: () => void) {
+      const subscription = { topic, receive, ready };
       subscriptions.push(subscription);
       return { close: () => subscriptions.splice(subscriptions.indexOf(subscription), 1) };
     },
@@ -77,12 +77,12 @@ t.test('a message only causes a read, and only if it names an awaited object', a
   const id = randomUUID();
   const waiting = waitFor(id);
   await settled(1);
-  for (const message of [{}, { ids: 'all' }, { ids: [7] }, { ids: [randomUUID()] }]) subscriptions[0]?.hear(message);
+  for (const message of [{}, { ids: 'all' }, { ids: [7] }, { ids: [randomUUID()] }]) subscriptions[0]?.receive(message);
   t.equal(reads.length, 1);
-  subscriptions[0]?.hear({ ids: [randomUUID(), id] });
+  subscriptions[0]?.receive({ ids: [randomUUID(), id] });
   await settled(2);
   ended.add(id);
-  subscriptions[0]?.hear({ ids: [id] });
+  subscriptions[0]?.receive({ ids: [id] });
   t.match(await waiting, { position: { stage: 1 } }, 'the message about another object ended nothing');
 });
 
@@ -96,7 +96,7 @@ t.test('changes before the end are passed to followers, and do not end a wait', 
   const follow = watches.open(id, true);
   await settled(2);
   const events = subscriptions.find(({ topic }) => topic === `thing:${id}`);
-  events?.hear({ id });
+  events?.receive({ id });
   await settled(3);
   watches.wake(id, false);
   await settled(4);

@@ -78,20 +78,20 @@ export async function create(database: Queryable, serverUuid: string, fields: Pa
 }
 
 /** What an agent is told: to start a task, or to end one. */
-export type Told = ({ what: 'send' } & Order) | ({ what: 'cancel' } & OverdueTask);
+export type AgentOrder = ({ what: 'send' } & Order) | ({ what: 'cancel' } & OverdueTask);
 
-export function claim(database: Queryable, seat: Seat): Promise<Told[]> {
+export function claim(database: Queryable, seat: Seat): Promise<AgentOrder[]> {
   return claimAll(database, seat.run, [seat]);
 }
 
 /** What to tell the agents of these sessions. */
-export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<Told[]> {
+export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<AgentOrder[]> {
   const { given, cancels } = await claimTasks(database, run, { sessions, resendMs });
   const overdue = await takeOverdue(database, sessions, { overdueMs, resendMs });
   const orders = await readDispatches(database, given);
   return [
-    ...orders.map((order): Told => ({ what: 'send', ...order })),
-    ...[...cancels, ...overdue].map((given): Told => ({ what: 'cancel', ...given })),
+    ...orders.map((order): AgentOrder => ({ what: 'send', ...order })),
+    ...[...cancels, ...overdue].map((given): AgentOrder => ({ what: 'cancel', ...given })),
   ];
 }
 

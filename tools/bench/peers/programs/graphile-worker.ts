@@ -1,8 +1,8 @@
 /** graphile-worker: jobs in Postgres, workers woken by NOTIFY. A finished job is deleted. */
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';
-import { serveQueue } from './queue.ts';
 import { DatabaseEnds } from './ends-from-database.ts';
+import { serveQueue } from './queue.ts';
 
 const TASK = 'nop';
 const silent = new Logger(() => () => undefined);

@@ -1,8 +1,8 @@
 /** pg-boss: jobs in Postgres, and workers that poll; NOTIFY, which is enabled here, wakes them. */
 import pg from 'pg';
 import { PgBoss } from 'pg-boss';
-import { type QueuePlan, serveQueue } from './queue.ts';
 import { DatabaseEnds } from './ends-from-database.ts';
+import { type QueuePlan, serveQueue } from './queue.ts';
 
 const QUEUE = 'nop';
 
