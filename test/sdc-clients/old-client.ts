@@ -5,8 +5,8 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Test } from 'tap';
 import { guard } from '../../tools/processes/guardian.ts';
+import { installPackages } from '../support/own-packages.ts';
 import type { Callback } from './caller.ts';
-import { installClient } from './install.ts';
 
 export class OldClient {
   /** Output that is no answer: Node's warnings, a stack trace. */
@@ -26,7 +26,7 @@ export class OldClient {
 
   /** Installs the client if necessary. Ends with the test, or before it with the test's process. */
   static async start(t: Test): Promise<OldClient> {
-    await installClient();
+    await installPackages(import.meta.dirname);
     const file = path.join(import.meta.dirname, 'caller.ts');
     const child = spawn(process.execPath, [file], { stdio: ['pipe', 'pipe', 'pipe'] });
     guard(child);
