@@ -3,11 +3,12 @@
  * and prints a table. Exit codes: 0 all measured (met or missed), 1 something could not be
  * measured, 2 wrong usage, 130 stopped by a signal.
  */
+
+import { peerFigures } from '../peers/figures.ts';
+import { installPeers } from '../peers/install.ts';
 import { figures } from './figures.ts';
 import { NoDatabaseError } from './foundation.ts';
 import { type BenchOptions, BenchUsageError, parseBenchOptions, usageOf } from './options.ts';
-import { peerFigures } from './peers/figures.ts';
-import { installPeers } from './peers/install.ts';
 import { type Report, toJson } from './report.ts';
 import { Run } from './run.ts';
 import { renderTable } from './table.ts';

@@ -3,9 +3,9 @@
  * affects both. A turn yields a number for each measure. A row of the report is the median of ours
  * compared with the median of the peer's; its ratio is from the same run.
  */
-import type { Result } from '../figure.ts';
-import { median } from '../statistics.ts';
-import { number } from '../table.ts';
+import type { Result } from '../bench/figure.ts';
+import { median } from '../bench/statistics.ts';
+import { number } from '../bench/table.ts';
 
 /** One number for each measure. */
 export type Turn = Readonly<Record<string, number>>;

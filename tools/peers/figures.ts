@@ -1,5 +1,5 @@
 /** The figures that compare cnapi with alternatives, in the order of the table. */
-import type { Figure } from '../figure.ts';
+import type { Figure } from '../bench/figure.ts';
 import { locks } from './figures/locks.ts';
 import { presence } from './figures/presence.ts';
 import { taskBacklog, taskCallers, taskTrips } from './figures/tasks.ts';

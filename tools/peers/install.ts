@@ -5,17 +5,17 @@
 import { execFile } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { guard } from '../../processes/guardian.ts';
+import { guard } from '../processes/guardian.ts';
 
 const folder = import.meta.dirname;
 const lockFile = path.join(folder, 'package-lock.json');
-const stampFile = path.join(folder, 'node_modules', '.cnapi-bench');
+const stampFile = path.join(folder, 'node_modules', '.cnapi-peers');
 
 /** @throws when npm fails, with its last output */
 export async function installPeers(say: (text: string) => void): Promise<void> {
   const wanted = readFileSync(lockFile, 'utf8');
   if (readIfThere(stampFile) === wanted) return;
-  say('installing the peers (npm ci in tools/bench/peers); this takes some seconds the first time');
+  say('installing the peers (npm ci in tools/peers); this happens once');
   await runNpm();
   writeFileSync(stampFile, wanted);
 }

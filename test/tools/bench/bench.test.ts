@@ -6,7 +6,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { figures } from '../../../tools/bench/figures.ts';
 import { BenchUsageError, parseBenchOptions } from '../../../tools/bench/options.ts';
-import { peerFigures } from '../../../tools/bench/peers/figures.ts';
+import { peerFigures } from '../../../tools/peers/figures.ts';
 import { until } from '../../support/until.ts';
 
 const program = path.resolve(import.meta.dirname, '../../../tools/bench/main.ts');

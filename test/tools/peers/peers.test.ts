@@ -6,9 +6,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import t from 'tap';
 import { cpuMsOf, treeOf } from '../../../tools/bench/cpu.ts';
-import { contend, handOver, type Lock } from '../../../tools/bench/peers/contention.ts';
-import { compare, type Side, takePairs, withAbsent } from '../../../tools/bench/peers/contest.ts';
-import { checkDone } from '../../../tools/bench/peers/figures/queues.ts';
+import { contend, handOver, type Lock } from '../../../tools/peers/contention.ts';
+import { compare, type Side, takePairs, withAbsent } from '../../../tools/peers/contest.ts';
+import { checkDone } from '../../../tools/peers/figures/queues.ts';
 import { until } from '../../support/until.ts';
 
 function side(name: string, values: number[], log: string[]): Side {

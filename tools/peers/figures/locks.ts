@@ -2,12 +2,12 @@
  * A lock that changes hands: our tickets compared with Redlock on the same Redis and advisory locks
  * of the same Postgres.
  */
-import { BenchCaller } from '../../caller.ts';
-import { cpuMsOf } from '../../cpu.ts';
-import type { BenchContext, Figure, Result } from '../../figure.ts';
-import { summarize } from '../../statistics.ts';
-import { createTicket, releaseTicket, waitForTicket } from '../../tickets.ts';
-import type { Zone } from '../../zone.ts';
+import { BenchCaller } from '../../bench/caller.ts';
+import { cpuMsOf } from '../../bench/cpu.ts';
+import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
+import { summarize } from '../../bench/statistics.ts';
+import { createTicket, releaseTicket, waitForTicket } from '../../bench/tickets.ts';
+import type { Zone } from '../../bench/zone.ts';
 import { type Contention, contend, handOver, type Lock, type LockPlan } from '../contention.ts';
 import { type Absent, compare, type Measure, type Side, type Turn, takePairs, withAbsent } from '../contest.ts';
 import { storesCpuMs } from '../stores.ts';
@@ -85,7 +85,7 @@ async function startPeer(context: BenchContext, { name, kind, retry = {} }: Peer
   const { foundation, startHelper } = context;
   const databaseUrl = await foundation.createDatabase();
   const plan: LockPlan = { databaseUrl, redisUrl: foundation.redisUrl, contenders: CONTENDERS, retry };
-  const helper = await startHelper({ name: kind, file: 'tools/bench/peers/programs/locks.ts' });
+  const helper = await startHelper({ name: kind, file: 'tools/peers/programs/locks.ts' });
   await helper.ask(kind, plan);
   return {
     name,

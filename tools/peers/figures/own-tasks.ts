@@ -2,13 +2,13 @@
  * cnapi's side of the task figures: POST at one instance, the agent at any, the wait at another
  * instance.
  */
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { BenchCaller } from '../../caller.ts';
-import { cpuMsOf } from '../../cpu.ts';
-import type { BenchContext } from '../../figure.ts';
-import { runLanes } from '../../lanes.ts';
-import { postTask, runTask, type TaskRoute } from '../../tasks.ts';
-import type { Zone } from '../../zone.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { BenchCaller } from '../../bench/caller.ts';
+import { cpuMsOf } from '../../bench/cpu.ts';
+import type { BenchContext } from '../../bench/figure.ts';
+import { runLanes } from '../../bench/lanes.ts';
+import { postTask, runTask, type TaskRoute } from '../../bench/tasks.ts';
+import type { Zone } from '../../bench/zone.ts';
 import type { Side } from '../contest.ts';
 import { storesCpuMs } from '../stores.ts';
 import { type TakeTurn, untilDone, type Work } from './queues.ts';

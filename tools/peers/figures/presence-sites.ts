@@ -5,15 +5,15 @@
  */
 import { accessSync, chmodSync, constants, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import { freePort, isListening } from '../../../start/ports.ts';
-import { BenchCaller } from '../../caller.ts';
-import { cpuMsOf } from '../../cpu.ts';
-import type { BenchContext } from '../../figure.ts';
-import type { Helper } from '../../helper.ts';
-import { machineMs } from '../../machine-clock.ts';
-import type { ConnectOrder as AgentsOrder } from '../../programs/agents.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { BenchCaller } from '../../bench/caller.ts';
+import { cpuMsOf } from '../../bench/cpu.ts';
+import type { BenchContext } from '../../bench/figure.ts';
+import type { Helper } from '../../bench/helper.ts';
+import { machineMs } from '../../bench/machine-clock.ts';
+import type { ConnectOrder as AgentsOrder } from '../../bench/programs/agents.ts';
+import { freePort, isListening } from '../../start/ports.ts';
 import type { Beats, Connected } from '../programs/clients.ts';
 import { storesCpuMs } from '../stores.ts';
 import { OWN } from './own-tasks.ts';
@@ -120,7 +120,7 @@ async function startOwn(context: BenchContext): Promise<Site> {
 
 async function startSocketIo(context: BenchContext): Promise<Site> {
   const { redisUrl } = context.foundation;
-  const file = 'tools/bench/peers/programs/socket-io-server.ts';
+  const file = 'tools/peers/programs/socket-io-server.ts';
   const servers = await Promise.all([0, 1].map((each) => context.startHelper({ name: `socket-io-${each}`, file })));
   const urls = await Promise.all(
     servers.map(async (server) => (await server.ask<{ url: string }>('listen', { redisUrl })).url),
@@ -191,7 +191,7 @@ async function startBroker(
   await until(isUp, { withinMs: UP_WITHIN_MS, everyMs: LOOK_MS, what: `${program} to listen` });
   const watch = await context.startHelper({
     name: `${clients}-observer`,
-    file: `tools/bench/peers/programs/${clients}.ts`,
+    file: `tools/peers/programs/${clients}.ts`,
   });
   await watch.ask('observe', { url: `${scheme}://${observer}127.0.0.1:${port}` });
   return {
@@ -209,7 +209,7 @@ async function startCrowd(
   { startHelper }: BenchContext,
   { name, program, urls }: { name: string; program: string; urls: readonly string[] },
 ): Promise<Crowd> {
-  const helper = await startHelper({ name: `${name}-${program}`, file: `tools/bench/peers/programs/${program}.ts` });
+  const helper = await startHelper({ name: `${name}-${program}`, file: `tools/peers/programs/${program}.ts` });
   return {
     helper,
     connect: ({ clients, perSecond, where }) =>

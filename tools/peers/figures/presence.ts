@@ -3,12 +3,12 @@
  * client froze (its process is stopped: no FIN, no more heartbeats) or died (its process is killed:
  * the kernel closes its connections). The number of clients is the same for all.
  */
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { BenchContext, Figure, Result } from '../../figure.ts';
-import { machineMs } from '../../machine-clock.ts';
-import { summarize } from '../../statistics.ts';
-import { number } from '../../table.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
+import { machineMs } from '../../bench/machine-clock.ts';
+import { summarize } from '../../bench/statistics.ts';
+import { number } from '../../bench/table.ts';
 import { type Absent, compare, type Measure, type Side, type Turn, takePairs, withAbsent } from '../contest.ts';
 import { type Crowd, type Look, ownSite, peerSites, type Site, type SiteMaker } from './presence-sites.ts';
 

@@ -5,10 +5,10 @@
  * that all jobs were done.
  */
 import { Redis } from 'ioredis';
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { cpuMsOf } from '../../cpu.ts';
-import type { BenchContext } from '../../figure.ts';
-import type { Helper } from '../../helper.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { cpuMsOf } from '../../bench/cpu.ts';
+import type { BenchContext } from '../../bench/figure.ts';
+import type { Helper } from '../../bench/helper.ts';
 import type { Absent, Side, Turn } from '../contest.ts';
 import type { Handled, QueuePlan } from '../programs/queue.ts';
 import { storesCpuMs } from '../stores.ts';
@@ -109,7 +109,7 @@ async function startQueue(
   const databaseUrl = await foundation.createDatabase();
   const plan: QueuePlan = { databaseUrl, redisUrl, concurrency: IN_FLIGHT, isEndAwaited, variant };
   const start = (role: string) =>
-    startHelper({ name: `${program}-${role}`, file: `tools/bench/peers/programs/${program}.ts` });
+    startHelper({ name: `${program}-${role}`, file: `tools/peers/programs/${program}.ts` });
   const [caller, worker] = [await start('caller'), await start('worker')];
   await caller.ask('startCaller', plan);
   await worker.ask('startWorker', plan);

@@ -2,9 +2,9 @@
  * Tasks compared with jobs of queues: from dispatch to the reported end, one at a time; many
  * callers that wait; and a backlog.
  */
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import type { BenchContext, Figure, Result } from '../../figure.ts';
-import { median } from '../../statistics.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import type { BenchContext, Figure, Result } from '../../bench/figure.ts';
+import { median } from '../../bench/statistics.ts';
 import { compare, type Measure, takePairs, withAbsent } from '../contest.ts';
 import { type Agents, OWN, startOwnTasks } from './own-tasks.ts';
 import { IN_FLIGHT, startQueues, type TakeTurn, untilDone, type Work } from './queues.ts';

@@ -3,10 +3,10 @@
  * steady rate, count the heartbeats that went both ways, and report connections that were lost
  * without being closed here.
  */
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import { answerQuestions } from '../../asked.ts';
-import { machineMs } from '../../machine-clock.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { answerQuestions } from '../../bench/asked.ts';
+import { machineMs } from '../../bench/machine-clock.ts';
 
 export interface ConnectOrder {
   /** Clients are distributed over these in turn. */

@@ -5,7 +5,7 @@
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import Redlock from 'redlock';
-import { answerQuestions } from '../../asked.ts';
+import { answerQuestions } from '../../bench/asked.ts';
 import { contend, handOver, type Lock, type LockPlan } from '../contention.ts';
 
 const KEY = 42;

@@ -3,10 +3,10 @@
  * process calls, another one works. The job does nothing, but the worker counts its id, so that no
  * result includes work that was not done.
  */
-import { systemClock as clock } from '../../../../lib/platform/clock.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import { answerQuestions } from '../../asked.ts';
-import { runLanes } from '../../lanes.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { answerQuestions } from '../../bench/asked.ts';
+import { runLanes } from '../../bench/lanes.ts';
 
 export interface QueuePlan {
   databaseUrl: string;

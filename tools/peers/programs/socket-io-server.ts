@@ -7,8 +7,8 @@ import type { AddressInfo } from 'node:net';
 import { createAdapter } from '@socket.io/redis-adapter';
 import { Redis } from 'ioredis';
 import { Server } from 'socket.io';
-import { answerQuestions } from '../../asked.ts';
-import { machineMs } from '../../machine-clock.ts';
+import { answerQuestions } from '../../bench/asked.ts';
+import { machineMs } from '../../bench/machine-clock.ts';
 
 /** Like ours: one heartbeat per second, and at most two seconds without a sign of life. */
 const TIMES = { pingInterval: 1_000, pingTimeout: 1_000 };
