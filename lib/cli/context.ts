@@ -5,7 +5,7 @@
 import type { Place } from '../client/address.ts';
 import { CnapiClient } from '../client/client.ts';
 import { configFolder, credentialsOf } from '../client/credentials.ts';
-import { localUrls } from '../client/local-cnapi.ts';
+import { runningLocals } from '../client/local-cnapi.ts';
 import { type Clock, systemClock } from '../platform/clock.ts';
 import { parseServer } from '../platform/dns/resolve.ts';
 import { type Random, systemRandom } from '../platform/random.ts';
@@ -72,7 +72,9 @@ export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
 
 /** Of this user's `npm start` on this machine, whatever its ports. */
 function localPlace(env: NodeJS.ProcessEnv): string[] {
-  const all = localUrls(configFolder(env)).filter((urls) => urls.length > 0);
+  const all = runningLocals(configFolder(env))
+    .map(({ urls }) => urls)
+    .filter((urls) => urls.length > 0);
   const [only, ...others] = all;
   if (only !== undefined && others.length === 0) return [...only];
   if (all.length === 0 || all.some((urls) => urls.includes(LOCAL_URL))) return [LOCAL_URL];

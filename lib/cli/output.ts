@@ -45,18 +45,18 @@ export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly #color: boolean;
-  /** Called when nobody reads stdout any more. */
-  onReaderGone: () => void = () => process.exit(0);
+  /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
+  onReaderGone: (error: NodeJS.ErrnoException) => void = () => process.exit(0);
   #isGone = false;
 
   constructor({ json, quiet, env, color }: OutputOptions) {
     this.json = json;
     this.quiet = quiet;
     this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && process.stdout.isTTY === true;
-    process.stdout.on('error', () => {
+    process.stdout.on('error', (error) => {
       if (this.#isGone) return;
       this.#isGone = true;
-      this.onReaderGone();
+      this.onReaderGone(error);
     });
     process.stderr.on('error', () => undefined);
   }

@@ -19,6 +19,13 @@ interface LocalCnapi {
   tokenFile?: string | undefined;
 }
 
+/** An `npm start` that runs. */
+export interface RunningLocal {
+  urls: readonly string[];
+  /** Its data directory; undefined if an earlier version of it wrote the file. */
+  data: string | undefined;
+}
+
 const MAX_FILES = 64;
 const MAX_FILE_BYTES = 16 * 1024;
 
@@ -27,6 +34,7 @@ const contents = z.object({
   /** Absent where the system does not tell. */
   process: z.string().optional(),
   urls: z.array(z.string()),
+  data: z.string().optional(),
   token_file: z.string().optional(),
 });
 
@@ -37,7 +45,7 @@ const contents = z.object({
 export function announceLocal(configFolder: string, data: string, { pid, urls, tokenFile }: LocalCnapi): void {
   mkdirSync(folderIn(configFolder), { recursive: true, mode: 0o700 });
   const file = fileOf(configFolder, data);
-  const text = JSON.stringify({ pid, process: processIdentity(pid), urls, token_file: tokenFile });
+  const text = JSON.stringify({ pid, process: processIdentity(pid), urls, data, token_file: tokenFile });
   writeFileSync(`${file}.new`, `${text}\n`, { mode: 0o600 });
   renameSync(`${file}.new`, file);
 }
@@ -73,9 +81,9 @@ export class LocalTokenFiles {
   }
 }
 
-/** Where the instances of each that runs listen. */
-export function localUrls(configFolder: string): readonly string[][] {
-  return readAll(folderIn(configFolder)).map(({ urls }) => urls);
+/** Every `npm start` of this user that runs on this machine. */
+export function runningLocals(configFolder: string): RunningLocal[] {
+  return readAll(folderIn(configFolder)).map(({ urls, data }) => ({ urls, data }));
 }
 
 /** Those whose supervisors run. */

@@ -272,6 +272,10 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}task {6}[-0-9a-f]{36} {2}[-0-9a-f]{36} {2}command_execute/,
     );
     t.match(await cli.run('events', '--after', 'nonsense'), { code: 1, stderr: /request [-0-9a-f]{36}/ });
+    const endless = cli.start(['events']);
+    await endless.says('following');
+    endless.child.kill('SIGTERM');
+    t.equal((await endless.ended).code, 143, 'a signal that ends it gives the usual exit code');
   });
 
   await t.test('watch and audit show the current state', async (t) => {
@@ -288,6 +292,10 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     for (const object of [task?.id ?? '', task?.id.slice(0, 8).toUpperCase() ?? ''])
       t.match(await cli.json('audit', '--object', object), [{ object: task?.id }], object);
     t.same(await cli.json('audit', '--object', 'x%'), []);
+    const [head, first] = (await cli.run('audit', '--object', task?.id ?? '')).stdout.split('\n');
+    t.match(head, /^TIME +ACTOR +ACTION +SERVER +STATUS +OBJECT$/);
+    t.ok(first?.endsWith(task?.id ?? ' ') && !first.includes(one), 'the server has its name, the object its whole id');
+    t.match((await cli.run('audit', '--limit', '1', '--wide')).stdout, /OBJECT +SOURCE +REQUEST\n/);
   });
 
   await t.test('a reader that closes the pipe causes no error', async (t) => {
@@ -295,12 +303,17 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     piped.child.stdout?.destroy();
     const { code, stderr } = await piped.ended;
     t.strictSame([code, stderr], [0, '']);
+  });
+
+  await t.test('when the reader of a pipe ends, exec cancels its task', async (t) => {
     const endless = cli.start(['exec', one, '--', 'while sleep 0.1; do echo more; done']);
     await endless.says('more');
     endless.child.stdout?.destroy();
-    await endless.says('the output has no reader any more; the command continues');
-    endless.child.kill('SIGINT');
-    t.equal((await endless.ended).code, 130);
+    const { code, stderr } = await endless.ended;
+    t.equal(code, 141);
+    t.match(stderr, 'nothing reads the output any more; cancelling 1 of 1');
+    const [task] = await cli.json<{ status: string; error_code?: string }[]>('tasks', one, '--limit', '1');
+    t.match(task, { status: 'failure', error_code: 'Cancelled' });
   });
 
   await t.test('completion offers names and ids of the fleet', async () => {

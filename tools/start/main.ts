@@ -4,6 +4,8 @@
  * that holds the data directory; `--scale` and `--rolling-restart` ask it over its control socket.
  */
 import path from 'node:path';
+import { configFolder } from '../../lib/client/credentials.ts';
+import { runningLocals } from '../../lib/client/local-cnapi.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
@@ -61,8 +63,13 @@ async function main(args: readonly string[]): Promise<number> {
 async function operate(operation: Operation, options: Options, { data }: Place): Promise<string> {
   const supervisor = lockHolder(data, lockName);
   if (supervisor !== undefined) return askRunning({ data, pid: supervisor.pid, operation }, say);
-  const remedy = operation.operation === 'scale' ? `--instances ${operation.instances}` : '';
-  throw new Refusal(`nothing is running in ${data}; ${startCommand(options, remedy)} starts it`);
+  const isScale = operation.operation === 'scale';
+  const remedy = `${startCommand(options, isScale ? `--instances ${operation.instances}` : '')} starts it`;
+  const flags = isScale ? `--scale ${operation.instances}` : '--rolling-restart';
+  const elsewhere = runningLocals(configFolder(process.env))
+    .flatMap((other) => other.data ?? [])
+    .map((other) => `${startCommand({ data: other }, flags)} is for the one that runs in ${other}`);
+  throw new Refusal(`nothing is running in ${data}; ${[...elsewhere, remedy].join('; ')}`);
 }
 
 async function start(options: Options, place: Place): Promise<number> {
@@ -153,7 +160,7 @@ function stopCommand(options: Options): string {
 }
 
 /** The command `npm start` with `flags` for the data directory of `options`. */
-function startCommand({ data }: Options, flags: string): string {
+function startCommand({ data }: Pick<Options, 'data'>, flags: string): string {
   const folder = data === undefined ? undefined : path.relative(projectRoot, path.resolve(data)) || '.';
   const isPlain = folder === undefined || /^[\w./@+-]+$/.test(folder);
   const quoted = isPlain ? folder : `'${folder.replaceAll("'", `'\\''`)}'`;

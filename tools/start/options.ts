@@ -33,13 +33,13 @@ export type Request =
 /** The command line cannot be carried out; the message says which option and why. */
 export class UsageError extends Error {}
 
-export const usage = `npm start -- [OPTION]...       bring a whole cnapi up on this machine, in the foreground
-npm start -- --stop            stop it from elsewhere
-npm start -- --scale N         have it run N instances from now on, from elsewhere
-npm start -- --rolling-restart restart its instances one after the other, from elsewhere
+export const usage = `npm start -- [OPTION]...       start a whole cnapi on this machine, in the foreground
+npm start -- --stop            stop it, from another terminal
+npm start -- --scale N         change the number of its instances to N, from another terminal
+npm start -- --rolling-restart restart its instances one after the other, from another terminal
 
   --instances N        API instances on consecutive ports, 1 to 16 (default 3)
-  --port P             the first one's port; the name server is on the one after the last (default 8080)
+  --port P             the port of the first instance; the name server has the port after the last (default 8080)
   --agents N           simulated servers (default 20)
   --no-agent           without the real agent for this machine
   --open               without tokens: every user of this machine can run commands as this user
@@ -48,13 +48,13 @@ npm start -- --rolling-restart restart its instances one after the other, from e
   --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
   --help               this text
 
-of the cnapi that uses this data directory:
+for the cnapi that runs with this data directory (give --data DIR if it was started with it):
   --stop               stop it
-  --scale N            more instances take the next free ports; of fewer, the last ones hand their agents over and leave.
-                       It holds until it is stopped: the next start begins with --instances again
-  --rolling-restart    each instance hands its agents over, leaves, and is ready again before the next one
+  --scale N            new instances take the next free ports; if there are to be fewer, the last ones drain and end.
+                       The number applies until it is stopped; the next start uses --instances again
+  --rolling-restart    each instance drains, restarts, and is ready before the next one drains
 
-exit code: 0 done, or stopped as asked, 1 it could not be done, 2 wrong usage, 3 already up`;
+exit code: 0 done, or stopped on request, 1 failed, 2 wrong usage, 3 already running`;
 
 /** Minimum and maximum number of instances. */
 export const instanceLimits = [1, 16] as const;
@@ -95,7 +95,7 @@ function refuseStartOptions(values: ReturnType<typeof parse>): void {
   const switched = values.open ? 'open' : values.agent ? undefined : 'no-agent';
   const given = ofStart.find((name) => values[name] !== undefined) ?? switched;
   if (given === undefined) return;
-  throw new UsageError(`--${given} is for a start; which running cnapi is meant says --data`);
+  throw new UsageError(`--${given} is only for a start; --data DIR selects the running cnapi`);
 }
 
 function parse(args: readonly string[]) {

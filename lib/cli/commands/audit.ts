@@ -7,6 +7,7 @@ import { findServer, isPrefix, isUuid } from '../find.ts';
 import { examples, type Runner } from '../runner.ts';
 import type { Column } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
+import { labels } from './tasks.ts';
 
 interface Options {
   actor?: string;
@@ -16,6 +17,7 @@ interface Options {
   since?: string;
   until?: string;
   limit: string;
+  wide?: boolean;
 }
 
 const PAGE = 500;
@@ -30,6 +32,7 @@ export function auditCommand(runner: Runner): Command {
     .option('--since <time>', 'from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
     .option('--until <time>', 'until this time')
     .option('--limit <count>', 'at most this many', '50')
+    .option('-w, --wide', 'also show the address of the caller and the id of the request')
     .action(runner.action(audit));
   return examples(command, [
     'cnapi audit --since 1h',
@@ -38,16 +41,22 @@ export function auditCommand(runner: Runner): Command {
   ]);
 }
 
-const ENTRY: readonly Column<AuditEntry>[] = [
-  { head: 'TIME', of: ({ time }) => shortTime(time) },
-  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
-  { head: 'ACTION', of: ({ action }) => action, shrinks: true },
-  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
-  { head: 'OBJECT', of: ({ object }) => object, shrinks: true },
-  { head: 'STATUS', of: ({ status, code }) => (code ? `${status} ${code}` : status), shrinks: true },
-  { head: 'SOURCE', of: ({ source }) => source, shrinks: true },
-  { head: 'REQUEST', of: ({ request_id }) => request_id },
-];
+/** `labelOf` returns the name of a server for people. On a terminal an object's id is kept whole. */
+function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Column<AuditEntry>[] {
+  const usual: readonly Column<AuditEntry>[] = [
+    { head: 'TIME', of: ({ time }) => shortTime(time) },
+    { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
+    { head: 'ACTION', of: ({ action }) => action, shrinks: true },
+    { head: 'SERVER', of: ({ server_uuid }) => server_uuid && labelOf(server_uuid), shrinks: true },
+    { head: 'STATUS', of: ({ status, code }) => (code ? `${status} ${code}` : status), shrinks: true },
+    { head: 'OBJECT', of: ({ object }) => object },
+  ];
+  const further: readonly Column<AuditEntry>[] = [
+    { head: 'SOURCE', of: ({ source }) => source },
+    { head: 'REQUEST', of: ({ request_id }) => request_id },
+  ];
+  return wide ? [...usual, ...further] : usual;
+}
 
 async function audit({ client, output, clock }: Context, _: unknown, options: Options): Promise<void> {
   if (!/^[1-9]\d{0,5}$/.test(options.limit)) throw new UsageError(`--limit ${options.limit} is not a number from 1 on`);
@@ -68,7 +77,7 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     if (page.length < wanted) break;
   }
   if (output.json) return output.document(entries);
-  output.table(ENTRY, entries);
+  output.table(columns(await labels(client, entries), options.wide === true), entries);
   if (entries.length === 0) output.note('There is no such entry');
 }
 

@@ -4,11 +4,18 @@ import type { FleetEvent } from '../../client/client.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { findServer } from '../find.ts';
+import { exitSoon, flushed } from '../output.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
-import { UsageError } from '../usage-error.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
+import { EXIT, UsageError } from '../usage-error.ts';
 import { visible } from '../visible.ts';
 
 const KINDS = ['status', 'task', 'ticket', 'instance'];
+
+const MORE = `
+Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage; 3 no instance answered for a
+minute; 128 + N when signal N ended this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
+`;
 
 interface Options {
   kind?: string[];
@@ -26,6 +33,7 @@ export function eventsCommand(runner: Runner): Command {
     .option('--server <server>', 'only of this server: uuid or hostname')
     .option('--after <id>', 'continue after this event; --json shows the ids')
     .option('--limit <count>', 'end after this many')
+    .addHelpText('after', MORE)
     .action(runner.action(events));
   return examples(command, [
     'cnapi events --kind status',
@@ -34,7 +42,7 @@ export function eventsCommand(runner: Runner): Command {
   ]);
 }
 
-async function events({ client, output }: Context, _: unknown, options: Options): Promise<void> {
+async function events({ client, clock, output }: Context, _: unknown, options: Options): Promise<number> {
   const kinds = (options.kind ?? []).flatMap((kind) => kind.split(','));
   const unknownKind = kinds.find((kind) => !KINDS.includes(kind));
   if (unknownKind !== undefined) throw new UsageError(`--kind ${unknownKind} is not one of ${KINDS.join(', ')}`);
@@ -44,13 +52,20 @@ async function events({ client, output }: Context, _: unknown, options: Options)
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
   const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   const onOpen = () => output.note('following');
+  const stop = onEndingSignal((signal, before) => {
+    const code = exitCodeOfSignal(signal);
+    if (before > 0) return void exitSoon(clock, code);
+    void flushed().then(() => process.exit(code));
+  });
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
     if (output.json) output.record(event);
     else output.line(eventLine(event));
     await output.ready();
-    if (++count >= limit) return;
+    if (++count >= limit) break;
   }
+  stop();
+  return EXIT.ok;
 }
 
 /** Formats an event as one line: time, kind, object and change. */

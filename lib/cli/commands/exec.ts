@@ -35,6 +35,7 @@ interface Options {
 
 const MAX_SCRIPT_BYTES = 1024 * 1024;
 const MAX_CONCURRENCY = 500;
+const SIGNAL_MS = 200;
 /** The words are passed as arguments, so no shell splits them. */
 const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
 
@@ -57,12 +58,15 @@ terminal is lost (SIGHUP) nothing is cancelled: this program leaves, running com
 --concurrency are not asked. Under nohup this program stays to the end. Ctrl-C does not reach it when a script started it in the
 background.
 
+When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), what runs is cancelled as with the first Ctrl-C, and the exit
+code is 141. With --detach nothing is cancelled.
+
 The command has no standard input. If input is given, it is refused before anything runs. In a loop, redirect it from /dev/null.
 
 Exit codes with one server: the exit code of the command, once it has one.
 Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage; 3 for some servers no instance could say
 how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended
-this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
+this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
 `;
 
 export function execCommand(runner: Runner): Command {
@@ -104,8 +108,6 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   if (options.ticket !== undefined) command.ticketUuid = await findTicket(client, options.ticket);
   await client.learnInstances().catch(() => undefined);
   input?.refuse();
-  output.onReaderGone = () =>
-    output.note('the output has no reader any more; the command continues, Ctrl-C cancels it');
   const listener = listenerOf(context, servers, options);
   const run = new FleetRun({ client, random, listener });
   let interruptedWith: number | undefined;
@@ -123,6 +125,16 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
     );
     void run.cancel();
   });
+  output.onReaderGone = ({ code }) => {
+    if (code !== 'EPIPE' || command.detach) return;
+    // A signal that ended the reader as well comes at the same moment, and decides what happens.
+    clock.after(SIGNAL_MS, () => {
+      if (interruptedWith !== undefined) return;
+      interruptedWith = exitCodeOfSignal('SIGPIPE');
+      output.note(`nothing reads the output any more; cancelling ${run.running.size} of ${servers.length}`);
+      void run.cancel();
+    });
+  };
   // For one server all output can be shown. For many at full rate it would overload the database.
   if (servers.length === 1 && !command.detach) command.params.paced = true;
   const endings = await run.run(servers, command, concurrency);

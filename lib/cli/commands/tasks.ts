@@ -98,9 +98,12 @@ function queryOf({ clock }: Context, options: Options): Query {
   };
 }
 
-/** Returns a function that maps a server's uuid to its hostname, for the servers of these tasks. */
-export async function labels(client: CnapiClient, listed: readonly ListedTask[]): Promise<(uuid: string) => string> {
-  const uuids = [...new Set(listed.map(({ server_uuid }) => server_uuid))].slice(0, 200);
+/** Returns a function that maps a server's uuid to its hostname, for the servers of these objects. */
+export async function labels(
+  client: CnapiClient,
+  listed: readonly { server_uuid?: string | null | undefined }[],
+): Promise<(uuid: string) => string> {
+  const uuids = [...new Set(listed.flatMap(({ server_uuid }) => server_uuid ?? []))].slice(0, 200);
   const servers = uuids.length === 0 ? [] : await client.servers({ uuids, fields: 'uuid,hostname', limit: 1000 });
   const names = labelsOf(servers);
   return (uuid) => names.get(uuid) ?? uuid;

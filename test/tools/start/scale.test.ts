@@ -118,6 +118,14 @@ t.test('npm start scales and restarts its instances while everything else contin
     t.equal(processesOf(data).filter(({ name }) => /^instance-/.test(name)).length, 1);
   });
 
+  await t.test('with another data directory, the command for the one that runs is named', async (t) => {
+    const other = dataDirectory(t);
+    const { code, stderr } = await new Start(t, ['--scale', '3', '--data', other]).ended;
+    t.equal(code, 1);
+    t.match(stderr, `nothing is running in ${other}; npm start -- --scale 3 --data=`);
+    t.match(stderr, ` is for the one that runs in ${data}; npm start -- --instances 3 --data=`);
+  });
+
   await t.test('an operation is refused while another one is running', async (t) => {
     t.equal((await ask('--scale', '2')).code, 0);
     const isSecond = ({ name }: { name: string }) => /^instance-/.test(name) && name !== `instance-${port}`;
