@@ -66,11 +66,7 @@ function onFleet(act: (fleet: Program, stage: Stage) => AgentHarm) {
 const processFaults: FaultKind[] = [
   {
     name: 'instance killed',
-    prepare: onInstance(({ program }, { health, random }) => ({
-      lastsMs: between(0, 6_000, random),
-      begin: () => killed(health, program),
-      end: () => started(health, program),
-    })),
+    prepare: (stage) => killInstance(stage, pick([...stage.zone.instances.keys()], stage.random)),
   },
   {
     name: 'instance killed until its lease lapsed',
@@ -371,6 +367,25 @@ function instanceOf({ zone, health }: Pick<Stage, 'zone' | 'health'>, serverUuid
   const index = zone.instances.findIndex(({ uuid }) => uuid === owner);
   return Math.max(0, index);
 }
+
+/** Kills an instance for a moment. */
+function killInstance(stage: Stage, instance: number): Harm {
+  const { program } = stage.zone.instances[instance] as Instance;
+  return {
+    part: 'instance',
+    instance,
+    lastsMs: between(0, 6_000, stage.random),
+    begin: () => killed(stage.health, program),
+    end: () => started(stage.health, program),
+  };
+}
+
+/** Each of the instances is killed once: the plan `instances`. */
+export const eachInstanceKilled = (instances: number): FaultKind[] =>
+  Array.from({ length: instances }, (_, number) => ({
+    name: 'instance killed',
+    prepare: (stage) => killInstance(stage, number),
+  }));
 
 export const faultKinds: readonly FaultKind[] = [
   ...processFaults,

@@ -7,10 +7,11 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Zone } from '../support/fleet-harness.ts';
 import { startTestPostgres } from '../support/postgres-server.ts';
-import { startTestRedis } from '../support/redis.ts';
+import { hasRedisServer, startTestRedis } from '../support/redis.ts';
 import { seededRandom } from './chance.ts';
 import { dump, unended } from './dump.ts';
-import { faultKinds } from './faults.ts';
+import { eachInstanceKilled, faultKinds } from './faults.ts';
+import type { FaultKind } from './harm.ts';
 import { Health } from './health.ts';
 import { type Evidence, parseEffects, parseHistory, type Stored } from './history.ts';
 import type { ChaosOptions } from './options.ts';
@@ -30,6 +31,7 @@ export interface RunResult {
 }
 
 const [HISTORY, DATABASE, EFFECTS] = ['history.jsonl', 'database.json', 'effects'] as const;
+const INSTANCES = 3;
 const SIMULATED = 8;
 /**
  * The time for the last accepted tasks and tickets to end: longer than a task may wait to be taken,
@@ -40,17 +42,22 @@ const END_MS = 60_000;
 export async function run({ options, say }: RunDeps): Promise<RunResult> {
   const directory = options.out ?? mkdtempSync(path.join(os.tmpdir(), 'cnapi-chaos-'));
   mkdirSync(directory, { recursive: true });
-  const kinds = faultKinds.filter(
-    ({ name }) => options.only.length === 0 || options.only.some((text) => name.includes(text)),
-  );
+  const kinds = kindsOf(options);
   if (kinds.length === 0) throw new Error(`no fault has a name that contains ${options.only.join(' or ')}`);
-  say(
-    `seed ${options.seed}, ${options.minutes} minutes, ${kinds.length} kinds of faults; history, database and logs are written to ${directory}`,
-  );
+  const scope =
+    options.plan === undefined ? `${options.minutes} minutes, ${kinds.length} kinds of faults` : options.plan;
+  say(`seed ${options.seed}, ${scope}; history, database and logs are written to ${directory}`);
   // Flushed to disk, as in production: committed data must survive a crash.
-  const [postgres, redis] = await Promise.all([startTestPostgres({ fast: false }), startTestRedis()]);
+  const withoutRedis = options.plan !== undefined && !hasRedisServer;
+  const [postgres, redis] = await Promise.all([
+    startTestPostgres({ fast: false }),
+    withoutRedis ? undefined : startTestRedis(),
+  ]);
   const proxies = { proxied: true, databaseProxied: true, busProxied: true, callersProxied: true };
-  const zone = new Zone({ instances: 3, agents: 3, simulated: SIMULATED, directory, ...proxies }, { postgres, redis });
+  const zone = new Zone(
+    { instances: INSTANCES, agents: 3, simulated: SIMULATED, directory, ...proxies },
+    { postgres, redis },
+  );
   try {
     await zone.start();
     await play(zone, { options, say, kinds });
@@ -59,6 +66,11 @@ export async function run({ options, say }: RunDeps): Promise<RunResult> {
   } finally {
     await zone.stop(false);
   }
+}
+
+function kindsOf({ plan, only }: ChaosOptions): readonly FaultKind[] {
+  if (plan === 'instances') return eachInstanceKilled(INSTANCES);
+  return faultKinds.filter(({ name }) => only.length === 0 || only.some((text) => name.includes(text)));
 }
 
 /** What a run left in its folder. */
@@ -71,7 +83,7 @@ export function readEvidence(directory: string): Evidence {
   };
 }
 
-async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: typeof faultKinds }): Promise<void> {
+async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: readonly FaultKind[] }): Promise<void> {
   const recorder = new Recorder(path.join(zone.directory, HISTORY));
   const random = seededRandom(options.seed);
   const agents = zone.agents.map(({ serverUuid }) => serverUuid);
@@ -96,7 +108,7 @@ async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: type
   await sleep(4_000);
   const until = recorder.now() + minutes * 60_000;
   const walk = new Walk({ zone, health, random, simulated, recorder, kinds, until, say });
-  await walk.run();
+  await walk.run(options.plan === undefined ? Number.POSITIVE_INFINITY : 1);
   say(`${walk.injected} faults; ${recorder.asked} requests, ${recorder.unanswered} of them without an answer`);
   await workloads.finish();
   const end = recorder.now() + END_MS;

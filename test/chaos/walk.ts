@@ -35,9 +35,9 @@ export class Walk {
     this.#deps = deps;
   }
 
-  async run(): Promise<void> {
+  async run(laps: number): Promise<void> {
     const { kinds, random, recorder, until } = this.#deps;
-    for (let lap = 1; ; lap++) {
+    for (let lap = 1; lap <= laps; lap++) {
       for (const kind of shuffled(kinds, random)) {
         if (recorder.now() > until) return;
         await this.#step(lap === 1 ? [kind] : [kind, pick(kinds, random)]);

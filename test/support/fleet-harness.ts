@@ -94,22 +94,26 @@ export async function startZone(t: Test, plan: ZonePlan = {}): Promise<Zone> {
 }
 
 export class Zone {
-  readonly redis: TestRedis;
   readonly instances: Instance[] = [];
   readonly agents: RealAgent[] = [];
   readonly directory: string;
   fleet: Program | undefined;
   readonly #plan: ZonePlan;
   readonly #postgres: TestPostgres | undefined;
+  readonly #redis: TestRedis | undefined;
   readonly #databaseUrl: string;
   readonly #pool: pg.Pool;
   readonly #programs = new Map<Program, (root: string | undefined) => Command>();
 
-  constructor(plan: ZonePlan, { postgres, redis }: { postgres: TestPostgres | undefined; redis: TestRedis }) {
+  /** Without a Redis the instances use the database as their bus. */
+  constructor(
+    plan: ZonePlan,
+    { postgres, redis }: { postgres: TestPostgres | undefined; redis: TestRedis | undefined },
+  ) {
     this.#plan = plan;
     this.directory = plan.directory ?? mkdtempSync(path.join(os.tmpdir(), 'cnapi-faults-'));
     this.#postgres = postgres;
-    this.redis = redis;
+    this.#redis = redis;
     this.#databaseUrl = plan.databaseUrl ?? this.postgres.url;
     const hosts = new DatabaseHosts(this.#databaseUrl, silentLogger);
     const settings = { connectionTimeoutMillis: 3_000, query_timeout: 5_000 };
@@ -122,6 +126,12 @@ export class Zone {
     this.#pool.on('error', () => undefined);
     // A connection that is in use when its server stops also fails its query.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
+  }
+
+  /** The Redis of the zone. */
+  get redis(): TestRedis {
+    if (this.#redis === undefined) throw new Error('this zone has no Redis');
+    return this.#redis;
   }
 
   /** The Postgres of the zone. */
@@ -223,7 +233,7 @@ export class Zone {
     const proxiesOf = (each: Instance) => [each.proxy, each.databaseProxy, each.busProxy, each.callerProxy];
     await Promise.all(this.instances.flatMap(proxiesOf).map((proxy) => proxy?.stop()));
     await this.#pool.end();
-    await Promise.all([this.#postgres?.close(), this.redis.stop()]);
+    await Promise.all([this.#postgres?.close(), this.#redis?.stop()]);
     if (isClean && this.#plan.directory === undefined) rmSync(this.directory, { recursive: true, force: true });
   }
 
@@ -237,7 +247,7 @@ export class Zone {
     const proxies = {
       proxy: await between(proxied, port, { host: advertiseHost, port }),
       databaseProxy: databaseProxied ? await between(true, this.postgres.port) : undefined,
-      busProxy: await between(busProxied, this.redis.port),
+      busProxy: busProxied && this.#redis ? await between(true, this.#redis.port) : undefined,
       callerProxy: await between(callersProxied, port),
     };
     const file = path.join(this.directory, `instance-${number}.json`);
@@ -260,7 +270,8 @@ export class Zone {
     const at = (url: string, proxy: CuttableProxy | undefined) =>
       proxy === undefined ? url : Object.assign(new URL(url), { port: proxy.port }).href;
     const databaseUrl = at(this.#databaseUrl, databaseProxy);
-    const bus = this.#plan.bus === 'postgres' ? {} : { redisUrl: at(this.redis.url, busProxy) };
+    const isOwnBus = this.#plan.bus === 'postgres' || this.#redis === undefined;
+    const bus = isOwnBus ? {} : { redisUrl: at(this.redis.url, busProxy) };
     return { databaseUrl, databasePoolSize: 5, ...bus };
   }
 

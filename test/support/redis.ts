@@ -28,6 +28,9 @@ const maySkip = process.env.CNAPI_TEST_NO_SKIP !== '1';
 export const noRedisServer: string | false =
   program === undefined && maySkip ? 'no redis-server or valkey-server on the PATH' : false;
 
+/** Whether a private server can be started. */
+export const hasRedisServer = program !== undefined;
+
 /** Why tests that need any Redis are skipped; false when they can run. */
 export const noRedis: string | false = givenUrl === undefined ? noRedisServer : false;
 

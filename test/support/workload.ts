@@ -13,8 +13,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../lib/platform/clock.ts';
-import { Caller, type TaskBody, type TaskOrder } from '../../tools/prove/caller.ts';
 import type { Zone } from './fleet-harness.ts';
+import { Caller, type TaskBody, type TaskOrder } from './retrying-caller.ts';
 
 export interface WorkloadPlan {
   zone: Zone;
