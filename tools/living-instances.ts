@@ -12,7 +12,7 @@ import type { Logger } from '../lib/platform/log.ts';
 import { Loop } from '../lib/platform/loop.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
 
-export interface LivingInstancesDependencies {
+export interface LivingInstancesDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
@@ -34,7 +34,7 @@ export class LivingInstances {
   #instances: readonly Instance[] = [];
   #readAt = 0;
 
-  constructor({ database, clock, log, readMs = 250, leaseMs = 5000 }: LivingInstancesDependencies) {
+  constructor({ database, clock, log, readMs = 250, leaseMs = 5000 }: LivingInstancesDeps) {
     this.#database = database;
     this.#clock = clock;
     this.#log = log;

@@ -5,7 +5,7 @@
 import { readFileSync, statSync } from 'node:fs';
 import { messageOf } from '../platform/errors.ts';
 
-interface KeptFileOptions<Value> {
+interface KeptFileDeps<Value> {
   path: string;
   maxBytes: number;
   /** Only its owner may be able to read it. */
@@ -19,17 +19,17 @@ interface KeptFileOptions<Value> {
 const ABSENT = 'absent';
 
 export class ReloadedFile<Value> {
-  readonly #options: KeptFileOptions<Value>;
+  readonly #deps: KeptFileDeps<Value>;
   #readAs: string | undefined;
   #value: Value | undefined;
 
-  constructor(options: KeptFileOptions<Value>) {
-    this.#options = options;
+  constructor(deps: KeptFileDeps<Value>) {
+    this.#deps = deps;
   }
 
   /** Reads the file. @throws Error naming the file when it cannot be used */
   load(): Value {
-    const { path, maxBytes, isSecret, parse } = this.#options;
+    const { path, maxBytes, isSecret, parse } = this.#deps;
     try {
       this.#readAs = looksOf(path);
       const { size, mode } = statSync(path);
@@ -45,14 +45,14 @@ export class ReloadedFile<Value> {
 
   /** The newest usable value; undefined when there has been none. */
   read(): Value | undefined {
-    const looks = looksOf(this.#options.path);
+    const looks = looksOf(this.#deps.path);
     const isUnchanged = looks === this.#readAs;
     this.#readAs = looks;
     if (isUnchanged || (looks === ABSENT && this.#value === undefined)) return this.#value;
     try {
       return this.load();
     } catch (error) {
-      this.#options.complain(messageOf(error));
+      this.#deps.complain(messageOf(error));
       return this.#value;
     }
   }

@@ -38,14 +38,14 @@ export interface Listener {
   onNotCancelled(server: Server, id: string, why: string): void;
 }
 
-interface FleetRunDependencies {
+interface FleetRunDeps {
   client: CnapiClient;
   random: Random;
   listener: Listener;
 }
 
 export class FleetRun {
-  readonly #deps: FleetRunDependencies;
+  readonly #deps: FleetRunDeps;
   /** Ids of tasks that have not ended. */
   readonly running = new Map<Server, string>();
   /** Servers for which a task may be being created now. */
@@ -54,7 +54,7 @@ export class FleetRun {
   waiting = 0;
   #isCancelled = false;
 
-  constructor(deps: FleetRunDependencies) {
+  constructor(deps: FleetRunDeps) {
     this.#deps = deps;
   }
 

@@ -9,7 +9,7 @@ import { once } from 'node:events';
 import type { Clock } from '../platform/clock.ts';
 import { exitCodeOfSignal } from './signals.ts';
 
-interface LocalCommandDependencies {
+interface LocalCommandDeps {
   clock: Clock;
   env: NodeJS.ProcessEnv;
 }
@@ -26,7 +26,7 @@ export class LocalCommand {
   readonly ended: Promise<number>;
   #hasEnded = false;
 
-  constructor(argv: readonly string[], { clock, env }: LocalCommandDependencies) {
+  constructor(argv: readonly string[], { clock, env }: LocalCommandDeps) {
     this.#clock = clock;
     const [file = '', ...args] = argv;
     this.#isGroup = process.stdin.isTTY !== true;

@@ -8,7 +8,7 @@ import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
 
-interface PlaceReportDependencies {
+interface PlaceReportDeps {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
@@ -31,7 +31,7 @@ const MOST_AHEAD = 100;
  * aborts.
  */
 export async function reportPlace(
-  { client, clock, note }: PlaceReportDependencies,
+  { client, clock, note }: PlaceReportDeps,
   ticket: PlaceOfTicket,
   { queue, signal }: { queue: readonly Ticket[]; signal: AbortSignal },
 ): Promise<void> {

@@ -15,7 +15,7 @@ import { messageOf } from '../platform/errors.ts';
 import { PassedTime } from './passed-time.ts';
 import { reportPlace } from './place-report.ts';
 
-interface KeeperDependencies {
+interface KeeperDeps {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
@@ -47,7 +47,7 @@ const RELEASE_WITHIN_MS = 5000;
 const ACQUIRE_WITHIN_MS = 30_000;
 
 export class TicketRenewer {
-  readonly #deps: KeeperDependencies;
+  readonly #deps: KeeperDeps;
   readonly #request: KeeperRequest;
   readonly #lost = new AbortController();
   readonly #done = new AbortController();
@@ -63,7 +63,7 @@ export class TicketRenewer {
   #lossError: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
 
-  constructor(deps: KeeperDependencies, request: KeeperRequest) {
+  constructor(deps: KeeperDeps, request: KeeperRequest) {
     this.#deps = deps;
     this.#request = request;
     this.#passed = new PassedTime(deps.clock);

@@ -18,7 +18,7 @@ import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } fr
 import type { Credentials } from './credentials.ts';
 import { CallFailure, Connections, type HttpCall } from './http-call.ts';
 
-export interface CallerDependencies {
+export interface CallerDeps {
   place: Place;
   /** Whether instances found by DNS use TLS. */
   secure?: boolean;
@@ -68,13 +68,13 @@ const MAX_RETRY_AFTER_SECONDS = 10;
 export class Caller {
   readonly clock: Clock;
   readonly connections: Connections;
-  readonly #deps: CallerDependencies;
+  readonly #deps: CallerDeps;
   #addresses: Address[] = [];
   /** From GET /instances; tried after the addresses that the caller gave. */
   #learnt: Address[] = [];
   #hasAnswered = false;
 
-  constructor(deps: CallerDependencies) {
+  constructor(deps: CallerDeps) {
     this.#deps = deps;
     this.clock = deps.clock;
     this.connections = new Connections(deps);

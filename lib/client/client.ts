@@ -34,7 +34,7 @@ import {
   ticketAnswer,
   tokenAnswer,
 } from './answers.ts';
-import { type Call, Caller, type CallerDependencies } from './caller.ts';
+import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
 import type { ServerSentEvent } from './server-sent.ts';
@@ -95,7 +95,7 @@ export class CnapiClient {
   readonly caller: Caller;
   readonly #secure: boolean;
 
-  constructor(deps: CallerDependencies) {
+  constructor(deps: CallerDeps) {
     this.caller = new Caller(deps);
     this.#secure =
       'urls' in deps.place ? deps.place.urls.some((url) => url.startsWith('https:')) : deps.secure === true;

@@ -10,7 +10,7 @@ import { type Clock, isoNow } from '../platform/clock.ts';
 import { type EventLoop, systemEventLoop } from '../platform/event-loop.ts';
 import type { Logger } from '../platform/log.ts';
 import { DatabaseHosts } from '../platform/postgres/hosts.ts';
-import { PostgresDatabase, type PostgresOptions } from '../platform/postgres/pool.ts';
+import { PostgresDatabase, type PostgresDeps } from '../platform/postgres/pool.ts';
 import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
@@ -186,7 +186,7 @@ export class App {
 
   #openDatabase(
     applicationName: string,
-    limits: Pick<PostgresOptions, 'maxConnections' | 'statementTimeoutMs' | 'queryTimeoutMs' | 'onDone'>,
+    limits: Pick<PostgresDeps, 'maxConnections' | 'statementTimeoutMs' | 'queryTimeoutMs' | 'onDone'>,
   ) {
     const { config, clock, log } = this.#deps;
     const pooler = config.databasePooler;

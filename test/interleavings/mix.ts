@@ -15,7 +15,7 @@ import { recordIntents } from './lab-schema.ts';
 import type { Call } from './statement.ts';
 import { writingCalls } from './statements.ts';
 
-export interface MixOptions {
+export interface MixDeps {
   /** Connections for the clients' statements. */
   clients: Queryable;
   /** For reading what clients know, and for maintaining the world. */
@@ -51,18 +51,18 @@ export class Mix {
   /** How often each call was made. */
   readonly counts = new Map<string, number>();
   checks = 0;
-  readonly #options: MixOptions;
+  readonly #deps: MixDeps;
   readonly #exclusive = new Set<string>();
   #known: Knowledge | undefined;
   #isOver = false;
 
-  constructor(options: MixOptions) {
-    this.#options = options;
+  constructor(deps: MixDeps) {
+    this.#deps = deps;
   }
 
   /** Runs until the time is over or there are too many violations. */
   async run(): Promise<void> {
-    const { keeper, servers, runMs } = this.#options;
+    const { keeper, servers, runMs } = this.#deps;
     this.#known = await readKnowledge(keeper, servers);
     void sleep(runMs, undefined, { ref: false }).then(() => this.#end());
     const reading = this.#keepReading();
@@ -81,7 +81,7 @@ export class Mix {
   }
 
   async #client(n: number): Promise<void> {
-    const { clients, seed } = this.#options;
+    const { clients, seed } = this.#deps;
     const fraction = chanceOf(seed * CLIENTS + n);
     while (!this.#isOver) {
       const call = this.#choose(fraction);
@@ -132,7 +132,7 @@ export class Mix {
 
   /** What clients know; removed servers are created again. */
   async #keepReading(): Promise<void> {
-    const { keeper, servers } = this.#options;
+    const { keeper, servers } = this.#deps;
     const documents = new Servers({ database: keeper, clock: systemClock, log: silentLogger, datacenter: 'dc' });
     while (!this.#isOver) {
       this.#known = await readKnowledge(keeper, servers);
@@ -144,7 +144,7 @@ export class Mix {
 
   /** Transactions that were uncommitted at the previous check are checked again. */
   async #keepChecking(): Promise<void> {
-    const { checker } = this.#options;
+    const { checker } = this.#deps;
     let [from, last] = [0, 0];
     while (!this.#isOver) {
       const { rows } = await checker.query<{ last: number }>('select last_value as last from lab.changes');

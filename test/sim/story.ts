@@ -11,7 +11,7 @@ const KEPT_LINES = 4_000;
 /** Messages logged as errors that are the fault of the world. */
 const EXPECTED_ERRORS = /^instance: healthy -> unhealthy$/;
 
-export interface StoryOptions {
+export interface StoryDeps {
   time: VirtualTime;
   /** Called for each line as well, including the small ones (frames, statements). */
   trace?: ((line: string) => void) | undefined;
@@ -19,25 +19,25 @@ export interface StoryOptions {
 }
 
 export class Story {
-  readonly #options: StoryOptions;
+  readonly #deps: StoryDeps;
   readonly #digest = createHash('sha256');
   readonly #lines: string[] = [];
 
-  constructor(options: StoryOptions) {
-    this.#options = options;
+  constructor(deps: StoryDeps) {
+    this.#deps = deps;
   }
 
   tell(who: string, what: string): void {
     const line = this.#line(who, what);
     this.#lines.push(line);
     if (this.#lines.length > KEPT_LINES) this.#lines.shift();
-    this.#options.trace?.(line);
+    this.#deps.trace?.(line);
   }
 
   /** Something too small for the story, but part of the trace and of the digest. */
   note(who: string, what: string): void {
     const line = this.#line(who, what);
-    this.#options.trace?.(line);
+    this.#deps.trace?.(line);
   }
 
   last(count: number): string[] {
@@ -55,7 +55,7 @@ export class Story {
         const [fields, message] =
           typeof logged[0] === 'string' ? [{}, logged[0]] : [logged[0] as object, String(logged[1] ?? '')];
         const isDefect = level === 'error' || level === 'fatal' || message.includes('could not be handled');
-        if (isDefect && !EXPECTED_ERRORS.test(message)) this.#options.unexpected(who, errorOf(fields) ?? message);
+        if (isDefect && !EXPECTED_ERRORS.test(message)) this.#deps.unexpected(who, errorOf(fields) ?? message);
         if (isShown) this.tell(who, `${level === 'info' ? '' : `${level}: `}${message} ${fieldsText(fields)}`);
       };
     const logger = {
@@ -72,7 +72,7 @@ export class Story {
   }
 
   #line(who: string, what: string): string {
-    const line = `${(this.#options.time.now / 1000).toFixed(4).padStart(9)} ${who.padEnd(9)} ${what}`;
+    const line = `${(this.#deps.time.now / 1000).toFixed(4).padStart(9)} ${who.padEnd(9)} ${what}`;
     this.#digest.update(line).update('\n');
     return line;
   }

@@ -8,7 +8,7 @@ import pg from 'pg';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
-import { PostgresDatabase, type PostgresOptions } from '../../lib/platform/postgres/pool.ts';
+import { PostgresDatabase, type PostgresDeps } from '../../lib/platform/postgres/pool.ts';
 import { startTestPostgres } from './postgres-server.ts';
 
 export { startTestPostgres, TestPostgres } from './postgres-server.ts';
@@ -22,7 +22,7 @@ export interface FreshDatabase {
   url: string;
   database: PostgresDatabase;
   /** Another pool on the same database, as another instance would have; stopped at teardown. */
-  open(options?: Partial<PostgresOptions>): PostgresDatabase;
+  open(options?: Partial<PostgresDeps>): PostgresDatabase;
 }
 
 let shared: Promise<string> | undefined;
@@ -43,7 +43,7 @@ export async function freshDatabase(
   await administer(adminUrl, `create database ${name}`);
   const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).href;
   const opened: PostgresDatabase[] = [];
-  const open = (options: Partial<PostgresOptions> = {}) => {
+  const open = (options: Partial<PostgresDeps> = {}) => {
     const database = openDatabase(url, options);
     opened.push(database);
     return database;
@@ -64,7 +64,7 @@ export async function freshDatabase(
 const LOCK_TIMEOUT_MS = 10_000;
 
 /** A pool on `url` without log output; the caller stops it. */
-export function openDatabase(url: PostgresOptions['url'], options: Partial<PostgresOptions> = {}): PostgresDatabase {
+export function openDatabase(url: PostgresDeps['url'], options: Partial<PostgresDeps> = {}): PostgresDatabase {
   return new PostgresDatabase({
     url,
     applicationName: 'cnapi-test',

@@ -40,7 +40,7 @@ export class NoAnswerError extends Error {
   }
 }
 
-export interface CallerOptions {
+export interface CallerDeps {
   urls: readonly string[];
   clock: Clock;
   signal?: AbortSignal;
@@ -56,7 +56,7 @@ export class Caller {
   #next = 0;
 
   /** After `signal` aborts, nothing is requested any more and pending requests are cancelled. */
-  constructor({ urls, clock, signal, authorizationFor = async () => ({}) }: CallerOptions) {
+  constructor({ urls, clock, signal, authorizationFor = async () => ({}) }: CallerDeps) {
     this.#urls = urls;
     this.#authorizationFor = authorizationFor;
     this.#clock = clock;

@@ -22,7 +22,7 @@ export interface Command {
   gid?: number;
 }
 
-export interface ChildDependencies {
+export interface ChildDeps {
   name: string;
   rank: Rank;
   /** The signal that asks it to stop. */
@@ -41,7 +41,7 @@ const lastWordsBytes = 4096;
 
 export class Child {
   readonly name: string;
-  readonly #deps: ChildDependencies;
+  readonly #deps: ChildDeps;
   #process: ChildProcess | undefined;
   #pause: Timer | undefined;
   #startedAt = 0;
@@ -51,7 +51,7 @@ export class Child {
   #hasFailed = false;
   #lastWords = '';
 
-  constructor(deps: ChildDependencies) {
+  constructor(deps: ChildDeps) {
     this.name = deps.name;
     this.#deps = deps;
   }

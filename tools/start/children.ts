@@ -18,7 +18,7 @@ export interface Wanted {
   command: () => Command;
 }
 
-export interface ChildrenDependencies {
+export interface ChildrenDeps {
   /** Logs are in `DATA/log`. */
   data: string;
   watch: Watch;
@@ -33,12 +33,12 @@ export interface ChildrenDependencies {
 const pollMs = 25;
 
 export class Children {
-  readonly #deps: ChildrenDependencies;
+  readonly #deps: ChildrenDeps;
   readonly #startLimitMs: number;
   readonly #running = new Set<Child>();
   readonly #logs = new Map<string, RotatingLog>();
 
-  constructor(deps: ChildrenDependencies) {
+  constructor(deps: ChildrenDeps) {
     this.#deps = deps;
     this.#startLimitMs = deps.startLimitMs ?? 60_000;
   }

@@ -10,7 +10,7 @@ import type { Clock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { encode, maxOperationBytes, type Operation, parseOperation, type Reply } from './control.ts';
 
-export interface ControlServerDependencies {
+export interface ControlServerDeps {
   file: string;
   /** Resolves to a description of the resulting state. */
   operate: (operation: Operation, report: (text: string) => void) => Promise<string>;
@@ -21,11 +21,11 @@ const maxConnections = 8;
 const askWithinMs = 5_000;
 
 export class ControlServer {
-  readonly #deps: ControlServerDependencies;
+  readonly #deps: ControlServerDeps;
   readonly #connections = new Set<Socket>();
   #server: Server | undefined;
 
-  constructor(deps: ControlServerDependencies) {
+  constructor(deps: ControlServerDeps) {
     this.#deps = deps;
   }
 

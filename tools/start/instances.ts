@@ -18,7 +18,7 @@ import type { InstancePlan } from './programs.ts';
 import { agentsOn, answersReady, areNamed } from './readiness.ts';
 import { Refusal } from './refusal.ts';
 
-export interface InstancesDependencies {
+export interface InstancesDeps {
   data: string;
   children: Children;
   firstPort: number;
@@ -61,12 +61,12 @@ const pollMs = 50;
 const block = 64;
 
 export class Instances {
-  readonly #deps: InstancesDependencies;
+  readonly #deps: InstancesDeps;
   readonly #limits: typeof defaultLimits;
   #slots: Slot[] = [];
   #busyWith: string | undefined;
 
-  constructor(deps: InstancesDependencies) {
+  constructor(deps: InstancesDeps) {
     this.#deps = deps;
     this.#limits = { ...defaultLimits, ...deps.limits };
   }

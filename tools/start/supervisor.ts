@@ -30,7 +30,7 @@ import { Refusal } from './refusal.ts';
 import { authorizationFrom, keepTokens, type TokenFiles, tokenFiles } from './tokens.ts';
 import { leftovers, Watch } from './watch.ts';
 
-export interface SupervisorDependencies {
+export interface SupervisorDeps {
   options: Options;
   data: string;
   clock: Clock;
@@ -64,7 +64,7 @@ export class Supervisor {
   #urls: readonly string[] = [];
   #stopped: Promise<void> | undefined;
 
-  constructor({ options, data, clock, random, say }: SupervisorDependencies) {
+  constructor({ options, data, clock, random, say }: SupervisorDeps) {
     this.#options = options;
     this.#data = data;
     this.#clock = clock;

@@ -16,7 +16,7 @@ export interface HttpAccess {
   admits(request: Pick<IncomingMessage, 'headers' | 'socket'>): boolean;
 }
 
-interface HttpAccessOptions {
+interface HttpAccessDeps {
   /** The agent's data directory. */
   directory: string;
   /** Admits everybody who reaches the port. */
@@ -35,7 +35,7 @@ const NETWORK = /^([^/]+)(?:\/(\d{1,3}))?$/;
 /**
  * Creates the token at the first start. @throws system errors, and Error for an unusable token file
  */
-export async function openHttpAccess({ directory, open, from, log }: HttpAccessOptions): Promise<HttpAccess> {
+export async function openHttpAccess({ directory, open, from, log }: HttpAccessDeps): Promise<HttpAccess> {
   if (open) return EVERYBODY;
   const path = join(directory, 'http-token');
   await makeOnce(path);

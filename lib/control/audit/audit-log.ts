@@ -12,7 +12,7 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import { BatchQueue, type BatchQueueOptions } from '../../platform/postgres/batch-queue.ts';
+import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
@@ -154,7 +154,7 @@ export class AuditLog {
   }
 
   #queueOf<Item>(
-    how: Pick<BatchQueueOptions<Item>, 'what' | 'keyOf'> & {
+    how: Pick<BatchQueueDeps<Item>, 'what' | 'keyOf'> & {
       work: (batch: readonly Item[], database: Queryable) => Promise<void>;
     },
   ): BatchQueue<Item> {

@@ -12,7 +12,7 @@ import { type InstanceRow, readLive } from '../roster/instance-store.ts';
 import { serviceNameOf } from './files.ts';
 import { type Finding, findings } from './finding.ts';
 
-interface NetworkPorts {
+interface NetworkDeps {
   clock: Clock;
   random: Random;
   /** A name server to ask instead of the system's. */
@@ -26,10 +26,10 @@ const MOST_INSTANCES = 20;
 const MOST_CHARACTERS = 10_000;
 
 /** A warning only, because clients that are given URLs need no name. */
-export async function checkName(database: Queryable, config: Config, ports: NetworkPorts): Promise<Finding[]> {
+export async function checkName(database: Queryable, config: Config, deps: NetworkDeps): Promise<Finding[]> {
   const part = findings('dns');
   const name = serviceNameOf(config);
-  const { dns: server, ...rest } = ports;
+  const { dns: server, ...rest } = deps;
   const todo = `make the system resolve ${name} (delegate it to cnapi's name server). Agents that are started with --url do not need it`;
   try {
     const named = await resolveInstances({ ...rest, ...config, server, timeoutMs: ANSWER_WITHIN_MS });

@@ -14,7 +14,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 
-interface ListenSocketsOptions {
+interface ListenSocketsDeps {
   http: HttpServer;
   host: string;
   /** 0: any free port. */
@@ -38,7 +38,7 @@ const SHARED = { reusePort: true, backlog: BACKLOG / SOCKETS };
 const SAY_AGAIN_MS = 60_000;
 
 export class ListenSockets {
-  readonly #options: ListenSocketsOptions;
+  readonly #deps: ListenSocketsDeps;
   readonly #servers: Server[] = [];
   readonly #handshakes: Handshakes | undefined;
   #open = 0;
@@ -46,10 +46,10 @@ export class ListenSockets {
   #cut = 0;
   #sayAgainAt = 0;
 
-  constructor(options: ListenSocketsOptions) {
-    this.#options = options;
-    options.http.on('connection', (socket) => this.#take(socket));
-    if (options.certificates) this.#handshakes = new Handshakes(options.http as HttpsServer, options);
+  constructor(deps: ListenSocketsDeps) {
+    this.#deps = deps;
+    deps.http.on('connection', (socket) => this.#take(socket));
+    if (deps.certificates) this.#handshakes = new Handshakes(deps.http as HttpsServer, deps);
   }
 
   /** Connections so far. */
@@ -73,7 +73,7 @@ export class ListenSockets {
 
   /** Returns the port. @throws the system's error, e.g. if the port is in use */
   async open(): Promise<number> {
-    const { certificates, http } = this.#options;
+    const { certificates, http } = this.#deps;
     certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...OLDEST_TLS, cert, key }));
     try {
       return await this.#openAll();
@@ -85,7 +85,7 @@ export class ListenSockets {
   }
 
   async #openAll(): Promise<number> {
-    const { http, port } = this.#options;
+    const { http, port } = this.#deps;
     // With SO_REUSEPORT another process that shares the address could listen on it too, so it is
     // first opened without sharing.
     if (port !== 0) await closed(await this.#listen(createServer(), { port, backlog: 1 }));
@@ -112,7 +112,7 @@ export class ListenSockets {
   }
 
   async #addSocket(): Promise<void> {
-    const { http } = this.#options;
+    const { http } = this.#deps;
     // As for the HTTP server's own sockets: a TLS connection that its caller has closed must not
     // stay half open.
     const { allowHalfOpen } = http as unknown as { allowHalfOpen: boolean };
@@ -124,7 +124,7 @@ export class ListenSockets {
   async #listen(server: Server, options: { port: number; backlog: number; reusePort?: boolean }): Promise<Server> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     server.once('error', reject);
-    server.listen({ host: this.#options.host, ...options }, resolve);
+    server.listen({ host: this.#deps.host, ...options }, resolve);
     await promise;
     server.off('error', reject);
     return server;
@@ -132,13 +132,13 @@ export class ListenSockets {
 
   #take(socket: Socket): void {
     this.#taken += 1;
-    if (this.#open >= this.#options.maxConnections) return this.#cutOff(socket);
+    if (this.#open >= this.#deps.maxConnections) return this.#cutOff(socket);
     this.#open += 1;
     socket.on('close', this.#left);
   }
 
   #cutOff(socket: Socket): void {
-    const { clock, log, maxConnections } = this.#options;
+    const { clock, log, maxConnections } = this.#deps;
     socket.destroy();
     this.#cut += 1;
     if (clock.now() < this.#sayAgainAt) return;

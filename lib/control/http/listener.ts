@@ -38,7 +38,7 @@ import type { RequestAuthorizer } from './request-authorizer.ts';
 import { headOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './request-head.ts';
 import type { Reply, RequireServer, Route } from './route.ts';
 
-export interface ListenerOptions {
+export interface ListenerDeps {
   config: {
     host: string;
     port: number;
@@ -90,7 +90,7 @@ export type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
 export class HttpListener {
-  readonly #options: ListenerOptions;
+  readonly #deps: ListenerDeps;
   readonly #own: OwnNames;
   readonly #restify: restify.Server;
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
@@ -102,14 +102,14 @@ export class HttpListener {
   #isClosing = false;
   #stopped: Promise<void> | undefined;
 
-  constructor(options: ListenerOptions) {
-    this.#options = options;
-    this.#own = { names: namesOf(options.config), anyAddress: !options.authorizer.isOpen };
+  constructor(deps: ListenerDeps) {
+    this.#deps = deps;
+    this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
     this.#restify = this.#createServer();
-    const { host, port, maxAgents } = options.config;
+    const { host, port, maxAgents } = deps.config;
     const maxConnections = maxAgents + MAX_CALLERS;
-    this.#sockets = new ListenSockets({ ...options, http: this.#server, host, port, maxConnections });
-    for (const route of options.routes) this.#mount(route);
+    this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, maxConnections });
+    for (const route of deps.routes) this.#mount(route);
     this.#mountLink();
   }
 
@@ -119,8 +119,8 @@ export class HttpListener {
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
     this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', isThrown));
-    this.#restify.on('error', (error) => this.#options.log.error({ err: error }, 'http listener'));
-    this.#options.log.info({ url: this.url }, 'http: listening');
+    this.#restify.on('error', (error) => this.#deps.log.error({ err: error }, 'http listener'));
+    this.#deps.log.info({ url: this.url }, 'http: listening');
   }
 
   /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
@@ -136,7 +136,7 @@ export class HttpListener {
   /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
   stopAccepting(): void {
     this.#isClosing = true;
-    this.#closeWhenNobodyComes(this.#sockets.taken, this.#options.clock.now() + ACCEPTS_WITHIN_MS);
+    this.#closeWhenNobodyComes(this.#sockets.taken, this.#deps.clock.now() + ACCEPTS_WITHIN_MS);
   }
 
   /**
@@ -144,7 +144,7 @@ export class HttpListener {
    * turn. A long turn proves nothing: on a busy machine callers connect while this process waits.
    */
   #closeWhenNobodyComes(seen: number, deadline: number): void {
-    const { clock } = this.#options;
+    const { clock } = this.#deps;
     const beganAt = clock.now();
     clock.afterPoll(() =>
       clock.afterPoll(() => {
@@ -173,7 +173,7 @@ export class HttpListener {
 
   /** Its address; with port 0 configured, known after `start()`. */
   get url(): string {
-    const { host, port } = this.#options.config;
+    const { host, port } = this.#deps.config;
     return `${this.#scheme}://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
   }
 
@@ -188,7 +188,7 @@ export class HttpListener {
   }
 
   get #scheme(): 'http' | 'https' {
-    return this.#options.certificates ? 'https' : 'http';
+    return this.#deps.certificates ? 'https' : 'http';
   }
 
   get #server(): Server {
@@ -196,7 +196,7 @@ export class HttpListener {
   }
 
   #createServer(): restify.Server {
-    const { version, log, authorizer, certificates } = this.#options;
+    const { version, log, authorizer, certificates } = this.#deps;
     const server = restify.createServer({
       ...(certificates && { httpsServerOptions: OLDEST_TLS }),
       name: `cnapi/${version}`,
@@ -253,7 +253,7 @@ export class HttpListener {
 
   /** At once if no token is required. */
   async #link(request: IncomingMessage, { socket, head, serverUuid }: Upgrade): Promise<void> {
-    const { authorizer, onUpgrade } = this.#options;
+    const { authorizer, onUpgrade } = this.#deps;
     try {
       const actor = authorizer.isOpen ? OPEN : await authorizer.enterLink(request, serverUuid);
       if (socket.destroyed) return;
@@ -262,14 +262,14 @@ export class HttpListener {
       request.socket.off('error', destroyThis);
       authorizer.linked(request.socket, actor);
     } catch (error) {
-      if (isDefect(error)) this.#options.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
+      if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
       replyAndHangUp(socket, errorReply(error));
     }
   }
 
   /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
   #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const tooMuch = this.#options.authorizer.tooMuch(request);
+    const tooMuch = this.#deps.authorizer.tooMuch(request);
     const reason = tooMuch ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
@@ -288,7 +288,7 @@ export class HttpListener {
 
   #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
     return new Exchange(request, response, {
-      ...this.#options,
+      ...this.#deps,
       isLeaving: () => this.#isLastAnswerOn(request.socket),
     });
   }
@@ -326,9 +326,7 @@ export class HttpListener {
     if (this.#stopped !== undefined) return new StoppingError();
     const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
     if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
-    return isUuid(serverUuid)
-      ? this.#options.onArrival()
-      : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+    return isUuid(serverUuid) ? this.#deps.onArrival() : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
   }
 
   async #serve(route: Route, request: RoutedRequest): Promise<void> {
@@ -337,14 +335,14 @@ export class HttpListener {
     const reply = await this.#replyTo(route, request, exchange);
     await exchange.send(reply);
     const { elapsedMs, status } = exchange;
-    this.#options.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
+    this.#deps.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
     if (route.quiet !== true) exchange.note(route);
   }
 
   async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      const { authorizer, requireServer } = this.#options;
+      const { authorizer, requireServer } = this.#deps;
       return await authorizer.carryOut(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
@@ -382,14 +380,14 @@ export class HttpListener {
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
-    if (this.#exchanges.size > 0) await this.#options.clock.sleep(STOP_GRACE_MS, grace.signal);
+    if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, grace.signal);
     this.#sockets.cutHandshakes();
-    await this.#options.certificates?.stop();
+    await this.#deps.certificates?.stop();
     this.#server.closeAllConnections();
     // Its listening sockets are closed already; this ends its timer.
     this.#server.close();
-    this.#options.limits.requestLog.stop();
-    this.#options.log.info('http: stopped');
+    this.#deps.limits.requestLog.stop();
+    this.#deps.log.info('http: stopped');
   }
 }
 

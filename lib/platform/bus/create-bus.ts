@@ -11,7 +11,7 @@ import type { Bus } from './bus.ts';
 import { createPostgresBus } from './postgres-bus.ts';
 import { createRedisBus } from './redis-bus.ts';
 
-interface BusOptions {
+interface BusDeps {
   redisUrl?: string | undefined;
   databaseUrl?: string | DatabaseHosts | undefined;
   /**
@@ -25,8 +25,8 @@ interface BusOptions {
 }
 
 /** @throws TypeError when neither URL is given. */
-export function createBus({ redisUrl, databaseUrl, prefix = 'cnapi:', ...ports }: BusOptions): Bus & AsyncDisposable {
-  if (redisUrl !== undefined) return createRedisBus({ url: redisUrl, prefix, ...ports });
-  if (databaseUrl !== undefined) return createPostgresBus({ url: databaseUrl, prefix, ...ports });
+export function createBus({ redisUrl, databaseUrl, prefix = 'cnapi:', ...deps }: BusDeps): Bus & AsyncDisposable {
+  if (redisUrl !== undefined) return createRedisBus({ url: redisUrl, prefix, ...deps });
+  if (databaseUrl !== undefined) return createPostgresBus({ url: databaseUrl, prefix, ...deps });
   throw new TypeError('A bus needs redisUrl or databaseUrl');
 }

@@ -29,7 +29,7 @@ const maxInFlight = 1_000;
 const maxTopicsPerChange = 500;
 const stopPatienceMs = 250;
 
-interface LineBusDependencies {
+interface LineBusDeps {
   kind: string;
   openLine: OpenLine;
   clock: Clock;
@@ -57,7 +57,7 @@ export class LineBus implements Bus {
   #life: ConnectionEpisode | undefined;
   #running: Promise<void> | undefined;
 
-  constructor({ kind, openLine, clock, random, log, beatMs = 1_000 }: LineBusDependencies) {
+  constructor({ kind, openLine, clock, random, log, beatMs = 1_000 }: LineBusDeps) {
     this.kind = kind;
     this.#openLine = openLine;
     this.#clock = clock;

@@ -125,7 +125,7 @@ class MemoryLine implements BusConnection {
   }
 }
 
-interface MemoryBusDependencies {
+interface MemoryBusDeps {
   hub: MemoryHub;
   clock: Clock;
   random: Random;
@@ -133,6 +133,6 @@ interface MemoryBusDependencies {
   beatMs?: number;
 }
 
-export function createMemoryBus({ hub, ...ports }: MemoryBusDependencies): LineBus {
+export function createMemoryBus({ hub, ...ports }: MemoryBusDeps): LineBus {
   return new LineBus({ kind: 'memory', openLine: hub.openLine, ...ports });
 }

@@ -20,7 +20,7 @@ const maxBatch = 100;
 /** Shorter than the time a line has to open, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
-interface PostgresBusDependencies {
+interface PostgresBusDeps {
   /**
    * postgres://user:password@host:port/database with one or several hosts, or the object that all
    * connections of an instance share.
@@ -34,7 +34,7 @@ interface PostgresBusDependencies {
   beatMs?: number;
 }
 
-export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDependencies): LineBus {
+export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDeps): LineBus {
   const hosts = typeof url === 'string' ? new DatabaseHosts(url, ports.log) : url;
   const openLine = lineOpener((events) => new PostgresLine(hosts, prefix, events));
   return new LineBus({ kind: 'postgres', openLine, ...ports });

@@ -13,7 +13,7 @@ import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
 import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
 
-interface RedisBusDependencies {
+interface RedisBusDeps {
   /** In a form that `redis-url.ts` accepts. */
   url: string;
   /** Prefix of each channel name, so that several control planes can share one server. */
@@ -24,7 +24,7 @@ interface RedisBusDependencies {
   beatMs?: number;
 }
 
-export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDependencies): LineBus {
+export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDeps): LineBus {
   const place = parseRedisUrl(url);
   const connect: Connect = (connectionName) => openClient(place, connectionName, ports.random);
   const openLine = lineOpener((events) => new RedisLine(connect, prefix, events));

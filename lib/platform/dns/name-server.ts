@@ -26,7 +26,7 @@ const idleMs = 10_000;
 /** Attempts to find a port when any will do: a port that is free for TCP may be in use for UDP. */
 const portAttempts = 10;
 
-export interface NameServerDependencies {
+export interface NameServerDeps {
   host: string;
   /** The port for UDP and TCP; 0 takes any port that is free for both. */
   port: number;
@@ -61,7 +61,7 @@ export class NameServer {
   #tcp: Server | undefined;
   #udp: UdpSocket | undefined;
 
-  constructor({ host, port, zone, instances, clock, random, log }: NameServerDependencies) {
+  constructor({ host, port, zone, instances, clock, random, log }: NameServerDeps) {
     this.#host = host;
     this.#wantedPort = port;
     this.#zone = { datacenter: zone.datacenter, domain: zone.domain, address: host };

@@ -3,15 +3,12 @@
  * that are locked, slow or refused alone are left out, and the others are done.
  */
 import type { DatabaseUnavailableError } from '../errors.ts';
-import { BatchQueue, type BatchQueueOptions } from '../postgres/batch-queue.ts';
+import { BatchQueue, type BatchQueueDeps } from '../postgres/batch-queue.ts';
 
-type OnceOptions<Item> = Pick<
-  BatchQueueOptions<Item>,
-  'clock' | 'log' | 'database' | 'what' | 'keyOf' | 'work' | 'maxBatch'
->;
+type OnceDeps<Item> = Pick<BatchQueueDeps<Item>, 'clock' | 'log' | 'database' | 'what' | 'keyOf' | 'work' | 'maxBatch'>;
 
 /** Returns the items that were not done. @throws DatabaseUnavailableError */
-export async function doOnce<Item>(items: readonly Item[], options: OnceOptions<Item>): Promise<Item[]> {
+export async function doOnce<Item>(items: readonly Item[], options: OnceDeps<Item>): Promise<Item[]> {
   let outage: DatabaseUnavailableError | undefined;
   const queue = new BatchQueue<Item>({
     ...options,

@@ -21,7 +21,7 @@ import { DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../error
 import type { Logger } from '../log.ts';
 import type { Queryable } from './database.ts';
 
-export interface BatchQueueOptions<Item> {
+export interface BatchQueueDeps<Item> {
   clock: Clock;
   log: Logger;
   database: Queryable;
@@ -80,7 +80,7 @@ const LONGEST_PAUSE_MS = 1_000;
 const ISOLATING_LOCK_TIMEOUT_MS = 50;
 
 export class BatchQueue<Item> {
-  readonly #options: BatchQueueOptions<Item>;
+  readonly #deps: BatchQueueDeps<Item>;
   readonly #lanes: number;
   readonly #gapMs: number;
   readonly #database: Queryable;
@@ -111,11 +111,11 @@ export class BatchQueue<Item> {
   #timerAt = Number.POSITIVE_INFINITY;
   #isStopped = false;
 
-  constructor(options: BatchQueueOptions<Item>) {
-    this.#options = options;
-    this.#lanes = options.lanes ?? 1;
-    this.#gapMs = options.gapMs ?? 0;
-    const { database, lockTimeoutMs } = options;
+  constructor(deps: BatchQueueDeps<Item>) {
+    this.#deps = deps;
+    this.#lanes = deps.lanes ?? 1;
+    this.#gapMs = deps.gapMs ?? 0;
+    const { database, lockTimeoutMs } = deps;
     this.#database = lockTimeoutMs === undefined ? database : withLockTimeout(database, lockTimeoutMs);
     this.#impatient = withLockTimeout(database, ISOLATING_LOCK_TIMEOUT_MS);
   }
@@ -134,7 +134,7 @@ export class BatchQueue<Item> {
   add(item: Item, withinMs = 0): void {
     if (this.#isStopped) return;
     this.#append(item);
-    this.#dueAt = Math.min(this.#dueAt, this.#options.clock.now() + withinMs);
+    this.#dueAt = Math.min(this.#dueAt, this.#deps.clock.now() + withinMs);
     this.#next();
   }
 
@@ -199,7 +199,7 @@ export class BatchQueue<Item> {
   }
 
   #append(item: Item): void {
-    const { join, keyOf } = this.#options;
+    const { join, keyOf } = this.#deps;
     const key = keyOf(item);
     const lines = this.#linesOf(key);
     const line = lines.get(key);
@@ -215,14 +215,14 @@ export class BatchQueue<Item> {
 
   #next(): void {
     if (this.#isStopped) return;
-    const now = this.#options.clock.now();
+    const now = this.#deps.clock.now();
     if (now < this.#resumesAt) return this.#wakeAt(this.#resumesAt);
     this.#nextOfWaiting(now);
     this.#nextOfHalves(now);
   }
 
   #nextOfWaiting(now: number): void {
-    while (this.#inLanes < this.#lanes && this.#waiting.size > 0 && this.#options.mayBegin?.() !== false) {
+    while (this.#inLanes < this.#lanes && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
       const at = Math.max(this.#dueAt, this.#startedAt + this.#gapMs);
       if (at > now) return this.#wakeAt(at);
       const batch = this.#batch();
@@ -235,7 +235,7 @@ export class BatchQueue<Item> {
   }
 
   #nextOfHalves(now: number): void {
-    if (this.#isIsolating || this.#options.mayBegin?.() === false) return;
+    if (this.#isIsolating || this.#deps.mayBegin?.() === false) return;
     const batch = this.#halves.shift() ?? this.#dueAside(now);
     if (batch.length === 0) return;
     this.#isIsolating = true;
@@ -252,7 +252,7 @@ export class BatchQueue<Item> {
     }
     const due = [...this.#aside.values()].filter(({ dueAt }) => dueAt <= now).sort((a, b) => a.dueAt - b.dueAt);
     const tried = due[0]?.isAlone ? due.slice(0, 1) : due.filter(({ isAlone }) => !isAlone);
-    tried.length = Math.min(tried.length, this.#options.maxBatch);
+    tried.length = Math.min(tried.length, this.#deps.maxBatch);
     for (const aside of tried) aside.dueAt = Number.POSITIVE_INFINITY;
     this.#asideDueAt = Number.POSITIVE_INFINITY;
     for (const { dueAt } of this.#aside.values()) this.#asideDueAt = Math.min(this.#asideDueAt, dueAt);
@@ -270,7 +270,7 @@ export class BatchQueue<Item> {
 
   /** Items of different keys, in order; takes their keys. */
   #batch(): Item[] {
-    const { maxBatch, maxBatchSize = Number.POSITIVE_INFINITY, sizeOf = () => 0 } = this.#options;
+    const { maxBatch, maxBatchSize = Number.POSITIVE_INFINITY, sizeOf = () => 0 } = this.#deps;
     const batch: Item[] = [];
     let size = 0;
     for (const [key, [first, ...rest]] of this.#waiting) {
@@ -290,7 +290,7 @@ export class BatchQueue<Item> {
   /** Never rejects. */
   async #run(batch: Item[], database: Queryable): Promise<void> {
     try {
-      const skipped = new Set(await this.#options.work(batch, database));
+      const skipped = new Set(await this.#deps.work(batch, database));
       this.#noteAnswer();
       for (const item of batch) {
         if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), false);
@@ -316,7 +316,7 @@ export class BatchQueue<Item> {
   }
 
   #wasDown(batch: Item[], error: DatabaseUnavailableError): void {
-    const { clock, log, lost, what } = this.#options;
+    const { clock, log, lost, what } = this.#deps;
     for (const item of batch) this.#free(item);
     if (lost?.(batch, error)) return;
     const later = [...this.#waiting.values()].flat();
@@ -330,7 +330,7 @@ export class BatchQueue<Item> {
   }
 
   #failedAlone(item: Item, error: unknown): void {
-    const { keyOf, log, refused, what } = this.#options;
+    const { keyOf, log, refused, what } = this.#deps;
     if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, true);
     if (refused === undefined) log.error({ err: error, what, key: keyOf(item) }, 'failed; will be retried');
     const instead = refused === undefined ? item : refused(item, error);
@@ -339,14 +339,14 @@ export class BatchQueue<Item> {
   }
 
   #wasBusy(item: Item, error: DatabaseBusyError, isAlone: boolean): void {
-    const { busy, clock, keyOf } = this.#options;
+    const { busy, clock, keyOf } = this.#deps;
     const agedMs = clock.now() - (this.#aside.get(keyOf(item))?.since ?? clock.now());
     if (busy?.(item, error, agedMs)) this.#free(item);
     else this.#putAside(item, isAlone);
   }
 
   #putAside(item: Item, isAlone: boolean): void {
-    const { clock, keyOf, log, what } = this.#options;
+    const { clock, keyOf, log, what } = this.#deps;
     const key = keyOf(item);
     const now = clock.now();
     const before = this.#aside.get(key);
@@ -361,7 +361,7 @@ export class BatchQueue<Item> {
   }
 
   #free(item: Item): void {
-    this.#freeKey(this.#options.keyOf(item));
+    this.#freeKey(this.#deps.keyOf(item));
   }
 
   #freeKey(key: string): void {
@@ -372,17 +372,17 @@ export class BatchQueue<Item> {
     if (line === undefined) return;
     this.#behind.delete(key);
     this.#waiting.set(key, line);
-    this.#dueAt = Math.min(this.#dueAt, this.#options.clock.now());
+    this.#dueAt = Math.min(this.#dueAt, this.#deps.clock.now());
   }
 
   #noteAnswer(): void {
-    if (this.#pauseMs > 0) this.#options.log.info({ what: this.#options.what }, 'continues after a failure');
+    if (this.#pauseMs > 0) this.#deps.log.info({ what: this.#deps.what }, 'continues after a failure');
     this.#pauseMs = 0;
   }
 
   #wakeAt(at: number): void {
     if (at === Number.POSITIVE_INFINITY || this.#timerAt <= at) return;
-    const { clock } = this.#options;
+    const { clock } = this.#deps;
     this.#timer?.cancel();
     this.#timerAt = at;
     this.#timer = clock.after(Math.max(0, at - clock.now()), () => {

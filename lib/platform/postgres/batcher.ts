@@ -15,7 +15,7 @@ import type { Queryable } from './database.ts';
 /** In place of an answer: the row is locked, ask again. */
 export const LOCKED = Symbol('locked');
 
-interface BatcherOptions<Question, Answer> {
+interface BatcherDeps<Question, Answer> {
   clock: Clock;
   log: Logger;
   database: Queryable;
@@ -56,9 +56,9 @@ interface Waiting<Question, Answer> {
 export class Batcher<Question, Answer> {
   readonly #queue: BatchQueue<Waiting<Question, Answer>>;
 
-  constructor({ keyOf, ask, lanes = 2, gapMs = GAP_MS, ...options }: BatcherOptions<Question, Answer>) {
+  constructor({ keyOf, ask, lanes = 2, gapMs = GAP_MS, ...deps }: BatcherDeps<Question, Answer>) {
     this.#queue = new BatchQueue<Waiting<Question, Answer>>({
-      ...options,
+      ...deps,
       keyOf: ({ question }) => keyOf(question),
       lanes,
       gapMs,

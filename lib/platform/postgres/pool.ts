@@ -21,7 +21,7 @@ import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
 import { asDatabaseError, isConnectionLost } from './unavailable.ts';
 
-export interface PostgresOptions {
+export interface PostgresDeps {
   /** A URL of one host or several, or the hosts that all pools of an instance share. */
   url: string | DatabaseHosts;
   /**
@@ -93,27 +93,27 @@ export class PostgresDatabase implements Database {
   #lostSince: number | undefined;
   #stopped: Promise<void> | undefined;
 
-  constructor(options: PostgresOptions) {
-    const statementTimeoutMs = options.statementTimeoutMs ?? 10_000;
-    this.#queryTimeoutMs = options.queryTimeoutMs ?? statementTimeoutMs + 2_000;
-    this.#clock = options.clock;
-    this.#onDone = options.onDone;
-    this.#onError = options.onError;
-    this.#log = options.log;
-    this.#hosts = typeof options.url === 'string' ? new DatabaseHosts(options.url, options.log) : options.url;
-    const pooled = options.pooler !== undefined;
+  constructor(deps: PostgresDeps) {
+    const statementTimeoutMs = deps.statementTimeoutMs ?? 10_000;
+    this.#queryTimeoutMs = deps.queryTimeoutMs ?? statementTimeoutMs + 2_000;
+    this.#clock = deps.clock;
+    this.#onDone = deps.onDone;
+    this.#onError = deps.onError;
+    this.#log = deps.log;
+    this.#hosts = typeof deps.url === 'string' ? new DatabaseHosts(deps.url, deps.log) : deps.url;
+    const pooled = deps.pooler !== undefined;
     const limits = {
       statementTimeoutMs,
       // Shorter than the statement timeout; otherwise a locked row would look like a slow
       // statement.
-      lockTimeoutMs: Math.min(options.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs * LOCK_SHARE),
+      lockTimeoutMs: Math.min(deps.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs * LOCK_SHARE),
       idleInTransactionMs,
     };
     this.#defaults = limits;
     this.#limits = pooled ? limits : undefined;
     const settings = {
-      application_name: options.applicationName,
-      connectionTimeoutMillis: options.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
+      application_name: deps.applicationName,
+      connectionTimeoutMillis: deps.connectTimeoutMs ?? Math.min(5_000, this.#queryTimeoutMs),
       stream: () => this.#sockets.create(),
       ...socketSettings,
       ...(pooled ? {} : sessionSettings(limits, { answerMs: this.#queryTimeoutMs })),
@@ -124,7 +124,7 @@ export class PostgresDatabase implements Database {
         super(hosts, settings, { pooled });
       }
     }
-    this.#pool = new pg.Pool({ ...settings, Client, max: options.maxConnections ?? 10 });
+    this.#pool = new pg.Pool({ ...settings, Client, max: deps.maxConnections ?? 10 });
     this.#pool.on('error', (error) => {
       this.#onError?.(error);
       this.#noteFailure(error);

@@ -184,7 +184,7 @@ interface Awaiter<Position> {
   settle: (error?: unknown) => void;
 }
 
-interface WatchOptions<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isBefore'> {
+interface WatchDeps<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isBefore'> {
   id: string;
   wantsEvents: boolean;
   onClose: () => void;
@@ -197,15 +197,15 @@ const MAX_TIMEOUT_MS = 2 ** 31 - 1;
 export class Watch<Position> {
   readonly id: string;
   readonly wantsEvents: boolean;
-  readonly #options: WatchOptions<Position>;
+  readonly #deps: WatchDeps<Position>;
   #seen: Seen<Position> | undefined;
   #awaiter: Awaiter<Position> | undefined;
   #failure: Error | undefined;
 
-  constructor(options: WatchOptions<Position>) {
-    this.id = options.id;
-    this.wantsEvents = options.wantsEvents;
-    this.#options = options;
+  constructor(deps: WatchDeps<Position>) {
+    this.id = deps.id;
+    this.wantsEvents = deps.wantsEvents;
+    this.#deps = deps;
   }
 
   /**
@@ -226,7 +226,7 @@ export class Watch<Position> {
       const timer =
         timeoutMs === undefined
           ? undefined
-          : this.#options.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
+          : this.#deps.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
       signal?.addEventListener('abort', onAbort, { once: true });
       over?.addEventListener('abort', onOver, { once: true });
       const settle = (error?: unknown) => {
@@ -243,7 +243,7 @@ export class Watch<Position> {
 
   move(position: Position | undefined): void {
     const last = this.#seen?.position;
-    if (last !== undefined && position !== undefined && this.#options.isBefore(position, last)) return;
+    if (last !== undefined && position !== undefined && this.#deps.isBefore(position, last)) return;
     this.#seen = { position };
     if (this.#awaiter?.isReached(position)) this.#awaiter.settle();
   }
@@ -262,6 +262,6 @@ export class Watch<Position> {
   }
 
   close(): void {
-    this.#options.onClose();
+    this.#deps.onClose();
   }
 }

@@ -15,7 +15,7 @@ import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
 import { eventRoutes } from '../../../lib/control/events/event-routes.ts';
 import type { Certificates } from '../../../lib/control/http/certificates.ts';
 import { Limits, type LimitsConfig } from '../../../lib/control/http/limits.ts';
-import { HttpListener, type ListenerOptions } from '../../../lib/control/http/listener.ts';
+import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener.ts';
 import { Metrics } from '../../../lib/control/http/metrics.ts';
 import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/request-authorizer.ts';
@@ -90,7 +90,7 @@ export type Parts = Parameters<typeof processRoutes>[0] &
 
 export interface ApiOptions {
   scrape?: Partial<ScrapeSources>;
-  config?: Partial<ListenerOptions['config'] & GateConfig & LimitsConfig>;
+  config?: Partial<ListenerDeps['config'] & GateConfig & LimitsConfig>;
   parts?: Partial<Parts>;
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;

@@ -1,6 +1,6 @@
 import type { Test } from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
-import { NameServer, type NameServerDependencies } from '../../../lib/platform/dns/name-server.ts';
+import { NameServer, type NameServerDeps } from '../../../lib/platform/dns/name-server.ts';
 import type { Instance } from '../../../lib/platform/dns/zone.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -16,7 +16,7 @@ export function instancesNumbering(count: number): Instance[] {
   }));
 }
 
-export function newNameServer(instances: readonly Instance[], options: Partial<NameServerDependencies> = {}) {
+export function newNameServer(instances: readonly Instance[], options: Partial<NameServerDeps> = {}) {
   return new NameServer({
     host: '127.0.0.1',
     port: 0,
@@ -32,7 +32,7 @@ export function newNameServer(instances: readonly Instance[], options: Partial<N
 export async function startNameServer(
   t: Test,
   instances: readonly Instance[],
-  options: Partial<NameServerDependencies> = {},
+  options: Partial<NameServerDeps> = {},
 ): Promise<NameServer> {
   const server = newNameServer(instances, options);
   await server.start();

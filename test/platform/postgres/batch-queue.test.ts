@@ -1,6 +1,6 @@
 import t from 'tap';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { BatchQueue, type BatchQueueOptions } from '../../../lib/platform/postgres/batch-queue.ts';
+import { BatchQueue, type BatchQueueDeps } from '../../../lib/platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
@@ -16,7 +16,7 @@ interface World {
   skipsLocked: boolean;
 }
 
-function setUp(options: Partial<BatchQueueOptions<string>> = {}) {
+function setUp(options: Partial<BatchQueueDeps<string>> = {}) {
   const clock = new ManualClock();
   const logged: Record<string, unknown>[] = [];
   const world: World = {

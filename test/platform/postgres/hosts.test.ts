@@ -3,7 +3,7 @@ import t, { type Test } from 'tap';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
 import { DatabaseHosts } from '../../../lib/platform/postgres/hosts.ts';
-import type { PostgresDatabase, PostgresOptions } from '../../../lib/platform/postgres/pool.ts';
+import type { PostgresDatabase, PostgresDeps } from '../../../lib/platform/postgres/pool.ts';
 import { openDatabase, startTestPostgres, type TestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
@@ -76,7 +76,7 @@ async function servers(t: Test): Promise<[TestPostgres, TestPostgres]> {
   return started;
 }
 
-function open(t: Test, url: PostgresOptions['url'], options: Partial<PostgresOptions> = {}): PostgresDatabase {
+function open(t: Test, url: PostgresDeps['url'], options: Partial<PostgresDeps> = {}): PostgresDatabase {
   const database = openDatabase(url, options);
   t.teardown(() => database.stop());
   return database;

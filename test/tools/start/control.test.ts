@@ -7,11 +7,11 @@ import t from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { controlFile, parseOperation } from '../../../tools/start/control.ts';
 import { askRunning } from '../../../tools/start/control-client.ts';
-import { ControlServer, type ControlServerDependencies } from '../../../tools/start/control-server.ts';
+import { ControlServer, type ControlServerDeps } from '../../../tools/start/control-server.ts';
 import { Refusal } from '../../../tools/start/refusal.ts';
 import type { Teardown } from './support.ts';
 
-type Operate = ControlServerDependencies['operate'];
+type Operate = ControlServerDeps['operate'];
 
 async function served(t: Teardown, operate: Operate) {
   const data = mkdtempSync(path.join(os.tmpdir(), 'cnapi-control-'));
