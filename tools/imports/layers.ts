@@ -20,6 +20,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'platform/bus': database,
   'platform/waits': [...database, 'platform/bus'],
   'platform/dns': base,
+  'platform/http-client': base,
   // What passes between programs.
   protocol: base,
   // The REST API: how each route is called, and what it answers.
