@@ -9,14 +9,15 @@
  * When all addresses have failed and any instance has answered before, a repeatable request tries
  * all addresses again for a limited time.
  */
-import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
 import type { Clock } from '../platform/clock.ts';
+import type { HttpAnswer } from '../platform/http-client/exchange.ts';
+import { HttpError } from '../platform/http-client/http-error.ts';
 import type { Random } from '../platform/random.ts';
 import { type Address, addressesOf, addressKey, addressText, type Place, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
-import { CallFailure, Connections, type HttpCall } from './http-call.ts';
+import { bodyOf, Connections, type HttpCall, whyOf } from './http-call.ts';
 
 export interface CallerDeps {
   place: Place;
@@ -120,8 +121,8 @@ export class Caller {
   /** @throws ApiError, NoAnswerError */
   async call(call: Call): Promise<Answer> {
     return this.open(call, async (response, address) => {
-      const text = await this.connections.read(response);
-      return { status: response.statusCode ?? 0, text, address, requestId: requestIdOf(response) };
+      const text = await bodyOf(response);
+      return { status: response.status, text, address, requestId: requestIdOf(response) };
     });
   }
 
@@ -129,7 +130,7 @@ export class Caller {
    * Like `call`, but `take` reads the 2xx answer. If the answer breaks off, another instance is
    * asked if the request may be repeated.
    */
-  async open<Taken>(call: Call, take: (response: IncomingMessage, address: string) => Promise<Taken>): Promise<Taken> {
+  async open<Taken>(call: Call, take: (response: HttpAnswer, address: string) => Promise<Taken>): Promise<Taken> {
     const { clock } = this;
     const isRepeatable = call.repeatable ?? call.method !== 'POST';
     const start = clock.now();
@@ -145,7 +146,11 @@ export class Caller {
         if (last !== undefined && !this.#hasAnswered && clock.now() - askedAt >= SLOW_MS)
           this.#deps.onSlow?.(`${last.address}: ${last.why}; asking ${addressText(address)}`);
         askedAt = clock.now();
-        const result = await this.#attempt(address, call, take);
+        let result = await this.#attempt(address, call, take);
+        // Only repeatable requests use kept connections.
+        const wasStale = 'wasStale' in result && result.wasStale;
+        if (wasStale) result = await this.#attempt(address, { ...call, ownConnection: true }, take);
+        mayHaveArrived ||= wasStale;
         if ('taken' in result) {
           if (attempts.length > 0) this.#deps.remembered?.onAnswer(addressText(address));
           return result.taken;
@@ -156,7 +161,7 @@ export class Caller {
           refusal = result.refusal;
         }
         mayHaveArrived ||= result.mayHaveArrived;
-        attempts.push({ address: addressText(address), ...result });
+        attempts.push({ address: addressText(address), ...result, ...(wasStale && { mayHaveArrived: true }) });
         if (!isRepeatable && result.mayHaveArrived) throw new NoAnswerError(what(call), attempts);
       }
       const patienceMs = call.patienceMs ?? (this.#hasAnswered ? PATIENCE_MS : 0);
@@ -168,8 +173,8 @@ export class Caller {
   async #attempt<Taken>(
     address: Address,
     call: Call,
-    take: (response: IncomingMessage, address: string) => Promise<Taken>,
-  ): Promise<{ taken: Taken } | { why: string; mayHaveArrived: boolean; refusal?: ApiError }> {
+    take: (response: HttpAnswer, address: string) => Promise<Taken>,
+  ): Promise<{ taken: Taken } | { why: string; mayHaveArrived: boolean; wasStale: boolean; refusal?: ApiError }> {
     const at = addressText(address);
     const withinMs = call.withinMs ?? WITHIN_MS;
     const headers = { 'user-agent': this.#deps.agent ?? 'cnapi-client', accept: 'application/json', ...call.headers };
@@ -180,24 +185,24 @@ export class Caller {
           at,
           this.connections.open(address, { ...call, headers, withinMs }, { fresh }),
         );
-        const status = response.statusCode ?? 0;
+        const { status } = response;
         if (status >= 200 && status < 300) {
           this.#prefer(address);
           return { taken: await take(response, at) };
         }
-        const refusal = errorOf(response, await this.connections.read(response), at);
+        const refusal = errorOf(response, await bodyOf(response), at);
         const pause = status === 429 && again < 3 ? refusal.retryAfterSeconds : undefined;
         if (pause === undefined || pause > MAX_RETRY_AFTER_SECONDS) {
           if (status !== 503) this.#prefer(address);
-          return { why: refusal.message, mayHaveArrived: true, refusal };
+          return { why: refusal.message, mayHaveArrived: true, wasStale: false, refusal };
         }
         await this.clock.sleep(Math.max(pause, 0.1) * 1000, call.signal);
         call.signal?.throwIfAborted();
       }
     } catch (error) {
       call.signal?.throwIfAborted();
-      if (error instanceof CallFailure) return { why: error.message, mayHaveArrived: error.mayHaveArrived };
-      throw error;
+      if (!(error instanceof HttpError)) throw error;
+      return { why: whyOf(error), mayHaveArrived: error.mayHaveArrived, wasStale: error.wasStale };
     }
   }
 
@@ -254,10 +259,7 @@ async function heeding<Value>(work: Promise<Value>, signal: AbortSignal | undefi
   }
 }
 
-export function requestIdOf(response: IncomingMessage): string | undefined {
-  const id = response.headers['x-request-id'];
-  return typeof id === 'string' ? id : undefined;
-}
+const requestIdOf = (response: HttpAnswer): string | undefined => response.header('x-request-id');
 
 const what = ({ method, path }: Call): string => `${method} ${path.split('?')[0]}`;
 
@@ -271,14 +273,15 @@ function parseJson(answer: Answer): unknown {
 }
 
 /** Returns the error that a non-2xx answer describes. */
-export function errorOf(response: IncomingMessage, text: string, address: string): ApiError {
-  const status = response.statusCode ?? 0;
-  const body = bodyOf(text);
-  const retryAfter = Number(response.headers['retry-after']);
+function errorOf(response: HttpAnswer, text: string, address: string): ApiError {
+  const { status } = response;
+  const body = objectOf(text);
+  const retryAfter = response.header('retry-after');
+  const retryAfterSeconds = Number(retryAfter);
   const facts = {
     address,
     requestId: requestIdOf(response),
-    ...(Number.isFinite(retryAfter) && response.headers['retry-after'] ? { retryAfterSeconds: retryAfter } : {}),
+    ...(Number.isFinite(retryAfterSeconds) && retryAfter ? { retryAfterSeconds } : {}),
     ...(Array.isArray(body.errors) ? { errors: body.errors.filter(isFieldError) } : {}),
   };
   const code = typeof body.code === 'string' ? body.code : 'UnexpectedAnswer';
@@ -286,7 +289,7 @@ export function errorOf(response: IncomingMessage, text: string, address: string
   return new ApiError(code, status, message, facts);
 }
 
-function bodyOf(text: string): Record<string, unknown> {
+function objectOf(text: string): Record<string, unknown> {
   try {
     const body: unknown = JSON.parse(text);
     return typeof body === 'object' && body !== null ? (body as Record<string, unknown>) : {};

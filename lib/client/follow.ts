@@ -5,8 +5,8 @@
  * an error: ApiError when no other instance would answer differently, NoAnswerError when none could
  * be reached for `patienceMs`.
  */
-import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../platform/errors.ts';
+import type { HttpAnswer } from '../platform/http-client/exchange.ts';
 import type { Caller } from './caller.ts';
 import { EventParser, type ServerSentEvent } from './server-sent.ts';
 
@@ -36,8 +36,8 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
     const headers = { accept: 'text/event-stream', ...(after === undefined ? {} : { 'last-event-id': after }) };
     const patience = isFirst ? {} : { patienceMs };
     const call = { method: 'GET', path, headers, ownConnection: true, ...patience, ...(signal && { signal }) } as const;
-    const response = await caller.open(call, async (opened: IncomingMessage) => opened);
-    if (response.statusCode === 204) return void response.resume();
+    const response = await caller.open(call, async (opened: HttpAnswer) => opened);
+    if (response.status === 204) return response.drop();
     let isOpen = false;
     const stands = () => {
       if (!isOpen) request.onOpen?.();
@@ -46,7 +46,7 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
     if (after !== undefined) stands();
     const parser = new EventParser();
     try {
-      for await (const piece of caller.connections.pieces(response, SILENCE_MS)) {
+      for await (const piece of response.pieces({ silenceMs: SILENCE_MS })) {
         const events = parser.push(piece);
         if (parser.lastId !== undefined) stands();
         for (const event of events) {

@@ -41,6 +41,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     ...database,
     'platform/moray',
     'platform/bus',
+    'platform/http-client',
     'protocol',
     'control/access',
     'control/tasks',
@@ -131,6 +132,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     ...database,
     'platform/bus',
     'platform/dns',
+    'platform/http-client',
     'control/config.ts',
     'control/descriptors.ts',
     'control/access',
@@ -140,9 +142,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.
-  agent: [...base, 'platform/dns', 'protocol'],
+  agent: [...base, 'platform/dns', 'platform/http-client', 'protocol'],
   'agent/simulated': [...base, 'agent'],
-  client: [...base, 'platform/dns'],
+  client: [...base, 'platform/dns', 'platform/http-client'],
   cli: [...base, 'platform/dns', 'protocol', 'protocol/api', 'client', 'control/direct-token.ts', 'control/doctor'],
 };
 

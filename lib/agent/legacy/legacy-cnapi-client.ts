@@ -6,7 +6,7 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
-import { messageOf } from '../../platform/errors.ts';
+import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
 import type { Credentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
@@ -30,6 +30,7 @@ const MAX_ADDRESSES = 3;
 
 export class LegacyCnapiClient {
   readonly #deps: LegacyCnapiClientDeps;
+  readonly #http: HttpClient;
   #known: readonly Endpoint[] = [];
   #favourite: string | undefined;
   /** Addresses that asked not to be tried for a while. */
@@ -37,6 +38,7 @@ export class LegacyCnapiClient {
 
   constructor(deps: LegacyCnapiClientDeps) {
     this.#deps = deps;
+    this.#http = new HttpClient(deps);
   }
 
   /** Addresses to use while the name cannot be looked up. */
@@ -50,7 +52,7 @@ export class LegacyCnapiClient {
    */
   async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
     await this.#lookUp();
-    let failure = new Error(
+    let failure: unknown = new Error(
       this.#known.length > 0 ? 'every CNAPI there is asked to be left alone' : 'no address of a CNAPI is known',
     );
     for (const endpoint of this.#inOrder()) {
@@ -59,8 +61,8 @@ export class LegacyCnapiClient {
         const status = await this.#postTo(endpoint, path, JSON.stringify(body), signal);
         this.#favourite = endpointKey(endpoint);
         return status;
-      } catch (cause) {
-        failure = new Error(`${endpointKey(endpoint)}: ${messageOf(cause)}`, { cause });
+      } catch (error) {
+        failure = error;
       }
     }
     throw failure;
@@ -83,7 +85,7 @@ export class LegacyCnapiClient {
   }
 
   async #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
-    const { serverUuid, agentVersion, localAddress, clock, credentials } = this.#deps;
+    const { serverUuid, agentVersion, localAddress, credentials } = this.#deps;
     const headers = {
       'Content-Type': 'application/json',
       Accept: 'application/json',
@@ -91,7 +93,7 @@ export class LegacyCnapiClient {
     };
     const passage = credentials.credentialsTo(endpoint);
     const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
-    const answer = await answerTo({ ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal }, clock);
+    const answer = await answerTo(this.#http, { ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal });
     if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
     return answer.status;
   }

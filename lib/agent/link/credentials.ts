@@ -5,9 +5,9 @@
  * is fixed for the agent's whole life; no instance can make it drop TLS.
  */
 import { X509Certificate } from 'node:crypto';
-import { isIP } from 'node:net';
-import { type ConnectionOptions, checkServerIdentity, createSecureContext, type SecureContext } from 'node:tls';
+import { createSecureContext, type SecureContext } from 'node:tls';
 import { messageOf } from '../../platform/errors.ts';
+import type { TlsTarget } from '../../platform/http-client/connect.ts';
 import type { Logger } from '../../platform/log.ts';
 import { ReloadedFile } from '../kept-file.ts';
 import type { Endpoint } from './endpoints.ts';
@@ -29,7 +29,7 @@ export interface CredentialOptions {
 /** What a connection to one endpoint needs. */
 export interface ConnectionCredentials {
   /** Undefined: without TLS. */
-  tls: ConnectionOptions | undefined;
+  tls: TlsTarget | undefined;
   headers: Record<string, string>;
 }
 
@@ -81,7 +81,7 @@ class FileCredentials implements Credentials {
     const token = this.#token?.read();
     if (!tls && token !== undefined) this.#warnOfEavesdroppers(endpoint);
     return {
-      tls: tls ? connectionOptions(tlsName, this.#ca?.read()) : undefined,
+      tls: tls ? { names: [tlsName], secureContext: this.#ca?.read() } : undefined,
       headers: token === undefined ? {} : { Authorization: `Bearer ${token}` },
     };
   }
@@ -91,16 +91,6 @@ class FileCredentials implements Credentials {
     this.#hasWarned = true;
     this.#log.warn({ host }, 'the token goes over the network unencrypted; use https:// or --tls');
   }
-}
-
-function connectionOptions(name: string, secureContext: SecureContext | undefined): ConnectionOptions {
-  return {
-    minVersion: 'TLSv1.2',
-    // SNI allows host names only, no addresses.
-    servername: isIP(name) ? '' : name,
-    checkServerIdentity: (_dialled, certificate) => checkServerIdentity(name, certificate),
-    ...(secureContext && { secureContext }),
-  };
 }
 
 function keptToken(path: string, log: Logger): ReloadedFile<string> {

@@ -1,11 +1,9 @@
 /** One small HTTP request to a CNAPI, on its own connection and with a deadline. */
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
-import type { Clock } from '../../platform/clock.ts';
+import type { HttpClient } from '../../platform/http-client/http-client.ts';
 import type { ConnectionCredentials } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 
-interface HttpRequest {
+interface CnapiRequest {
   endpoint: Endpoint;
   passage: ConnectionCredentials;
   method: 'GET' | 'POST';
@@ -18,44 +16,23 @@ interface HttpRequest {
   signal?: AbortSignal | undefined;
 }
 
-export interface HttpAnswer {
+export interface CnapiAnswer {
   status: number;
   /** The answer's `Retry-After` if it is in seconds, else 0. */
   retryAfterMs: number;
 }
 
-/**
- * Resolves with the status; the body is read and dropped. @throws the reason for a missing answer
- */
-export function answerTo(asked: HttpRequest, clock: Clock): Promise<HttpAnswer> {
-  const { endpoint, passage, method, path, body, withinMs, localAddress, signal } = asked;
-  const headers = { ...asked.headers, ...passage.headers };
-  const { promise, resolve, reject } = Promise.withResolvers<HttpAnswer>();
-  const request = (passage.tls ? httpsRequest : httpRequest)({
-    ...passage.tls,
-    host: endpoint.host,
-    port: endpoint.port,
-    method,
-    path,
-    headers: body === undefined ? headers : { ...headers, 'Content-Length': Buffer.byteLength(body) },
-    agent: false,
-    ...(localAddress === undefined ? {} : { localAddress }),
-    ...(signal === undefined ? {} : { signal }),
+/** Resolves with the status; the body is read and dropped. @throws HttpError */
+export async function answerTo(http: HttpClient, asked: CnapiRequest): Promise<CnapiAnswer> {
+  const { endpoint, passage, localAddress, withinMs, headers, ...request } = asked;
+  const answer = await http.request({
+    ...request,
+    target: { host: endpoint.host, port: endpoint.port, tls: passage.tls, localAddress },
+    headers: { ...headers, ...passage.headers },
+    totalMs: withinMs,
   });
-  const timer = clock.after(withinMs, () => request.destroy(new Error(`no answer within ${withinMs} ms`)));
-  request.on('response', (response) => {
-    const retryAfterMs = retryAfterMsIn(response.headers['retry-after']);
-    response.on('end', () => resolve({ status: response.statusCode ?? 0, retryAfterMs }));
-    response.on('error', reject);
-    response.resume();
-  });
-  request.on('error', reject);
-  request.on('close', () => {
-    timer.cancel();
-    reject(new Error('the connection ended before the answer'));
-  });
-  request.end(body);
-  return promise;
+  for await (const piece of answer.pieces()) void piece;
+  return { status: answer.status, retryAfterMs: retryAfterMsIn(answer.header('retry-after')) };
 }
 
 export function retryAfterMsIn(header: string | undefined): number {

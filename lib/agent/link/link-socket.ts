@@ -6,12 +6,14 @@
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
+import { tlsOptionsOf } from '../../platform/http-client/connect.ts';
+import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import type { ValuePayer } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import { type ConnectionCredentials, type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
-import { answerTo, type HttpAnswer, retryAfterMsIn } from './http-request.ts';
+import { answerTo, type CnapiAnswer, retryAfterMsIn } from './http-request.ts';
 
 /** The parser charges the values of received frames to the socket. */
 export interface LinkSocket extends ValuePayer {
@@ -40,7 +42,7 @@ export interface LinkSocketEvents {
 }
 
 /** Status 0 when no answer came; `code` is then the system's error code. */
-export interface UpgradeRefusal extends HttpAnswer {
+export interface UpgradeRefusal extends CnapiAnswer {
   code?: string;
 }
 
@@ -81,7 +83,7 @@ export function openWebSocket(target: DialTarget, credentials: Credentials): Ope
   const passage = credentials.credentialsTo(endpoint);
   const scheme = passage.tls ? 'wss' : 'ws';
   const socket = new WebSocket(`${scheme}://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
-    ...passage.tls,
+    ...(passage.tls && tlsOptionsOf(passage.tls)),
     headers: passage.headers,
     perMessageDeflate: false,
     maxPayload: maxFrameBytes,
@@ -160,9 +162,12 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
  * answer. A plain request shows whether it knows the route: a server with the link answers it with
  * 426.
  */
-async function routeStatus({ socket, endpoint, passage }: OpenedSocket, clock: Clock): Promise<HttpAnswer | undefined> {
+async function routeStatus(
+  { socket, endpoint, passage }: OpenedSocket,
+  clock: Clock,
+): Promise<CnapiAnswer | undefined> {
   const { pathname: path } = new URL(socket.url);
   const asked = { endpoint, passage, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
-  const answer = await answerTo(asked, clock).catch(() => undefined);
+  const answer = await answerTo(new HttpClient({ clock }), asked).catch(() => undefined);
   return answer?.status === 404 || answer?.status === 405 ? { ...answer, retryAfterMs: 0 } : undefined;
 }

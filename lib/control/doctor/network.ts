@@ -1,10 +1,12 @@
 /** Checks the DNS name of the instances, the port of this one, and the clocks of the others. */
-import { type IncomingMessage, request as plainRequest } from 'node:http';
-import { request as tlsRequest } from 'node:https';
 import { createServer } from 'node:net';
 import type { Clock } from '../../platform/clock.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { targetOf } from '../../platform/http-client/connect.ts';
+import type { HttpAnswer } from '../../platform/http-client/exchange.ts';
+import { HttpClient } from '../../platform/http-client/http-client.ts';
+import { HttpError } from '../../platform/http-client/http-error.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Config } from '../config.ts';
@@ -106,7 +108,7 @@ export async function checkPeers(database: Queryable, clock: Clock): Promise<Fin
   const all = await readLive(database).catch(() => []);
   const live = all.slice(0, MOST_INSTANCES);
   const each = live.map(async ({ url }): Promise<Finding> => {
-    const answer = await ping(url, clock).catch((error: unknown) => messageOf(error));
+    const answer = await ping(url, clock).catch(reasonOf);
     if (typeof answer === 'string')
       return part.warn(`${url} does not answer: ${answer}`, 'see that it runs and can be reached from here');
     if (!answer.isCnapi)
@@ -151,36 +153,28 @@ interface Pong {
   skewMs: number;
 }
 
+const reasonOf = (error: unknown): string => (error instanceof HttpError ? error.reason : messageOf(error));
+
 /**
  * The certificate is not verified, because the request holds no secret; `checkCertificate` checks
  * our own.
  */
-function ping(url: string, clock: Clock): Promise<Pong> {
-  const { promise, resolve, reject } = Promise.withResolvers<Pong>();
-  const ask = url.startsWith('https:') ? tlsRequest : plainRequest;
-  const asked = ask(`${url}/ping`, { agent: false, rejectUnauthorized: false }, (response) => {
-    const skewMs = Date.parse(response.headers.date ?? '') - clock.wallTime();
-    const isCnapi = /^cnapi\b/i.test(String(response.headers.server ?? ''));
-    const isReady = (text: string) => response.statusCode === 200 && readyIn(text);
-    textOf(response).then(
-      (text) => resolve({ isCnapi, isReady: isReady(text), skewMs: Number.isNaN(skewMs) ? 0 : skewMs }),
-      reject,
-    );
-  });
-  const timer = clock.after(ANSWER_WITHIN_MS, () =>
-    asked.destroy(new Error(`no answer within ${ANSWER_WITHIN_MS} ms`)),
-  );
-  asked.on('error', reject);
-  asked.on('close', () => timer.cancel());
-  asked.end();
-  return promise;
+async function ping(url: string, clock: Clock): Promise<Pong> {
+  const { tls, ...to } = targetOf(url);
+  const target = { ...to, ...(tls && { tls: { ...tls, isVerified: false as const } }) };
+  const http = new HttpClient({ clock });
+  const answer = await http.request({ target, method: 'GET', path: '/ping', totalMs: ANSWER_WITHIN_MS });
+  const skewMs = Date.parse(answer.header('date') ?? '') - clock.wallTime();
+  const isCnapi = /^cnapi\b/i.test(answer.header('server') ?? '');
+  const isReady = readyIn(await beginningOf(answer)) && answer.status === 200;
+  return { isCnapi, isReady, skewMs: Number.isNaN(skewMs) ? 0 : skewMs };
 }
 
-/** Reads only the beginning, because any program may be answering. */
-async function textOf(response: IncomingMessage): Promise<string> {
+/** Any program may be answering. */
+async function beginningOf(answer: HttpAnswer): Promise<string> {
   let text = '';
-  for await (const piece of response.setEncoding('utf8')) {
-    text += piece;
+  for await (const piece of answer.pieces()) {
+    text += piece.toString('latin1');
     if (text.length > MOST_CHARACTERS) break;
   }
   return text;

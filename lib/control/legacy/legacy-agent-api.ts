@@ -6,6 +6,7 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
+import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { kindOfAgent } from '../roster/roster.ts';
@@ -13,7 +14,7 @@ import { readRow } from '../roster/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { JsonObject } from '../tasks/task.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
-import { AgentCallError, type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
+import { type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';
 import { endOfError, endOfReply, failure, listOfReply, type PostedEnd } from './task-reply.ts';
 
@@ -125,7 +126,7 @@ export class LegacyAgentApi {
       });
       return endOfReply(reply);
     } catch (error) {
-      if (error instanceof AgentCallError) {
+      if (error instanceof HttpError) {
         this.#noteFailure(serverUuid, error);
         return endOfError(error);
       }
@@ -166,7 +167,7 @@ export class LegacyAgentApi {
       if (reply.status >= 200 && reply.status < 300) return reply;
       throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${reply.status}`);
     } catch (error) {
-      if (!(error instanceof AgentCallError)) throw error;
+      if (!(error instanceof HttpError)) throw error;
       this.#noteFailure(serverUuid, error);
       throw new AgentRequestError(serverUuid, `it gave no answer to ${method} ${path}; the log says why`, error);
     } finally {
@@ -183,7 +184,7 @@ export class LegacyAgentApi {
     return agentAddress(serverUuid, sysinfo ?? {}, { sources, networks, allowLoopback });
   }
 
-  #noteFailure(serverUuid: string, { trouble, message }: AgentCallError): void {
+  #noteFailure(serverUuid: string, { trouble, message }: HttpError): void {
     if (trouble === 'given-up') return;
     this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'legacy agent: a call got no answer');
   }

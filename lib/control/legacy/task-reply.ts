@@ -5,11 +5,12 @@
  * deeply, is not parsed. Pure.
  */
 
+import type { HttpError } from '../../platform/http-client/http-error.ts';
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
 import { type JsonObject, type TaskError, taskEnds } from '../tasks/task.ts';
-import type { AgentCallError, AgentReply } from './legacy-http-client.ts';
+import type { AgentReply } from './legacy-http-client.ts';
 
 export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };
 
@@ -33,10 +34,10 @@ export function listOfReply(reply: AgentReply): unknown[] | undefined {
  * Only the log has the reason of a failed connection: a caller that controls an agent's address
  * must not learn what listens there.
  */
-export function endOfError({ trouble, wasSent }: AgentCallError): PostedEnd {
+export function endOfError({ trouble, mayHaveArrived }: Pick<HttpError, 'trouble' | 'mayHaveArrived'>): PostedEnd {
   // The instance stopped before it had a connection.
-  if (!wasSent && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
-  if (!wasSent) return failure('AgentUnreachable', 'the agent could not be reached; the log says why');
+  if (!mayHaveArrived && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
+  if (!mayHaveArrived) return failure('AgentUnreachable', 'the agent could not be reached; the log says why');
   if (trouble === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
   if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.senderLost };
   return failure('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown');

@@ -193,7 +193,7 @@ t.test('the certificate must be for the name that was looked up', async (t) => {
   const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
     openCredentials({ tls: true, ...options }, silentLogger).credentialsTo({ host: '10.0.0.1', port: 1, ...endpoint })
       .tls;
-  t.equal(passage({}, { name: 'cnapi.example' })?.servername, 'cnapi.example');
-  t.equal(passage({})?.servername, '', 'an address is not used as a server name');
-  t.equal(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.servername, 'a.example');
+  t.same(passage({}, { name: 'cnapi.example' })?.names, ['cnapi.example']);
+  t.same(passage({})?.names, ['10.0.0.1']);
+  t.same(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.names, ['a.example']);
 });

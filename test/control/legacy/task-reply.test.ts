@@ -1,5 +1,4 @@
 import t from 'tap';
-import { AgentCallError } from '../../../lib/control/legacy/legacy-http-client.ts';
 import { endOfError, endOfReply, listOfReply, type PostedEnd } from '../../../lib/control/legacy/task-reply.ts';
 import { MAX_FRAME_VALUES } from '../../../lib/protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../../lib/protocol/storable.ts';
@@ -90,17 +89,17 @@ t.test('a long message is cut', async (t) => {
 });
 
 t.test('a call without an answer says whether the task may have run', async (t) => {
-  const refused = new AgentCallError('unreachable', false, 'connect ECONNREFUSED 10.0.0.5:5309');
-  t.match(endOfError(refused), failed('AgentUnreachable', 'the agent could not be reached; the log says why'));
-  t.match(endOfError(new AgentCallError('given-up', false, 'given up')), failed('NotTaken', /did not take the task/));
+  const unreached = failed('AgentUnreachable', 'the agent could not be reached; the log says why');
+  t.match(endOfError({ trouble: 'unreachable', mayHaveArrived: false }), unreached);
+  t.match(endOfError({ trouble: 'timed-out', mayHaveArrived: false }), unreached);
+  t.match(endOfError({ trouble: 'given-up', mayHaveArrived: false }), failed('NotTaken', /did not take the task/));
+  t.match(endOfError({ trouble: 'given-up', mayHaveArrived: true }), failed('OutcomeUnknown', /instance .* is gone/));
   t.match(
-    endOfError(new AgentCallError('given-up', true, 'given up')),
-    failed('OutcomeUnknown', /instance .* is gone/),
-  );
-  t.match(
-    endOfError(new AgentCallError('timed-out', true, 'late')),
+    endOfError({ trouble: 'timed-out', mayHaveArrived: true }),
     failed('TaskTimeout', /did not report an end in time/),
   );
-  const reset = new AgentCallError('broken-off', true, 'socket hang up');
-  t.match(endOfError(reset), failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'));
+  t.match(
+    endOfError({ trouble: 'broken-off', mayHaveArrived: true }),
+    failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'),
+  );
 });
