@@ -263,6 +263,28 @@ t.test('a body is read no faster than it is taken', async (t) => {
   t.equal(bytes, size);
 });
 
+t.test('a connection may end while its body waits to be read', async (t) => {
+  const body = 'x'.repeat(100_000);
+  for (const [end, head, expected] of [
+    ['end', '', body],
+    ['end', `content-length: ${body.length}\r\n`, body],
+    ['end', `content-length: ${body.length + 1}\r\n`, 'broken-off'],
+    ['resetAndDestroy', `content-length: ${body.length + 1}\r\n`, 'broken-off'],
+  ] as const) {
+    const peer = await raw(t, (socket) => {
+      socket.once('data', () => {
+        socket.write(`HTTP/1.1 200 OK\r\nconnection: close\r\n${head}\r\n${body}`, () =>
+          setTimeout(() => socket[end](), 50),
+        );
+      });
+    });
+    const answer = await clientFor(t).request(get(peer));
+    await until(() => peer.sockets.size === 0, 'the end of the connection');
+    const text = answer.text({ maxBytes: 1_000_000 }).catch(({ trouble }: HttpError) => trouble);
+    t.equal(await text, expected, `${end} ${head}`);
+  }
+});
+
 t.test('many small pieces are yielded as few large ones', async (t) => {
   const peer = await raw(t, (socket) => {
     socket.once('data', () =>
