@@ -42,11 +42,9 @@ export class DescriptorWatch {
   #sayAgainAt: number | undefined;
 
   constructor(deps: DescriptorWatchDeps) {
-    const { clock, log } = deps;
     this.#deps = deps;
     this.#loop = new Loop({
-      clock,
-      log,
+      ...deps,
       what: 'descriptors: look for a free one',
       work: () => this.#look(),
       pauseMs: LOOK_MS,

@@ -51,12 +51,11 @@ export class Housekeeping {
   #isStopped = false;
 
   constructor(deps: HousekeepingDeps) {
-    const { clock, log, schedule = HOURLY } = deps;
+    const { clock, schedule = HOURLY } = deps;
     this.#deps = deps;
     this.#schedule = cron.createTask(schedule, () => undefined);
     this.#loop = new Loop({
-      clock,
-      log,
+      ...deps,
       what: 'housekeeping',
       work: () => this.#look(),
       pauseMs: () => MINUTE_MS - (clock.wallTime() % MINUTE_MS),

@@ -60,8 +60,7 @@ export class PromotionWatch {
     this.#deps = deps;
     this.#relocation = this.#newRelocation();
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'database: read of its timeline',
       work: () => this.#round(),
       pauseMs: () => (this.#open.size > 0 ? PACE_MS : deps.periodMs),

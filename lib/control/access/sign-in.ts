@@ -79,18 +79,15 @@ export class SignIn {
       maxBatch: MAX_BATCH,
       gapMs: 0,
     });
-    const { clock, log } = deps;
     this.#checks = new Loop({
-      clock,
-      log,
+      ...deps,
       what: 'access: check for revoked tokens (what is open stays open)',
       work: () => this.#check(),
       pauseMs: (tookMs) => WATCH_MS - tookMs,
       first: 'pause',
     });
     this.#notes = new Loop({
-      clock,
-      log,
+      ...deps,
       what: 'access: record of the last uses of tokens',
       work: () => this.#noteUsed(),
       pauseMs: NOTE_USED_MS,

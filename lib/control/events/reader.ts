@@ -49,8 +49,7 @@ export class Reader {
   constructor(deps: ReaderDeps) {
     this.#deps = deps;
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'events: read of the log',
       work: (signal) => this.#round(signal),
       pauseMs: () => (this.#listeners.size > 0 || this.#last !== undefined ? READ_MS : Number.POSITIVE_INFINITY),

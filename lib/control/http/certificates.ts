@@ -70,10 +70,8 @@ export class Certificates {
 
   constructor(deps: { files: CertificateFiles; clock: Clock; log: Logger }) {
     this.#deps = deps;
-    const { clock, log } = deps;
     this.#loop = new Loop({
-      clock,
-      log,
+      ...deps,
       what: 'tls: look at the certificate and its key',
       work: () => this.#look(),
       pauseMs: LOOK_EVERY_MS,

@@ -36,8 +36,7 @@ export class AgentSources {
   constructor(deps: AgentSourcesDeps) {
     this.#deps = deps;
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'legacy agents: recording of their addresses',
       work: () => this.#flush(),
       pauseMs: FLUSH_MS,

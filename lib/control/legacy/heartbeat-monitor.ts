@@ -72,8 +72,7 @@ export class HeartbeatMonitor {
     this.#deps = deps;
     this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'legacy agents: recording of heartbeats',
       work: (signal) => this.#round(signal),
       pauseMs: () => this.#nextRoundAt - deps.clock.now(),

@@ -100,8 +100,7 @@ export class Instances {
     this.#observer = new LeaseObserver(deps.times.leaseMs);
     this.#run = deps.random.uuid();
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'instance: beat',
       work: () => this.#beatOnce(),
       pauseMs: (tookMs) => deps.times.beatMs - tookMs,

@@ -45,8 +45,7 @@ export class Reaper {
     this.#deps = deps;
     this.#orphans = new Orphans(deps.adoptGraceMs);
     this.#loop = new Loop({
-      clock: deps.clock,
-      log: deps.log,
+      ...deps,
       what: 'reaper: poll',
       work: () => this.#round(),
       pauseMs: () => (this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
