@@ -24,7 +24,7 @@ export interface Pressure {
   /** How long the oldest unanswered statement that admits an agent has been running. */
   statementMs: number;
   sessions: number;
-  /** Sessions that have been silent long enough to be probed. */
+  /** Sessions whose heartbeats are overdue. */
   quiet: number;
   /**
    * Answers in this period that were queued because the agent's connection did not take earlier

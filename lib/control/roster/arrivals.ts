@@ -15,7 +15,7 @@ import type { HealthyTimer } from './healthy-timer.ts';
 interface ArrivalsDeps {
   healthyTimer: HealthyTimer;
   eventLoop: EventLoop;
-  /** The number of sessions, and of those that are being probed. */
+  /** The number of sessions, and of those whose heartbeats are overdue. */
   sessions: () => number;
   quiet: () => number;
   /** How long the oldest unanswered statement that admits an agent has been running. */

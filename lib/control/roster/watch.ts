@@ -11,7 +11,7 @@ import type { HealthyTimer } from './healthy-timer.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
-import { countTick, endSilence, type SilenceLimits } from './silence.ts';
+import { countTick, endSilence, isOverdue, type SilenceLimits } from './silence.ts';
 
 export interface WatchDeps {
   database: Queryable;
@@ -33,7 +33,7 @@ export class Watch {
    */
   #renewedAt = Number.POSITIVE_INFINITY;
   #renewing: Promise<void> | undefined;
-  /** Sessions that were being probed at the last healthy tick. */
+  /** Sessions whose heartbeats were overdue at the last healthy tick. */
   quiet = 0;
 
   constructor(deps: WatchDeps) {
@@ -63,7 +63,7 @@ export class Watch {
         continue;
       }
       const due = countTick(session, tickMs, this.#deps.limits);
-      if (session.isProbed) quiet += 1;
+      if (isOverdue(session, tickMs, this.#deps.limits)) quiet += 1;
       if (due === 'probe') session.socket.probe();
       else if (due === 'silent') this.#deps.sessionLosses.lose(session, 'silent');
       else if (session.run !== run && session.heardAt > this.#renewedAt) isRenewalDue = true;

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
 import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { countTick, endSilence } from '../../../lib/control/roster/silence.ts';
+import { countTick, endSilence, isOverdue } from '../../../lib/control/roster/silence.ts';
 
 const limits = { probeMs: 1250, silenceMs: 2000 };
 
@@ -24,6 +24,15 @@ t.test('any byte restarts the count and puts off the next probe', async (t) => {
   endSilence(silence);
   const seen = Array.from({ length: 5 }, () => countTick(silence, 250, limits));
   t.same(seen, ['nothing', 'nothing', 'nothing', 'nothing', 'probe']);
+});
+
+t.test('a heartbeat that arrives just after a tick instead of just before it is not overdue', async (t) => {
+  const silence = { quietMs: 0, isProbed: false };
+  const seen = Array.from({ length: 6 }, () => {
+    countTick(silence, 250, limits);
+    return isOverdue(silence, 250, limits);
+  });
+  t.same(seen, [false, false, false, false, false, true], 'after six ticks at least 1,250 ms have passed');
 });
 
 t.test('a beat lapses only at a read, after it has not moved for a lease of healthy ticks', async (t) => {
