@@ -58,6 +58,8 @@ export interface AppDeps {
 /** A beat or a status change that takes longer than this has failed. */
 const SHORT_STATEMENT_MS = 1500;
 const SHORT = { maxConnections: 1, statementTimeoutMs: SHORT_STATEMENT_MS, queryTimeoutMs: SHORT_STATEMENT_MS + 500 };
+/** One for each kind of statement that admits agents: digest, accept, inventory. */
+const ARRIVAL_CONNECTIONS = 3;
 const KEEP_TASKS_DAYS = 30;
 const KEEP_TICKETS_DAYS = 30;
 const KEEP_HISTORY_DAYS = 90;
@@ -103,6 +105,7 @@ export class App {
       eventLoop: deps.eventLoop ?? systemEventLoop(),
       databases: {
         main: this.#database,
+        arrivals: this.#openDatabase('cnapi arrivals', { maxConnections: ARRIVAL_CONNECTIONS }),
         beats: this.#openDatabase('cnapi beat', SHORT),
         sessionLosses: this.#openDatabase('cnapi session losses', SHORT),
         sightings: this.#openDatabase('cnapi sightings', SHORT),
@@ -307,6 +310,7 @@ export class App {
         link_returns_refused_total: roster.authority.returnsRefused,
         link_arrivals_admitted_total: roster.arrivals.admitted,
         link_arrivals_under_way: roster.arrivals.underWay,
+        database_round_trip_seconds: roster.instances.roundTripMs / 1000,
         link_admission_rate: roster.arrivals.rate,
         zone_at_capacity: Number(roster.isZoneAtCapacity),
         ...observer.counters(),

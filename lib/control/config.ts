@@ -95,7 +95,7 @@ const schema = z.strictObject({
   databasePoolSize: whole(1, 200)
     .default(10)
     .describe(
-      'Connections for requests and tasks. The instance opens four more: for its beat, for status changes, for heartbeats of legacy agents and for sign-ins; and two for the bus if there is no Redis',
+      'Connections for requests and tasks. The instance opens seven more: three for agents that connect, and one each for its beat, for status changes, for heartbeats of legacy agents and for sign-ins; and two for the bus if there is no Redis',
     ),
   redisUrl: parsed(z.string(), parseRedisUrl)
     .optional()

@@ -69,10 +69,12 @@ export const migrations: readonly Migration[] = [
 /** The core stops them last. */
 interface CoreDatabases {
   /**
-   * Used for everything except the other three, each of which has one connection and short
-   * timeouts.
+   * Used for everything except the other four, of which all but `arrivals` have one connection and
+   * short timeouts.
    */
   main: Database;
+  /** For the statements that admit agents. */
+  arrivals: Database;
   beats: Database;
   sessionLosses: Database;
   sightings: Database;
@@ -151,6 +153,7 @@ export class Core {
       eventLoop: deps.eventLoop,
       beatDatabase: databases.beats,
       sessionLossDatabase: databases.sessionLosses,
+      arrivalDatabase: databases.arrivals,
       identity: () => this.#identity(),
       ingress: {
         unanswered: () => deps.ingress().unanswered + this.tasks.stats().postsInFlight,
@@ -171,7 +174,13 @@ export class Core {
     this.registry = new InventoriedSessions({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
     this.waitlist = new Waitlist(common);
     this.events = new Events(common);
-    this.servers = new Servers({ database, clock, log, datacenter: config.datacenter });
+    this.servers = new Servers({
+      database,
+      arrivalDatabase: databases.arrivals,
+      clock,
+      log,
+      datacenter: config.datacenter,
+    });
     this.observer = new HeartbeatMonitor({
       database: databases.sightings,
       cnapiUuid,

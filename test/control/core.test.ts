@@ -2,12 +2,14 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core, type CoreDeps } from '../../lib/control/core.ts';
+import type { SessionSocket } from '../../lib/control/roster/session.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
+import type { HelloFrame } from '../../lib/protocol/frames.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { recordingLogger } from '../support/recording-logger.ts';
@@ -26,7 +28,7 @@ function core(database: Database, url: string, deps: Partial<CoreDeps> = {}): Co
   const cnapiUuid = randomUUID();
   return new Core({
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
-    databases: { main: database, beats: database, sessionLosses: database, sightings: database },
+    databases: { main: database, arrivals: database, beats: database, sessionLosses: database, sightings: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     ingress: () => noIngress,
     clock,
@@ -79,3 +81,43 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
   await stopping;
   t.equal(records.length, 3, 'it reports that it has stopped');
 });
+
+t.test('agents that arrive do not wait for the statements of requests and tasks', async (t) => {
+  const { database, url } = await freshDatabase(t);
+  const world = { isStuck: false };
+  const never = new Promise<never>(() => {});
+  const main: Database = {
+    query: (...statement) => (world.isStuck ? never : database.query(...statement)),
+    stream: (...statement) => database.stream(...statement),
+    transaction: (...work) => (world.isStuck ? never : database.transaction(...work)),
+    stop: async () => {},
+  };
+  const databases = { main, arrivals: database, beats: database, sessionLosses: database, sightings: database };
+  const instance = core(main, url, { databases });
+  t.teardown(() => instance.stop());
+  await instance.start();
+  world.isStuck = true;
+  const serverUuid = randomUUID();
+  t.equal(await instance.servers.sysinfoDigest(serverUuid), undefined);
+  const { authority } = instance.roster;
+  const socket = {} as SessionSocket;
+  const acceptance = await authority.accept({ hello: helloOf(serverUuid), socket, isOpen: () => true });
+  if (acceptance.kind !== 'accepted') throw new Error(acceptance.kind);
+  t.ok(await authority.confirmInventory(acceptance.session));
+});
+
+function helloOf(serverUuid: string): HelloFrame {
+  return {
+    type: 'hello',
+    version: 1,
+    capabilities: [],
+    serverUuid,
+    incarnation: randomUUID(),
+    conn: 1,
+    journalId: randomUUID(),
+    epoch: 0,
+    bootId: 'boot',
+    agentVersion: 'test',
+    sysinfoDigest: '',
+  };
+}

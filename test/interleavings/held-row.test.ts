@@ -58,7 +58,7 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
   const bus = createMemoryBus({ hub: new MemoryHub(), random: systemRandom, ...ports, beatMs: 50 });
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
   const probes = new ProbeCaller({ bus, sessions, run: () => writer.run, healthyTimer, random: systemRandom });
-  const deps = { database, sessions, sessionLosses, probes, bus, ...ports };
+  const deps = { database, arrivalDatabase: database, sessions, sessionLosses, probes, bus, ...ports };
   const authority = new Authority({ ...deps, writer: () => writer });
   const before = new Authority({ ...deps, sessions: new SessionTable(), writer: () => dead });
   t.teardown(() => Promise.all([sessionLosses.stop(), bus.stop()]));

@@ -24,6 +24,7 @@ export const SIM_TIMES = {
 };
 const SHORT_QUERY_MS = 2_000;
 const QUERY_MS = 12_000;
+const ARRIVAL_CONNECTIONS = 3;
 const KEPT_ENDS = 10;
 const EACH_MINUTE = '* * * * *';
 const KEEP_DAYS = 7;
@@ -153,6 +154,7 @@ export class SimInstance implements LinkIngress {
       log,
       databases: {
         main,
+        arrivals: open(ARRIVAL_CONNECTIONS, QUERY_MS),
         beats: open(1, SHORT_QUERY_MS),
         sessionLosses: open(1, SHORT_QUERY_MS),
         sightings: open(1, SHORT_QUERY_MS),

@@ -12,12 +12,13 @@ import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;
 /**
- * Connections outside the pool: for the beat, status changes, legacy heartbeats and authentication;
+ * Connections outside the pool: three for arriving agents; for the beat, status changes, legacy heartbeats and authentication;
  * and for a bus in the database.
  */
-const FURTHER_CONNECTIONS = 4;
+const FURTHER_CONNECTIONS = 7;
 const BUS_CONNECTIONS = 2;
 const MUCH_SKEW_MS = 2000;
+const FAR_MS = 100;
 
 interface About {
   version: number;
@@ -56,6 +57,9 @@ export async function checkDatabase(database: Queryable, config: Config, clock: 
   try {
     // Connects first, so that the time to connect is not counted as a clock difference.
     await database.query('select 1');
+    const sentAt = clock.now();
+    await database.query('select 1');
+    const roundTripMs = clock.now() - sentAt;
     const askedAt = clock.wallTime();
     const { rows } = await database.query<About>(ABOUT);
     const about = rows[0] as About;
@@ -68,6 +72,7 @@ export async function checkDatabase(database: Queryable, config: Config, clock: 
       aboutConnections(part, about, { config, instances }),
       aboutDurability(part, about),
       aboutSkew(part, skewMs),
+      aboutDistance(part, roundTripMs),
     ];
   } catch (error) {
     return [unreachable(part, error)];
@@ -191,6 +196,15 @@ function aboutSynchronous(part: Findings, about: About): Finding {
   return part.fail(
     `${text}, of which ${there} are connected and ${wanted} must be: no commit ever ends`,
     'start or connect the standby, or set synchronous_standby_names for those that are there (docs/failover.md)',
+  );
+}
+
+function aboutDistance(part: Findings, roundTripMs: number): Finding {
+  const text = `it answers in ${Math.max(1, Math.round(roundTripMs))} ms`;
+  if (roundTripMs < FAR_MS) return part.ok(text);
+  return part.warn(
+    text,
+    'run instances near the database: each request waits for several such answers, and agents that arrive are told to return later',
   );
 }
 

@@ -16,6 +16,7 @@ export const METRIC_HELP = {
   bus_received_total: 'Messages received',
   bus_reconnects_total: 'Connections to the bus that were opened again',
   database_healthy: "1 while the database answers this instance's beats",
+  database_round_trip_seconds: 'How far away the database is: the shortest answer to a beat in the last minutes',
   database_writable: '0 after a statement found the disk full or the database read-only, until a write succeeds',
   http_answer_bytes: 'Memory that answers use, out of answerMemoryMiB',
   http_answers_refused_total: 'Requests refused because answers used all the memory they may',

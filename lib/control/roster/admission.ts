@@ -23,6 +23,8 @@ export interface Pressure {
   busyShare: number;
   /** How long the oldest unanswered statement that admits an agent has been running. */
   statementMs: number;
+  /** How long a statement takes that waits for nothing but the distance to the database. */
+  roundTripMs: number;
   sessions: number;
   /** Sessions whose heartbeats are overdue. */
   quiet: number;
@@ -83,7 +85,15 @@ const BUSY_LOOP_MS = 100;
 const LATE_LOOP_MS = 500;
 const STALE_MS = 1_500;
 const BUSY_STATEMENT_MS = 500;
+/**
+ * A statement may wait for another one and then take as long itself; only what takes longer shows
+ * that the database, and not its distance, is slow.
+ */
+const BUSY_ROUND_TRIPS = 3;
+/** An agent waits for two statements, for five seconds in all (`WELCOME_WITHIN_MS`). */
 const LATE_STATEMENT_MS = 2_000;
+/** Limits how fast agents can be admitted, and is then worth mentioning. */
+const FAR_MS = 100;
 /** A smaller share of failing sessions is the fault of those agents, not of this instance. */
 const LATE_SHARE = 0.05;
 const LATE_SESSIONS = 10;
@@ -118,15 +128,22 @@ export function beginAdmission(now: number): AdmissionState {
 
 /** Derives the load from one measurement. */
 export function loadOf(pressure: Pressure): Measured {
-  const { busyShare, loopLateMs, quiet, backedUp, sessions, statementMs } = pressure;
+  const { busyShare, loopLateMs, quiet, backedUp, roundTripMs, sessions, statementMs } = pressure;
   const isMany = (some: number) => some > Math.max(LATE_SESSIONS, sessions * LATE_SHARE);
   if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', why: 'its event loop is late' };
   if (statementMs >= LATE_STATEMENT_MS) return { load: 'late', why: 'its database is slow' };
   if (isMany(quiet)) return { load: 'late', why: 'heartbeats of many agents arrive late' };
   if (isMany(backedUp)) return { load: 'late', why: 'many connections do not read what is sent' };
   if (loopLateMs >= BUSY_LOOP_MS || busyShare >= BUSY_SHARE) return { load: 'busy', why: 'its event loop is busy' };
-  if (statementMs >= BUSY_STATEMENT_MS) return { load: 'busy', why: 'its database is slow' };
+  if (statementMs >= Math.max(BUSY_STATEMENT_MS, BUSY_ROUND_TRIPS * roundTripMs))
+    return { load: 'busy', why: 'its database is slow' };
   return { load: 'on-time', why: '' };
+}
+
+/** Why not all agents are admitted at once although the instance is on time. */
+export function whyPaced(roundTripMs: number): string {
+  const many = 'too many agents are connecting';
+  return roundTripMs < FAR_MS ? many : `${many}; its database is ${Math.round(roundTripMs)} ms away`;
 }
 
 export function measure(before: AdmissionState, pressure: Pressure, now: number): AdmissionState {

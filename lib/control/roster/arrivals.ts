@@ -9,7 +9,16 @@ import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Admission } from '../../protocol/api/instances.ts';
-import { type AdmissionState, admissionOf, admit, beginAdmission, defer, mayAdmit, measure } from './admission.ts';
+import {
+  type AdmissionState,
+  admissionOf,
+  admit,
+  beginAdmission,
+  defer,
+  mayAdmit,
+  measure,
+  whyPaced,
+} from './admission.ts';
 import type { HealthyTimer } from './healthy-timer.ts';
 
 interface ArrivalsDeps {
@@ -20,6 +29,8 @@ interface ArrivalsDeps {
   quiet: () => number;
   /** How long the oldest unanswered statement that admits an agent has been running. */
   statementMs: () => number;
+  /** How far away the database is. */
+  roundTripMs: () => number;
   /** False while the instance accepts no agent for a reason other than its load. */
   takesAgents: () => boolean;
   maxAgents: number;
@@ -63,7 +74,7 @@ export class Arrivals {
     if (!this.#isBelowMaximum) return 'the instance is full';
     if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
     return this.#state.why === ''
-      ? 'too many agents are connecting'
+      ? whyPaced(this.#deps.roundTripMs())
       : `the instance is at capacity: ${this.#state.why}`;
   }
 
@@ -101,12 +112,13 @@ export class Arrivals {
   }
 
   #measure(loopLateMs: number): void {
-    const { clock, eventLoop, quiet, sessions, statementMs } = this.#deps;
+    const { clock, eventLoop, quiet, roundTripMs, sessions, statementMs } = this.#deps;
     const before = this.#state;
     const pressure = {
       loopLateMs,
       busyShare: eventLoop.busyShare(),
       statementMs: statementMs(),
+      roundTripMs: roundTripMs(),
       sessions: sessions(),
       quiet: quiet(),
       backedUp: this.#backedUp.size,

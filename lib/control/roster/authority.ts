@@ -36,6 +36,11 @@ import type { SessionLosses } from './session-losses.ts';
 
 interface AuthorityDeps {
   database: Queryable;
+  /**
+   * For the statements that admit agents, so that they wait for nobody else's: an agent that waits
+   * too long gives up, and its accept was in vain.
+   */
+  arrivalDatabase: Queryable;
   sessions: SessionTable;
   sessionLosses: SessionLosses;
   probes: Pick<ProbeCaller, 'isAlive'>;
@@ -86,7 +91,7 @@ export class Authority {
 
   constructor(deps: AuthorityDeps) {
     this.#deps = deps;
-    const { clock, database, log } = deps;
+    const { arrivalDatabase: database, clock, log } = deps;
     const keyOf = ({ serverUuid }: { serverUuid: string }) => serverUuid;
     this.#accepts = new Batcher<HelloFrame, Taken>({
       clock,

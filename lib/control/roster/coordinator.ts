@@ -52,6 +52,8 @@ interface RosterDeps {
   /** One connection each; nothing else uses them. */
   beatDatabase: Queryable;
   sessionLossDatabase: Queryable;
+  /** A few connections for the statements that admit agents. */
+  arrivalDatabase: Queryable;
   bus: Bus;
   cnapiUuid: string;
   /** Where this instance is reached; called at start(). */
@@ -116,7 +118,7 @@ export class Roster {
     this.sessionLosses = new SessionLosses({ database: deps.sessionLossDatabase, sessions, cnapiUuid, clock, log });
     this.#probes = new ProbeCaller({ bus, sessions, run, healthyTimer, random });
     const common = { sessions, sessionLosses: this.sessionLosses, database, writer, clock, log };
-    this.authority = new Authority({ ...common, probes: this.#probes, bus });
+    this.authority = new Authority({ ...common, arrivalDatabase: deps.arrivalDatabase, probes: this.#probes, bus });
     const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
     this.#watch = new Watch({ ...common, healthyTimer, run, limits });
     this.arrivals = new Arrivals({
@@ -125,6 +127,7 @@ export class Roster {
       sessions: countAgents,
       quiet: () => this.#watch.quiet,
       statementMs: () => this.authority.statementMs,
+      roundTripMs: () => this.instances.roundTripMs,
       takesAgents: () => this.readinessForAgents().ready,
       maxAgents: config.maxAgents,
       clock,

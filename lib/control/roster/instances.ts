@@ -34,6 +34,7 @@ import {
   wasAskedToDrain,
 } from './instance-store.ts';
 import { LeaseObserver } from './lease.ts';
+import { RoundTrip } from './round-trip.ts';
 
 interface InstancesTimes {
   beatMs: number;
@@ -76,6 +77,7 @@ const FAILED_BEATS_TO_UNHEALTHY = 2;
 export class Instances {
   readonly #deps: InstancesDeps;
   readonly #observer: LeaseObserver;
+  readonly #roundTrip: RoundTrip;
   readonly #listeners: InstancesListener[] = [];
   readonly #stopping = new AbortController();
   #run: string;
@@ -98,6 +100,7 @@ export class Instances {
   constructor(deps: InstancesDeps) {
     this.#deps = deps;
     this.#observer = new LeaseObserver(deps.times.leaseMs);
+    this.#roundTrip = new RoundTrip(deps.clock.now());
     this.#run = deps.random.uuid();
     this.#loop = new Loop({
       ...deps,
@@ -127,6 +130,11 @@ export class Instances {
   get trouble(): string | undefined {
     if (!this.isDatabaseHealthy) return this.#databaseTrouble;
     return this.#stalledBeats < FAILED_BEATS_TO_UNHEALTHY ? undefined : 'this process cannot keep up with its work';
+  }
+
+  /** How far away the database is: the shortest answer to a beat in the last minutes. */
+  get roundTripMs(): number {
+    return this.#roundTrip.shortestMs;
   }
 
   /** False after two failed beats, until one succeeds. */
@@ -222,8 +230,11 @@ export class Instances {
    */
   async #raiseBeat(): Promise<BeatAnswer | 'busy'> {
     try {
-      const { admission, countAgents, database } = this.#deps;
-      return await raiseBeat(database, this.#run, countAgents(), admission());
+      const { admission, clock, countAgents, database } = this.#deps;
+      const sentAt = clock.now();
+      const answer = await raiseBeat(database, this.#run, countAgents(), admission());
+      this.#roundTrip.note(clock.now() - sentAt, clock.now());
+      return answer;
     } catch (error) {
       if (!(error instanceof DatabaseBusyError)) throw error;
       this.#noteBusy(error);

@@ -12,7 +12,7 @@ import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
-import type { Database } from '../../platform/postgres/database.ts';
+import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import { ReportQueue } from './report-queue.ts';
 import {
@@ -32,6 +32,8 @@ import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts'
 
 interface ServersDeps {
   database: Database;
+  /** For the digests that arriving agents wait for. Default: `database`. */
+  arrivalDatabase?: Queryable;
   clock: Clock;
   log: Logger;
   /** The `datacenter` of a new server. */
@@ -96,7 +98,7 @@ export class Servers {
   readonly #creations: Batcher<{ serverUuid: string; document: ServerDocument }, true>;
   #defaultsAsked: Promise<ServerDefaults> | undefined;
 
-  constructor({ database, clock, log, datacenter }: ServersDeps) {
+  constructor({ database, arrivalDatabase = database, clock, log, datacenter }: ServersDeps) {
     this.#database = database;
     this.#buckets = new BucketStore({ database });
     this.#clock = clock;
@@ -106,6 +108,7 @@ export class Servers {
     const shared = { clock, log, database };
     this.#digests = new Batcher({
       ...shared,
+      database: arrivalDatabase,
       what: 'reading of sysinfo digests',
       keyOf: (serverUuid) => serverUuid,
       maxBatch: MAX_DIGESTS,

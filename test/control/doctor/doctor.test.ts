@@ -115,7 +115,7 @@ t.test('with a healthy instance, every check is ok', { skip: noRedis }, async (t
     /^ok {4}files .*mode 600/m,
     /^ok {4}database .*Postgres \d+ answers/m,
     /^ok {4}database .*tables are as they should be/m,
-    /^ok {4}database .*14 connections for this instance/m,
+    /^ok {4}database .*17 connections for this instance/m,
     /^ok {4}access .*1 of them good for an admin/m,
     /^(ok {4}|warn {2})bus .*Redis brought a message back in/m,
     /^ok {4}port .*this instance answers at/m,

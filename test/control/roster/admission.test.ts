@@ -20,7 +20,15 @@ import {
   type Pressure,
 } from '../../../lib/control/roster/admission.ts';
 
-const IDLE: Pressure = { loopLateMs: 0, busyShare: 0.2, statementMs: 0, sessions: 1_000, quiet: 0, backedUp: 0 };
+const IDLE: Pressure = {
+  loopLateMs: 0,
+  busyShare: 0.2,
+  statementMs: 0,
+  roundTripMs: 2,
+  sessions: 1_000,
+  quiet: 0,
+  backedUp: 0,
+};
 const BUSY = { busyShare: 1 };
 const LATE = { loopLateMs: 1_200 };
 
@@ -35,6 +43,21 @@ const table: { name: string; pressure: Partial<Pressure>; load: string }[] = [
   { name: 'an instance whose tick is half a second late is late', pressure: { loopLateMs: 500 }, load: 'late' },
   { name: 'an instance whose statements take half a second is busy', pressure: { statementMs: 500 }, load: 'busy' },
   { name: 'an instance whose statements take two seconds is late', pressure: { statementMs: 2_000 }, load: 'late' },
+  {
+    name: 'an instance whose database is far away is on time while its statements take no longer than that explains',
+    pressure: { statementMs: 1_500, roundTripMs: 600 },
+    load: 'on-time',
+  },
+  {
+    name: 'an instance whose database is far away and slow is busy',
+    pressure: { statementMs: 1_900, roundTripMs: 600 },
+    load: 'busy',
+  },
+  {
+    name: 'however far away the database is, agents do not wait longer than they can',
+    pressure: { statementMs: 2_000, roundTripMs: 1_000 },
+    load: 'late',
+  },
   { name: 'a few silent agents do not make an instance late', pressure: { quiet: 50 }, load: 'on-time' },
   {
     name: 'ten silent agents do not make a small instance late',

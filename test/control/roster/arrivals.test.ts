@@ -40,6 +40,7 @@ class Machine {
       sessions: () => this.sessions,
       quiet: () => 0,
       statementMs: () => 0,
+      roundTripMs: () => 0,
       takesAgents: () => true,
       maxAgents,
       clock: this.clock,

@@ -47,6 +47,7 @@ t.test('an agent that is accepted again stays running although its earlier loss 
     database,
     beatDatabase: database,
     sessionLossDatabase: statusDatabase,
+    arrivalDatabase: database,
     bus: createMemoryBus({ hub: new MemoryHub(), ...ports }),
     cnapiUuid: randomUUID(),
     identity: () => ({ cnapiUuid: '', url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' }),

@@ -37,6 +37,7 @@ async function start(t: Test) {
   const world = { me: await newRun(randomUUID()), probed: 0, superseded: 0 };
   const authority = new Authority({
     database,
+    arrivalDatabase: database,
     sessions: new SessionTable(),
     sessionLosses: {
       forget: () => undefined,
