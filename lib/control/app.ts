@@ -29,7 +29,7 @@ import type { Config } from './config.ts';
 import { type BackgroundService, Core } from './core.ts';
 import { coreRoutes } from './core-routes.ts';
 import { DescriptorWatch } from './descriptors.ts';
-import { Housekeeping } from './housekeeping.ts';
+import { Housekeeping } from './housekeeping/housekeeping.ts';
 import { Certificates } from './http/certificates.ts';
 import { Limits } from './http/limits.ts';
 import { HttpListener } from './http/listener.ts';

@@ -33,7 +33,7 @@ import { auditMigrations } from './audit/audit-schema.ts';
 import { agentNetworksOf, type Config } from './config.ts';
 import { eventMigrations } from './events/event-schema.ts';
 import { Events } from './events/events.ts';
-import { housekeepingMigrations } from './housekeeping.ts';
+import { housekeepingMigrations } from './housekeeping/housekeeping.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';

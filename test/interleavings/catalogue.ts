@@ -25,7 +25,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/control/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
   'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/control/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
-  'lib/control/housekeeping.ts':
+  'lib/control/housekeeping/housekeeping.ts':
     'one guarded statement on a row of its own; what the chores do are statements of stores',
 };
 

@@ -5,7 +5,7 @@
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Ingress } from '../../lib/control/core.ts';
-import { Housekeeping } from '../../lib/control/housekeeping.ts';
+import { Housekeeping } from '../../lib/control/housekeeping/housekeeping.ts';
 import { SimDatabase } from './sim-database.ts';
 import type { InstanceEnd, LinkIngress } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';

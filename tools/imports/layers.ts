@@ -69,7 +69,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/access/token-routes.ts': [...rest, 'control/access'],
   'control/audit/audit-routes.ts': [...rest, 'control/audit'],
   'control/events/event-routes.ts': [...rest, 'control/events'],
-  'control/housekeeping.ts': database,
+  'control/housekeeping': database,
   'control/descriptors.ts': base,
   'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],
   'control/core.ts': [
@@ -86,7 +86,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/servers',
     'control/legacy',
     'control/link',
-    'control/housekeeping.ts',
+    'control/housekeeping',
   ],
   'control/core-routes.ts': [
     ...base,
@@ -116,7 +116,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core-routes.ts',
     'control/core.ts',
     'control/descriptors.ts',
-    'control/housekeeping.ts',
+    'control/housekeeping',
     'control/promotion.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],

@@ -1,11 +1,11 @@
 import t from 'tap';
-import { type Chore, Housekeeping, housekeepingMigrations } from '../../lib/control/housekeeping.ts';
-import { silentLogger } from '../../lib/platform/log.ts';
-import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import { ManualClock } from '../support/manual-clock.ts';
-import { freshDatabase, type Teardown } from '../support/postgres.ts';
-import { until } from '../support/until.ts';
+import { type Chore, Housekeeping, housekeepingMigrations } from '../../../lib/control/housekeeping/housekeeping.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
 
 const migrations = [...morayMigrations, ...housekeepingMigrations];
 const MINUTE_MS = 60_000;

@@ -5,12 +5,12 @@
  * time.
  */
 import cron, { type ScheduledTask } from 'node-cron';
-import type { Clock } from '../platform/clock.ts';
-import { messageOf } from '../platform/errors.ts';
-import type { Logger } from '../platform/log.ts';
-import { Loop } from '../platform/loop.ts';
-import type { Queryable } from '../platform/postgres/database.ts';
-import type { Migration } from '../platform/postgres/migrations.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Migration } from '../../platform/postgres/migrations.ts';
 
 export interface Chore {
   name: string;
