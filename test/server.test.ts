@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import t from 'tap';
 import { Authority } from './support/certificates.ts';
+import { giveFormerSchema } from './support/former-schema.ts';
 import { freshDatabase } from './support/postgres.ts';
 
 const PROGRAM = new URL('../server.ts', import.meta.url).pathname;
@@ -33,6 +34,20 @@ t.test('a database that is not there is said in a line', async (t) => {
   t.equal(code, 1);
   t.match(stderr, /^cnapi: database "\w+_not" does not exist\n$/);
 });
+
+t.test(
+  'a database of a development version is refused in a line that says how to start with an empty one',
+  async (t) => {
+    const { url, database } = await freshDatabase(t);
+    await giveFormerSchema(database);
+    const { code, stderr } = await start({ CNAPI_DATABASE_URL: url, CNAPI_PORT: '0' });
+    t.equal(code, 1);
+    t.match(
+      stderr,
+      /^cnapi: the database has tables of a development version .*npm start -- --data FOLDER.*databaseUrl\n$/,
+    );
+  },
+);
 
 t.test('a public address without credentials is refused in a line that says how to set them', async (t) => {
   const { code, stderr } = await start({

@@ -38,8 +38,7 @@ import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
-import { sightingMigrations } from './legacy/sighting-schema.ts';
-import { sourceMigrations } from './legacy/source-store.ts';
+import { legacyMigrations } from './legacy/legacy-schema.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { Roster } from './roster/coordinator.ts';
@@ -51,11 +50,11 @@ import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 import { waitlistMigrations } from './waitlist/waitlist-schema.ts';
 
+/** Steps are applied in this order of subsystems: those that come later build on earlier ones. */
 export const migrations: readonly Migration[] = [
   ...morayMigrations,
   ...rosterMigrations,
-  ...sightingMigrations,
-  ...sourceMigrations,
+  ...legacyMigrations,
   ...serverMigrations,
   ...taskMigrations,
   ...waitlistMigrations,

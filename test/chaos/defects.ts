@@ -94,7 +94,11 @@ export const defects: readonly Defect[] = [
     only: ['Redis'],
     rule: 'cancels end',
     changes: [
-      { file: 'lib/control/tasks/claim-function.ts', find: 'if cardinality(due) = 0 then', put: 'if true then' },
+      {
+        file: 'lib/control/tasks/migrations/005-claim-for-sessions.sql',
+        find: 'if cardinality(due) = 0 then',
+        put: 'if true then',
+      },
     ],
   },
   {
@@ -115,7 +119,7 @@ export const defects: readonly Defect[] = [
     rule: 'locks are granted in order',
     changes: [
       {
-        file: 'lib/control/waitlist/waitlist-functions.ts',
+        file: 'lib/control/waitlist/migrations/003-advance.sql',
         find: 'order by t.place limit 1;\n  if is_due',
         put: 'order by t.place desc limit 1;\n  if is_due',
       },

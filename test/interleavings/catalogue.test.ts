@@ -4,14 +4,7 @@
  */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import {
-  findFunctions,
-  findModules,
-  findStatements,
-  forPreviousVersion,
-  noStatements,
-  otherModules,
-} from './catalogue.ts';
+import { findFunctions, findModules, findStatements, noStatements, otherModules } from './catalogue.ts';
 import { worldOf } from './interleaving.ts';
 import { Lane } from './lane.ts';
 import { statements, writingCalls } from './statements.ts';
@@ -67,8 +60,7 @@ t.test('statements of the table in a database', async (t) => {
     );
     const isCalled = (name: string, within: string): boolean => new RegExp(`\\b${name}\\(`).test(within);
     for (const { name, is_trigger } of rows) {
-      if (is_trigger || name in forPreviousVersion || name === 'cnapi_now' || name === 'cnapi_parse_timestamp')
-        continue;
+      if (is_trigger || name === 'cnapi_now' || name === 'cnapi_parse_timestamp') continue;
       const callers = rows.filter((other) => other.name !== name && isCalled(name, other.text));
       t.ok(isCalled(name, asked) || callers.length > 0, `${name}: a function that no statement of a store calls`);
     }

@@ -36,20 +36,6 @@ export const noStatements: Readonly<Record<string, string>> = {
   toWritten: 'sorts the answer of two statements',
 };
 
-/**
- * Functions of the database that instances of the previous version call during an upgrade, and this
- * version does not.
- */
-export const forPreviousVersion: Readonly<Record<string, string>> = {
-  cnapi_claim_tasks: 'returns params while it holds locks; replaced by cnapi_claim_for_sessions',
-  cnapi_sweep_tasks: 'goes by the clock, which can be set; replaced by cnapi_sweep_late_tasks',
-  cnapi_claim_posts: 'returns params while it holds locks; replaced by cnapi_claim_for_posts',
-  cnapi_end_dead_posts: 'goes by the clock, which can be set; replaced by endPosts',
-  cnapi_settle_inventory: 'waits for locked rows; replaced by cnapi_settle_inventories',
-  cnapi_record_reports: 'costs the square of a batch; replaced by cnapi_store_task_reports',
-  cnapi_record_repeated_reports: 'the same; replaced by cnapi_store_task_reports',
-};
-
 export interface StoreExport {
   module: string;
   name: string;

@@ -129,7 +129,8 @@ export const defects: readonly Defect[] = [
     cuts: [
       [
         `and (row.status = 'unknown' or row.run is not null and not exists (
-        select 1 from cnapi_instances instance where instance.run = row.run and instance.state <> 'dead'))
+        select 1 from cnapi_instances instance
+        where instance.run = row.run and instance.state <> 'dead'))
       and (row.status = 'running' or`,
         "and (row.status = 'running' or",
       ],

@@ -1,12 +1,13 @@
 /**
  * Deliberate defects that show the simulation can find one. Each changes a line or two of the
- * product's text, only while its modules are loaded in the process that asks for it. Some are
- * mistakes that the laws prevent. If the text of a defect no longer exists, rewrite the defect (the
- * test says so).
+ * product's text, only in the process that asks for it: of a module while it is loaded, of a
+ * migration before it is applied. Some are mistakes that the laws prevent. If the text of a defect
+ * no longer exists, rewrite the defect (the test says so).
  */
 import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import { fileURLToPath } from 'node:url';
+import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import type { Invariant } from './checks.ts';
 import type { ARRIVING } from './plan.ts';
 
@@ -97,7 +98,7 @@ export const defects: Defect[] = [
     name: 'the last ticket in the queue is the next one',
     breaks: 'I4',
     firstSeed: 4,
-    file: 'lib/control/waitlist/waitlist-functions.ts',
+    file: 'lib/control/waitlist/migrations/003-advance.sql',
     was: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place limit 1;",
     is: "where t.queue = p_queue and t.status = 'queued'\n    order by t.place desc limit 1;",
   },
@@ -105,27 +106,17 @@ export const defects: Defect[] = [
     name: 'a release activates no ticket',
     breaks: 'I4',
     firstSeed: 1,
-    file: 'lib/control/waitlist/waitlist-functions.ts',
-    was: `      returning t.uuid, t.status, true;
+    file: 'lib/control/waitlist/migrations/006-change.sql',
+    was: `status = 'finished', updated_at = moment
+      where t.uuid = p_uuid and t.queue = mine and t.status in ('queued', 'active')
+      returning t.uuid, t.status, true;
   if found then
     return query select a.uuid, a.status, true from cnapi_advance_queue(mine, moment) a;
-  else
-    return query select t.uuid, t.status, false from cnapi_waitlist_tickets t where t.uuid = p_uuid;
-  end if;
-end $$;
-\`;
-
-/**
- * Sets when`,
-    is: `      returning t.uuid, t.status, true;
-  if not found then
-    return query select t.uuid, t.status, false from cnapi_waitlist_tickets t where t.uuid = p_uuid;
-  end if;
-end $$;
-\`;
-
-/**
- * Sets when`,
+  else`,
+    is: `status = 'finished', updated_at = moment
+      where t.uuid = p_uuid and t.queue = mine and t.status in ('queued', 'active')
+      returning t.uuid, t.status, true;
+  if not found then`,
   },
   {
     name: 'waits learn of their end only from the bus',
@@ -236,13 +227,19 @@ export function isPresent({ file, was }: Defect): boolean {
   return readFileSync(`${root}${file}`, 'utf8').split(was).length === 2;
 }
 
+let inMigrations: Defect | undefined;
+
 /**
- * From now on this process loads the product with the defect. Call it before any import of the
+ * From now on this process runs the product with the defect. Call it before any import of the
  * product.
  */
 export function apply(defect: Defect): void {
   const { file, was, is } = defect;
   if (!isPresent(defect)) throw new Error(`${file} has not, or not once, what "${defect.name}" changes`);
+  if (file.endsWith('.sql')) {
+    inMigrations = defect;
+    return;
+  }
   const path = `${root}${file}`;
   registerHooks({
     load(url, context, nextLoad) {
@@ -251,4 +248,13 @@ export function apply(defect: Defect): void {
       return { ...loaded, source: String(loaded.source).replace(was, () => is) };
     },
   });
+}
+
+/** The migrations with the applied defect, if its text is in a migration. */
+export function asDefective(migrations: readonly Migration[]): readonly Migration[] {
+  if (inMigrations === undefined) return migrations;
+  const { file, was, is } = inMigrations;
+  const text = readFileSync(`${root}${file}`, 'utf8');
+  if (!migrations.some(({ sql }) => sql === text)) throw new Error(`${file} is no migration`);
+  return migrations.map((each) => (each.sql === text ? { ...each, sql: text.replace(was, () => is) } : each));
 }

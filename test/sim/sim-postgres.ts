@@ -17,6 +17,7 @@ import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
+import { asDefective } from './defects.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import type { Story } from './story.ts';
@@ -88,7 +89,7 @@ do $$ declare names text; begin
   execute 'truncate ' || names || ' restart identity cascade';
 end $$;
 select setval(quote_ident(sequencename)::regclass, 1, false) from pg_sequences where schemaname = 'public';
-insert into cnapi_event_log (last_id, numbered_at) values (0, cnapi_now());
+insert into cnapi_event_log default values;
 insert into cnapi_event_numberings (id, last_id, read_id, dropped_id) values (1, 0, 0, 0);
 discard plans`;
 
@@ -119,7 +120,7 @@ export class SimPostgres {
     const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
     await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
     const postgres = new SimPostgres(pglite);
-    await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
+    await migrate(new PgliteDatabase(pglite), asDefective(migrations), { log: silentLogger });
     // Otherwise the first world of a process would differ from the same world later.
     await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);

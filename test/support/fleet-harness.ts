@@ -45,8 +45,6 @@ export interface ZonePlan {
   /** Overrides the defaults of every instance, which are those of the product. */
   config?: Record<string, unknown>;
   postgres?: TestPostgresOptions;
-  /** Folder of the version that the programs start with; default: this one. */
-  root?: string;
   /** An existing database, instead of one of the zone's own. */
   databaseUrl?: string;
 }
@@ -280,20 +278,16 @@ export class Zone {
   }
 
   #program(name: string, file: string, args: readonly string[], nodeArgs: readonly string[] = []): Program {
-    const commandOf = (root: string | undefined) =>
-      ownProgram(root === undefined ? file : (FORMER_FILES[file] ?? file), args, nodeArgs, root);
-    const command = commandOf(this.#plan.root);
-    const program = new Program({ name, command, logFile: path.join(this.directory, `${name}.log`) });
+    const commandOf = (root: string | undefined) => ownProgram(file, args, nodeArgs, root);
+    const program = new Program({
+      name,
+      command: commandOf(undefined),
+      logFile: path.join(this.directory, `${name}.log`),
+    });
     this.#programs.set(program, commandOf);
     return program;
   }
 }
-
-/** Where the previous version has these programs. */
-const FORMER_FILES: Readonly<Record<string, string>> = {
-  'lib/agent/main.ts': path.join('lib', 'cn-agent/main.ts'),
-  'lib/agent/simulated/main.ts': path.join('lib', 'fleet/main.ts'),
-};
 
 export async function statusOf(url: string): Promise<number | undefined> {
   try {

@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { migrations } from '../../lib/control/core.ts';
+import { keyOf } from '../../lib/platform/postgres/migrations.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const landed: Record<string, string> = JSON.parse(
@@ -13,16 +14,16 @@ const landed: Record<string, string> = JSON.parse(
 
 t.test('migrations that have landed are unchanged', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
-  const { rows } = await database.query<{ number: number; digest: string }>(
-    'select number, digest from cnapi_migrations order by number',
+  const { rows } = await database.query<{ subsystem: string; number: number; digest: string }>(
+    'select subsystem, number, digest from cnapi_migrations order by subsystem, number',
   );
-  const digests = Object.fromEntries(rows.map(({ number, digest }) => [number, digest]));
-  for (const [number, digest] of Object.entries(landed))
+  const digests = Object.fromEntries(rows.map((row) => [keyOf(row), row.digest]));
+  for (const [key, digest] of Object.entries(landed))
     t.equal(
-      digests[number],
+      digests[key],
       digest,
-      `migration ${number} has changed: restore its text, and change the schema by a new number`,
+      `migration ${key} has changed: restore its text, and change the schema by a new number`,
     );
-  for (const [number, digest] of Object.entries(digests))
-    t.ok(number in landed, `migration ${number} is new: add "${number}": "${digest}" to landed-migrations.json`);
+  for (const [key, digest] of Object.entries(digests))
+    t.ok(key in landed, `migration ${key} is new: add "${key}": "${digest}" to landed-migrations.json`);
 });

@@ -1,33 +1,35 @@
 /**
- * A zone of the previous version is upgraded to this one, instance by instance and then agent by
- * agent, and its instances are rolled back on the database that this version has migrated: all
- * under load, with nothing lost and no server `unknown`. Between the steps there is every
- * combination of versions of an instance and an agent; in each the test tries everything that an
- * agent does.
+ * A zone of this version is upgraded to a later one (`later.ts`), instance by instance and then
+ * agent by agent, across a change of the schema; its instances are rolled back on the database that
+ * the later version has migrated: all under load, with nothing lost and no server `unknown`.
+ * Between the steps there is every combination of versions of an instance and an agent; in each the
+ * test tries everything that an agent does.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Test } from 'tap';
+import { keyOf } from '../../lib/platform/postgres/migrations.ts';
 import { VERSION } from '../../lib/platform/version.ts';
 import { EventFollower } from '../support/event-follower.ts';
 import { faultTest } from '../support/fault-test.ts';
 import type { Instance, RealAgent, Zone } from '../support/fleet-harness.ts';
+import { LATER, laterSteps, makeLater } from './later.ts';
 import { Locks } from './locks.ts';
-import { PREVIOUS, unpackPrevious } from './previous.ts';
 
 const teardowns: (() => unknown)[] = [];
-const root = unpackPrevious({ teardown: (work) => void teardowns.push(work) });
+const root = makeLater({ teardown: (work) => void teardowns.push(work) });
 
 faultTest(
   'an upgrade and a rollback lose nothing, and all combinations of versions work',
   // An instance that starts on a busy machine beats late; no run may end because of that.
-  { root, instances: 2, agents: 2, simulated: 6, config: { leaseMs: 30_000 } },
+  { instances: 2, agents: 2, simulated: 6, config: { leaseMs: 30_000 } },
   async ({ t, zone, work, witness }) => {
     t.teardown(() => teardowns.map((work) => work()));
     const locks = new Locks(zone);
     locks.start(3);
     t.teardown(() => void locks.finish());
-    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, PREVIOUS] });
+    await checkVersions(t, zone, { instances: [VERSION, VERSION], agents: [VERSION, VERSION] });
+    t.same(await laterStepsIn(zone), [], 'the database has the schema of this version');
 
     // The tasks that a stopped agent was running may end as unknown; all others must complete.
     for (const { serverUuid } of zone.agents) work.mayFail(serverUuid, ['AgentStopped', 'AgentRestarted']);
@@ -41,31 +43,56 @@ faultTest(
 
     const [first, second] = zone.instances as [Instance, Instance];
     const [early, late] = zone.agents as [RealAgent, RealAgent];
-    await replace(zone, first, undefined);
-    await checkVersions(t, zone, { instances: [VERSION, PREVIOUS], agents: [PREVIOUS, PREVIOUS] });
+    await replace(zone, first, root);
+    await checkVersions(t, zone, { instances: [LATER, VERSION], agents: [VERSION, VERSION] });
+    t.same(await laterStepsIn(zone), laterSteps.map(keyOf), 'the first later instance has changed the schema');
     const follower = await EventFollower.open(first.url, '?kind=task');
     t.teardown(() => follower.close());
-    await tryAgents(t, zone, 'instances of both versions, agents of the previous one');
-    await replace(zone, second, undefined);
-    await tryAgents(t, zone, `instances of ${VERSION}, agents of ${PREVIOUS}`);
-
-    await replaceAgent(early, undefined);
-    await checkVersions(t, zone, { instances: [VERSION, VERSION], agents: [VERSION, PREVIOUS] });
-    await tryAgents(t, zone, `instances of ${VERSION}, agents of both`);
-
-    await replace(zone, first, root);
+    await tryAgents(t, zone, 'instances of both versions, agents of this one');
     await replace(zone, second, root);
-    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [VERSION, PREVIOUS] });
-    await tryAgents(t, zone, `instances of ${PREVIOUS} again, agents of both`);
-    await replaceAgent(early, root);
-    await replaceAgent(late, undefined);
-    await checkVersions(t, zone, { instances: [PREVIOUS, PREVIOUS], agents: [PREVIOUS, VERSION] });
+    await tryAgents(t, zone, `instances of ${LATER}, agents of ${VERSION}`);
 
+    await replaceAgent(early, root);
+    await checkVersions(t, zone, { instances: [LATER, LATER], agents: [LATER, VERSION] });
+    await tryAgents(t, zone, `instances of ${LATER}, agents of both`);
+
+    await replace(zone, first, undefined);
+    await replace(zone, second, undefined);
+    await checkVersions(t, zone, { instances: [VERSION, VERSION], agents: [LATER, VERSION] });
+    t.same(await laterStepsIn(zone), laterSteps.map(keyOf), 'a rollback leaves the schema as it is');
+    await tryAgents(t, zone, `instances of ${VERSION} again, agents of both`);
+    await replaceAgent(early, undefined);
+    await replaceAgent(late, root);
+    await checkVersions(t, zone, { instances: [VERSION, VERSION], agents: [VERSION, LATER] });
+
+    await checkClaims(t, zone);
     await checkEvents(t, zone, follower);
     t.same(await locks.finish(), [], 'one client at a time held the lock, and every client got it');
     t.comment(`${locks.held} locks held`);
   },
 );
+
+async function laterStepsIn(zone: Zone): Promise<string[]> {
+  const rows = await zone.sql<{ subsystem: string; number: number }>(
+    'select subsystem, number from cnapi_migrations order by applied_at',
+  );
+  const later = new Set(laterSteps.map(keyOf));
+  return rows.map(keyOf).filter((key) => later.has(key));
+}
+
+/** The changed function served instances of both versions: it is in the database. */
+async function checkClaims(t: Test, zone: Zone): Promise<void> {
+  // A claim that was being executed when the function changed has the earlier text.
+  const rows = await zone.sql<{ claim_note: string | null; count: number }>(
+    `select claim_note, count(*)::int as count from cnapi_tasks
+       where claimed_at > (select max(applied_at) + interval '2 s' from cnapi_migrations) group by claim_note`,
+  );
+  t.same(
+    rows.map(({ claim_note }) => claim_note),
+    ['later'],
+  );
+  t.ok((rows[0]?.count ?? 0) > 0);
+}
 
 /** As an operator does it: the program leaves, and the other version starts in its place. */
 async function replace(zone: Zone, instance: Instance, from: string | undefined): Promise<void> {

@@ -1,51 +1,47 @@
 /**
- * Migrations are additive: in a database that this version has migrated, everything that the
- * previous one created is unchanged, and additions need nothing from versions that do not know
- * them. So the statements of the previous version work as before; `rolling.test.ts` shows it while
- * both versions run.
+ * Migrations are additive: in a database that a later version has migrated (`later.ts`), everything
+ * that this one created is unchanged, and additions need nothing from versions that do not know
+ * them. So the statements of this version work as before; `rolling.test.ts` shows it while both
+ * versions run.
  */
-import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import t from 'tap';
 import { migrations } from '../../lib/control/core.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
-import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
+import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { freshDatabase } from '../support/postgres.ts';
-import { unpackPrevious } from './previous.ts';
+import { laterSteps } from './later.ts';
 
-interface PreviousCore {
-  migrations: readonly Migration[];
-}
-interface PreviousMigrations {
-  migrate: typeof migrate;
-}
-
-t.test('the schema of the previous version is part of this one', async (t) => {
-  const root = unpackPrevious(t);
-  const load = (file: string): Promise<unknown> => import(pathToFileURL(path.join(root, 'lib', file)).href);
-  const previous = (await load('core.ts')) as PreviousCore;
-  const { migrate: migratePreviously } = (await load('moray/migrations.ts')) as PreviousMigrations;
-  const { database } = await freshDatabase(t);
-  await migratePreviously(database, previous.migrations, { log });
+t.test('the schema of this version is part of the later one', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
   const before = await schemaOf(database);
-  await migrate(database, migrations, { log });
-  const after = await schemaOf(database);
-
   t.ok(before.columns.size > 50 && before.functions.size > 10, 'there is something to compare');
-  for (const [name, column] of before.columns) t.same(after.columns.get(name), column, `column ${name}`);
-  for (const [name, one] of before.functions) t.equal(after.functions.get(name), one, `function ${name}`);
-  for (const [name, rule] of before.rules) t.equal(after.rules.get(name), rule, name);
+  await migrate(database, [...migrations, ...laterSteps], { log });
+  const after = await schemaOf(database);
+  t.notSame(after, before, 'the later version changes the schema');
+  t.same(conflicts(before, after), []);
 
-  const tables = new Set([...before.columns.values()].map(({ table }) => table));
-  for (const [name, { table, isNullable, hasDefault }] of after.columns)
-    if (tables.has(table) && !before.columns.has(name)) t.ok(isNullable || hasDefault, `${name} may be omitted`);
-  for (const [name, rule] of after.rules)
-    if (!before.rules.has(name) && tables.has(rule.split(' ')[0] ?? ''))
-      t.notMatch(rule, / (unique|check|foreign) /, `${name} forbids nothing that was allowed`);
+  await migrate(database, migrations, { log });
+  t.same(await schemaOf(database), after, 'this version leaves the database unchanged');
+});
 
-  await migratePreviously(database, previous.migrations, { log });
-  t.same(await schemaOf(database), after, 'the previous version leaves the database unchanged');
+t.test('a change that this version could not work with is found', async (t) => {
+  const changes: [sql: string, conflict: RegExp][] = [
+    ['alter table cnapi_tasks drop column req_id', /column cnapi_tasks.req_id/],
+    ['alter table cnapi_tasks alter column attempt type bigint', /column cnapi_tasks.attempt/],
+    ['alter table cnapi_tokens add column owner text not null', /cnapi_tokens.owner may not be omitted/],
+    ['create unique index on cnapi_tasks (req_id)', /cnapi_tasks_req_id_idx forbids what was allowed/],
+    ['alter table cnapi_tasks add check (timeout_ms > 0)', /forbids what was allowed/],
+    ['drop index cnapi_waitlist_active', /cnapi_waitlist_active/],
+    ['drop function cnapi_tick() cascade', /function cnapi_tick\(\)/],
+    ['alter function cnapi_tick() volatile', /function cnapi_tick\(\)/],
+  ];
+  for (const [sql, conflict] of changes) {
+    const { database } = await freshDatabase(t, { migrations });
+    const before = await schemaOf(database);
+    await database.query(sql);
+    t.match(conflicts(before, await schemaOf(database)).join('\n'), conflict, sql);
+  }
 });
 
 interface Column {
@@ -61,6 +57,22 @@ interface Schema {
   functions: Map<string, string>;
   /** Constraints and unique indexes: `table kind definition`. */
   rules: Map<string, string>;
+}
+
+function conflicts(before: Schema, after: Schema): string[] {
+  const found: string[] = [];
+  const same = (one: unknown, other: unknown) => JSON.stringify(one) === JSON.stringify(other);
+  for (const part of ['columns', 'functions', 'rules'] as const)
+    for (const [name, one] of before[part])
+      if (!same(after[part].get(name), one)) found.push(`${part.slice(0, -1)} ${name} is not as it was`);
+  const tables = new Set([...before.columns.values()].map(({ table }) => table));
+  for (const [name, { table, isNullable, hasDefault }] of after.columns)
+    if (tables.has(table) && !before.columns.has(name) && !isNullable && !hasDefault)
+      found.push(`${name} may not be omitted`);
+  for (const [name, rule] of after.rules)
+    if (!before.rules.has(name) && tables.has(rule.split(' ')[0] ?? '') && / (unique|check|foreign) /.test(rule))
+      found.push(`${name} forbids what was allowed`);
+  return found;
 }
 
 async function schemaOf(database: Database): Promise<Schema> {

@@ -9,7 +9,7 @@ import path from 'node:path';
 import { base, limits, mayImport, pureBuiltins, pureFiles } from './layers.ts';
 import { readSources, type SourceFile } from './source.ts';
 
-const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs)\b/g;
+const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
 
 export function checkTree(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
@@ -108,7 +108,7 @@ function localImports(name: string, imports: readonly string[]): string[] {
  * Returns the part of lib that contains the file: the longest entry of the table that matches, or
  * the name of its folder.
  */
-function layerOf(name: string, table = mayImport): string {
+export function layerOf(name: string, table = mayImport): string {
   const inside = name.replace(/^lib\//, '');
   const parts = Object.keys(table).filter((part) => inside === part || inside.startsWith(`${part}/`));
   return parts.sort((a, b) => b.length - a.length)[0] ?? path.posix.dirname(inside);

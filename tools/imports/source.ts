@@ -16,7 +16,8 @@ export interface SourceFile {
 const skipped = new Set(['node_modules', '.git', '.runtime', '.tap', 'data']);
 
 /**
- * Returns all TypeScript and plain JavaScript files under `entries` (files or folders of `root`).
+ * Returns all TypeScript, plain JavaScript and SQL files under `entries` (files or folders of
+ * `root`). SQL has no imports.
  */
 export function readSources(root: string, entries: readonly string[]): SourceFile[] {
   return entries.flatMap((entry) => find(root, entry)).map((name) => readSource(root, name));
@@ -35,13 +36,13 @@ export function importsOf(text: string): string[] {
 
 function readSource(root: string, name: string): SourceFile {
   const text = readFileSync(path.join(root, name), 'utf8');
-  return { name, lines: text.split('\n'), imports: importsOf(text) };
+  return { name, lines: text.split('\n'), imports: name.endsWith('.sql') ? [] : importsOf(text) };
 }
 
 function find(root: string, entry: string): string[] {
   const stats = statSync(path.join(root, entry), { throwIfNoEntry: false });
   if (stats === undefined) return [];
-  if (!stats.isDirectory()) return /\.(ts|mts|mjs|js)$/.test(entry) ? [entry] : [];
+  if (!stats.isDirectory()) return /\.(ts|mts|mjs|js|sql)$/.test(entry) ? [entry] : [];
   return readdirSync(path.join(root, entry))
     .filter((name) => !skipped.has(name))
     .sort()

@@ -13,6 +13,7 @@ import { codeEdits, isSource } from './code-mutants.ts';
 import { applied, described, type Mutant, mutantOf, shuffled } from './mutant.ts';
 import { type Result, Results, reportLines } from './record.ts';
 import { mutatedFiles, TestMap } from './scope.ts';
+import { sqlEdits } from './sql-mutants.ts';
 import { Tree } from './tree.ts';
 import { runTrial } from './trial.ts';
 
@@ -87,6 +88,7 @@ async function main(): Promise<number> {
 function allMutants(only: readonly string[]): Mutant[] {
   return mutatedFiles(root, only).flatMap((file) => {
     const source = readFileSync(path.join(root, file), 'utf8');
+    if (file.endsWith('.sql')) return sqlEdits(source).map((edit) => mutantOf(file, source, edit));
     const mutants = codeEdits(source).map((edit) => mutantOf(file, source, edit));
     return mutants.filter((mutant) => isSource(applied(mutant, source)));
   });

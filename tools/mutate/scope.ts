@@ -8,18 +8,13 @@ import { LONG } from '../../tools/test/long.ts';
 import { importsOf, readSources } from '../imports/source.ts';
 
 const MUTATED = [
-  'lib/control/roster/*.ts',
-  'lib/control/tasks/*.ts',
-  'lib/control/waitlist/*.ts',
+  'lib/control/{roster,tasks,waitlist,events}/*.ts',
+  'lib/control/{roster,tasks,waitlist,events}/migrations/*.sql',
   'lib/platform/waits/*.ts',
-  'lib/control/events/*.ts',
   'lib/agent/runner/runner.ts',
 ];
-/**
- * Earlier versions of the database's functions: later migrations replace them, so most changes to
- * them have no effect.
- */
-const HISTORY = /(?<!status)-history\.ts$/;
+/** Such a module loads the files beside it. */
+const READS_MIGRATIONS = /= readMigrations\(/;
 /** Waits are also tested by the tests of the folders that use them. */
 const MORE_FOLDERS: Record<string, readonly string[]> = {
   'lib/platform/waits': ['test/control/tasks', 'test/control/waitlist'],
@@ -28,7 +23,7 @@ const MORE_FOLDERS: Record<string, readonly string[]> = {
 const WIDE = ['test/interleavings/pairs.test.ts', 'test/sim/seeds-1.test.ts', 'test/sim/seeds-2.test.ts'];
 
 export function mutatedFiles(root: string, only: readonly string[] = []): string[] {
-  const files = globSync(MUTATED, { cwd: root }).filter((file) => !HISTORY.test(file));
+  const files = globSync(MUTATED, { cwd: root });
   return files.filter((file) => only.length === 0 || only.some((part) => file.includes(part))).sort();
 }
 
@@ -43,18 +38,19 @@ export class TestMap {
     this.#root = root;
     this.#long = new Set(globSync([...LONG], { cwd: root }));
     this.#imports = new Map(
-      sources.map(({ name, lines }) => [
-        name,
-        importsOf(lines.join('\n'))
-          .filter((specifier) => specifier.startsWith('.'))
-          .map((specifier) => path.posix.join(path.posix.dirname(name), specifier)),
-      ]),
+      sources.map(({ name, lines }) => {
+        const text = lines.join('\n');
+        const folder = path.posix.dirname(name);
+        const modules = importsOf(text).filter((specifier) => specifier.startsWith('.'));
+        const migrations = READS_MIGRATIONS.test(text) ? globSync(`${folder}/migrations/*.sql`, { cwd: root }) : [];
+        return [name, [...modules.map((specifier) => path.posix.join(folder, specifier)), ...migrations]];
+      }),
     );
   }
 
   /** The test file of the same name comes first, then the files that load the fewest modules. */
   of(file: string, { isWide = false } = {}): string[] {
-    const folder = path.posix.dirname(file);
+    const folder = path.posix.dirname(file).replace(/\/migrations$/, '');
     const folders = [folder.replace(/^lib/, 'test'), ...(MORE_FOLDERS[folder] ?? [])];
     const isOne = folder === 'lib/agent/runner';
     const base = path.posix.basename(file, '.ts');

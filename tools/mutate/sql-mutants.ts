@@ -1,6 +1,6 @@
 /**
- * Mutants of SQL in a text of the source: removed guards, removed locks, changed comparisons,
- * removed assignments. It knows no grammar, only words at the right depth of brackets.
+ * Mutants of SQL in a text of the source or in a migration: removed guards, removed locks, changed
+ * comparisons, removed assignments. It knows no grammar, only words at the right depth of brackets.
  * Interpolated, quoted and commented parts are not mutated.
  */
 import type { Edit } from './mutant.ts';
@@ -51,7 +51,7 @@ export function isSql(text: string): boolean {
   return SQL.test(text);
 }
 
-/** `text` is a literal as written in the source, including its quotes. */
+/** `text` is a literal as written in the source, including its quotes, or a file of SQL. */
 export function sqlEdits(text: string): Edit[] {
   const masked = mask(text);
   const edits = rules.flatMap(({ kind, find, is }) =>

@@ -1,4 +1,6 @@
 /** Why `npm start` does not continue: a message for its user and an exit code, without a stack. */
+import { CnapiError } from '../../lib/platform/errors.ts';
+
 export class Refusal extends Error {
   readonly exitCode: number;
 
@@ -7,6 +9,8 @@ export class Refusal extends Error {
     this.exitCode = exitCode;
   }
 }
+
+const SCHEMA_CODES: ReadonlySet<string> = new Set(['FormerSchema', 'MigrationError']);
 
 const hints: Record<string, string> = {
   ENOSPC: 'the disk is full; make room, or choose another place with --data DIR',
@@ -18,8 +22,12 @@ const hints: Record<string, string> = {
   EROFS: 'that file system is read-only; choose another place with --data DIR',
 };
 
-/** Converts a system error to a Refusal with its remedy; returns any other error unchanged. */
+/**
+ * Converts a system error to a Refusal with its remedy, and one of the database's schema, whose
+ * message names the remedy; returns any other error unchanged.
+ */
 export function explained(error: unknown): unknown {
+  if (error instanceof CnapiError && SCHEMA_CODES.has(error.code)) return new Refusal(error.message, 1, error);
   const code = (error as NodeJS.ErrnoException | undefined)?.code;
   const hint = code === undefined ? undefined : hints[code];
   return hint === undefined ? error : new Refusal(`${(error as Error).message}: ${hint}`, 1, error);

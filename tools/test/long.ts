@@ -1,7 +1,7 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes at most a quarter of an hour on two
  * cores: the proofs that the lab detects deliberate defects, minutes of random load, and tests that
- * need a distribution's Postgres or an earlier version of cnapi.
+ * need a distribution's Postgres or another version of cnapi.
  */
 import { globSync } from 'node:fs';
 

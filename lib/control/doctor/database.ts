@@ -6,6 +6,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import { FORMER_SCHEMA, hasFormerSchema, keyOf } from '../../platform/postgres/migrations.ts';
 import type { Config } from '../config.ts';
 import { migrations } from '../core.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
@@ -120,10 +121,13 @@ async function checkMigrations(database: Queryable, part: Findings): Promise<Fin
     "select to_regclass('cnapi_migrations') is not null as there",
   );
   if (!rows[0]?.there) return part.ok('it is empty: the first instance makes the tables');
-  const applied = await database.query<{ number: number }>('select number from cnapi_migrations');
-  const numbers = new Set(applied.rows.map(({ number }) => number));
-  const lacking = migrations.filter(({ number }) => !numbers.has(number));
-  const newer = [...numbers].filter((number) => !migrations.some((one) => one.number === number));
+  if (await hasFormerSchema(database)) return part.fail(`it has ${FORMER_SCHEMA.what}`, FORMER_SCHEMA.remedy);
+  const applied = await database.query<{ subsystem: string; number: number }>(
+    'select subsystem, number from cnapi_migrations',
+  );
+  const [there, known] = [new Set(applied.rows.map(keyOf)), new Set(migrations.map(keyOf))];
+  const lacking = migrations.filter((one) => !there.has(keyOf(one)));
+  const newer = [...there].filter((key) => !known.has(key));
   if (newer.length > 0)
     return part.warn(
       `a newer version has changed it (steps ${newer.join(', ')})`,

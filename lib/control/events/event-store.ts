@@ -1,4 +1,4 @@
-/** The statements over the log of events. The database itself fills the log (`event-schema.ts`). */
+/** The statements over the log of events. The database itself fills the log (`migrations`). */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { EventFilter, LoggedEvent, LogState } from './event.ts';
 

@@ -1,6 +1,6 @@
 /**
  * Events as the rest of the instance sees them. REST follows them, from now or from a reader's
- * position, on any instance. The database records them (`event-schema.ts`). Each instance's slow
+ * position, on any instance. The database records them (`migrations`). Each instance's slow
  * poll numbers the recorded changes and deletes the oldest events of a log that is too long; while
  * a reader follows, the numbering runs more often. Needs `eventMigrations`.
  */

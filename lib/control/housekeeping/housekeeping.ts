@@ -10,7 +10,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Migration } from '../../platform/postgres/migrations.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 
 export interface Chore {
   name: string;
@@ -33,13 +33,7 @@ const HOURLY = '23 * * * *';
 const MINUTE_MS = 60_000;
 const MAX_BATCHES = 1_000;
 
-export const housekeepingMigrations: Migration[] = [
-  {
-    number: 90,
-    name: 'chores',
-    sql: 'create table cnapi_chores (name text primary key, begun_at timestamptz not null)',
-  },
-];
+export const housekeepingMigrations = readMigrations('housekeeping', import.meta.dirname);
 
 export class Housekeeping {
   readonly #deps: HousekeepingDeps;

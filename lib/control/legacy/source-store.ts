@@ -4,26 +4,6 @@
  */
 
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Migration } from '../../platform/postgres/migrations.ts';
-
-const sources = `
-create table cnapi_agent_sources (
-  server_uuid uuid not null,
-  address text not null,
-  heard_at timestamptz not null,
-  primary key (server_uuid, address)
-);
-`;
-
-/** Keeps tasks going during an upgrade: for a week, agents may be where they were called before. */
-const known = `
-insert into cnapi_agent_sources (server_uuid, address, heard_at)
-  select distinct server_uuid, address, cnapi_now()
-    from cnapi_server_sysinfo, lateral (values (sysinfo ->> 'CN Agent IP'), (sysinfo ->> 'Admin IP')) as told (address)
-    where address ~ '^[0-9a-fA-F.:]{3,45}$';
-`;
-
-export const sourceMigrations: Migration[] = [{ number: 161, name: 'addresses of old agents', sql: sources + known }];
 
 export interface Source {
   serverUuid: string;

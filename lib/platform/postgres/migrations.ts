@@ -1,20 +1,21 @@
 /**
- * Brings the database's schema up to date: numbered steps, forward only and additive, each in one
+ * Brings the database's schema up to date: steps of SQL, forward only and additive, each in one
  * transaction with its record in `cnapi_migrations`. Called at start, by several instances at once:
  * one works, the others wait for its lock. A database with more steps than this code knows is left
  * unchanged, so a version can be rolled back.
+ *
+ * The steps of a subsystem are the numbered files in its folder `migrations`
+ * (`migration-files.ts`). A later version adds files: a function that changes is a new file with
+ * its whole new text.
  */
 import { createHash } from 'node:crypto';
 import { CnapiError, DatabaseBusyError } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { type Database, type Queryable, sqlStateOf } from './database.ts';
 
-/**
- * Numbers are unique over all nouns and only rise: a new step takes the next free one. Up to 119
- * each noun had tens of its own. The order is checked within each ten, because nouns are listed one
- * after the other.
- */
 export interface Migration {
+  /** The part of the product that owns what the step creates. It numbers its steps itself. */
+  subsystem: string;
   number: number;
   name: string;
   /** One or several statements; must run alike on Postgres 15, 18 and PGlite. */
@@ -27,22 +28,37 @@ export class MigrationError extends CnapiError {
   }
 }
 
+/**
+ * The database was created before the steps of today were written as one baseline. No version was
+ * released before that.
+ */
+export class FormerSchemaError extends CnapiError {
+  constructor() {
+    super('FormerSchema', 500, `the database has ${FORMER_SCHEMA.what}; ${FORMER_SCHEMA.remedy}`);
+  }
+}
+
+/** For messages. */
+export const FORMER_SCHEMA = {
+  what: 'tables of a development version of cnapi, which cannot be upgraded',
+  remedy:
+    'start with an empty database: `npm start -- --data FOLDER` creates one in a new folder; ' +
+    'for a deployment, create a new database and name it in databaseUrl',
+} as const;
+
 const LOCK_NOT_AVAILABLE = '55P03';
 const lockKey = 0x63_6e_61_70; // "cnap"
 const statementTimeoutMs = 10 * 60_000;
 
-/** A null digest is from the time before there were digests; such a step is not compared. */
 const ensureTable = `
   create table if not exists cnapi_migrations (
-    number int primary key,
+    subsystem text not null,
+    number int not null,
     name text not null,
-    applied_at timestamptz not null default clock_timestamp()
-  );
-  do $$ begin
-    if not exists (select 1 from pg_attribute where attrelid = 'cnapi_migrations'::regclass and attname = 'digest') then
-      alter table cnapi_migrations add column digest text;
-    end if;
-  end $$`;
+    digest text not null,
+    applied_at timestamptz not null default clock_timestamp(),
+    primary key (subsystem, number)
+  )`;
 
 /**
  * Everybody who uses a table waits behind a change that waits for the table's lock, and a dump
@@ -51,17 +67,14 @@ const ensureTable = `
  */
 const stepLockTimeoutMs = 100;
 
-interface Applied {
-  number: number;
-  name: string;
-  digest: string | null;
-}
+type Applied = Omit<Migration, 'sql'> & { digest: string };
 
 /**
- * Applies missing steps in order of number.
+ * Applies missing steps: subsystem by subsystem in the order of the list, and each subsystem's in
+ * order of number.
  * @throws MigrationError when the list contradicts itself or the database's record, or when a step
- * fails (it is undone, those before it stay); DatabaseBusyError when another client keeps a table
- * locked that a step changes
+ * fails (it is undone, those before it stay); FormerSchemaError; DatabaseBusyError when another
+ * client keeps a table locked that a step changes
  */
 export async function migrate(
   database: Database,
@@ -70,98 +83,122 @@ export async function migrate(
 ): Promise<void> {
   const ordered = inOrder(migrations);
   const before = await oneAtATime(database, async (connection) => {
+    if (await hasFormerSchema(connection)) throw new FormerSchemaError();
     await connection.query(ensureTable);
     const applied = await appliedSteps(connection);
     refuseChanges(ordered, applied);
     return applied;
   });
-  for (const migration of ordered.filter(({ number }) => !before.has(number))) {
+  for (const migration of ordered.filter((each) => !before.has(keyOf(each)))) {
     const isNew = await oneAtATime(database, (connection) => apply(connection, migration));
-    if (isNew) log.info({ number: migration.number, migration: migration.name }, 'migration applied');
+    if (isNew) log.info({ migration: nameOf(migration) }, 'migration applied');
   }
+}
+
+/** Whether the database was created before steps had subsystems. */
+export async function hasFormerSchema(connection: Queryable): Promise<boolean> {
+  const { rows } = await connection.query<{ columns: string[] }>(
+    `select array_agg(attname::text) as columns from pg_attribute
+       where attrelid = to_regclass('cnapi_migrations') and attnum > 0 and not attisdropped
+       having count(*) > 0`,
+  );
+  return rows.some(({ columns }) => !columns.includes('subsystem'));
+}
+
+/** `subsystem/number`. */
+export function keyOf({ subsystem, number }: Pick<Migration, 'subsystem' | 'number'>): string {
+  return `${subsystem}/${number}`;
+}
+
+/** For people. */
+function nameOf(migration: Pick<Migration, 'subsystem' | 'number' | 'name'>): string {
+  return `${keyOf(migration)} '${migration.name}'`;
 }
 
 function inOrder(migrations: readonly Migration[]): Migration[] {
-  const ordered = [...migrations].sort((a, b) => a.number - b.number);
-  for (const [index, migration] of ordered.entries()) {
-    const { number, name } = migration;
-    if (!Number.isInteger(number) || number < 1)
-      throw new MigrationError(`migration ${number} '${name}': not a number above 0`);
-    const next = ordered[index + 1];
-    if (next?.number === number)
-      throw new MigrationError(`migrations '${name}' and '${next.name}' both have number ${number}`);
-  }
-  return ordered;
+  const bySubsystem = Map.groupBy(migrations, ({ subsystem }) => subsystem);
+  return [...bySubsystem.values()].flatMap((own) => {
+    const ordered = own.toSorted((a, b) => a.number - b.number);
+    for (const [index, migration] of ordered.entries()) {
+      if (!Number.isInteger(migration.number) || migration.number < 1)
+        throw new MigrationError(`migration ${nameOf(migration)}: not a number above 0`);
+      const next = ordered[index + 1];
+      if (next?.number === migration.number)
+        throw new MigrationError(`migrations ${nameOf(migration)} and '${next.name}' have the same number`);
+    }
+    return ordered;
+  });
 }
 
 /**
- * Within its ten, a new step must come after the applied ones. An applied step must not change or
- * disappear.
+ * Within its subsystem, a new step must come after the applied ones. An applied step must not
+ * change or disappear.
  */
-function refuseChanges(migrations: readonly Migration[], applied: Map<number, Applied>): void {
-  const known = new Map(migrations.map((migration) => [migration.number, migration]));
-  for (const { number, name } of migrations) {
-    const later = [...applied.keys()].find((one) => tenOf(one) === tenOf(number) && one > number);
-    if (!applied.has(number) && later !== undefined) {
-      throw new MigrationError(
-        `migration ${number} '${name}' was never applied, but ${later} was; give it a number after that`,
-      );
-    }
-  }
-  for (const { number, name } of applied.values()) {
-    const later = migrations.find((one) => tenOf(one.number) === tenOf(number) && one.number > number);
-    if (!known.has(number) && later !== undefined) {
-      throw new MigrationError(
-        `the database has migration ${number} '${name}', which this version lacks although it has ${later.number}`,
-      );
-    }
-  }
+function refuseChanges(migrations: readonly Migration[], applied: Map<string, Applied>): void {
+  const isAfter = (one: Applied | Migration, other: Applied | Migration) =>
+    one.subsystem === other.subsystem && one.number > other.number;
   for (const migration of migrations) {
-    const recorded = applied.get(migration.number);
+    const recorded = applied.get(keyOf(migration));
+    const later = [...applied.values()].find((one) => isAfter(one, migration));
     if (recorded !== undefined) refuseChange(migration, recorded);
+    else if (later !== undefined) {
+      throw new MigrationError(
+        `migration ${nameOf(migration)} was never applied, but ${later.number} was; give it a number after that`,
+      );
+    }
+  }
+  const known = new Set(migrations.map(keyOf));
+  for (const recorded of applied.values()) {
+    const later = migrations.find((one) => isAfter(one, recorded));
+    if (!known.has(keyOf(recorded)) && later !== undefined) {
+      throw new MigrationError(
+        `the database has migration ${nameOf(recorded)}, which this version lacks although it has ${later.number}`,
+      );
+    }
   }
 }
 
 function refuseChange(migration: Migration, recorded: Applied): void {
-  const { number, name } = migration;
-  const isSameName = recorded.name === name;
-  if (isSameName && (recorded.digest === null || recorded.digest === digestOf(migration))) return;
+  const isSameName = recorded.name === migration.name;
+  if (isSameName && recorded.digest === digestOf(migration)) return;
   const given = isSameName ? 'another text' : `'${recorded.name}'`;
   throw new MigrationError(
-    `migration ${number} is '${name}' in this version, but the database was given ${given} under that number; ` +
-      'applied steps never change: use the version that made this database, or another database (a developer: add a new number)',
+    `migration ${keyOf(migration)} is '${migration.name}' in this version, but the database was given ${given} under ` +
+      'that number; applied steps never change: use the version that made this database, or another database ' +
+      '(a developer: add a new number)',
   );
 }
 
-/** Digest of the text; white space does not count. */
+/** Digest of the text. White space does not count, and neither do lines of comment. */
 function digestOf({ sql }: Migration): string {
-  return createHash('sha256').update(sql.replace(/\s+/g, ' ').trim()).digest('hex');
+  const text = sql.replace(/^\s*--.*$/gm, '').replace(/\s+/g, ' ');
+  return createHash('sha256').update(text.trim()).digest('hex');
 }
 
-const tenOf = (number: number): number => Math.floor(number / 10);
-
-async function appliedSteps(connection: Queryable): Promise<Map<number, Applied>> {
-  const { rows } = await connection.query<Applied>('select number, name, digest from cnapi_migrations');
-  return new Map(rows.map((row) => [row.number, row]));
+async function appliedSteps(connection: Queryable): Promise<Map<string, Applied>> {
+  const { rows } = await connection.query<Applied>('select subsystem, number, name, digest from cnapi_migrations');
+  return new Map(rows.map((row) => [keyOf(row), row]));
 }
 
 async function apply(connection: Queryable, migration: Migration): Promise<boolean> {
-  const { number, name, sql } = migration;
+  const { subsystem, number, name, sql } = migration;
   const applied = await appliedSteps(connection);
-  if (applied.has(number)) return false;
+  if (applied.has(keyOf(migration))) return false;
   try {
     await connection.query(`set local lock_timeout = ${stepLockTimeoutMs}`);
     await connection.query(sql);
   } catch (error) {
     if (sqlStateOf(error) === LOCK_NOT_AVAILABLE) throw new DatabaseBusyError('locked', error);
     if (sqlStateOf(error) === undefined) throw error;
-    throw new MigrationError(`migration ${number} '${name}' failed and was undone: ${(error as Error).message}`, error);
+    throw new MigrationError(
+      `migration ${nameOf(migration)} failed and was undone: ${(error as Error).message}`,
+      error,
+    );
   }
-  await connection.query('insert into cnapi_migrations (number, name, digest) values ($1::int, $2::text, $3::text)', [
-    number,
-    name,
-    digestOf(migration),
-  ]);
+  await connection.query(
+    `insert into cnapi_migrations (subsystem, number, name, digest) values ($1::text, $2::int, $3::text, $4::text)`,
+    [subsystem, number, name, digestOf(migration)],
+  );
   return true;
 }
 

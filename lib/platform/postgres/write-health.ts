@@ -14,7 +14,7 @@ import { isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { Loop } from '../loop.ts';
 import type { Database } from './database.ts';
-import type { Migration } from './migrations.ts';
+import { readMigrations } from './migration-files.ts';
 import { writeTroubleOf } from './unavailable.ts';
 
 const CHECK_MS = 1_000;
@@ -22,16 +22,7 @@ const CHECK_MS = 1_000;
 const CHECK_ROWS = 16;
 const ROW_CHARS = 7_500;
 
-/** The table never has a row. */
-export const writeCheckMigrations: Migration[] = [
-  {
-    number: 162,
-    name: 'checks of writing',
-    sql: `
-      create table cnapi_write_checks (filler text not null);
-      alter table cnapi_write_checks alter column filler set storage plain`,
-  },
-];
+export const writeCheckMigrations = readMigrations('postgres', import.meta.dirname);
 
 interface WriteHealthDeps {
   database: Pick<Database, 'transaction'>;

@@ -20,6 +20,7 @@ import { json, scripted } from '../../client/rig.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
 import { freshZone } from '../../support/apps.ts';
 import { Authority } from '../../support/certificates.ts';
+import { giveFormerSchema } from '../../support/former-schema.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../../support/redis.ts';
@@ -166,6 +167,16 @@ t.test('doctor distinguishes a wrong password from a missing user and checks sta
     found: /0 are connected and 2 must be: no commit ever ends/,
   });
   t.match(await durability('local', 'b'), { level: 'warn', found: /no commit waits for a standby/ });
+});
+
+t.test('doctor names a database of a development version, and how to start with an empty one', async (t) => {
+  const { url, database } = await freshDatabase(t);
+  await giveFormerSchema(database);
+  const found = (await diagnose(t, { databaseUrl: url })).filter(({ part }) => part === 'database');
+  t.match(found, [
+    { level: 'ok' },
+    { level: 'fail', found: /^it has tables of a development version/, todo: /npm start -- --data FOLDER/ },
+  ]);
 });
 
 t.test('doctor resolves the service name and compares it with the live instances', async (t) => {

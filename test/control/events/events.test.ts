@@ -4,13 +4,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { EventFollower } from '../../support/event-follower.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
+import { fillOutbox } from './support/full-outbox.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
@@ -223,11 +223,7 @@ t.test('missing events are reported as a gap', async (t) => {
 
   await t.test('changes made while no instance read the outbox are reported as a gap', async (t) => {
     await app.stop();
-    // As if the maximum number of events were waiting.
-    await zone.database.query(
-      `select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`,
-      [OUTBOX_BOUND],
-    );
+    await fillOutbox(zone.database);
     for (let index = 0; index < 3; index += 1)
       await zone.database.query(
         `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at)

@@ -7,7 +7,6 @@ import t from 'tap';
 import { migrations } from '../../../lib/control/core.ts';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
-import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
@@ -19,6 +18,7 @@ import type { Database, Queryable } from '../../../lib/platform/postgres/databas
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { fillOutbox } from './support/full-outbox.ts';
 
 /** More than an instance keeps in memory. */
 const MANY = 6_000;
@@ -225,10 +225,7 @@ t.test('a gap is sent after everything that had waited and before later events',
   const kinds = async () =>
     (await database.query<{ kind: string }>('select kind from cnapi_events order by id')).rows.map(({ kind }) => kind);
   await addTasks(database, 5);
-  // As if the maximum number of events were waiting.
-  await database.query(`select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`, [
-    OUTBOX_BOUND,
-  ]);
+  await fillOutbox(database);
   await addTasks(database, 3);
   t.equal((await numberEvents(database, 2)).last, 2);
   t.equal((await numberEvents(database, 2)).last, 4);

@@ -5,10 +5,10 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { migrations } from '../../../lib/control/core.ts';
-import { OUTBOX_BOUND } from '../../../lib/control/events/event-schema.ts';
 import { forgetEvents, numberEvents, readLog, trimEvents } from '../../../lib/control/events/event-store.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { fillOutbox } from './support/full-outbox.ts';
 
 const ADD = `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at)
   select gen_random_uuid(), gen_random_uuid(), $1::text, '{}', 1, true, 'x', cnapi_now(), cnapi_now() from generate_series(1, $2::int)`;
@@ -138,9 +138,7 @@ t.test('a missed change that is committed after the gap is followed by another g
   const gaps = async () => (await database.query(`select 1 from cnapi_events where kind = 'gap'`)).rows.length;
   const late = await connect();
   await add('first');
-  await database.query(`select setval('cnapi_event_moved_seq', last_value - $1::int) from cnapi_event_moved_seq`, [
-    OUTBOX_BOUND,
-  ]);
+  await fillOutbox(database);
   await add('missed');
   await late.query('begin');
   await late.query(ADD, ['missed as well', 1]);

@@ -21,7 +21,7 @@ import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/request-authorizer.ts';
 import { Scrape, type ScrapeSources } from '../../../lib/control/http/scrape.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
-import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
@@ -118,7 +118,7 @@ const LIMITS = {
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
-  const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+  const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
   migrations.push(...tokenMigrations, ...auditMigrations, ...taskMigrations);
   const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;

@@ -5,7 +5,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
-import { forgetSources, readSources, sourceMigrations } from '../../../lib/control/legacy/source-store.ts';
+import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
+import { forgetSources, readSources } from '../../../lib/control/legacy/source-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
@@ -13,7 +14,6 @@ import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
-import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -21,7 +21,7 @@ import { startOldAgent } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
-const migrations = [...morayMigrations, ...rosterMigrations, ...serverMigrations, ...sourceMigrations];
+const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
 
 t.test('source addresses are stored when new, for existing servers, and a few of each', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
@@ -153,18 +153,4 @@ t.test('a task goes only to an address that its agent posted from or to a config
     'a heartbeat at any instance to count',
   );
   t.match(await waiting, { status: 'complete' }, 'a task waits for the first heartbeat');
-});
-
-t.test('agents known from earlier versions are called at their previous address', async (t) => {
-  const { database } = await freshDatabase(t, { migrations: migrations.slice(0, -1) });
-  const [uuid, other] = [randomUUID(), randomUUID()];
-  await database.query(
-    `insert into cnapi_server_sysinfo (server_uuid, digest, sysinfo, stored_at) values
-       ($1, 'd', '{"Admin IP": "10.0.0.5", "CN Agent IP": "fd00::5"}', now()),
-       ($2, 'd', '{"Admin IP": "metadata.internal"}', now())`,
-    [uuid, other],
-  );
-  await migrate(database, migrations, { log: silentLogger });
-  t.same((await readSources(database, uuid)).sort(), ['10.0.0.5', 'fd00::5']);
-  t.same(await readSources(database, other), []);
 });

@@ -3,7 +3,7 @@
  * tests share.
  */
 import { randomUUID } from 'node:crypto';
-import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
 import { insertRun } from '../../../lib/control/roster/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
@@ -15,7 +15,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 
-export const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+export const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
 
 export async function openFleet(database: Database) {
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { sightingMigrations } from '../../../lib/control/legacy/sighting-schema.ts';
+import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../../lib/control/servers/servers.ts';
@@ -13,7 +13,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
-const migrations = [...morayMigrations, ...rosterMigrations, ...sightingMigrations, ...serverMigrations];
+const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
 const everything = {
   filter: {},
   partSelection: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },

@@ -130,3 +130,38 @@ t.test('with statistics from before a burst no statement reads more than its sha
   await check('dead senders', (connection) => readDeadSenders(connection));
   await check('end of posts', (connection) => endPosts(connection, [run]));
 });
+
+t.test('a connection that planned in a new zone does not read the whole table for each statement', async (t) => {
+  const { open } = await freshDatabase(t, { migrations });
+  // Plans belong to a connection.
+  const database = open({ maxConnections: 1, statementTimeoutMs: 120_000 });
+  await database.query('alter table cnapi_tasks set (autovacuum_enabled = off)');
+  await database.query('vacuum analyze cnapi_tasks');
+  const reportOn = (count: number) =>
+    database.transaction(async (connection) => {
+      const { rows: subjects } = await connection.query<{ id: string; serverUuid: string; attempt: number }>(
+        `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, request_hash, created_at, queued_at,
+             state, attempt, epoch, journal_id, claimed_at)
+           select gen_random_uuid(), gen_random_uuid(), 'nop', '{}', 1000, false, 'h', cnapi_now(), cnapi_now(),
+             'claimed', 1, 1, gen_random_uuid(), cnapi_now() from generate_series(1, $1::int)
+           returning id, server_uuid as "serverUuid", attempt`,
+        [count],
+      );
+      const read = async () => {
+        const { rows } = await connection.query<{ reads: number }>(
+          `select (seq_tup_read + idx_tup_fetch)::int as reads from pg_stat_xact_user_tables where relname = 'cnapi_tasks'`,
+        );
+        return rows[0]?.reads ?? 0;
+      };
+      const before = await read();
+      const reports = subjects.slice(0, 10).map((subject) => {
+        return { subject, report: { name: 'accepted', reportedAt: '' } as const };
+      });
+      await recordReports(connection, reports);
+      return (await read()) - before;
+    });
+  // After some calls a connection keeps one plan for all of them.
+  for (let call = 0; call < 10; call += 1) await reportOn(1);
+  const reads = await reportOn(2_000);
+  t.ok(reads <= READS_PER_SERVER * 10, `${reads} rows for reports of 10 tasks among 2,000`);
+});

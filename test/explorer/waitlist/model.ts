@@ -1,7 +1,6 @@
 /**
- * What the functions of lib/control/waitlist/waitlist-functions.ts do to one queue, written a
- * second time for the small worlds. `waitlist-conformance.test.ts` compares it with the functions
- * themselves.
+ * What the functions in lib/control/waitlist/migrations do to one queue, written a second time for
+ * the small worlds. `waitlist-conformance.test.ts` compares it with the functions themselves.
  */
 import { isEnded, mayBecome, type TicketStatus } from '../../../lib/control/waitlist/ticket.ts';
 

@@ -1,25 +1,9 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
-import path from 'node:path';
 import t from 'tap';
 import { checkTable, checkTree } from '../../../tools/imports/check.ts';
 import { importsOf } from '../../../tools/imports/source.ts';
-
-interface Teardown {
-  teardown(work: () => void): void;
-}
+import { type Teardown, tree } from './tree.ts';
 
 const complaints = (t: Teardown, files: Record<string, string>) => checkTree(tree(t, files));
-
-function tree(t: Teardown, files: Record<string, string>): string {
-  const root = mkdtempSync(path.join(os.tmpdir(), 'cnapi-imports-'));
-  t.teardown(() => rmSync(root, { recursive: true, force: true }));
-  for (const [name, text] of Object.entries(files)) {
-    mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
-    writeFileSync(path.join(root, name), text);
-  }
-  return root;
-}
 
 const empty = 'export {};\n';
 

@@ -8,7 +8,9 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import t from 'tap';
 import { isTcpFree } from '../../../tools/start/ports.ts';
+import { giveFormerSchema } from '../../support/former-schema.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import {
   authorizationOf,
@@ -224,6 +226,17 @@ t.test('an unusable --database-url or --redis-url is named without its password'
     t.match(stderr, new RegExp(`${option} .*127\\.0\\.0\\.1:1.*cannot be used: .*ECONNREFUSED`));
     t.notMatch(stderr, /secret/);
   }
+});
+
+t.test('a database of a development version is refused, with the command that starts another one', async (t) => {
+  const { url, database } = await freshDatabase(t);
+  await giveFormerSchema(database);
+  const port = await freePorts(2);
+  const options = ['--data', dataDirectory(t), '--port', String(port), '--database-url', url];
+  const { code, stderr } = await new Start(t, options).ended;
+  t.equal(code, 1);
+  t.match(stderr, /the database has tables of a development version .*`npm start -- --data FOLDER`/);
+  t.notMatch(stderr, /^ {4}at /m, 'there is no stack');
 });
 
 t.test('a token unknown to the database is replaced, and --open needs none', async (t) => {

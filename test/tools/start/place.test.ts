@@ -2,6 +2,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import t from 'tap';
+import { FormerSchemaError } from '../../../lib/platform/postgres/migrations.ts';
 import { findPlace, isReachableBy } from '../../../tools/start/place.ts';
 import { environmentForChildren } from '../../../tools/start/programs.ts';
 import { explained, Refusal } from '../../../tools/start/refusal.ts';
@@ -44,10 +45,12 @@ t.test('children get the environment without the variables of single instances',
   t.strictSame(environmentForChildren(environment), { PATH: '/bin', CNAPI_LOG_LEVEL: 'debug' });
 });
 
-t.test('a full disk or a forbidden directory is explained', async (t) => {
+t.test('a full disk, a forbidden directory and a database of a development version are explained', async (t) => {
   const full = explained(Object.assign(new Error('write /x'), { code: 'ENOSPC' }));
   t.type(full, Refusal);
   t.match((full as Refusal).message, /write \/x: the disk is full.*--data/);
+  const former = explained(new FormerSchemaError());
+  t.match(former, { message: /^the database has tables .*npm start -- --data FOLDER/, exitCode: 1 });
   const other = new TypeError('a bug');
   t.equal(explained(other), other, 'any other error is unchanged');
 });

@@ -1,0 +1,24 @@
+-- One row for each server: the run that has authority for it, and its status.
+--
+-- replaced         the incarnation that held the row, and still counted as connected, when the
+--                  present incarnation took it
+-- returns_paid_at  when all the server's returns from `unknown` are paid for; limits how often a
+--                  server may return (`acceptSessions`)
+create table cnapi_roster_authority (
+  server_uuid uuid primary key,
+  cnapi_uuid uuid,
+  run uuid,
+  epoch bigint not null,
+  status text not null check (status in ('running', 'unknown')),
+  reason text not null,
+  since timestamptz not null,
+  said_by uuid,
+  incarnation uuid,
+  conn bigint,
+  journal_id uuid,
+  inventory_epoch bigint not null default 0,
+  replaced uuid,
+  returns_paid_at timestamptz
+) with (fillfactor = 70);
+
+create index cnapi_roster_authority_run on cnapi_roster_authority (run);

@@ -1,0 +1,17 @@
+-- The parts of a server that have rows of their own. The server's document is in the bucket
+-- `cnapi_servers` (server-schema.ts).
+
+create table cnapi_server_sysinfo (
+  server_uuid uuid primary key,
+  digest text not null,
+  sysinfo jsonb not null,
+  stored_at timestamptz not null
+);
+
+create table cnapi_server_reports (
+  server_uuid uuid primary key,
+  vms jsonb not null,
+  memory jsonb not null,
+  disk jsonb not null,
+  stored_at timestamptz not null
+);

@@ -1,0 +1,86 @@
+-- When each server's queue was last full, by the counter of deadlines.
+create table cnapi_full_servers (
+  server_uuid uuid primary key,
+  tick bigint not null
+) with (fillfactor = 50);
+
+-- Ends queued tasks that no agent took for p_start_by ticks, and claimed tasks that no agent
+-- reported for p_overdue ticks beyond their timeout (ten times that while their server runs: first
+-- its instance tells the agent to end them). Null: ends no tasks of that kind. Any instance calls
+-- it; locked rows are left for the next call.
+--
+-- The time to start counts only while the server has room. A running server is full while it holds
+-- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
+-- it was last full, and its queue has the whole time from then on. Bytes count only while the agent
+-- accepts tasks: a server that takes nothing for p_start_by ticks counts as stuck, not full.
+create function cnapi_sweep_late_tasks(
+  p_start_by bigint, p_overdue bigint,
+  p_not_taken text, p_not_taken_again text, p_timed_out text, p_most int,
+  p_most_claimed int, p_most_bytes bigint, p_most_posts int, p_most_post_bytes bigint,
+  p_has_room_for_posts boolean
+) returns setof uuid language plpgsql volatile as $$
+declare
+  present bigint := cnapi_tick();
+  full_servers uuid[];
+  picked uuid[];
+begin
+  full_servers := array(
+    select waiting.server_uuid
+      from (select distinct t.server_uuid from cnapi_tasks t
+        where t.state = 'queued' and t.queued_tick < present - p_start_by) as waiting
+      join cnapi_roster_authority r
+        on r.server_uuid = waiting.server_uuid and r.status = 'running'
+      cross join lateral (
+        select count(*) as tasks, coalesce(sum(c.params_bytes), 0) as bytes,
+            coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0)
+              as unaccepted_bytes,
+            min(c.worked_tick) filter (where c.accepted_at is null) as unaccepted_since
+          from cnapi_tasks c
+          where c.server_uuid = waiting.server_uuid and c.state = 'claimed'
+            and (c.posted_by is null) = (r.run is not null)
+      ) as has
+      where case when r.run is null
+        then has.tasks >= p_most_posts or has.bytes >= p_most_post_bytes
+          or not p_has_room_for_posts
+        else has.tasks >= p_most_claimed
+          or has.unaccepted_bytes >= p_most_bytes and has.unaccepted_since >= present - p_start_by
+        end
+      order by waiting.server_uuid);
+  -- A row that another instance is writing says the same.
+  update cnapi_full_servers f set tick = present
+    where f.server_uuid = any (array(
+      select s.server_uuid from cnapi_full_servers s
+        where s.server_uuid = any (full_servers) and s.tick < present
+        order by s.server_uuid for update skip locked));
+  insert into cnapi_full_servers (server_uuid, tick)
+    select server_uuid, present from unnest(full_servers) as server_uuid order by server_uuid
+    on conflict (server_uuid) do nothing;
+
+  picked := array(
+    select t.id from cnapi_tasks t
+      where t.state = 'queued' and t.queued_tick < present - p_start_by
+        and not t.server_uuid = any (full_servers)
+        and not exists (select 1 from cnapi_full_servers f
+          where f.server_uuid = t.server_uuid and f.tick >= present - p_start_by)
+      order by t.id limit p_most
+      for update skip locked);
+  return query
+    update cnapi_tasks t
+      set state = 'ended', outcome = 'failure',
+        error = (case when t.uncertain then p_not_taken_again else p_not_taken end)::json
+      where t.id = any (picked) and t.state = 'queued'
+      returning t.id;
+
+  picked := array(
+    select t.id from cnapi_tasks t
+      join cnapi_roster_authority r on r.server_uuid = t.server_uuid
+      where t.state = 'claimed'
+        and t.worked_tick < present - ceil(t.timeout_ms / 1000.0)
+          - p_overdue * (case r.status when 'unknown' then 1 else 10 end)
+      order by t.id limit p_most
+      for update of t skip locked for share of r skip locked);
+  return query
+    update cnapi_tasks t set state = 'ended', outcome = 'failure', error = p_timed_out::json
+      where t.id = any (picked) and t.state = 'claimed'
+      returning t.id;
+end $$;

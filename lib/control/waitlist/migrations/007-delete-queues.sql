@@ -1,0 +1,22 @@
+-- Deletes the active and queued tickets of a server, p_most queues at a time. Each queue is deleted
+-- as a whole, so that none of its tickets becomes active. Queues created after p_before are kept.
+-- Returns the tickets, and null for each queue; no null means that no queue is left.
+create function cnapi_delete_queues(p_server_uuid text, p_before timestamptz, p_most int)
+returns setof uuid language plpgsql volatile as $$
+declare
+  held bigint[];
+begin
+  held := array(
+    select q.key from cnapi_waitlist_queues q
+      where q.server_uuid = p_server_uuid and q.created_at <= p_before
+      order by q.key limit p_most
+      for update);
+  return query
+    delete from cnapi_waitlist_tickets t
+      where t.queue = any (held) and t.status = 'queued' returning t.uuid;
+  return query
+    delete from cnapi_waitlist_tickets t
+      where t.queue = any (held) and t.status = 'active' returning t.uuid;
+  return query
+    delete from cnapi_waitlist_queues q where q.key = any (held) returning null::uuid;
+end $$;

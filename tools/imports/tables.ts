@@ -1,0 +1,59 @@
+/**
+ * Which part of lib may name a table that another part owns, in a statement or a migration. The
+ * part whose migration creates a table owns it. Others call its functions, unless a line here says
+ * why not. The check fails for a line that nothing needs.
+ */
+
+export interface TableUse {
+  part: string;
+  table: string;
+  why: string;
+}
+
+/** Reads, locks and triggers. */
+export const foreignReads: readonly TableUse[] = [
+  {
+    part: 'control/tasks',
+    table: 'cnapi_roster_authority',
+    why: 'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
+  },
+  { part: 'control/tasks', table: 'cnapi_instances', why: 'posts are claimed for a live run, and end with a dead one' },
+  {
+    part: 'control/tasks',
+    table: 'cnapi_waitlist_tickets',
+    why: 'a task under a ticket is created in the statement that locks the ticket as active',
+  },
+  { part: 'control/legacy', table: 'cnapi_instances', why: 'a heartbeat takes a row only from a run that is dead' },
+  { part: 'control/legacy', table: 'cnapi_servers', why: 'heartbeats and addresses count only for servers that exist' },
+  { part: 'control/legacy', table: 'cnapi_server_sysinfo', why: 'addresses that a sysinfo names are kept longest' },
+  {
+    part: 'control/servers',
+    table: 'cnapi_roster_authority',
+    why: 'a server is read together with its status, in one statement',
+  },
+  { part: 'control/servers', table: 'cnapi_status', why: 'a server is read together with its last heartbeat' },
+  { part: 'control/events', table: 'cnapi_status_history', why: 'a trigger records each change as an event' },
+  { part: 'control/events', table: 'cnapi_tasks', why: 'triggers record each change as an event' },
+  { part: 'control/events', table: 'cnapi_waitlist_tickets', why: 'triggers record each change as an event' },
+  { part: 'control/events', table: 'cnapi_instances', why: 'triggers record each change as an event' },
+  {
+    part: 'control/doctor',
+    table: 'cnapi_migrations',
+    why: 'the doctor compares what was applied with this version, and changes nothing',
+  },
+  { part: 'control/doctor', table: 'cnapi_instances', why: 'the doctor counts instances, and changes nothing' },
+  { part: 'control/doctor', table: 'cnapi_tokens', why: 'the doctor looks for an admin token, and changes nothing' },
+];
+
+export const foreignWrites: readonly TableUse[] = [
+  {
+    part: 'control/legacy',
+    table: 'cnapi_roster_authority',
+    why: 'heartbeats and silences of legacy agents set the status in one transaction with their count',
+  },
+  {
+    part: 'control/legacy',
+    table: 'cnapi_tasks',
+    why: 'posted tasks move to a new run of their instance, or end with a dead one, guarded by posted_by on their row',
+  },
+];
