@@ -3,9 +3,10 @@
  * address.
  */
 
-import type { Instance, Server } from '../client/answers.ts';
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
+import type { Instance } from '../protocol/api/instances.ts';
+import type { NamedServer } from '../protocol/api/servers.ts';
 import { UsageError } from './usage-error.ts';
 import { visible } from './visible.ts';
 import { hasProperty, matches, parseWhere } from './where.ts';
@@ -17,7 +18,7 @@ const AT_ONCE = 200;
 export const isUuid = (text: string): boolean => UUID.test(text);
 
 /** @throws UsageError when no server or several servers have the name */
-export async function findServer(client: CnapiClient, name: string): Promise<Server> {
+export async function findServer(client: CnapiClient, name: string): Promise<NamedServer> {
   const [found] = await findServers(client, [name]);
   if (found === undefined) throw new Error('findServers gave nothing');
   return found;
@@ -27,8 +28,8 @@ export async function findServer(client: CnapiClient, name: string): Promise<Ser
  * Returns the servers in the order of the names, without duplicates.
  * @throws UsageError that names all that were not found
  */
-export async function findServers(client: CnapiClient, names: readonly string[]): Promise<Server[]> {
-  const byName = new Map<string, Server[]>();
+export async function findServers(client: CnapiClient, names: readonly string[]): Promise<NamedServer[]> {
+  const byName = new Map<string, NamedServer[]>();
   const uuids = [...new Set(names.filter(isUuid).map((name) => name.toLowerCase()))];
   for (let at = 0; at < uuids.length; at += AT_ONCE) {
     const chunk = uuids.slice(at, at + AT_ONCE);
@@ -43,7 +44,7 @@ export async function findServers(client: CnapiClient, names: readonly string[])
   ))
     byName.set(name, servers);
   const complaints: string[] = [];
-  const found = new Map<string, Server>();
+  const found = new Map<string, NamedServer>();
   for (const name of names) {
     const [server, ...others] = byName.get(isUuid(name) ? name.toLowerCase() : name) ?? [];
     if (server === undefined) complaints.push(`There is no server ${visible(name)}`);
@@ -55,10 +56,10 @@ export async function findServers(client: CnapiClient, names: readonly string[])
 }
 
 /** Finds the servers whose uuids begin with each name. */
-async function byPrefix(client: CnapiClient, names: readonly string[]): Promise<Map<string, Server[]>> {
+async function byPrefix(client: CnapiClient, names: readonly string[]): Promise<Map<string, NamedServer[]>> {
   const prefixes = names.filter((name) => isPrefix(name));
   if (prefixes.length === 0) return new Map();
-  const servers: Server[] = [];
+  const servers: NamedServer[] = [];
   for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
   return new Map(
     prefixes.map((prefix) => [prefix, servers.filter(({ uuid }) => uuid.startsWith(prefix.toLowerCase()))]),
@@ -123,9 +124,9 @@ function unlessOlder(error: unknown): never {
  * @throws UsageError for a property that no server has: with `!=`, a misspelt name would select all
  * servers
  */
-export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<Server[]> {
+export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
   const conditions = where.map(parseWhere);
-  const servers: Server[] = [];
+  const servers: NamedServer[] = [];
   for await (const server of client.allServers()) servers.push(server);
   const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
   if (strange !== undefined && servers.length > 0)
@@ -135,13 +136,13 @@ export async function selectServers(client: CnapiClient, where: readonly string[
   return servers.filter((server) => conditions.every((condition) => matches(server, condition)));
 }
 
-const nameOf = (server: Pick<Server, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;
+const nameOf = (server: Pick<NamedServer, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;
 
 /** Returns a label for each server: its hostname, with the uuid if several share it. */
-export function labelsOf(servers: readonly Server[]): Map<string, string> {
+export function labelsOf(servers: readonly NamedServer[]): Map<string, string> {
   const counts = new Map<string, number>();
   for (const server of servers) counts.set(nameOf(server), (counts.get(nameOf(server)) ?? 0) + 1);
-  const labelOf = (server: Server) =>
+  const labelOf = (server: NamedServer) =>
     (counts.get(nameOf(server)) ?? 0) > 1 ? `${nameOf(server)} ${server.uuid}` : nameOf(server);
   return new Map(servers.map((server) => [server.uuid, labelOf(server)]));
 }
@@ -160,7 +161,7 @@ export function findInstance(instances: readonly Instance[], name: string): Inst
   return found;
 }
 
-function ambiguous(name: string, servers: readonly Server[]): string {
+function ambiguous(name: string, servers: readonly NamedServer[]): string {
   const each = servers.map(({ uuid }) => uuid).join(', ');
   return `Several servers are called ${visible(name)}; give one of the uuids ${each}`;
 }

@@ -6,12 +6,14 @@
  *     waiting ──▶ asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no end reported)
  *       └──cancelled before it was asked──▶ failed
  */
-import type { Server, TaskEvent } from '../client/answers.ts';
+
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import { messageOf } from '../platform/errors.ts';
 import type { Random } from '../platform/random.ts';
 import { Semaphore } from '../platform/semaphore.ts';
+import type { NamedServer } from '../protocol/api/servers.ts';
+import type { TaskEvent } from '../protocol/api/tasks.ts';
 import { errorOf, hasSucceeded } from './task-end.ts';
 
 export interface FleetCommand {
@@ -29,13 +31,13 @@ export type Ending =
   | { kind: 'unknown'; id: string | undefined; why: string };
 
 export interface Listener {
-  onStart(server: Server, id: string): void;
+  onStart(server: NamedServer, id: string): void;
   /** Awaited: the next piece is requested when this one has been processed. */
-  onOutput(server: Server, event: TaskEvent): Promise<void>;
-  onEnd(server: Server, ending: Ending): void;
-  onBroken(server: Server, why: string): void;
+  onOutput(server: NamedServer, event: TaskEvent): Promise<void>;
+  onEnd(server: NamedServer, ending: Ending): void;
+  onBroken(server: NamedServer, why: string): void;
   /** No instance accepted the cancel: the task continues. */
-  onNotCancelled(server: Server, id: string, why: string): void;
+  onNotCancelled(server: NamedServer, id: string, why: string): void;
 }
 
 interface FleetRunDeps {
@@ -47,9 +49,9 @@ interface FleetRunDeps {
 export class FleetRun {
   readonly #deps: FleetRunDeps;
   /** Ids of tasks that have not ended. */
-  readonly running = new Map<Server, string>();
+  readonly running = new Map<NamedServer, string>();
   /** Servers for which a task may be being created now. */
-  readonly asked = new Set<Server>();
+  readonly asked = new Set<NamedServer>();
   /** Servers not asked yet. */
   waiting = 0;
   #isCancelled = false;
@@ -59,10 +61,10 @@ export class FleetRun {
   }
 
   /** Results in the order of the servers. Never throws for a failure of one of them. */
-  async run(servers: readonly Server[], command: FleetCommand, concurrency: number): Promise<Ending[]> {
+  async run(servers: readonly NamedServer[], command: FleetCommand, concurrency: number): Promise<Ending[]> {
     const permits = new Semaphore(concurrency);
     this.waiting = servers.length;
-    const runOn = async (server: Server) => {
+    const runOn = async (server: NamedServer) => {
       this.waiting--;
       const ending = await this.#runOn(server, command);
       this.running.delete(server);
@@ -78,7 +80,7 @@ export class FleetRun {
     await Promise.all([...this.running].map(([server, id]) => this.#cancel(server, id)));
   }
 
-  async #runOn(server: Server, command: FleetCommand): Promise<Ending> {
+  async #runOn(server: NamedServer, command: FleetCommand): Promise<Ending> {
     if (this.#isCancelled) return { kind: 'failed', id: undefined, why: 'cancelled before it was started' };
     let id: string | undefined;
     try {
@@ -93,7 +95,7 @@ export class FleetRun {
     }
   }
 
-  async #start(server: Server, { params, timeoutMs, ticketUuid }: FleetCommand): Promise<string> {
+  async #start(server: NamedServer, { params, timeoutMs, ticketUuid }: FleetCommand): Promise<string> {
     const { client, random } = this.#deps;
     const about = { serverUuid: server.uuid, idempotencyKey: random.uuid() };
     this.asked.add(server);
@@ -104,7 +106,7 @@ export class FleetRun {
     }
   }
 
-  async #follow(server: Server, id: string): Promise<Ending> {
+  async #follow(server: NamedServer, id: string): Promise<Ending> {
     const { client, listener } = this.#deps;
     const onBroken = (why: string) => listener.onBroken(server, why);
     for await (const event of client.followTask(id, { onBroken })) {
@@ -118,7 +120,7 @@ export class FleetRun {
   }
 
   /** A task that has ended meanwhile needs no cancel. */
-  async #cancel(server: Server, id: string): Promise<void> {
+  async #cancel(server: NamedServer, id: string): Promise<void> {
     await this.#deps.client.cancelTask(id).catch((error: unknown) => {
       if (error instanceof ApiError && error.code === 'TaskEnded') return;
       this.#deps.listener.onNotCancelled(server, id, messageOf(error));

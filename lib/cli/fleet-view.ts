@@ -2,7 +2,11 @@
  * The contents of `cnapi watch`: the instances, counts of the fleet, servers that are not running,
  * active tasks. Pure.
  */
-import type { Instance, ListedTask, Queue, Server } from '../client/answers.ts';
+
+import type { Instance } from '../protocol/api/instances.ts';
+import type { NamedServer } from '../protocol/api/servers.ts';
+import type { ListedTask } from '../protocol/api/tasks.ts';
+import type { Queue } from '../protocol/api/tickets.ts';
 import { shortTime } from './duration.ts';
 import { type Column, clipped, table } from './table.ts';
 import { visible } from './visible.ts';
@@ -13,7 +17,7 @@ export interface FleetView {
   /** Number of servers by status. */
   counts: Readonly<Record<string, number>>;
   /** The first servers that are not `running`. */
-  away: readonly Server[];
+  away: readonly NamedServer[];
   queues: readonly Queue[];
   /** The newest tasks that have not ended; undefined when the instances do not list tasks. */
   tasks: readonly ListedTask[] | undefined;
@@ -22,7 +26,7 @@ export interface FleetView {
   trouble?: string | undefined;
 }
 
-export function countByStatus(servers: Iterable<Server>): Record<string, number> {
+export function countByStatus(servers: Iterable<NamedServer>): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { status = 'unknown' } of servers) counts[status] = (counts[status] ?? 0) + 1;
   return counts;
@@ -92,7 +96,7 @@ const INSTANCES: readonly Column<Instance>[] = [
   { head: 'BEAT ms', of: ({ lease_age_ms }) => Math.round(lease_age_ms), align: 'right' },
 ];
 
-const AWAY: readonly Column<Server>[] = [
+const AWAY: readonly Column<NamedServer>[] = [
   { head: 'NOT RUNNING', of: ({ uuid }) => uuid },
   { head: 'HOSTNAME', of: ({ hostname }) => hostname, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },

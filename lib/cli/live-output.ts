@@ -5,8 +5,9 @@
  * file, and with `raw`, output is written unchanged. Missing output is reported on stderr, never
  * within the output.
  */
-import type { TaskEvent } from '../client/answers.ts';
+
 import type { Clock, Timer } from '../platform/clock.ts';
+import type { TaskEvent } from '../protocol/api/tasks.ts';
 import type { Output } from './output.ts';
 import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
 import { visibleLines } from './visible.ts';

@@ -3,10 +3,11 @@
  * beside the wait and never delays it: a lock that is ours does not wait for this report. Used by
  * ticket-keeper.ts.
  */
-import type { Ticket } from '../client/answers.ts';
+
 import type { CnapiClient } from '../client/client.ts';
 import { ApiError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
+import type { Ticket } from '../protocol/api/tickets.ts';
 
 interface PlaceReportDeps {
   client: CnapiClient;

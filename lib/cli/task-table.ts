@@ -2,7 +2,8 @@
  * A table of tasks: one line each, with what it ran and how that ended, if the caller may see it.
  * Pure.
  */
-import type { ListedTask, TaskHistoryEntry } from '../client/answers.ts';
+import type { TaskHistoryEntry } from '../protocol/api/server-tasks.ts';
+import type { ListedTask } from '../protocol/api/tasks.ts';
 import { shortTime } from './duration.ts';
 import type { Column } from './table.ts';
 

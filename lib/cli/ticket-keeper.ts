@@ -7,11 +7,12 @@
  *      taken ──▶ queued ──▶ active ──release()──▶ ended
  *                   └──────────┴── deleted, expired, not renewed in time ──▶ lost
  */
-import type { Ticket } from '../client/answers.ts';
+
 import type { CnapiClient, Limits, TicketRequest } from '../client/client.ts';
 import { ApiError, NoAnswerError } from '../client/client-errors.ts';
 import type { Clock } from '../platform/clock.ts';
 import { messageOf } from '../platform/errors.ts';
+import type { Ticket } from '../protocol/api/tickets.ts';
 import { PassedTime } from './passed-time.ts';
 import { reportPlace } from './place-report.ts';
 

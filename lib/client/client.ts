@@ -4,42 +4,33 @@
  * and UnexpectedAnswerError.
  */
 import { z } from 'zod';
-import { type Address, parseAddress } from './address.ts';
+import { auditContracts } from '../protocol/api/audit.ts';
+import type { Contract } from '../protocol/api/contract.ts';
+import { EVENT_KINDS, eventContracts, type FleetEvent } from '../protocol/api/events.ts';
+import { type Instance, instanceContracts } from '../protocol/api/instances.ts';
+import { processContracts } from '../protocol/api/process.ts';
+import { serverTaskContracts } from '../protocol/api/server-tasks.ts';
+import { type NamedServer, namedServer, serverContracts } from '../protocol/api/servers.ts';
 import {
-  auditAnswer,
-  type CreatedTicket,
-  type CreatedToken,
-  createdTicketAnswer,
-  createdTokenAnswer,
-  fleetEventAnswer,
-  type Instance,
-  idAnswer,
-  infoAnswer,
-  instanceAnswer,
   type ListedTask,
-  type Queue,
-  queueAnswer,
-  type Server,
-  serverAnswer,
-  statusChangeAnswer,
+  TASK_EVENTS,
   type Task,
   type TaskEvent,
   type TaskPage,
-  type Ticket,
-  type Token,
-  taskAnswer,
-  taskEventAnswer,
-  taskHistoryAnswer,
-  taskPageAnswer,
-  ticketAnswer,
-  tokenAnswer,
-} from './answers.ts';
+  taskContracts,
+} from '../protocol/api/tasks.ts';
+import { type CreatedTicket, type Queue, type Ticket, ticketContracts } from '../protocol/api/tickets.ts';
+import { type CreatedToken, type Token, tokenContracts } from '../protocol/api/tokens.ts';
+import { type Address, parseAddress } from './address.ts';
 import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
+import { type BodyOf, bodySchemaOf, type Request, requestOf } from './request.ts';
 import type { ServerSentEvent } from './server-sent.ts';
 
-export type Query = Record<string, string | number | boolean | readonly string[] | undefined>;
+/** The filters of a list. */
+export type ServerQuery = Request<typeof serverContracts.ListServers>;
+export type TaskQuery = Request<typeof taskContracts.ListTasks>;
 
 export interface TaskRequest {
   serverUuid: string;
@@ -83,12 +74,6 @@ export interface FollowOptions {
   onOpen?: () => void;
 }
 
-export interface FleetEvent {
-  id: string | undefined;
-  event: string;
-  data: z.output<typeof fleetEventAnswer>;
-}
-
 const PAGE = 1000;
 
 export class CnapiClient {
@@ -106,21 +91,22 @@ export class CnapiClient {
   }
 
   async info(signal?: AbortSignal): Promise<{ version: string; address: string }> {
-    const answer = await this.caller.call({ method: 'GET', path: '/info', ...(signal && { signal }) });
-    return { ...infoAnswer.parse(JSON.parse(answer.text)), address: answer.address };
+    const { GetInfo } = processContracts;
+    const answer = await this.caller.call({ ...requestOf(GetInfo, {}), ...(signal && { signal }) });
+    return { ...bodySchemaOf(GetInfo).parse(JSON.parse(answer.text)), address: answer.address };
   }
 
-  /** Returns one page. */
-  servers(query: Query = {}, signal?: AbortSignal): Promise<Server[]> {
-    const path = `/servers${queryOf(query)}`;
-    return this.caller.json({ method: 'GET', path, ...(signal && { signal }) }, z.array(serverAnswer));
+  /** Returns one page. Each server has its uuid: `fields` must name it. */
+  servers(query: ServerQuery = {}, signal?: AbortSignal): Promise<NamedServer[]> {
+    const request = requestOf(serverContracts.ListServers, query);
+    return this.caller.json({ ...request, ...(signal && { signal }) }, z.array(namedServer));
   }
 
   /**
    * Yields all servers, page by page, in order of uuid. Not by offset: when a server of an earlier
    * page is removed, the rest moves up and one would be skipped.
    */
-  async *allServers(query: Query = {}): AsyncGenerator<Server> {
+  async *allServers(query: ServerQuery = {}): AsyncGenerator<NamedServer> {
     for (let after: string | undefined; ; ) {
       const page = await this.servers({ ...query, limit: PAGE, ...(after !== undefined && { after }) });
       yield* page;
@@ -129,31 +115,28 @@ export class CnapiClient {
     }
   }
 
-  server(uuid: string): Promise<Server> {
-    return this.caller.json({ method: 'GET', path: `/servers/${segment(uuid)}` }, serverAnswer);
+  server(uuid: string) {
+    return this.#ask(serverContracts.GetServer, { server_uuid: uuid });
   }
 
   statusHistory(uuid: string, limit: number) {
-    const path = `/servers/${segment(uuid)}/status-history?limit=${limit}`;
-    return this.caller.json({ method: 'GET', path }, z.array(statusChangeAnswer));
+    return this.#ask(serverContracts.GetStatusHistory, { server_uuid: uuid, limit });
   }
 
   taskHistory(uuid: string, limit: number) {
-    const path = `/servers/${segment(uuid)}/task-history?limit=${limit}`;
-    return this.caller.json({ method: 'GET', path }, z.array(taskHistoryAnswer));
+    return this.#ask(serverTaskContracts.TaskHistory, { server_uuid: uuid, limit });
   }
 
   /**
    * Returns one page of the tasks of all servers, newest first. A page may have fewer tasks than
    * `limit` and still not be the last.
    */
-  tasks(query: Query = {}, signal?: AbortSignal): Promise<TaskPage> {
-    const path = `/tasks${queryOf(query)}`;
-    return this.caller.json({ method: 'GET', path, ...(signal && { signal }) }, taskPageAnswer);
+  tasks(query: TaskQuery = {}, signal?: AbortSignal): Promise<TaskPage> {
+    return this.#ask(taskContracts.ListTasks, query, signal && { signal });
   }
 
   /** Returns the first `count` tasks, from as many pages as needed. `isMore`: there are others. */
-  async firstTasks(query: Query, count: number): Promise<{ tasks: ListedTask[]; isMore: boolean }> {
+  async firstTasks(query: TaskQuery, count: number): Promise<{ tasks: ListedTask[]; isMore: boolean }> {
     const tasks: ListedTask[] = [];
     for (let after: string | undefined; ; ) {
       const page = await this.tasks({ ...query, limit: Math.min(PAGE, count - tasks.length), after });
@@ -165,14 +148,13 @@ export class CnapiClient {
 
   /** Returns the task's id. */
   async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskRequest): Promise<string> {
-    const body = JSON.stringify({ task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid });
-    const headers = { 'idempotency-key': idempotencyKey };
-    const path = `/servers/${segment(serverUuid)}/tasks`;
-    return (await this.caller.json({ method: 'POST', path, body, headers, repeatable: true }, idAnswer)).id;
+    const request = { server_uuid: serverUuid, task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid };
+    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
+    return (await this.#ask(serverTaskContracts.CreateTask, request, options)).id;
   }
 
   task(id: string): Promise<Task> {
-    return this.caller.json({ method: 'GET', path: `/tasks/${segment(id)}` }, taskAnswer);
+    return this.#ask(taskContracts.GetTask, { taskid: id });
   }
 
   /**
@@ -180,28 +162,37 @@ export class CnapiClient {
    * one ended the task.
    */
   async cancelTask(id: string): Promise<Task> {
-    const path = `/tasks/${segment(id)}/cancel`;
     try {
-      return await this.caller.json({ method: 'POST', path, repeatable: true }, taskAnswer);
+      return await this.#ask(taskContracts.CancelTask, { taskid: id }, { repeatable: true });
     } catch (error) {
       if (!(error instanceof ApiError && error.mayBeDone && error.code === 'TaskEnded')) throw error;
       const task = await this.task(id);
-      if (task.cancel_requested !== true) throw error;
+      if (!task.cancel_requested) throw error;
       return task;
     }
   }
 
   async *followTask(id: string, options: FollowOptions = {}): AsyncGenerator<TaskEvent> {
-    for await (const event of follow(this.caller, { path: `/tasks/${segment(id)}/events`, ...options })) {
-      const parsed = taskEventAnswer.parse(JSON.parse(event.data));
-      yield parsed;
-      if (parsed.name === 'end') return;
+    const { FollowTask } = taskContracts;
+    const { path } = requestOf(FollowTask, { taskid: id });
+    for await (const sent of follow(this.caller, { path, ...options })) {
+      const data = JSON.parse(sent.data);
+      if (!isKnown(TASK_EVENTS, data.name)) continue;
+      const event = bodySchemaOf(FollowTask).shape.data.parse(data);
+      yield event;
+      if (event.name === 'end') return;
     }
   }
 
-  async *events(query: Query, options: FollowOptions = {}): AsyncGenerator<FleetEvent> {
-    for await (const event of follow(this.caller, { path: `/events${queryOf(query)}`, ...options })) {
-      yield { id: event.id, event: event.name, data: fleetEventAnswer.parse(dataOf(event)) };
+  async *events(
+    query: Request<typeof eventContracts.FollowEvents>,
+    options: FollowOptions = {},
+  ): AsyncGenerator<FleetEvent> {
+    const { FollowEvents } = eventContracts;
+    const { path } = requestOf(FollowEvents, query);
+    for await (const event of follow(this.caller, { path, ...options })) {
+      if (!isKnown([...EVENT_KINDS, 'gap'], event.name)) continue;
+      yield bodySchemaOf(FollowEvents).parse({ id: event.id, event: event.name, data: dataOf(event) });
     }
   }
 
@@ -212,11 +203,10 @@ export class CnapiClient {
    */
   createTicket(request: TicketRequest, limits: Limits = {}): Promise<CreatedTicket> {
     const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId, idempotencyKey } = request;
-    const body = JSON.stringify({ scope, id, action, expires_in });
-    const path = `/servers/${segment(serverUuid)}/tickets`;
     const key = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
     const headers = { 'x-request-id': requestId, ...key };
-    return this.caller.json({ method: 'POST', path, body, headers, ...limits }, createdTicketAnswer);
+    const params = { server_uuid: serverUuid, scope, id, action, expires_in };
+    return this.#ask(ticketContracts.CreateTicket, params, { headers, ...limits });
   }
 
   /** Returns all of a server's tickets, by creation, of every status. There may be very many. */
@@ -247,26 +237,23 @@ export class CnapiClient {
     { serverUuid, scope, id }: Pick<TicketRequest, 'serverUuid' | 'scope' | 'id'>,
     limit: number,
     limits: Limits,
-  ) {
-    return this.#ticketPage(serverUuid, { open: true, scope, id, limit }, limits);
+  ): Promise<Ticket[]> {
+    const { ListTickets } = ticketContracts;
+    return this.#ask(ListTickets, { server_uuid: serverUuid, open: true, scope, id, limit }, limits);
   }
 
-  async #ticketPages(serverUuid: string, query: Query, limits: Limits): Promise<Ticket[]> {
+  async #ticketPages(serverUuid: string, query: OpenTickets & { open?: boolean }, limits: Limits): Promise<Ticket[]> {
     const all: Ticket[] = [];
     for (let offset = 0; ; offset += PAGE) {
-      const page = await this.#ticketPage(serverUuid, { ...query, limit: PAGE, offset }, limits);
+      const params = { server_uuid: serverUuid, ...query, limit: PAGE, offset };
+      const page: Ticket[] = await this.#ask(ticketContracts.ListTickets, params, limits);
       all.push(...page);
       if (page.length < PAGE) return all;
     }
   }
 
-  #ticketPage(serverUuid: string, query: Query, limits: Limits): Promise<Ticket[]> {
-    const path = `/servers/${segment(serverUuid)}/tickets${queryOf(query)}`;
-    return this.caller.json({ method: 'GET', path, ...limits }, z.array(ticketAnswer));
-  }
-
   ticket(uuid: string, limits: Limits = {}): Promise<Ticket> {
-    return this.caller.json({ method: 'GET', path: `/tickets/${segment(uuid)}`, ...limits }, ticketAnswer);
+    return this.#ask(ticketContracts.GetTicket, { ticket_uuid: uuid }, limits);
   }
 
   /**
@@ -274,17 +261,10 @@ export class CnapiClient {
    * @throws ApiError when it can no longer become active
    */
   async waitTicket(uuid: string, seconds: number, signal?: AbortSignal): Promise<'active' | 'queued'> {
-    const path = `/tickets/${segment(uuid)}/wait?timeout=${seconds}`;
+    const request = requestOf(ticketContracts.WaitTicket, { ticket_uuid: uuid, timeout: seconds });
     const withinMs = (seconds + 15) * 1000;
     try {
-      await this.caller.call({
-        method: 'GET',
-        path,
-        withinMs,
-        patienceMs: 0,
-        ownConnection: true,
-        ...(signal && { signal }),
-      });
+      await this.caller.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, ...(signal && { signal }) });
       return 'active';
     } catch (error) {
       if (error instanceof ApiError && error.statusCode === 408) return 'queued';
@@ -293,19 +273,18 @@ export class CnapiClient {
   }
 
   renewTicket(uuid: string, seconds: number, limits: Limits = {}): Promise<Ticket> {
-    const body = JSON.stringify({ expires_in: seconds });
-    const path = `/tickets/${segment(uuid)}/renew`;
-    return this.caller.json({ method: 'POST', path, body, repeatable: true, ...limits }, ticketAnswer);
+    const params = { ticket_uuid: uuid, expires_in: seconds };
+    return this.#ask(ticketContracts.RenewTicket, params, { repeatable: true, ...limits });
   }
 
   async releaseTicket(uuid: string, limits: Limits = {}): Promise<void> {
-    await this.caller.call({ method: 'PUT', path: `/tickets/${segment(uuid)}/release`, ...limits });
+    await this.caller.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
   }
 
   /** Also succeeds when the answer was lost and the repeated request finds no ticket. */
   async deleteTicket(uuid: string, limits: Limits = {}): Promise<void> {
-    const path = `/tickets/${segment(uuid)}`;
-    await this.caller.call({ method: 'DELETE', path, ...limits }).catch((error: unknown) => {
+    const request = requestOf(ticketContracts.DeleteTicket, { ticket_uuid: uuid });
+    await this.caller.call({ ...request, ...limits }).catch((error: unknown) => {
       if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
     });
   }
@@ -313,15 +292,14 @@ export class CnapiClient {
   async queues(): Promise<Queue[]> {
     const all: Queue[] = [];
     for (let offset = 0; ; offset += PAGE) {
-      const path = `/waitlist?limit=${PAGE}&offset=${offset}`;
-      const page = await this.caller.json({ method: 'GET', path }, z.array(queueAnswer));
+      const page: Queue[] = await this.#ask(ticketContracts.ListQueues, { limit: PAGE, offset });
       all.push(...page);
       if (page.length < PAGE) return all;
     }
   }
 
   instances(signal?: AbortSignal): Promise<Instance[]> {
-    return this.caller.json({ method: 'GET', path: '/instances', ...(signal && { signal }) }, z.array(instanceAnswer));
+    return this.#ask(instanceContracts.ListInstances, {}, signal && { signal });
   }
 
   /** Asks for the live instances, so that others are known when a named one leaves. */
@@ -333,21 +311,20 @@ export class CnapiClient {
   }
 
   drain(uuid: string): Promise<Instance> {
-    const path = `/instances/${segment(uuid)}/drain`;
-    return this.caller.json({ method: 'POST', path, repeatable: true }, instanceAnswer);
+    return this.#ask(instanceContracts.DrainInstance, { uuid }, { repeatable: true });
   }
 
-  audit(query: Query) {
-    return this.caller.json({ method: 'GET', path: `/audit${queryOf(query)}` }, z.array(auditAnswer));
+  audit(query: Request<typeof auditContracts.ListAudit>) {
+    return this.#ask(auditContracts.ListAudit, query);
   }
 
   /** Returns one page. */
-  tokens(query: Query = {}): Promise<Token[]> {
-    return this.caller.json({ method: 'GET', path: `/tokens${queryOf(query)}` }, z.array(tokenAnswer));
+  tokens(query: Request<typeof tokenContracts.ListTokens> = {}): Promise<Token[]> {
+    return this.#ask(tokenContracts.ListTokens, query);
   }
 
   /** Yields all tokens, page by page, newest first. */
-  async *allTokens(query: Query = {}): AsyncGenerator<Token> {
+  async *allTokens(query: Request<typeof tokenContracts.ListTokens> = {}): AsyncGenerator<Token> {
     for (let after: string | undefined; ; ) {
       const page = await this.tokens({ ...query, limit: PAGE, after });
       yield* page;
@@ -356,17 +333,21 @@ export class CnapiClient {
     }
   }
 
-  createToken(request: {
-    name: string;
-    role: string;
-    expires_in?: number | undefined;
-    server_uuid?: string | undefined;
-  }): Promise<CreatedToken> {
-    return this.caller.json({ method: 'POST', path: '/tokens', body: JSON.stringify(request) }, createdTokenAnswer);
+  createToken(request: Request<typeof tokenContracts.CreateToken>): Promise<CreatedToken> {
+    return this.#ask(tokenContracts.CreateToken, request);
   }
 
   async revokeToken(uuid: string): Promise<void> {
-    await this.caller.call({ method: 'DELETE', path: `/tokens/${segment(uuid)}` });
+    await this.caller.call(requestOf(tokenContracts.RevokeToken, { uuid }));
+  }
+
+  /** Returns the body of the answer, checked against the contract. */
+  #ask<One extends Contract>(
+    contract: One,
+    params: Request<One>,
+    options: Omit<Call, 'method' | 'path' | 'body'> = {},
+  ): Promise<BodyOf<One>> {
+    return this.caller.json({ ...requestOf(contract, params), ...options }, bodySchemaOf(contract));
   }
 
   /**
@@ -383,17 +364,8 @@ export class CnapiClient {
   }
 }
 
-const segment = encodeURIComponent;
-
-function queryOf(query: Query): string {
-  const params = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value === undefined) continue;
-    params.append(name, Array.isArray(value) ? value.join(',') : String(value));
-  }
-  const text = params.toString();
-  return text === '' ? '' : `?${text}`;
-}
+/** A later version may send events that this one does not know. */
+const isKnown = (names: readonly string[], name: unknown): boolean => names.includes(String(name));
 
 function dataOf({ data }: ServerSentEvent): unknown {
   return data === '' ? {} : JSON.parse(data);

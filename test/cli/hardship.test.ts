@@ -17,14 +17,16 @@ import { Cli, records } from './rig.ts';
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
 const TASK_TIMES = { timestamp: '2030-01-01T00:00:00Z', history: [] };
-const TASK = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure', ...TASK_TIMES };
+const TASK_FACTS = { params: {}, attempt: 1, timeout_ms: 1000, idempotent: false, cancel_requested: false };
+const OF_TASK = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure' };
+const TASK = { ...OF_TASK, ...TASK_FACTS, ...TASK_TIMES };
 const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 
 function servers(...hostnames: string[]) {
   return hostnames.map((hostname, at) => ({
     uuid: UUID.slice(0, -4) + String(at).padStart(4, '0'),
     hostname,
-    status: 'running',
+    status: 'running' as const,
   }));
 }
 
@@ -114,9 +116,11 @@ t.test('a ticket whose create got no answer is found again and not created twice
       return void response.destroy();
     }
     if (method === 'GET' && path.startsWith('/servers/default/tickets')) {
-      const times = { expires_at: '2030-01-01T00:00:00Z', created_at: '2030-01-01T00:00:00Z' };
+      const now = '2030-01-01T00:00:00Z';
+      const times = { expires_at: now, created_at: now, updated_at: now };
       const reqid = created?.headers['x-request-id'];
-      const ticket = { uuid: TICKET, server_uuid: 'default', scope: 'a', id: 'b', status: 'active', reqid, ...times };
+      const about = { server_uuid: 'default', scope: 'a', id: 'b', extra: {}, status: 'active' };
+      const ticket = { uuid: TICKET, ...about, reqid, ...times };
       return json(response, 200, created ? [{ ...ticket, uuid: UUID, reqid: 'another' }, ticket] : []);
     }
     isActive ||= path.startsWith(`/tickets/${TICKET}/wait`);

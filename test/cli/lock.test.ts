@@ -6,10 +6,10 @@ import { timesOf } from '../../lib/cli/commands/lock.ts';
 import { PassedTime } from '../../lib/cli/passed-time.ts';
 import { placeIn } from '../../lib/cli/place-report.ts';
 import { TicketRenewer } from '../../lib/cli/ticket-keeper.ts';
-import type { Ticket } from '../../lib/client/answers.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
+import type { Ticket } from '../../lib/protocol/api/tickets.ts';
 import { type Heard, json, scripted } from '../client/rig.ts';
 import { until } from '../support/until.ts';
 import { Cli } from './rig.ts';
@@ -18,8 +18,9 @@ const TICKET = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
 const LOCK = ['lock', 'default', 'a', 'b'];
 
 function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
-  const times = { expires_at: '2030-01-01T00:00:00Z', created_at: '2030-01-01T00:00:00Z' };
-  return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', status, ...times };
+  const now = '2030-01-01T00:00:00Z';
+  const times = { expires_at: now, created_at: now, updated_at: now };
+  return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', extra: {}, status, ...times };
 }
 
 function keeperFor(t: Test, url: string, clock: Clock): TicketRenewer {
@@ -215,8 +216,8 @@ t.test('with instances that cannot filter tickets, tickets of others are not tak
     else if (isOf(heard, 'GET /servers/default/tickets')) {
       const reqid = String(created?.headers['x-request-id']);
       const others = [
-        { ...ticket('active', 'other'), reqid: 'other' },
-        { ...ticket('finished', 'past'), reqid },
+        { ...ticket('active', '00000000-0000-4000-8000-000000000001'), reqid: 'other' },
+        { ...ticket('finished', '00000000-0000-4000-8000-000000000002'), reqid },
       ];
       json(response, 200, [...others, { ...ticket('active'), reqid }]);
     } else return false;

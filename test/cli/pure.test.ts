@@ -21,19 +21,31 @@ t.test('text from elsewhere cannot send escapes to the terminal', (t) => {
 });
 
 t.test('no line of the watch screen is wider than the terminal', (t) => {
-  const instance = { uuid: UUID, url: `http://${'x'.repeat(90)}:8080`, state: 'live', agents: 5, lease_age_ms: 10 };
+  const instance = { uuid: UUID, url: `http://${'x'.repeat(90)}:8080`, agents: 5, lease_age_ms: 10 };
   const view = {
-    instances: [{ ...instance, run: UUID, pid: 1, version: '0.2.0', started: '2030-01-01T00:00:00Z' }],
+    instances: [
+      {
+        ...instance,
+        run: UUID,
+        pid: 1,
+        version: '0.2.0',
+        state: 'live' as const,
+        admission: 'open' as const,
+        started: '2030-01-01T00:00:00Z',
+      },
+    ],
     total: 2,
     counts: { running: 1, unknown: 1 },
-    away: [{ uuid: UUID, hostname: `日本\x1b[2J${'y'.repeat(90)}`, status: 'unknown' }],
+    away: [{ uuid: UUID, hostname: `日本\x1b[2J${'y'.repeat(90)}`, status: 'unknown' as const }],
     queues: [],
     tasks: [
       {
         id: UUID,
         task: 'z'.repeat(90),
         server_uuid: UUID,
-        status: 'active',
+        status: 'active' as const,
+        attempt: 1,
+        cancel_requested: false,
         timestamp: '2030-01-01T00:00:00Z',
         actor: 'a',
         summary: `\x1b[2J${'w'.repeat(90)}`,

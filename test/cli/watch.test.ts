@@ -9,17 +9,23 @@ interface View {
   trouble?: string;
 }
 
+const ONE = '00000000-0000-4000-8000-000000000001';
+const TWO = '00000000-0000-4000-8000-000000000002';
+const THREE = '00000000-0000-4000-8000-000000000003';
+
 const task = (id: string) => ({
   id,
   task: 'x',
-  server_uuid: 'y',
+  server_uuid: ONE,
+  attempt: 1,
+  cancel_requested: false,
   status: 'active',
   timestamp: '2030-01-01T00:00:00Z',
   actor: null,
 });
 
 t.test('watch shows all active tasks, also older ones and those on further pages', async (t) => {
-  let pages: object[] = [{ tasks: [task('one')], next: 'p' }, { tasks: [] }];
+  let pages: object[] = [{ tasks: [task(ONE)], next: 'p' }, { tasks: [] }];
   const instance = await scripted(t, (response, { path }) => {
     if (!path.startsWith('/tasks?')) return json(response, 200, []);
     t.match(path, 'status=active');
@@ -29,9 +35,9 @@ t.test('watch shows all active tasks, also older ones and those on further pages
   t.match((await cli.run('watch', '--once')).stdout, /tasks: 1 active$/m);
   const watching = cli.start(['watch', '--json', '--interval', '200ms']);
   const seen = () => records<View>(watching.stdout()).map((view) => view.tasks?.map(({ id }) => id).join());
-  await until(() => seen().at(-1) === 'one', 'the first task');
-  pages = [{ tasks: [task('two')], next: 'p' }, { tasks: [task('three')] }];
-  await until(() => seen().at(-1) === 'two,three', 'the two active tasks');
+  await until(() => seen().at(-1) === ONE, 'the first task');
+  pages = [{ tasks: [task(TWO)], next: 'p' }, { tasks: [task(THREE)] }];
+  await until(() => seen().at(-1) === `${TWO},${THREE}`, 'the two active tasks');
   watching.child.kill('SIGINT');
   t.equal((await watching.ended).code, 130);
 });

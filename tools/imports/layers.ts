@@ -144,7 +144,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Programs that run elsewhere share with the control plane only the platform and the protocol.
   agent: [...base, 'platform/dns', 'platform/http-client', 'protocol'],
   'agent/simulated': [...base, 'agent'],
-  client: [...base, 'platform/dns', 'platform/http-client'],
+  client: [...base, 'platform/dns', 'platform/http-client', 'protocol/api'],
   cli: [...base, 'platform/dns', 'protocol', 'protocol/api', 'client', 'control/direct-token.ts', 'control/doctor'],
 };
 

@@ -1,6 +1,6 @@
 /** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
-import type { AuditEntry } from '../../client/answers.ts';
+import type { AuditRecord } from '../../protocol/api/audit.ts';
 import type { Context } from '../context.ts';
 import { parseTime, shortTime } from '../duration.ts';
 import { findServer, isPrefix, isUuid } from '../find.ts';
@@ -42,8 +42,8 @@ export function auditCommand(runner: Runner): Command {
 }
 
 /** `labelOf` returns the name of a server for people. On a terminal an object's id is kept whole. */
-function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Column<AuditEntry>[] {
-  const usual: readonly Column<AuditEntry>[] = [
+function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Column<AuditRecord>[] {
+  const usual: readonly Column<AuditRecord>[] = [
     { head: 'TIME', of: ({ time }) => shortTime(time) },
     { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
     { head: 'ACTION', of: ({ action }) => action, shrinks: true },
@@ -51,7 +51,7 @@ function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Col
     { head: 'STATUS', of: ({ status, code }) => (code ? `${status} ${code}` : status), shrinks: true },
     { head: 'OBJECT', of: ({ object }) => object },
   ];
-  const further: readonly Column<AuditEntry>[] = [
+  const further: readonly Column<AuditRecord>[] = [
     { head: 'SOURCE', of: ({ source }) => source },
     { head: 'REQUEST', of: ({ request_id }) => request_id },
   ];
@@ -69,7 +69,7 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     until: options.until && parseTime(options.until, '--until', clock.wallTime()),
     server: options.server && (await serverOf(client, options.server)),
   };
-  const entries: AuditEntry[] = [];
+  const entries: AuditRecord[] = [];
   while (entries.length < limit) {
     const wanted = Math.min(PAGE, limit - entries.length);
     const page = await client.audit({ ...query, limit: wanted, before: entries.at(-1)?.id });

@@ -1,6 +1,6 @@
 /** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
-import type { FleetEvent } from '../../client/client.ts';
+import type { FleetEvent } from '../../protocol/api/events.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { findServer } from '../find.ts';

@@ -2,8 +2,8 @@
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { Command } from 'commander';
-import type { Server } from '../../client/answers.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { Context } from '../context.ts';
 import { parseDuration } from '../duration.ts';
@@ -157,11 +157,11 @@ async function leave({ output }: Context, run: FleetRun, { servers, code }: Left
 }
 
 interface Left {
-  servers: readonly Server[];
+  servers: readonly NamedServer[];
   code: number;
 }
 
-async function serversOf({ client }: Context, names: readonly string[], options: Options): Promise<Server[]> {
+async function serversOf({ client }: Context, names: readonly string[], options: Options): Promise<NamedServer[]> {
   const { all = false, where = [] } = options;
   const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
   if (ways === 0) throw new UsageError('On which servers? Name some, or give --where NAME=PATTERN, or --all');
@@ -225,9 +225,9 @@ function concurrencyOf(text: string): number {
   throw new UsageError(`--concurrency ${text} is not a number from 1 to ${MAX_CONCURRENCY}`);
 }
 
-type LabelOf = (server: Server) => string;
+type LabelOf = (server: NamedServer) => string;
 
-function createLabelOf(servers: readonly Server[]): LabelOf {
+function createLabelOf(servers: readonly NamedServer[]): LabelOf {
   const labels = labelsOf(servers);
   return (server) => visible(labels.get(server.uuid) ?? server.uuid);
 }
@@ -239,13 +239,13 @@ interface Leavable {
   isIncomplete(): boolean;
 }
 
-function listenerOf(context: Context, servers: readonly Server[], options: Options): Listener & Leavable {
+function listenerOf(context: Context, servers: readonly NamedServer[], options: Options): Listener & Leavable {
   const { output } = context;
   const labelOf = createLabelOf(servers);
   const remarks = {
-    onBroken: (server: Server, why: string) =>
+    onBroken: (server: NamedServer, why: string) =>
       output.note(`${labelOf(server)}: ${visible(why)}; continuing at another instance`),
-    onNotCancelled: (server: Server, id: string, why: string) =>
+    onNotCancelled: (server: NamedServer, id: string, why: string) =>
       output.complain(`${labelOf(server)}: task ${id} could not be asked to end: ${visible(why)}`),
   };
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
@@ -254,16 +254,16 @@ function listenerOf(context: Context, servers: readonly Server[], options: Optio
 type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'> & Leavable;
 
 function recorded(output: Context['output']): Report {
-  const sequences = new Map<Server, OutputSequence>();
+  const sequences = new Map<NamedServer, OutputSequence>();
   let isIncomplete = false;
-  const sequenceOf = (server: Server) => made(sequences, server, () => new OutputSequence());
-  const record = ({ uuid, hostname }: Server, event: string, about: object) =>
+  const sequenceOf = (server: NamedServer) => made(sequences, server, () => new OutputSequence());
+  const record = ({ uuid, hostname }: NamedServer, event: string, about: object) =>
     output.record({ event, server_uuid: uuid, hostname: hostname ?? null, ...about });
-  const recordPiece = (server: Server, piece: OutputPiece) => {
+  const recordPiece = (server: NamedServer, piece: OutputPiece) => {
     isIncomplete ||= 'cut' in piece;
     record(server, 'output', piece);
   };
-  const end = (server: Server, result: unknown) => {
+  const end = (server: NamedServer, result: unknown) => {
     for (const piece of sequenceOf(server).end(result)) recordPiece(server, piece);
     sequences.delete(server);
   };
@@ -282,16 +282,21 @@ function recorded(output: Context['output']): Report {
   };
 }
 
-function shown(context: Context, servers: readonly Server[], options: Options): Report {
+function shown(context: Context, servers: readonly NamedServer[], options: Options): Report {
   const { output } = context;
   const isOne = servers.length === 1;
   const labelOf = createLabelOf(servers);
   const width = servers.reduce((widest, server) => Math.max(widest, labelOf(server).length), 0);
-  const prefix = (server: Server) => (isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width));
-  const lives = new Map<Server, LiveOutput>();
+  const prefix = (server: NamedServer) =>
+    isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width);
+  const lives = new Map<NamedServer, LiveOutput>();
   let isIncomplete = false;
-  const about = (server: Server) => ({ raw: options.raw === true, prefix: prefix(server), label: labelOf(server) });
-  const liveOf = (server: Server) => made(lives, server, () => new LiveOutput(context, about(server)));
+  const about = (server: NamedServer) => ({
+    raw: options.raw === true,
+    prefix: prefix(server),
+    label: labelOf(server),
+  });
+  const liveOf = (server: NamedServer) => made(lives, server, () => new LiveOutput(context, about(server)));
   return {
     onStart(server, id) {
       if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
@@ -337,7 +342,7 @@ function recordOf(ending: Ending): object {
   return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...why };
 }
 
-function summarize({ output }: Context, servers: readonly Server[], endings: readonly Ending[]): void {
+function summarize({ output }: Context, servers: readonly NamedServer[], endings: readonly Ending[]): void {
   const count = (kind: Ending['kind']) => endings.filter((ending) => ending.kind === kind).length;
   const parts = [
     [count('ok'), 'ok'],

@@ -1,6 +1,6 @@
 /** `cnapi instances`: lists the instances. */
 import { Command } from 'commander';
-import type { Instance } from '../../client/answers.ts';
+import type { Instance } from '../../protocol/api/instances.ts';
 import type { Context } from '../context.ts';
 import { shortDuration, shortTime } from '../duration.ts';
 import { examples, type Runner } from '../runner.ts';

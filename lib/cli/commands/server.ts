@@ -1,6 +1,6 @@
 /** `cnapi server`: shows one server, the history of its status, and its last tasks. */
 import { Command } from 'commander';
-import type { StatusChange } from '../../client/answers.ts';
+import type { StatusChange } from '../../protocol/api/servers.ts';
 import { complaintOf, complaintText } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';

@@ -1,6 +1,6 @@
 /** `cnapi servers`: lists servers, with filters. */
 import { Command } from 'commander';
-import type { Server } from '../../client/answers.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
@@ -46,7 +46,7 @@ async function servers({ client, output }: Context, _: unknown, options: Options
   const { datacenter, limit: limitText, wide = false } = options;
   const limit = limitText === undefined ? Number.POSITIVE_INFINITY : countOf(limitText);
   const conditions = conditionsOf(options).map(parseWhere);
-  const found: Server[] = [];
+  const found: NamedServer[] = [];
   let isAny = false;
   // Conditions on properties that no server had so far.
   let unmet = (options.where ?? []).map(parseWhere);
@@ -58,7 +58,7 @@ async function servers({ client, output }: Context, _: unknown, options: Options
     if (conditions.every((condition) => matches(server, condition))) found.push(server);
   }
   if (output.json) return output.document(found);
-  const columns: Column<Server>[] = [
+  const columns: Column<NamedServer>[] = [
     { head: 'UUID', of: ({ uuid }) => uuid },
     { head: 'HOSTNAME', of: ({ hostname }) => hostname, shrinks: true },
     { head: 'STATUS', of: ({ status }) => status },
@@ -92,7 +92,7 @@ function countOf(text: string): number {
  * The instance that holds the agent of a `running` server hears from it every second; others do
  * not know the exact time. For other servers the database has the last time.
  */
-export function lastHeard({ status, last_heartbeat }: Server): string | undefined {
+export function lastHeard({ status, last_heartbeat }: NamedServer): string | undefined {
   return status === 'running' ? 'now' : shortTime(textOf(last_heartbeat));
 }
 

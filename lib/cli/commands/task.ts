@@ -1,6 +1,6 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
-import type { Task, TaskEvent } from '../../client/answers.ts';
+import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
 import type { Context } from '../context.ts';
 import { shortTime } from '../duration.ts';
 import { findTask } from '../find.ts';

@@ -1,8 +1,9 @@
 /** `cnapi tasks`: lists the tasks of all servers or of one. */
 import { Command } from 'commander';
-import type { ListedTask, TaskHistoryEntry } from '../../client/answers.ts';
-import type { CnapiClient, Query } from '../../client/client.ts';
+import type { CnapiClient, TaskQuery } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
+import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
+import type { ListedTask } from '../../protocol/api/tasks.ts';
 import type { Context } from '../context.ts';
 import { parseTime } from '../duration.ts';
 import { findServer, labelsOf } from '../find.ts';
@@ -22,7 +23,7 @@ interface Options {
 }
 
 const MAX_TASKS = 10_000;
-const STATUSES = ['active', 'complete', 'failure'];
+const STATUSES = ['active', 'complete', 'failure'] as const;
 
 export function tasksCommand(runner: Runner): Command {
   const command = new Command('tasks')
@@ -68,7 +69,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
 export async function tasksOf(
   client: CnapiClient,
   serverUuid: string,
-  { limit, query = {} }: { limit: number; query?: Query },
+  { limit, query = {} }: { limit: number; query?: TaskQuery },
 ): Promise<{ found: readonly (ListedTask | TaskHistoryEntry)[]; lines: TaskLine[] }> {
   try {
     const { tasks: found } = await client.firstTasks({ ...query, server_uuid: serverUuid }, limit);
@@ -81,16 +82,17 @@ export async function tasksOf(
   }
 }
 
-function queryOf({ clock }: Context, options: Options): Query {
+function queryOf({ clock }: Context, options: Options): TaskQuery {
   const { limit, active = false, status, name, actor, since, until } = options;
   if (!/^\d{1,5}$/.test(limit) || Number(limit) < 1 || Number(limit) > MAX_TASKS)
     throw new UsageError(`--limit ${limit} is not a number from 1 to ${MAX_TASKS}`);
-  if (status !== undefined && !STATUSES.includes(status))
+  const known = STATUSES.find((one) => one === status);
+  if (status !== undefined && known === undefined)
     throw new UsageError(`--status ${status} is not one of ${STATUSES.join(', ')}`);
   if (active && status !== undefined && status !== 'active') throw new UsageError('--active does not go with --status');
   const time = (text: string | undefined, option: string) => text && parseTime(text, option, clock.wallTime());
   return {
-    status: active ? 'active' : status,
+    status: active ? 'active' : known,
     name,
     actor,
     since: time(since, '--since'),

@@ -1,6 +1,6 @@
 /** `cnapi tickets`: shows the queues of locks, or the tickets of one server. */
 import { Command } from 'commander';
-import type { Queue, Ticket } from '../../client/answers.ts';
+import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
 import type { Context } from '../context.ts';
 import { shortDuration, shortTime } from '../duration.ts';
 import { findServer } from '../find.ts';

@@ -2,9 +2,9 @@
 import { mkdir, open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
-import type { CreatedToken, Token } from '../../client/answers.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Role } from '../../protocol/api/roles.ts';
+import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
 import { forEach } from '../each.ts';
@@ -84,7 +84,7 @@ async function create({ client, output }: Context, [name]: readonly unknown[], o
   // Opens the file first, so that no token is created that cannot be saved.
   const handle = file === undefined ? undefined : await opened(file);
   try {
-    const asked = { name: String(name), role, expires_in, server_uuid };
+    const asked = { name: String(name), role: role as Role, expires_in, server_uuid };
     const made = config === undefined ? await client.createToken(asked) : await createDirectly(config, asked);
     if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
     show(output, made, file);
@@ -106,7 +106,7 @@ function show(output: Context['output'], { token, ...made }: CreatedToken, file:
 
 interface Asked {
   name: string;
-  role: string;
+  role: Role;
   expires_in: number | undefined;
   server_uuid: string | undefined;
 }
@@ -115,7 +115,7 @@ interface Asked {
 async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
   if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server goes with --role agent');
   const { createTokenDirectly } = await import('../../control/direct-token.ts');
-  const request = { name, role: role as Role, expiresInSeconds: expires_in, serverUuid: server_uuid };
+  const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
 }
 

@@ -1,8 +1,8 @@
 /** `cnapi watch`: shows the state of the fleet, once or continuously. */
 import { Command } from 'commander';
-import type { Server } from '../../client/answers.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/clock.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
 import { complaintOf } from '../complaint.ts';
 import type { Context } from '../context.ts';
 import { parseDuration, shortTime } from '../duration.ts';
@@ -140,8 +140,8 @@ function unlessOlder(error: unknown): undefined {
   if (!(error instanceof ApiError && error.code === 'ResourceNotFound')) throw error;
 }
 
-async function allServers(client: Context['client']): Promise<Server[]> {
-  const servers: Server[] = [];
+async function allServers(client: Context['client']): Promise<NamedServer[]> {
+  const servers: NamedServer[] = [];
   for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
   return servers;
 }

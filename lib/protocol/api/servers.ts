@@ -107,6 +107,10 @@ const listedServer = openAnswer({ uuid: uuidOfServer.optional(), status: status.
   .describe('`fields` may leave out any property')
   .meta({ id: 'ListedServer' });
 
+/** A server of a list whose `fields`, if any, name the uuid. */
+export const namedServer = listedServer.required({ uuid: true });
+export type NamedServer = z.output<typeof namedServer>;
+
 const statusChange = answer({
   status: z.enum(['running', 'unknown']),
   previous: z.enum(['running', 'unknown']).nullable(),

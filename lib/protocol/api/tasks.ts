@@ -86,6 +86,8 @@ const page = answer({
   next: z.string().optional().describe('Give it as `after` for the next page; absent when there is none'),
 }).meta({ id: 'TaskPage' });
 
+export type TaskPage = Known<z.output<typeof page>>;
+
 const pageExample = {
   tasks: [
     {
@@ -106,7 +108,10 @@ const pageExample = {
   next: '1893456000000000_4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
 };
 
-const event = <Name extends string, Data extends z.ZodType>(name: Name, data: Data) =>
+/** What may happen to a task. */
+export const TASK_EVENTS = ['accepted', 'started', 'progress', 'output', 'retry', 'end'] as const;
+
+const event = <Name extends (typeof TASK_EVENTS)[number], Data extends z.ZodType>(name: Name, data: Data) =>
   answer({
     seq: z.int().describe('The id of the event'),
     name: z.literal(name),

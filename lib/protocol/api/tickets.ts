@@ -37,6 +37,10 @@ const ticket = answer({
 
 export type Ticket = Known<z.output<typeof ticket>>;
 
+const createdTicket = answer({ uuid: uuid(), queue: z.array(ticket) });
+
+export type CreatedTicket = Known<z.output<typeof createdTicket>>;
+
 const holder = answer({
   uuid: uuid(),
   action: z.string().optional(),
@@ -86,7 +90,7 @@ export const ticketContracts = contracts({
       202: {
         description:
           'Taken. `queue` is read after that: the active ticket, the first 1,000 that wait, and the new one; the new one alone if it does not wait; empty if it was deleted meanwhile, or if the queue could not be read. With a repeated Idempotency-Key, the ticket of the first request',
-        schema: answer({ uuid: uuid(), queue: z.array(ticket) }),
+        schema: createdTicket,
         example: { uuid: example.uuid, queue: [example] },
       },
       400: error('All that is wrong with it, in `errors`', 'InvalidParameters'),

@@ -24,6 +24,12 @@ const token = answer({
 
 export type Token = Known<z.output<typeof token>>;
 
+const createdToken = token
+  .extend({ token: z.string().describe('The text that a caller sends') })
+  .meta({ id: 'CreatedToken' });
+
+export type CreatedToken = Known<z.output<typeof createdToken>>;
+
 const example = {
   uuid: '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4',
   name: 'workflow',
@@ -60,9 +66,7 @@ export const tokenContracts = contracts({
     responses: {
       201: {
         description: 'Made',
-        schema: token
-          .extend({ token: z.string().describe('The text that a caller sends') })
-          .meta({ id: 'CreatedToken' }),
+        schema: createdToken,
         example: {
           ...example,
           token: 'cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU',
