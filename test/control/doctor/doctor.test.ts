@@ -307,7 +307,7 @@ t.test('doctor names each broken setting and what to do', async (t) => {
       'too many connections',
       { ...base, databasePoolSize: 200, heartbeatMs: 1000 },
       'database',
-      { found: /206 connections for this instance/ },
+      { found: /209 connections for this instance/ },
     ],
     [
       'no Redis',
