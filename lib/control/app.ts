@@ -275,7 +275,7 @@ export class App {
 
   #createMetrics(): Metrics {
     const { config } = this.#deps;
-    const { link, roster, servers, tasks, waitlist, events, legacyAgentApi, observer } = this.#core;
+    const { link, roster, servers, duties, tasks, waitlist, events, legacyAgentApi, observer } = this.#core;
     return new Metrics({
       build: {
         version: VERSION,
@@ -315,6 +315,7 @@ export class App {
         zone_at_capacity: Number(roster.isZoneAtCapacity),
         ...observer.counters(),
         ...legacyAgentApi.counters(),
+        ...duties.counters(),
         access_sign_ins_failed_total: this.#gate.stats.signInsFailed,
         access_requests_limited_total: this.#gate.stats.requestsLimited,
         access_connections_limited_total: this.#gate.stats.connectionsLimited,
@@ -360,7 +361,7 @@ export class App {
 
   #createHousekeeping(): Housekeeping {
     const database = this.#database;
-    const { tasks, waitlist, events } = this.#core;
+    const { duties, tasks, waitlist, events } = this.#core;
     const { clock, log } = this.#deps;
     return new Housekeeping({
       database,
@@ -368,6 +369,7 @@ export class App {
       log,
       chores: [
         { name: 'old tasks', batch: () => tasks.deleteOlderThan(KEEP_TASKS_DAYS) },
+        { name: 'old duties', batch: () => duties.deleteOlderThan(KEEP_TASKS_DAYS) },
         { name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_TICKETS_DAYS) },
         { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
         { name: 'old events', batch: () => events.forgetOlderThan(KEEP_EVENTS_DAYS) },

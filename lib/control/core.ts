@@ -31,6 +31,8 @@ import { VERSION } from '../platform/version.ts';
 import { tokenMigrations } from './access/token-schema.ts';
 import { auditMigrations } from './audit/audit-schema.ts';
 import { agentNetworksOf, type Config } from './config.ts';
+import { type DutyHandler, DutyKeeper } from './duty/duty-keeper.ts';
+import { dutyMigrations } from './duty/duty-schema.ts';
 import { eventMigrations } from './events/event-schema.ts';
 import { Events } from './events/events.ts';
 import { housekeepingMigrations } from './housekeeping/housekeeping.ts';
@@ -58,6 +60,7 @@ export const migrations: readonly Migration[] = [
   ...serverMigrations,
   ...taskMigrations,
   ...waitlistMigrations,
+  ...dutyMigrations,
   ...tokenMigrations,
   ...auditMigrations,
   ...eventMigrations,
@@ -109,6 +112,8 @@ export interface CoreDeps {
   bus: Bus;
   /** Called from `start()` on. */
   ingress: () => Ingress;
+  /** What carries out the duties of each kind. */
+  dutyHandlers?: Readonly<Record<string, DutyHandler>>;
   /** By name. */
   backgroundServices?: () => Readonly<Record<string, BackgroundService>>;
 }
@@ -125,6 +130,7 @@ export class Core {
   readonly roster: Roster;
   readonly registry: InventoriedSessions;
   readonly tasks: Tasks;
+  readonly duties: DutyKeeper;
   readonly waitlist: Waitlist;
   readonly events: Events;
   readonly servers: Servers;
@@ -159,9 +165,11 @@ export class Core {
         announce: () => {
           deps.ingress().announceLeave();
           this.tasks.retire();
+          this.duties.retire();
         },
         close: () => {
           deps.ingress().stopAccepting();
+          this.duties.handOver();
           // Event streams never end on their own and would delay the stop until the drain's time
           // limit.
           this.events.retire();
@@ -211,6 +219,12 @@ export class Core {
           run: () => this.roster.instances.run,
         }),
     });
+    this.duties = new DutyKeeper({
+      ...common,
+      run: () => this.roster.instances.run,
+      isHealthy: () => this.roster.instances.trouble === undefined,
+      handlers: deps.dutyHandlers ?? {},
+    });
     this.link = new LinkServer({
       ...common,
       cnapiUuid,
@@ -223,8 +237,14 @@ export class Core {
       (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),
       () => this.tasks.pollSoon(),
     );
-    // The new run must take over the posts of the old run before others count them as lost.
-    this.roster.instances.listen({ runRenewed: () => this.tasks.pollSoon() });
+    this.roster.instances.listen({
+      runRenewed: () => {
+        // The new run must take over the posts of the old run before others count them as lost.
+        this.tasks.pollSoon();
+        this.duties.runRenewed();
+      },
+      runsEnded: () => this.duties.pollSoon(),
+    });
   }
 
   /** Resolves when `stop()` has done its work. */
@@ -274,6 +294,7 @@ export class Core {
     const { bus, backgroundServices } = this.#deps;
     return {
       ...backgroundServices?.(),
+      duties: this.duties,
       tasks: this.tasks,
       waitlist: this.waitlist,
       events: this.events,
@@ -299,6 +320,7 @@ export class Core {
       this.observer.start();
       this.agentSources.start();
       await this.tasks.start();
+      this.duties.start();
       await this.waitlist.start();
       this.#isLive = true;
       const { datacenter } = config;

@@ -239,6 +239,26 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
+    name: 'claim of duties: not read again under their locks',
+    statements: ['claimDuties'],
+    function: 'cnapi_claim_duties',
+    cuts: [
+      ['for update of d skip locked', ''],
+      ['where d.id = any (picked) and cnapi_is_free_duty(d, moment)', 'where d.id = any (picked)'],
+    ],
+  },
+  {
+    name: 'end of duties: the holder is read, not locked',
+    statements: ['settleDuties'],
+    cuts: [
+      ['order by d.id for update of d skip locked', 'order by d.id'],
+      [
+        "where d.id = told.id and d.id in (select id from unlocked)\n           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation",
+        'where d.id = told.id and d.id in (select id from unlocked)',
+      ],
+    ],
+  },
+  {
     name: 'release, renew, delete: the queue is read, not locked',
     statements: ['releaseTicket', 'renewTicket', 'deleteTicket'],
     function: 'cnapi_lock_queue_of',

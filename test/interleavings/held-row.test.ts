@@ -36,6 +36,7 @@ import {
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
+import { dutyWorks } from './held-row-duties.ts';
 import { oldAgentWorks, postWorks, serverWorks } from './held-row-servers.ts';
 import { heldOf, NAMES, others, ports, turns, type Work, workOn } from './held-row-work.ts';
 
@@ -325,7 +326,17 @@ async function beatWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   ];
 }
 
-const GROUPS = [rosterWorks, taskWorks, inventoryWorks, ticketWorks, beatWorks, serverWorks, oldAgentWorks, postWorks];
+const GROUPS = [
+  rosterWorks,
+  taskWorks,
+  inventoryWorks,
+  ticketWorks,
+  beatWorks,
+  serverWorks,
+  oldAgentWorks,
+  postWorks,
+  dutyWorks,
+];
 const TABLES = [
   'cnapi_roster_authority',
   'cnapi_tasks',
@@ -336,6 +347,7 @@ const TABLES = [
   'cnapi_servers',
   'cnapi_server_reports',
   'cnapi_server_sysinfo',
+  'cnapi_duties',
 ];
 
 for (const table of TABLES) {

@@ -1,6 +1,6 @@
 /**
- * I2, I3 and I4 of docs/design.md as questions to the database: each returns the violations. They
- * read the rows and the log of their changes from `$1` on. Asked after each pair, and during and
+ * I2, I3, I4 and I8 of docs/design.md as questions to the database: each returns the violations.
+ * They read the rows and the log of their changes from `$1` on. Asked after each pair, and during and
  * after the random mix.
  *
  * Two transactions that did not see each other have each acted as if the other did not exist. If
@@ -209,7 +209,38 @@ const tickets: Record<string, string> = {
       where w.id > $1 and (w.now).status = 'expired' and (w.was).status <> 'expired' and (w.was).expires_at > (w.now).updated_at`,
 };
 
-export const invariants: Readonly<Record<string, string>> = { ...roster, ...instances, ...tasks, ...tickets };
+/** I8. One holder at a time, each claim a new generation, one end. */
+const duties: Record<string, string> = {
+  'a duty was taken from a live run': `
+    select d.key::text || ' run ' || (d.was).run from lab.duties_log d
+      join cnapi_instances n on n.run = (d.was).run and n.state = 'live'
+      where d.id > $1 and (d.was).state = 'held' and (d.now).state = 'held'
+        and ((d.was).run, (d.was).generation) is distinct from ((d.now).run, (d.now).generation)`,
+  'a generation of a duty was skipped, or counted twice': `
+    select d.key::text || ' ' || (d.was).generation || ' to ' || (d.now).generation from lab.duties_log d
+      where d.id > $1 and (d.was).id is not null and (d.now).id is not null
+        and (d.now).generation - (d.was).generation
+          <> case when (d.now).state = 'held' and (d.was).run is distinct from (d.now).run then 1 else 0 end`,
+  'a duty was ended or handed over by another than its holder': `
+    select d.key::text || ' generation ' || (d.was).generation from lab.duties_log d
+      where d.id > $1 and (d.was).state = 'held' and (d.now).state <> 'held'
+        and not exists (select 1 from lab.intents i where i.kind = 'settlement' and i.subject = d.key
+          and i.run = (d.was).run and i.number = (d.was).generation)`,
+  'an ended duty changed': `
+    select d.key::text from lab.duties_log d
+      where d.id > $1 and (d.was).state = 'ended' and (d.now).id is not null
+        and (d.was)::text is distinct from (d.now)::text`,
+  'a duty that had not ended was deleted': `
+    select d.key::text from lab.duties_log d where d.id > $1 and (d.now).id is null and (d.was).state <> 'ended'`,
+};
+
+export const invariants: Readonly<Record<string, string>> = {
+  ...roster,
+  ...instances,
+  ...tasks,
+  ...tickets,
+  ...duties,
+};
 
 const all = Object.entries(invariants)
   .map(([name, sql]) => `select '${name}: ' || complaint from (${sql}) as q (complaint)`)

@@ -3,11 +3,12 @@
  * clients at once this is already out of date, which makes them conflict.
  */
 import { randomUUID } from 'node:crypto';
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Place } from '../control/waitlist/support/waitlist-database.ts';
-import type { Seat, TaskKind, TicketKind, World } from './statement.ts';
+import type { DutyKind, Seat, TaskKind, TicketKind, World } from './statement.ts';
 
 export interface Knowledge {
   live: Writer[];
@@ -16,6 +17,7 @@ export interface Knowledge {
   seats: Seat[];
   tasks: KnownTask[];
   tickets: { uuid: string; status: string; isDue: boolean }[];
+  duties: (HeldDuty & { kindOf: DutyKind })[];
   /** Servers whose document was deleted. */
   removed: string[];
 }
@@ -27,20 +29,22 @@ interface KnownTask extends InheritedRow {
 
 const MAX_TASKS = 200;
 const MAX_TICKETS = 100;
+const MAX_DUTIES = 50;
 /** Few enough that clients conflict. */
 const QUEUES = 4;
 const SERVERS_AT_ONCE = 3;
 
 export async function readKnowledge(database: Queryable, servers: readonly string[]): Promise<Knowledge> {
-  const [instances, seats, tasks, tickets] = await Promise.all([
+  const [instances, seats, tasks, tickets, duties] = await Promise.all([
     readInstances(database),
     readSeats(database, servers),
     readTasks(database),
     readTickets(database),
+    readDuties(database),
   ]);
   const { rows } = await database.query<{ uuid: string }>('select uuid from cnapi_servers where uuid is not null');
   const documents = rows.map(({ uuid }) => uuid);
-  return { ...instances, seats, tasks, tickets, removed: servers.filter((uuid) => !documents.includes(uuid)) };
+  return { ...instances, seats, tasks, tickets, duties, removed: servers.filter((uuid) => !documents.includes(uuid)) };
 }
 
 async function readInstances(database: Queryable): Promise<Pick<Knowledge, 'live' | 'dead' | 'beats'>> {
@@ -111,6 +115,17 @@ async function readTickets(database: Queryable): Promise<Knowledge['tickets']> {
   return rows;
 }
 
+async function readDuties(database: Queryable): Promise<Knowledge['duties']> {
+  const { rows } = await database.query<Knowledge['duties'][number]>(
+    `select d.id, d.kind, coalesce(d.run, '00000000-0000-0000-0000-000000000000') as run, d.generation, d.failures,
+         case when d.state = 'waiting' then 'waiting' when i.state = 'live' then 'held' else 'left' end as "kindOf"
+       from cnapi_duties d left join cnapi_instances i on i.run = d.run
+       where d.state <> 'ended' order by d.created_at desc limit $1::int`,
+    [MAX_DUTIES],
+  );
+  return rows;
+}
+
 /** The world as one client sees it at one moment; `fraction` is its probability. */
 export function worldFrom(known: Knowledge, fraction: () => number): World {
   const pick = <Item>(items: readonly Item[]): Item | undefined => items[Math.floor(fraction() * items.length)];
@@ -140,6 +155,11 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
     ticket: (kind) => pick(known.tickets.filter((ticket) => isTicket(ticket, kind)))?.uuid,
     queue: (kind) =>
       kind === 'new' ? { ...(queues[0] as Place), id: `rare ${Math.floor(fraction() * 20)}` } : pick(queues),
+    duties: (kind) =>
+      shuffled(
+        known.duties.filter(({ kindOf }) => kindOf === kind),
+        fraction,
+      ).slice(0, 5),
     inOrder: (items) => [...items],
     uuid: () => randomUUID(),
   };

@@ -15,6 +15,7 @@ const LOGGED = {
   cnapi_status: 'server_uuid',
   cnapi_tasks: 'id',
   cnapi_waitlist_tickets: 'uuid',
+  cnapi_duties: 'id',
 } as const;
 
 const logOf = (table: string): string => `lab.${table.replace('cnapi_', '')}_log`;
@@ -53,9 +54,9 @@ const LAB = `
   create schema lab;
   create sequence lab.changes;
   -- A status change of, or a new run for, (server, run, epoch); a silence of (server, epoch, sightings); a run whose beat was seen not
-  -- to move; an incarnation of a server found dead by a probe.
+  -- to move; an incarnation of a server found dead by a probe; (duty, run, generation) that its holder settles.
   create table lab.intents (
-    kind text not null check (kind in ('status-change', 'silence', 'lapse', 'probe', 'renewal')), subject uuid not null, run uuid,
+    kind text not null check (kind in ('status-change', 'silence', 'lapse', 'probe', 'renewal', 'settlement')), subject uuid not null, run uuid,
     number bigint, sightings bigint
   );
   create index on lab.intents (subject, run, number);
@@ -89,12 +90,12 @@ export async function beginLog(database: Queryable): Promise<number> {
 }
 
 export interface Intent {
-  kind: 'status-change' | 'silence' | 'lapse' | 'probe' | 'renewal';
-  /** The server, or the run that lapsed. */
+  kind: 'status-change' | 'silence' | 'lapse' | 'probe' | 'renewal' | 'settlement';
+  /** The server, the run that lapsed, or the duty. */
   subject: string;
   /** The run of a session loss, or the run before a new one, or the incarnation of a probe. */
   run?: string;
-  /** The epoch of a session loss, or the beat of a lapse. */
+  /** The epoch of a session loss, the beat of a lapse, or the generation of a duty. */
   number?: number;
   sightings?: number;
 }

@@ -35,6 +35,7 @@ const CHECK_EVERY_MS = 3_000;
 /** Beyond that, clients would hardly conflict. */
 const MOST_QUEUED = 60;
 const MOST_WAITING = 40;
+const MOST_DUTIES = 30;
 const MOST_RUNS = 6;
 const OLD_SERVERS = 2;
 const MOST_VIOLATIONS = 20;
@@ -109,10 +110,11 @@ export class Mix {
 
   /** Chooses by weight; objects of which there are enough are not created. */
   #choose(fraction: () => number): Call {
-    const { tasks, tickets, live } = this.#known as Knowledge;
+    const { tasks, tickets, duties, live } = this.#known as Knowledge;
     const isEnough: Record<string, boolean> = {
       createTask: tasks.filter(({ kinds }) => kinds.includes('queued')).length > MOST_QUEUED,
       createTicket: tickets.filter(({ status }) => status === 'queued').length > MOST_WAITING,
+      createDuties: duties.length > MOST_DUTIES,
       insertRun: live.length > MOST_RUNS,
       declareLapsed: live.length < 3,
       endRun: live.length < 3,

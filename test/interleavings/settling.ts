@@ -3,6 +3,7 @@
  * comes to its end.
  */
 import { randomUUID } from 'node:crypto';
+import { claimDuties, readHeldDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
 import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
@@ -11,6 +12,7 @@ import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { KIND } from './duty-statements.ts';
 import { recordIntents } from './lab-schema.ts';
 import type { Seat, Session } from './statement.ts';
 
@@ -27,9 +29,10 @@ export async function settle(
   for (let rounds = 1; rounds <= MOST_ROUNDS; rounds++) {
     await workOnce(database, sessions);
     await releaseActive(database);
+    await endDuties(database, (sessions[0] as Session).run);
     if (!(await isAnythingLeft(database))) return { rounds, repaired: queues.length };
   }
-  throw new Error(`after ${MOST_ROUNDS} rounds there are still tasks or tickets that have not ended`);
+  throw new Error(`after ${MOST_ROUNDS} rounds there are still tasks, tickets or duties that have not ended`);
 }
 
 /** New agents on all machines, at one new instance. */
@@ -81,11 +84,33 @@ async function releaseActive(database: Queryable): Promise<void> {
   for (const { uuid } of rows) await releaseTicket(database, uuid);
 }
 
+/** Those of live runs too: their instances have gone. */
+async function endDuties(database: Queryable, run: string): Promise<void> {
+  await database.query(
+    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped'
+       where state = 'live' and run <> $1::uuid`,
+    [run],
+  );
+  await claimDuties(database, run, { kinds: [KIND], most: 1_000 });
+  const held = await readHeldDuties(database, run);
+  await recordIntents(
+    database,
+    held.map(({ id, generation }) => ({ kind: 'settlement', subject: id, run, number: generation })),
+  );
+  const settlement = { kind: 'end', outcome: 'complete' } as const;
+  await settleDuties(
+    database,
+    run,
+    held.map((duty) => ({ ...duty, settlement, pauseMs: 0 })),
+  );
+}
+
 async function isAnythingLeft(database: Queryable): Promise<boolean> {
   const { rows } = await database.query<{ left: boolean }>(
     `select exists (select 1 from cnapi_tasks where state <> 'ended')
        or exists (select 1 from cnapi_waitlist_tickets where status in ('queued', 'active'))
-       or exists (select 1 from cnapi_waitlist_queues) as left`,
+       or exists (select 1 from cnapi_waitlist_queues)
+       or exists (select 1 from cnapi_duties where state <> 'ended') as left`,
   );
   return rows[0]?.left ?? true;
 }

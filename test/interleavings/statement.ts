@@ -5,6 +5,7 @@
  * prepared worlds; the random mix runs all of them in one changing world.
  */
 
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { Writer } from '../../lib/control/roster/roster-store.ts';
 import type { ClaimingSession, InheritedRow } from '../../lib/control/tasks/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
@@ -43,6 +44,12 @@ export type TaskKind =
 
 export type TicketKind = 'active' | 'next' | 'single' | 'due';
 export type QueueKind = 'calm' | 'single' | 'new';
+export type DutyKind =
+  | 'waiting'
+  /** By `me`. */
+  | 'held'
+  /** By `gone`, which is dead. */
+  | 'left';
 
 export interface World {
   /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
@@ -61,6 +68,7 @@ export interface World {
   task(kind: TaskKind): InheritedRow | undefined;
   ticket(kind: TicketKind): string | undefined;
   queue(kind: QueueKind): { serverUuid: string; scope: string; id: string } | undefined;
+  duties(kind: DutyKind): readonly HeldDuty[];
   /**
    * The items in order, or reversed for the second of two legs: this detects statements that lock
    * without an order of their own.

@@ -1,4 +1,5 @@
 /** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
+import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
 import { rosterStatements } from './roster-statements.ts';
 import type { Call, Statement } from './statement.ts';
@@ -9,6 +10,7 @@ export const statements: readonly Statement[] = [
   ...rosterStatements,
   ...taskStatements,
   ...ticketStatements,
+  ...dutyStatements,
   ...eventStatements,
 ];
 

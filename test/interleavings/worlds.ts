@@ -4,6 +4,8 @@
  * Anything due in a world is due by hours.
  */
 import { randomUUID } from 'node:crypto';
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import { claimDuties, createDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
 import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/instance-store.ts';
@@ -17,7 +19,8 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
-import type { QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
+import { KIND } from './duty-statements.ts';
+import type { DutyKind, QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
 
 /**
  * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
@@ -40,6 +43,7 @@ export const WORLDS = {
   partly: ['cnapi_roster_authority', 'cnapi_status'],
   tickets: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets', 'cnapi_waitlist_keys'],
   broken: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
+  duties: ['cnapi_duties', 'cnapi_instances'],
 } as const;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -54,6 +58,7 @@ export type StillWorld = Omit<World, 'inOrder' | 'uuid'> & {
 
 type Tasks = Partial<Record<TaskKind, InheritedRow[]>>;
 type Tickets = Partial<Record<TicketKind, string>>;
+type Duties = Partial<Record<DutyKind, HeldDuty[]>>;
 
 export async function buildWorld(database: Database, name: WorldName): Promise<StillWorld> {
   const ground = await layGround(database);
@@ -71,6 +76,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
     case 'tickets':
     case 'broken':
       return ticketWorld(ground, name === 'broken');
+    case 'duties':
+      return dutyWorld(ground);
     default:
       return name satisfies never;
   }
@@ -84,6 +91,7 @@ interface Ground {
   renewed: string;
   seats: Seat[];
   tasks: Tasks;
+  duties: Duties;
 }
 
 async function layGround(database: Database): Promise<Ground> {
@@ -106,7 +114,7 @@ async function layGround(database: Database): Promise<Ground> {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
     return { serverUuid, run: null, epoch: 0, isRunning: false, sightings: 0, ...agent };
   });
-  return { database, me, other, gone, renewed: next, seats, tasks: {} };
+  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {} };
 }
 
 async function newRun(database: Database): Promise<Writer> {
@@ -229,6 +237,26 @@ async function ticketWorld(ground: Ground, isBroken: boolean): Promise<StillWorl
   return finish(ground, tickets, places);
 }
 
+/** Three of each kind; some ended days ago. */
+async function dutyWorld(ground: Ground): Promise<StillWorld> {
+  const { database, me, gone, duties } = ground;
+  const ids = () => [randomUUID(), randomUUID(), randomUUID()].sort();
+  const claimed = async (run: string) => {
+    await createDuties(database, KIND, ids());
+    return (await claimDuties(database, run, { kinds: [KIND], most: 9 })).sort((a, b) => (a.id < b.id ? -1 : 1));
+  };
+  const settlement = { kind: 'end', outcome: 'complete' } as const;
+  const ended = (await claimed(me.run)).map((duty) => ({ ...duty, settlement, pauseMs: 0 }));
+  await settleDuties(database, me.run, ended);
+  await database.query(`update cnapi_duties set ended_at = ended_at - interval '2 days' where state = 'ended'`);
+  duties.held = await claimed(me.run);
+  duties.left = await claimed(gone.run);
+  const waiting = ids();
+  await createDuties(database, KIND, waiting);
+  duties.waiting = waiting.map((id) => ({ id, kind: KIND, run: me.run, generation: 0, failures: 0 }));
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -274,7 +302,7 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -289,8 +317,9 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     task: (kind) => tasks[kind]?.find(({ serverUuid }) => serverUuid === seat.serverUuid),
     ticket: (kind) => tickets[kind],
     queue: (kind) => queues[kind],
+    duties: (kind) => duties[kind] ?? [],
     places,
-    holds: holdsOf({ seat, seats, tasks, tickets, places, queues, runs: { me, gone } }),
+    holds: holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
   };
 }
 
@@ -322,6 +351,7 @@ interface Held {
   tickets: Tickets;
   places: Record<string, Place>;
   queues: Partial<Record<QueueKind, Place>>;
+  duties: Duties;
   runs: { me: Writer; gone: Writer };
 }
 
@@ -329,7 +359,7 @@ interface Held {
  * Rows of the middle server, so that a statement that goes through all three holds one row and
  * waits for the next.
  */
-function holdsOf({ seat, tasks, tickets, places, queues, runs }: Held): Record<string, string> {
+function holdsOf({ seat, tasks, tickets, places, queues, duties, runs }: Held): Record<string, string> {
   const row = (table: string, column: string, value: string) =>
     `select 1 from ${table} where ${column} = '${value}' for update`;
   const holds: Record<string, string> = {
@@ -350,6 +380,8 @@ function holdsOf({ seat, tasks, tickets, places, queues, runs }: Held): Record<s
     const found = rows.find(({ serverUuid }) => serverUuid === seat.serverUuid);
     if (found !== undefined) holds[`task ${kind}`] = row('cnapi_tasks', 'id', found.id);
   }
+  for (const [kind, rows] of Object.entries(duties))
+    if (rows[1] !== undefined) holds[`duty ${kind}`] = row('cnapi_duties', 'id', rows[1].id);
   for (const [kind, uuid] of Object.entries(tickets))
     holds[`ticket ${kind}`] = row('cnapi_waitlist_tickets', 'uuid', uuid);
   for (const [kind, { serverUuid, id }] of Object.entries(places))

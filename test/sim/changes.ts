@@ -1,6 +1,8 @@
 /**
  * What the database tells the checks: each change of a coordination row, in the order of commits.
  */
+import { dutyStepsSql } from './sim-duty.ts';
+
 export const CHANGES_CHANNEL = 'sim_changes';
 
 export interface RosterRow {
@@ -47,11 +49,28 @@ export interface InstanceRow {
   end_reason: string | null;
 }
 
+export interface DutyRow {
+  id: string;
+  state: 'waiting' | 'held' | 'ended';
+  run: string | null;
+  generation: number;
+  outcome: string | null;
+}
+
+export interface DutyStepRow {
+  duty: string;
+  step: number;
+  run: string;
+  generation: number;
+}
+
 interface Rows {
   cnapi_roster_authority: RosterRow;
   cnapi_tasks: TaskRow;
   cnapi_waitlist_tickets: TicketRow;
   cnapi_instances: InstanceRow;
+  cnapi_duties: DutyRow;
+  cnapi_sim_duty_steps: DutyStepRow;
 }
 
 /** A missing side is a row that did not exist before, or does not exist any more. */
@@ -66,6 +85,8 @@ const COLUMNS: Record<keyof Rows, string> = {
     left(result::text, 500) as result`,
   cnapi_waitlist_tickets: 'uuid, queue, place, status',
   cnapi_instances: 'run, cnapi_uuid, state, end_reason',
+  cnapi_duties: 'id, state, run, generation, outcome',
+  cnapi_sim_duty_steps: 'duty, step, run, generation',
 };
 
 const tellFunction = (table: keyof Rows) => `
@@ -88,7 +109,7 @@ begin
 end $$;
 create trigger sim_tell after insert or update or delete on ${table} for each row execute function sim_tell_${table}();`;
 
-export const changesSql = `create sequence sim_change; ${(Object.keys(COLUMNS) as (keyof Rows)[]).map(tellFunction).join('')}`;
+export const changesSql = `${dutyStepsSql} create sequence sim_change; ${(Object.keys(COLUMNS) as (keyof Rows)[]).map(tellFunction).join('')}`;
 
 export function parseChange(payload: string): Change {
   const { table, before, after } = JSON.parse(payload) as Change;

@@ -5,13 +5,14 @@
  */
 import { ArrivalChecks } from './arrival-checks.ts';
 import type { Change } from './changes.ts';
+import { DutyChecks } from './duty-checks.ts';
 import { RosterChecks } from './roster-checks.ts';
 import type { HeldUp } from './sim-postgres.ts';
 import { TaskChecks } from './task-checks.ts';
 import { TicketChecks } from './ticket-checks.ts';
 import type { World } from './world.ts';
 
-export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7'] as const;
+export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
 export interface Unrecovered {
@@ -43,6 +44,7 @@ export class Checks {
   readonly roster: RosterChecks;
   readonly tasks: TaskChecks;
   readonly tickets: TicketChecks;
+  readonly duties: DutyChecks;
   readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
@@ -52,12 +54,14 @@ export class Checks {
     this.roster = new RosterChecks(world);
     this.tasks = new TaskChecks(world);
     this.tickets = new TicketChecks(world);
+    this.duties = new DutyChecks(world);
   }
 
   /** One changed row; `committed` follows after all rows of the statement. */
   changed(change: Change): void {
     switch (change.table) {
       case 'cnapi_instances':
+        this.duties.instanceChanged(change.before, change.after);
         return this.roster.instanceChanged(change.before, change.after);
       case 'cnapi_roster_authority':
         return this.roster.rowChanged(change);
@@ -65,6 +69,10 @@ export class Checks {
         return this.tasks.rowChanged(change.before, change.after);
       case 'cnapi_waitlist_tickets':
         return this.tickets.rowChanged(change.before, change.after);
+      case 'cnapi_duties':
+        return this.duties.rowChanged(change.before, change.after);
+      case 'cnapi_sim_duty_steps':
+        return void (change.after && this.duties.stepWritten(change.after));
       default:
         return change satisfies never;
     }
@@ -87,6 +95,7 @@ export class Checks {
   /** Called each second. */
   tick(): void {
     this.roster.tick();
+    this.duties.tick();
     this.#arrivals?.tick();
   }
 
@@ -125,6 +134,7 @@ export class Checks {
         unrecovered('I5', WORK_DONE_MS, `operation ${number} (${kind}) has no end`),
       ),
       ...this.tasks.unended.map(({ id, state }) => unrecovered('I6', WORK_DONE_MS, `task ${id} is still ${state}`)),
+      ...this.duties.unended.map(({ id, state }) => unrecovered('I8', WORK_DONE_MS, `duty ${id} is still ${state}`)),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))
         .map((id) => unrecovered('I6', 0, `task ${id} was accepted but does not exist`)),
@@ -146,6 +156,7 @@ export class Checks {
         [authority.waiting + sessionLosses.queued > 0, 'keeps accepts or session losses of servers it does not hold'],
         [authority.alternations > 0, 'found alternating agents although there are none'],
         [waits > 0, `keeps ${waits} waits without a caller`],
+        [core.duties.held > 0, `keeps ${core.duties.held} duties that have ended`],
         [core.waitlist.stats().defects > 0, 'found queues without an active ticket'],
       ].flatMap(([isSo, what]) => (isSo ? [`${name} ${what}`] : []));
     });

@@ -25,7 +25,7 @@ const found = new Map<string, number>();
 
 for (const [number, defect] of defects.entries()) {
   t.test(`a seed finds the defect: ${defect.name}`, async (t) => {
-    const kind = defect.kind === undefined ? [] : ['--arriving'];
+    const kind = defect.kind === undefined ? [] : [`--${defect.kind.slice(0, -1)}`];
     const { code, output } = await find(number, '--from', String(defect.firstSeed), '--seeds', String(SEEDS), ...kind);
     const seed = /^seed (?:[a-z]+-)?(\d+) /m.exec(output)?.[1];
     const [, violated, what] = /^ {2}(I\d) at [\d.]+ s: (.*)$/m.exec(output) ?? [];

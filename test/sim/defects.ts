@@ -9,7 +9,7 @@ import { registerHooks } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import type { Invariant } from './checks.ts';
-import type { ARRIVING } from './plan.ts';
+import type { ARRIVING, DUTIES } from './plan.ts';
 
 export interface Defect {
   name: string;
@@ -18,7 +18,7 @@ export interface Defect {
   /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
   /** The kind of seeds; default: the common ones. */
-  kind?: typeof ARRIVING;
+  kind?: typeof ARRIVING | typeof DUTIES;
   file: string;
   was: string;
   is: string;
@@ -200,6 +200,43 @@ export const defects: Defect[] = [
     file: 'lib/control/roster/admission.ts',
     was: 'const measured = loadOf({ ...pressure, loopLateMs });',
     is: "const { load, why } = before.load === 'late' ? before : loadOf({ ...pressure, loopLateMs });\n  const measured: Measured = { load, why };",
+  },
+  {
+    name: 'the duties of a dead instance are not taken over',
+    breaks: 'I8',
+    firstSeed: 1,
+    kind: 'duties-',
+    file: 'lib/control/duty/duty-store.ts',
+    was: 'select cnapi_is_free_duty(d, cnapi_now()) as is_free,',
+    is: "select d.state = 'waiting' as is_free,",
+  },
+  {
+    name: 'the end of a duty is stored whoever holds it now',
+    breaks: 'I8',
+    firstSeed: 2,
+    kind: 'duties-',
+    file: 'lib/control/duty/duty-store.ts',
+    was: `where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+         order by d.id for update of d skip locked
+     ), settled as (
+       update cnapi_duties d
+         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
+           ended_at = case when told.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
+         from told
+         where d.id = told.id and d.id in (select id from unlocked)
+           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation`,
+    is: `where d.state = 'held'
+         order by d.id for update of d skip locked
+     ), settled as (
+       update cnapi_duties d
+         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
+           ended_at = case when told.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
+         from told
+         where d.id = told.id and d.id in (select id from unlocked) and d.state = 'held'`,
   },
   // The following defects were found in the product while the simulation was written.
   {

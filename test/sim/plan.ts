@@ -3,6 +3,7 @@
  * data, made before the run, so that a part can be left out while the rest stays the same (run.ts).
  */
 import { arrivingOf } from './arriving.ts';
+import { dutiesOf } from './duties.ts';
 import { rareOf } from './rare.ts';
 import { SeededRandom } from './seeded-random.ts';
 
@@ -77,6 +78,14 @@ export type Operation = { at: number; number: number } & (
     }
   | { kind: 'task-under-lock'; agent: number; workMs: number }
   | { kind: 'burst'; agent: number; tasks: number; workMs: number }
+  | {
+      kind: 'duty';
+      steps: number;
+      stepMs: number;
+      /** How often its work fails. */
+      failures: number;
+      outcome: 'complete' | 'failure';
+    }
 );
 
 export interface Plan {
@@ -167,12 +176,18 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
 export const RARE = 'rare-';
 /** For seeds in which more agents arrive than the instances can admit: see `arriving.ts`. */
 export const ARRIVING = 'arriving-';
+/** For seeds with duties: see `duties.ts`. */
+export const DUTIES = 'duties-';
 
 export function planOf(seed: string): Plan {
   const plan = commonPlanOf(seed);
   if (seed.startsWith(ARRIVING)) {
     const arriving = arrivingOf(plan);
     return { ...arriving, calmAt: calmAfter(arriving.faults, 0) };
+  }
+  if (seed.startsWith(DUTIES)) {
+    const withDuties = dutiesOf(plan);
+    return { ...withDuties, calmAt: calmAfter(withDuties.faults) };
   }
   if (!seed.startsWith(RARE)) return plan;
   const { faults, operations } = rareOf(plan);

@@ -1,12 +1,12 @@
 /** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { ARRIVING, RARE } from './plan.ts';
+import { ARRIVING, DUTIES, RARE } from './plan.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
 
 /** The minimum that a part must have done, so that worlds in which nothing happens do not count. */
-const LEAST_PER_SEED: Counts = {
+const LEAST_PER_SEED: Partial<Counts> = {
   tasks: 5,
   cancels: 0.3,
   executions: 5,
@@ -24,7 +24,14 @@ const LEAST_PER_RARE_SEED: Partial<Counts> = { tasks: 5, executions: 5, tickets:
 /** For seeds in which many agents arrive, which do little else: each agent's row changes twice. */
 const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 
-const LEAST: Record<string, Partial<Counts>> = { [RARE]: LEAST_PER_RARE_SEED, [ARRIVING]: LEAST_PER_ARRIVING_SEED };
+/** For seeds with duties, which do little else. */
+const LEAST_PER_DUTIES_SEED: Partial<Counts> = { duties: 6, takeovers: 1, changes: 100 };
+
+const LEAST: Record<string, Partial<Counts>> = {
+  [RARE]: LEAST_PER_RARE_SEED,
+  [ARRIVING]: LEAST_PER_ARRIVING_SEED,
+  [DUTIES]: LEAST_PER_DUTIES_SEED,
+};
 
 /** Seeds `from` to `to`, common ones or of another kind. */
 export function testSeeds(from: number, to: number, kind = ''): void {

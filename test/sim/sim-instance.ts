@@ -6,7 +6,9 @@ import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core, type Ingress } from '../../lib/control/core.ts';
 import { Housekeeping } from '../../lib/control/housekeeping/housekeeping.ts';
+import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
+import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
 import type { InstanceEnd, LinkIngress } from './sim-link.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
@@ -69,6 +71,22 @@ export class SimInstance implements LinkIngress {
     return this.#life?.core;
   }
 
+  get duties(): SimDutyHandler | undefined {
+    return this.#life?.duties;
+  }
+
+  /** Like a request that is not answered: the caller looks for what became of it. */
+  createDuty(id: string): void {
+    const { duties, process, core } = this.#life ?? {};
+    if (!this.isOpen) return;
+    process?.receive(0, () => {
+      duties?.create(id).then(
+        () => core?.duties.hint(),
+        (error: unknown) => isTemporary(error) || this.#world.crashed(this.name, error),
+      );
+    });
+  }
+
   /** True while a process exists that is not stopped. */
   get isUp(): boolean {
     return this.#life?.process.isRunning === true;
@@ -84,8 +102,7 @@ export class SimInstance implements LinkIngress {
     this.#lives += 1;
     this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
-    const ingress = new SimIngress(this.host);
-    this.#life = { process, ingress, core: this.#build(process, ingress) };
+    this.#life = this.#build(process, new SimIngress(this.host));
     const { core } = this.#life;
     core.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
     // A process ends when its instance has stopped.
@@ -139,13 +156,14 @@ export class SimInstance implements LinkIngress {
     };
   }
 
-  #build(process: SimProcess, ingress: SimIngress): Core {
-    const { postgres, hub, story } = this.#world;
+  #build(process: SimProcess, ingress: SimIngress): Life {
+    const { postgres, hub, story, hasDuties } = this.#world;
     const { clock, random } = process;
     const log = story.logger(this.name);
     const open = (maxConnections: number, queryTimeoutMs: number) =>
       new SimDatabase({ process, postgres, maxConnections, queryTimeoutMs });
     const main = open(this.config.databasePoolSize, QUERY_MS);
+    const duties = new SimDutyHandler(this.#world, process, main);
     const core = new Core({
       config: this.config,
       clock,
@@ -161,6 +179,7 @@ export class SimInstance implements LinkIngress {
       },
       bus: hub.bus(process, log),
       ingress: () => ingress,
+      ...(hasDuties && { dutyHandlers: { [DUTY_KIND]: duties } }),
       backgroundServices: () => ({ housekeeping }),
     });
     const housekeeping = new Housekeeping({
@@ -174,7 +193,7 @@ export class SimInstance implements LinkIngress {
         { name: 'old events', batch: () => core.events.forgetOlderThan(KEEP_DAYS) },
       ],
     });
-    return core;
+    return { process, ingress, core, duties };
   }
 }
 
@@ -182,6 +201,7 @@ interface Life {
   process: SimProcess;
   ingress: SimIngress;
   core: Core;
+  duties: SimDutyHandler;
 }
 
 class SimIngress implements Ingress {

@@ -9,7 +9,7 @@ import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;
 /** Messages logged as errors that are the fault of the world. */
-const EXPECTED_ERRORS = /^instance: healthy -> unhealthy$/;
+const EXPECTED_ERRORS = /^(instance: healthy -> unhealthy|duty: its work failed)$/;
 
 export interface StoryDeps {
   time: VirtualTime;

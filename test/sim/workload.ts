@@ -12,6 +12,7 @@ import type { World } from './world.ts';
 
 type TaskOperation = Extract<Operation, { kind: 'task' }>;
 type LockOperation = Extract<Operation, { kind: 'lock' }>;
+type DutyOperation = Extract<Operation, { kind: 'duty' }>;
 
 /** A task that was answered with 2xx. */
 export interface AcceptedTask {
@@ -39,6 +40,7 @@ export class Workload {
   readonly tickets = new Set<string>();
   readonly holds: Hold[] = [];
   readonly #world: World;
+  readonly #duties = new Map<string, DutyOperation>();
   readonly #done = { cancels: 0, renewals: 0 };
   readonly #unfinished = new Map<number, Operation>();
 
@@ -46,14 +48,21 @@ export class Workload {
     this.#world = world;
   }
 
-  get counts(): { tasks: number; cancels: number; tickets: number; holds: number; renewals: number } {
+  get counts(): Record<'tasks' | 'cancels' | 'tickets' | 'holds' | 'renewals' | 'duties', number> {
     const { size: tasks } = this.accepted;
-    return { tasks, tickets: this.tickets.size, holds: this.holds.length, ...this.#done };
+    const { size: duties } = this.#duties;
+    return { tasks, tickets: this.tickets.size, holds: this.holds.length, duties, ...this.#done };
   }
 
   /** Operations whose story is not over. */
   get unfinished(): Operation[] {
     return [...this.#unfinished.values()];
+  }
+
+  dutyOf(id: string): DutyOperation {
+    const duty = this.#duties.get(id);
+    if (duty === undefined) throw new Error(`duty ${id} was not created here`);
+    return duty;
   }
 
   schedule(operations: readonly Operation[]): void {
@@ -69,6 +78,7 @@ export class Workload {
       if (operation.kind === 'task') await this.#runTask(client, operation);
       else if (operation.kind === 'lock') await this.#takeLock(client, operation);
       else if (operation.kind === 'burst') await this.#runBurst(client, operation);
+      else if (operation.kind === 'duty') await this.#runDuty(client, operation);
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {
@@ -198,6 +208,17 @@ export class Workload {
     if (operation.holder === 'dies') return;
     const route = operation.holder === 'deletes' ? 'DeleteTicket' : 'ReleaseTicket';
     await client.insist({ route, params: { ticket_uuid: ticket } });
+  }
+
+  /** Created on any instance, with its id as the key of the request. */
+  async #runDuty(client: SimClient, operation: DutyOperation): Promise<void> {
+    const id = client.random.uuid();
+    this.#duties.set(id, operation);
+    const { checks, instances } = this.#world;
+    while (!checks.duties.has(id)) {
+      client.random.pick(instances).createDuty(id);
+      await client.sleep(client.random.between(200, 2_000));
+    }
   }
 
   /** True when it is this ticket's turn; a caller that gets no answer asks another instance. */

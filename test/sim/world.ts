@@ -36,6 +36,9 @@ export interface Counts {
   tickets: number;
   holds: number;
   renewals: number;
+  duties: number;
+  /** Duties that were claimed from a dead run. */
+  takeovers: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -148,6 +151,10 @@ export class World {
     return this.#plan.connectedWithinMs;
   }
 
+  get hasDuties(): boolean {
+    return this.#plan.operations.some(({ kind }) => kind === 'duty');
+  }
+
   get hasArrivals(): boolean {
     return this.#plan.faults.some(({ kind }) => kind === 'agents-arriving');
   }
@@ -257,6 +264,7 @@ export class World {
       counts: {
         ...this.workload.counts,
         executions,
+        takeovers: this.checks.duties.takeovers,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

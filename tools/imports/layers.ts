@@ -34,6 +34,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // HTTP.
   'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  // Long-running work; knows nothing of what the work is about.
+  'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'protocol/api', 'control/config.ts'],
   'control/roster': [...database, 'platform/moray', 'platform/bus', 'protocol', 'protocol/api'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
@@ -81,6 +83,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/audit',
     'control/tasks',
     'control/waitlist',
+    'control/duty',
     'control/events',
     'control/roster',
     'control/servers',
@@ -162,6 +165,7 @@ export const pureFiles: readonly string[] = [
   'lib/control/servers/server.ts',
   'lib/control/events/event.ts',
   'lib/control/tasks/task.ts',
+  'lib/control/duty/duty.ts',
   'lib/control/waitlist/ticket.ts',
 ];
 

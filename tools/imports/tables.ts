@@ -23,6 +23,11 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_waitlist_tickets',
     why: 'a task under a ticket is created in the statement that locks the ticket as active',
   },
+  {
+    part: 'control/duty',
+    table: 'cnapi_instances',
+    why: 'duties are claimed for a live run, and taken over from a dead one',
+  },
   { part: 'control/legacy', table: 'cnapi_instances', why: 'a heartbeat takes a row only from a run that is dead' },
   { part: 'control/legacy', table: 'cnapi_servers', why: 'heartbeats and addresses count only for servers that exist' },
   { part: 'control/legacy', table: 'cnapi_server_sysinfo', why: 'addresses that a sysinfo names are kept longest' },

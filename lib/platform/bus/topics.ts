@@ -27,6 +27,9 @@ export const TICKETS_TOPIC = 'tickets';
  */
 export const POSTS_TOPIC = 'posts';
 
+/** Some duties are free: `{}`. For any instance that has room. */
+export const DUTIES_TOPIC = 'duties';
+
 /** Messages to the run that acts for a server. */
 export type RunMessage =
   /** This server may have queued work, or a cancel to send to its agent. */

@@ -1,0 +1,341 @@
+/**
+ * Carries out this instance's share of the duties: claims free ones, runs their handlers, stores
+ * what became of them, and stops at once when it learns that a duty has another holder. Created by
+ * `core.ts`; `duty.ts` draws the states.
+ *
+ *     hint (a duty was created, a run has ended), or slow poll ──▶ compare ──▶ claim ──▶ work
+ *     work ends, fails or leaves ──▶ settle ──▶ over
+ *     runRenewed(), or compare finds another holder ──▶ work is aborted and stores nothing
+ *     retire() ──▶ claims nothing while others can; handOver(), stop() ──▶ work is aborted, and
+ *     the duties are free for other instances
+ *
+ * Rounds of comparing and claiming run one at a time. So a duty that this run holds according to
+ * its row, and that was not known when the round asked, was claimed by an answer that was lost.
+ */
+import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { DUTIES_TOPIC } from '../../platform/bus/topics.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
+import { isTemporary, messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { SlowPoll } from '../../platform/waits/slow-poll.ts';
+import {
+  DutyLostError,
+  type DutyOutcome,
+  type HeldDuty,
+  type HolderEffect,
+  type HolderEvent,
+  type HolderState,
+  pauseAfterMs,
+  roomFor,
+  type Settlement,
+  step,
+} from './duty.ts';
+import {
+  type ClaimedDuty,
+  claimDuties,
+  type DutySettlement,
+  deleteEndedDuties,
+  readDutyLoad,
+  readHeldDuties,
+  settleDuties,
+} from './duty-store.ts';
+
+export interface DutyHandler {
+  /**
+   * Continues the work from what its rows say, and resolves when it is done. May be called again
+   * with a later generation, on any instance. Each write is fenced (`cnapi_lock_duty`); a write that
+   * is refused throws DutyLostError. Rejects soon after `signal` aborts, and for an error: the work
+   * is then continued after a pause.
+   */
+  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
+}
+
+interface DutyKeeperDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  log: Logger;
+  config: { slowPollMs: number; slowPollNoBusMs: number };
+  /** This instance's current run. */
+  run: () => string;
+  /** Whether this instance can act: its database answers, and it is not stalled. */
+  isHealthy: () => boolean;
+  /** By kind. Without any, nothing runs. */
+  handlers: Readonly<Record<string, DutyHandler>>;
+  /** Maximum of duties held at once. Default 2,000. */
+  limit?: number;
+}
+
+interface Held {
+  duty: HeldDuty;
+  state: HolderState;
+  stopping: AbortController;
+  /** Settles when the handler has. */
+  work: Promise<void>;
+}
+
+interface Settling {
+  held: Held;
+  settlement: Settlement;
+}
+
+const DEFAULT_LIMIT = 2_000;
+const MAX_PER_CLAIM = 200;
+const MAX_PER_SETTLEMENT = 200;
+const DELETE_BATCH = 1_000;
+/** After this, a duty that its share-holder does not take is for any instance. */
+const PATIENCE_MS = 2_000;
+
+export class DutyKeeper {
+  readonly #deps: DutyKeeperDeps;
+  readonly #kinds: readonly string[];
+  readonly #limit: number;
+  readonly #held = new Map<string, Held>();
+  readonly #working = new Set<Promise<void>>();
+  readonly #settlements: BatchQueue<Settling>;
+  readonly #rounds: SlowPoll;
+  #subscription: Subscription | undefined;
+  #again: Timer | undefined;
+  /** A duty was created here; other instances have not heard of it. */
+  #isOfferDue = false;
+  #isDraining = false;
+  #isLeaving = false;
+  readonly #counts = { claimed: 0, takenOver: 0, ended: 0, handedOver: 0, failed: 0, lost: 0 };
+
+  constructor(deps: DutyKeeperDeps) {
+    this.#deps = deps;
+    this.#kinds = Object.keys(deps.handlers);
+    this.#limit = deps.limit ?? DEFAULT_LIMIT;
+    this.#settlements = new BatchQueue<Settling>({
+      ...deps,
+      what: 'ends and hand-overs of duties',
+      keyOf: ({ held: { duty } }) => `${duty.id} ${duty.generation}`,
+      maxBatch: MAX_PER_SETTLEMENT,
+      work: (batch, database) => this.#settle(batch, database),
+    });
+    this.#rounds = new SlowPoll({ ...deps, what: 'duties', work: () => this.#round() });
+  }
+
+  start(): void {
+    if (this.#kinds.length === 0) return;
+    this.#subscription = this.#deps.bus.subscribe(DUTIES_TOPIC, () => this.pollSoon());
+    this.#rounds.start();
+    this.pollSoon();
+  }
+
+  /** A duty was created here. What this instance does not take is offered to the others. */
+  hint(): void {
+    this.#isOfferDue = true;
+    this.pollSoon();
+  }
+
+  /** There may be free duties: a run has ended, or another instance offers some. */
+  pollSoon(): void {
+    this.#rounds.soon();
+  }
+
+  /** This instance's run was declared dead: other instances take over what it held. */
+  runRenewed(): void {
+    for (const held of [...this.#held.values()]) this.#apply(held, { name: 'lost' });
+    this.pollSoon();
+  }
+
+  /** Claims nothing more, unless no instance stays. */
+  retire(): void {
+    this.#isDraining = true;
+  }
+
+  /** Stops all work here and frees it for other instances. */
+  handOver(): void {
+    this.retire();
+    this.#isLeaving = true;
+    for (const held of [...this.#held.values()]) this.#apply(held, { name: 'leave' });
+  }
+
+  /** Hands over, and waits until that is stored or the database does not take it. */
+  async stop(): Promise<void> {
+    this.#subscription?.close();
+    this.handOver();
+    await this.#rounds.stop();
+    this.#again?.cancel();
+    await Promise.all(this.#working);
+    await this.#settlements.finish();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /**
+   * Deletes one batch of the duties that ended more than `days` ago; returns how many. Call it until
+   * it returns 0.
+   */
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteEndedDuties(this.#deps.database, days, DELETE_BATCH);
+  }
+
+  get held(): number {
+    return this.#held.size;
+  }
+
+  /** For metrics. */
+  counters(): Record<string, number> {
+    return {
+      duties_held: this.#held.size,
+      duties_claimed_total: this.#counts.claimed,
+      duties_taken_over_total: this.#counts.takenOver,
+      duties_ended_total: this.#counts.ended,
+      duties_handed_over_total: this.#counts.handedOver,
+      duties_failed_total: this.#counts.failed,
+      duties_lost_total: this.#counts.lost,
+    };
+  }
+
+  async #round(): Promise<void> {
+    const run = this.#deps.run();
+    await this.#compare(run);
+    if (this.#deps.isHealthy() && !this.#isLeaving) await this.#claim(run);
+  }
+
+  /** Finds duties that were taken from this run, and those whose claim had no answer. */
+  async #compare(run: string): Promise<void> {
+    const known = new Map([...this.#held].map(([id, { duty }]) => [id, duty.generation]));
+    const rows = await readHeldDuties(this.#deps.database, run);
+    if (run !== this.#deps.run()) return;
+    const generations = new Map(rows.map(({ id, generation }) => [id, generation]));
+    for (const held of [...this.#held.values()]) {
+      const { id, generation } = held.duty;
+      const isAtWork = held.state.name === 'working' || held.state.name === 'leaving';
+      if (isAtWork && known.get(id) === generation && generations.get(id) !== generation)
+        this.#apply(held, { name: 'lost' });
+    }
+    for (const duty of rows) if (known.get(duty.id) !== duty.generation) this.#begin(duty);
+  }
+
+  async #claim(run: string): Promise<void> {
+    const { database, clock, bus } = this.#deps;
+    const isOfferDue = this.#isOfferDue;
+    this.#isOfferDue = false;
+    const load = await readDutyLoad(database, this.#kinds, PATIENCE_MS);
+    for (let isMore = true; isMore; ) {
+      const holder = { held: this.#held.size, limit: this.#limit, isDraining: this.#isDraining };
+      const most = this.#isLeaving ? 0 : Math.min(MAX_PER_CLAIM, load.free, roomFor(holder, load));
+      const claimed = most === 0 ? [] : await claimDuties(database, run, { kinds: this.#kinds, most });
+      for (const duty of claimed) this.#noteClaim(duty);
+      load.free -= claimed.length;
+      isMore = most > 0 && claimed.length === most;
+    }
+    // Left to others, or locked at the moment.
+    if (load.free === 0) return;
+    if (isOfferDue) bus.publish(DUTIES_TOPIC, {});
+    this.#again ??= clock.after(PATIENCE_MS, () => {
+      this.#again = undefined;
+      this.pollSoon();
+    });
+  }
+
+  #noteClaim({ wasTakenOver, ...duty }: ClaimedDuty): void {
+    this.#counts.claimed += 1;
+    if (wasTakenOver) this.#counts.takenOver += 1;
+    const { id: duty_id, kind, generation } = duty;
+    this.#deps.log.info({ duty_id, kind, generation }, wasTakenOver ? 'duty: taken over' : 'duty: waiting -> held');
+    this.#begin(duty);
+  }
+
+  #begin(duty: HeldDuty): void {
+    const before = this.#held.get(duty.id);
+    // A row with a later generation means that the earlier one is over.
+    if (before !== undefined) this.#apply(before, { name: 'lost' });
+    const held: Held = { duty, state: { name: 'working' }, stopping: new AbortController(), work: Promise.resolve() };
+    this.#held.set(duty.id, held);
+    const work = this.#carryOut(held, before?.work).finally(() => this.#working.delete(work));
+    held.work = work;
+    this.#working.add(work);
+    // Its run may have been declared dead while the claim was answered.
+    if (duty.run !== this.#deps.run()) this.#apply(held, { name: 'lost' });
+    else if (this.#isLeaving) this.#apply(held, { name: 'leave' });
+  }
+
+  /** Never twice at once in this process. */
+  async #carryOut(held: Held, before: Promise<void> | undefined): Promise<void> {
+    const { duty, stopping } = held;
+    await before;
+    try {
+      stopping.signal.throwIfAborted();
+      const handler = this.#deps.handlers[duty.kind];
+      if (handler === undefined) throw new Error(`no handler for duties of kind ${duty.kind}`);
+      this.#apply(held, { name: 'done', outcome: await handler.carryOut(duty, stopping.signal) });
+    } catch (error) {
+      if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });
+      else if (held.state.name === 'working') this.#noteFailure(duty, error);
+      this.#apply(held, { name: 'failed' });
+    }
+  }
+
+  #noteFailure({ id: duty_id, kind, generation }: HeldDuty, error: unknown): void {
+    this.#counts.failed += 1;
+    const { log } = this.#deps;
+    if (isTemporary(error)) log.warn({ duty_id, kind, generation, reason: messageOf(error) }, 'duty: its work failed');
+    else log.error({ duty_id, kind, generation, err: error }, 'duty: its work failed');
+  }
+
+  #apply(held: Held, event: HolderEvent): void {
+    const from = held.state.name;
+    const { state, effects } = step(held.state, event, held.duty.id);
+    held.state = state;
+    if (event.name === 'lost' && from !== 'lost' && from !== 'over') this.#noteLoss(held, from);
+    for (const effect of effects) this.#do(held, effect);
+    if (state.name === 'over' && this.#held.get(held.duty.id) === held) this.#held.delete(held.duty.id);
+  }
+
+  #noteLoss({ duty: { id: duty_id, kind, generation } }: Held, from: string): void {
+    this.#counts.lost += 1;
+    this.#deps.log.warn({ duty_id, kind, generation, from }, 'duty: it has another holder');
+  }
+
+  #do(held: Held, effect: HolderEffect): void {
+    switch (effect.name) {
+      case 'abort':
+        return held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.why}`));
+      case 'settle':
+        return this.#settlements.add({ held, settlement: effect.settlement });
+      default:
+        return effect satisfies never;
+    }
+  }
+
+  /** Returns those whose rows are locked. Duties that were lost meanwhile are left alone. */
+  async #settle(batch: readonly Settling[], database: Queryable): Promise<Settling[]> {
+    const left: Settling[] = [];
+    const current = batch.filter(({ held }) => held.state.name === 'settling');
+    for (const [run, some] of Map.groupBy(current, ({ held }) => held.duty.run)) {
+      const { settled, locked } = await settleDuties(database, run, some.map(toRow));
+      for (const one of some) {
+        if (locked.has(one.held.duty.id)) left.push(one);
+        else this.#noteSettled(one, settled.has(one.held.duty.id));
+      }
+    }
+    if (current.some(({ settlement }) => settlement.kind === 'hand-over')) this.#deps.bus.publish(DUTIES_TOPIC, {});
+    // There is room again for what this instance had to leave.
+    if (this.#again !== undefined) this.pollSoon();
+    return left;
+  }
+
+  #noteSettled({ held, settlement }: Settling, isStored: boolean): void {
+    if (isStored) {
+      if (settlement.kind === 'end') this.#counts.ended += 1;
+      else this.#counts.handedOver += 1;
+      const { id: duty_id, kind, generation } = held.duty;
+      this.#deps.log.info({ duty_id, kind, generation, settlement }, 'duty: no longer held');
+    }
+    this.#apply(held, { name: isStored ? 'stored' : 'lost' });
+  }
+}
+
+function toRow({ held, settlement }: Settling): DutySettlement {
+  const { id, generation, failures } = held.duty;
+  const hasFailed = settlement.kind === 'hand-over' && settlement.hasFailed;
+  return { id, generation, settlement, pauseMs: hasFailed ? pauseAfterMs(failures) : 0 };
+}

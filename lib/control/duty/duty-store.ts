@@ -1,0 +1,154 @@
+/** SQL of duties: create, claim, compare, settle, delete. Fenced by (id, run, generation). */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { HeldDuty, Load, Settlement } from './duty.ts';
+
+/**
+ * Creates duties of one kind; returns the ids of those that did not exist. A function of the
+ * database that creates their objects calls `cnapi_create_duties` itself.
+ */
+export async function createDuties(database: Queryable, kind: string, ids: readonly string[]): Promise<string[]> {
+  const { rows } = await database.query<{ id: string }>('select cnapi_create_duties($1::uuid[], $2::text) as id', [
+    ids,
+    kind,
+  ]);
+  return rows.map(({ id }) => id);
+}
+
+export interface DutyLoad extends Load {
+  /** Duties that nobody carries out. */
+  free: number;
+}
+
+/** What there is to do for all instances; overdue is what has been free for `patienceMs`. */
+export async function readDutyLoad(
+  database: Queryable,
+  kinds: readonly string[],
+  patienceMs: number,
+): Promise<DutyLoad> {
+  const { rows } = await database.query<DutyLoad>(
+    `select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
+         coalesce(bool_or(is_free and free_since <= cnapi_now() - $2::int * interval '1 ms'), false) as "isOverdue",
+         (select count(*)::int from cnapi_instances where state = 'live' and draining_since is null) as instances
+       from (
+         select cnapi_is_free_duty(d, cnapi_now()) as is_free,
+             case d.state when 'held' then coalesce(i.ended_at, d.held_since) else d.claimable_at end as free_since
+           from cnapi_duties d left join cnapi_instances i on i.run = d.run
+           where d.state <> 'ended' and d.kind = any ($1::text[])
+       ) as unfinished`,
+    [kinds, patienceMs],
+  );
+  return rows[0] as DutyLoad;
+}
+
+export interface ClaimedDuty extends HeldDuty {
+  /** Its former holder is dead. */
+  wasTakenOver: boolean;
+}
+
+interface DutyRow {
+  id: string;
+  kind: string;
+  generation: number;
+  failures: number;
+}
+
+/** Claims free duties for this run, if it is live. */
+export async function claimDuties(
+  database: Queryable,
+  run: string,
+  { kinds, most }: { kinds: readonly string[]; most: number },
+): Promise<ClaimedDuty[]> {
+  const { rows } = await database.query<DutyRow & { was_held: boolean }>(
+    'select id, kind, generation, failures, was_held from cnapi_claim_duties($1::uuid, $2::text[], $3::int)',
+    [run, kinds, most],
+  );
+  return rows.map(({ was_held, ...row }) => ({ ...row, run, wasTakenOver: was_held }));
+}
+
+/** The duties that this run holds according to their rows. */
+export async function readHeldDuties(database: Queryable, run: string): Promise<HeldDuty[]> {
+  const { rows } = await database.query<DutyRow>(
+    `select id, kind, generation, failures from cnapi_duties where run = $1::uuid and state = 'held'`,
+    [run],
+  );
+  return rows.map((row) => ({ ...row, run }));
+}
+
+/**
+ * Whether its holder still has it, for what is no write of its own (a request, a frame). A write
+ * asks `cnapi_lock_duty` in the same function.
+ */
+export async function isHolder(database: Queryable, { id, run, generation }: HeldDuty): Promise<boolean> {
+  const { rows } = await database.query<{ held: boolean }>(
+    'select cnapi_lock_duty($1::uuid, $2::uuid, $3::int) as held',
+    [id, run, generation],
+  );
+  return rows[0]?.held === true;
+}
+
+/** What becomes of a duty that its holder no longer carries out. */
+export interface DutySettlement {
+  id: string;
+  generation: number;
+  settlement: Settlement;
+  /** How long a duty that is handed over waits before it is free; 0 unless its work has failed. */
+  pauseMs: number;
+}
+
+export interface SettledDuties {
+  settled: Set<string>;
+  /** Their rows are locked: settle them again after a short pause. */
+  locked: Set<string>;
+}
+
+/**
+ * Ends duties of this run, or hands them over. Duties in neither set of the answer have another
+ * holder, or have ended.
+ */
+export async function settleDuties(
+  database: Queryable,
+  run: string,
+  settlements: readonly DutySettlement[],
+): Promise<SettledDuties> {
+  const { rows } = await database.query<{ id: string; settled: boolean }>(
+    `with told as (
+       select * from unnest($2::uuid[], $3::int[], $4::text[], $5::int[]) as told (id, generation, outcome, pause_ms)
+     ), unlocked as (
+       select d.id from cnapi_duties d join told using (id)
+         where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+         order by d.id for update of d skip locked
+     ), settled as (
+       update cnapi_duties d
+         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
+           ended_at = case when told.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
+         from told
+         where d.id = told.id and d.id in (select id from unlocked)
+           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+         returning d.id
+     )
+     select d.id, d.id in (select id from settled) as settled from cnapi_duties d join told using (id)
+       where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation`,
+    [
+      run,
+      settlements.map(({ id }) => id),
+      settlements.map(({ generation }) => generation),
+      settlements.map(({ settlement }) => (settlement.kind === 'end' ? settlement.outcome : null)),
+      settlements.map(({ pauseMs }) => pauseMs),
+    ],
+  );
+  const { settled = [], locked = [] } = Object.groupBy(rows, (row) => (row.settled ? 'settled' : 'locked'));
+  return { settled: new Set(settled.map(({ id }) => id)), locked: new Set(locked.map(({ id }) => id)) };
+}
+
+/** Deletes some duties that ended more than `days` ago; returns how many. */
+export async function deleteEndedDuties(database: Queryable, days: number, most: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_duties where state = 'ended' and id = any (array(
+       select id from cnapi_duties where state = 'ended' and ended_at < cnapi_now() - $1::int * interval '1 day'
+         order by ended_at limit $2::int for update skip locked))`,
+    [days, most],
+  );
+  return rowCount;
+}

@@ -1,0 +1,144 @@
+/**
+ * A duty is long-running work that one instance carries out and that another takes over when that
+ * instance is gone: a row, and what its holder does with it. Pure; driven by `duty-keeper.ts`.
+ *
+ * The row. Each claim raises its generation, and (id, run, generation) is the fence of everything
+ * that its holder writes:
+ *
+ *     created ──▶ waiting ──claim──▶ held by a run ──end──▶ ended
+ *                    ▲                 │       ▲ │
+ *                    └──handed over, ──┘       └─┘ claim, once that run is dead
+ *                       or failed
+ *
+ * What the holder does:
+ *
+ *     working ──done──▶ settling: end ───────┐
+ *        ├──failed──▶ settling: hand over ───┼──stored──▶ over
+ *        ├──leave──▶ leaving ──done──▶ end ──┤
+ *        │              └──failed──▶ ────────┘
+ *        └──lost──▶ lost ──done, failed──▶ over
+ *
+ * `leave`: the instance drains. `lost`: its run is dead, or the row names another holder; from then
+ * on it writes nothing.
+ */
+
+/** A duty as its present holder knows it. */
+export interface HeldDuty {
+  /** Also the id of the object whose work it is. */
+  id: string;
+  kind: string;
+  run: string;
+  /** How often it was claimed. A handler may give up a duty that is claimed again and again. */
+  generation: number;
+  /** How often its work has failed with an error. */
+  failures: number;
+}
+
+export type DutyOutcome = 'complete' | 'failure';
+
+export type Settlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
+
+export type HolderState =
+  | { name: 'working' }
+  | { name: 'leaving' }
+  | { name: 'settling'; settlement: Settlement }
+  | { name: 'lost' }
+  | { name: 'over' };
+
+export type HolderEvent =
+  | { name: 'done'; outcome: DutyOutcome }
+  | { name: 'failed' }
+  | { name: 'leave' }
+  | { name: 'lost' }
+  | { name: 'stored' };
+
+/** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
+export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: Settlement };
+
+export interface Step {
+  state: HolderState;
+  effects: HolderEffect[];
+}
+
+/** A handler throws it when the fence of one of its writes no longer holds. */
+export class DutyLostError extends Error {
+  override readonly name = 'DutyLostError';
+
+  constructor(duty: Pick<HeldDuty, 'id' | 'generation'>) {
+    super(`duty ${duty.id}: generation ${duty.generation} has another holder`);
+  }
+}
+
+/** @throws for an event that cannot happen in this state */
+export function step(state: HolderState, event: HolderEvent, id: string): Step {
+  switch (state.name) {
+    case 'working':
+      if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', why: 'leave' }] };
+      if (event.name === 'lost') return { state: { name: 'lost' }, effects: [{ name: 'abort', why: 'lost' }] };
+      if (event.name === 'done') return settling({ kind: 'end', outcome: event.outcome });
+      if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: true });
+      break;
+    case 'leaving':
+      if (event.name === 'leave') return same(state);
+      if (event.name === 'lost') return same({ name: 'lost' });
+      if (event.name === 'done') return settling({ kind: 'end', outcome: event.outcome });
+      if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: false });
+      break;
+    case 'settling':
+      if (event.name === 'leave') return same(state);
+      if (event.name === 'lost' || event.name === 'stored') return same({ name: 'over' });
+      break;
+    case 'lost':
+      if (event.name === 'leave' || event.name === 'lost') return same(state);
+      if (event.name === 'done' || event.name === 'failed') return same({ name: 'over' });
+      break;
+    case 'over':
+      // The answer about a settlement may come after the loss.
+      if (event.name === 'leave' || event.name === 'lost' || event.name === 'stored') return same(state);
+      break;
+    default:
+      return state satisfies never;
+  }
+  throw new Error(`duty ${id}: ${event.name} in state ${state.name}`);
+}
+
+const same = (state: HolderState): Step => ({ state, effects: [] });
+
+const settling = (settlement: Settlement): Step => ({
+  state: { name: 'settling', settlement },
+  effects: [{ name: 'settle', settlement }],
+});
+
+export interface Load {
+  /** Duties that have not ended. */
+  unfinished: number;
+  /** Live instances that do not drain. */
+  instances: number;
+  /** Some have been free for so long that the others do not seem to take their share. */
+  isOverdue: boolean;
+}
+
+export interface Holder {
+  /** How many it holds. */
+  held: number;
+  limit: number;
+  isDraining: boolean;
+}
+
+/**
+ * How many duties an instance takes now, so that those of a dead instance spread over the living
+ * ones. An instance that drains takes some only if all do.
+ */
+export function roomFor({ held, limit, isDraining }: Holder, { unfinished, instances, isOverdue }: Load): number {
+  if (isDraining && instances > 0) return 0;
+  const share = isOverdue ? limit : Math.ceil(unfinished / Math.max(1, instances));
+  return Math.max(0, Math.min(share, limit) - held);
+}
+
+const FIRST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 60_000;
+
+/** Before a duty whose work has failed is free again: doubles with each failure. */
+export function pauseAfterMs(failures: number): number {
+  return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(failures, 10));
+}

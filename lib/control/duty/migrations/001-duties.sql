@@ -1,0 +1,82 @@
+-- Duties: long-running work that one instance holds (lib/control/duty/duty.ts draws the states).
+
+create table cnapi_duties (
+  id uuid primary key,
+  kind text not null,
+  state text not null default 'waiting' check (state in ('waiting', 'held', 'ended')),
+  -- The run that holds it.
+  run uuid,
+  -- Raised by each claim; (id, run, generation) is the fence of what the holder writes.
+  generation int not null default 0,
+  failures int not null default 0,
+  -- A waiting duty is not claimed before this.
+  claimable_at timestamptz not null default cnapi_now(),
+  created_at timestamptz not null default cnapi_now(),
+  held_since timestamptz,
+  ended_at timestamptz,
+  outcome text check (outcome in ('complete', 'failure')),
+  check ((state = 'held') = (run is not null)),
+  check ((state = 'ended') = (outcome is not null))
+) with (fillfactor = 70);
+create index cnapi_duties_unfinished on cnapi_duties (claimable_at, id) where state <> 'ended';
+create index cnapi_duties_held on cnapi_duties (run) where state = 'held';
+create index cnapi_duties_ended on cnapi_duties (ended_at) where state = 'ended';
+
+-- Called by the function that creates the object, so that both exist or neither. Returns those that
+-- did not exist.
+create function cnapi_create_duties(p_ids uuid[], p_kind text) returns setof uuid
+language sql volatile as $$
+  insert into cnapi_duties (id, kind) select id, p_kind from unnest(p_ids) as id order by id
+    on conflict (id) do nothing
+    returning id
+$$;
+
+-- Whether this run holds this generation. Locks the row against a take-over until the caller's
+-- transaction ends: the first statement of each function in which a holder writes.
+create function cnapi_lock_duty(p_id uuid, p_run uuid, p_generation int) returns boolean
+language plpgsql volatile as $$
+begin
+  perform 1 from cnapi_duties d
+    where d.id = p_id and d.state = 'held' and d.run = p_run and d.generation = p_generation
+    for share;
+  return found;
+end $$;
+
+-- Whether nobody carries it out. A dead run never becomes live again, so what this says of a locked
+-- row stays true.
+create function cnapi_is_free_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
+language sql stable as $$
+  select case p_duty.state
+    when 'waiting' then p_duty.claimable_at <= p_moment
+    when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run and i.state = 'live')
+    else false end
+$$;
+
+-- Gives free duties of these kinds to a live run, those that are free the longest first. The rows
+-- are read again under their locks: another instance may have claimed one since this statement
+-- began, under a run that was inserted since. The claiming run is read without a lock. If it dies at
+-- that moment, its duties are taken over like those of any dead run.
+create function cnapi_claim_duties(p_run uuid, p_kinds text[], p_most int)
+returns table (id uuid, kind text, generation int, failures int, was_held boolean)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  picked uuid[];
+  left_behind uuid[];
+  moment timestamptz := cnapi_now();
+begin
+  picked := array(
+    select d.id from cnapi_duties d
+      where d.state <> 'ended' and d.kind = any (p_kinds) and cnapi_is_free_duty(d, moment)
+      order by d.claimable_at, d.id limit p_most
+      for update of d skip locked);
+  if not exists (select 1 from cnapi_instances i where i.run = p_run and i.state = 'live') then
+    return;
+  end if;
+  moment := cnapi_now();
+  left_behind := array(select d.id from cnapi_duties d where d.id = any (picked) and d.state = 'held');
+  return query
+    update cnapi_duties d set state = 'held', run = p_run, generation = d.generation + 1, held_since = moment
+      where d.id = any (picked) and cnapi_is_free_duty(d, moment)
+      returning d.id, d.kind, d.generation, d.failures, d.id = any (left_behind);
+end $$;

@@ -1,0 +1,228 @@
+/** Two instances with duties, on a real database. */
+import t from 'tap';
+import { migrations } from '../../../lib/control/core.ts';
+import { DutyLostError } from '../../../lib/control/duty/duty.ts';
+import { createDuties } from '../../../lib/control/duty/duty-store.ts';
+import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
+import { dutyRow, KIND, newIds, startInstance, writeAsHolder } from './support.ts';
+
+t.test('duties on two instances', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const zone = () => ({ database, hub: new MemoryHub() });
+  // Each test has the database for itself.
+  t.afterEach(() => database.query(`delete from cnapi_duties; delete from cnapi_instances`));
+
+  t.test('a duty is claimed after a hint, carried out once, and ends once', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world);
+    const two = await startInstance(t, world);
+    const [id = ''] = newIds(1);
+    t.same(await createDuties(database, KIND, [id]), [id]);
+    t.same(await createDuties(database, KIND, [id]), [], 'a repetition creates nothing');
+    one.keeper.hint();
+    const { handler, keeper, run } = await until(
+      () => [one, two].find((instance) => instance.handler.working.has(id)),
+      'the work to begin',
+    );
+    t.match(handler.begun, [{ id, kind: KIND, run, generation: 1, failures: 0 }]);
+    t.match(await dutyRow(database, id), { state: 'held', run, generation: 1 });
+    handler.working.get(id)?.end('complete');
+    await until(() => keeper.held === 0, 'the end to be stored');
+    t.match(await dutyRow(database, id), { state: 'ended', outcome: 'complete', run: null });
+    t.same(await createDuties(database, KIND, [id]), [], 'what has ended does not begin again');
+    t.equal(one.handler.begun.length + two.handler.begun.length, 1);
+    t.match(keeper.counters(), { duties_claimed_total: 1, duties_ended_total: 1, duties_taken_over_total: 0 });
+  });
+
+  t.test('without a hint the slow poll finds it', async (t) => {
+    const one = await startInstance(t, zone(), { slowPollMs: 100 });
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    await until(() => one.handler.working.has(id), 'the slow poll');
+    one.handler.working.get(id)?.end('failure');
+    await until(async () => (await dutyRow(database, id)).outcome === 'failure', 'the end');
+  });
+
+  t.test('the living instances share the duties of a dead one', async (t) => {
+    const world = zone();
+    const dead = await liveRun(database);
+    const ids = newIds(6);
+    await createDuties(database, KIND, ids);
+    await database.query(`select * from cnapi_claim_duties($1::uuid, $2::text[], 9)`, [dead, [KIND]]);
+    const one = await startInstance(t, world);
+    const two = await startInstance(t, world);
+    one.keeper.pollSoon();
+    two.keeper.pollSoon();
+    // Both have read that there is nothing for them while the run lives.
+    t.same(one.handler.begun.length + two.handler.begun.length, 0);
+    // Never overdue, however slow this machine is.
+    await killRun(database, dead, -600_000);
+    one.keeper.pollSoon();
+    two.keeper.pollSoon();
+    await until(() => one.handler.working.size + two.handler.working.size === 6, 'the take-over');
+    t.same([one.handler.working.size, two.handler.working.size], [3, 3]);
+    t.ok(one.handler.begun.every(({ generation }) => generation === 2));
+    t.equal(one.keeper.counters().duties_taken_over_total, 3);
+  });
+
+  t.test('what an unhealthy instance leaves is taken by the others after a while', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world, { isHealthy: false });
+    const two = await startInstance(t, world);
+    const ids = newIds(4);
+    await createDuties(database, KIND, ids);
+    two.keeper.hint();
+    await until(() => two.handler.working.size === 4, 'all of them at the healthy instance');
+    t.equal(one.handler.begun.length, 0);
+  });
+
+  t.test('an instance takes no more than its limit, and offers the rest', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world, { limit: 1 });
+    const two = await startInstance(t, world);
+    const ids = newIds(3);
+    await createDuties(database, KIND, ids);
+    one.keeper.hint();
+    await until(() => one.handler.working.size + two.handler.working.size === 3, 'both to work');
+    t.ok(one.handler.working.size <= 1);
+  });
+
+  t.test('a holder that learns that its run is dead stops, and writes nothing after the take-over', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world);
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    const former = one.handler.begun[0];
+    if (former === undefined) throw new Error('no duty');
+    await writeAsHolder(database, former);
+    const two = await startInstance(t, world);
+    await killRun(database, one.run, 1_000);
+    two.keeper.pollSoon();
+    await until(() => two.handler.working.has(id), 'the take-over');
+    await t.rejects(writeAsHolder(database, former), DutyLostError, 'the former holder is fenced');
+    const work = one.handler.working.get(id);
+    one.run = await liveRun(database);
+    one.keeper.runRenewed();
+    t.equal(work?.signal.aborted, true, 'it stops at once');
+    await until(() => one.keeper.held === 0, 'the work to have stopped');
+    t.match(await dutyRow(database, id), { state: 'held', run: two.run, generation: 2 });
+    two.handler.working.get(id)?.end('complete');
+    await until(async () => (await dutyRow(database, id)).outcome === 'complete', 'one end');
+    t.match(await dutyRow(database, id), { generation: 2 });
+  });
+
+  t.test('an end that comes too late is not stored', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world);
+    one.handler.isDeaf = true;
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    const work = one.handler.working.get(id);
+    await killRun(database, one.run, 1_000);
+    const two = await startInstance(t, world);
+    await until(() => two.handler.working.has(id), 'the take-over');
+    // It has not heard of its death yet.
+    work?.end('failure');
+    await until(() => one.keeper.held === 0, 'the answer that it has lost it');
+    t.match(await dutyRow(database, id), { state: 'held', run: two.run, outcome: null });
+    t.match(one.keeper.counters(), { duties_lost_total: 1, duties_ended_total: 0 });
+    two.handler.working.get(id)?.end('complete');
+    await until(() => two.keeper.held === 0, 'the end');
+    t.match(await dutyRow(database, id), { outcome: 'complete' });
+  });
+
+  t.test('a duty that was taken away is stopped by the slow poll', async (t) => {
+    const one = await startInstance(t, zone(), { slowPollMs: 100 });
+    const other = await liveRun(database);
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    const work = one.handler.working.get(id);
+    await database.query('update cnapi_duties set run = $2::uuid, generation = 2 where id = $1::uuid', [id, other]);
+    await until(() => work?.signal.aborted === true, 'the work to be aborted');
+    await until(() => one.keeper.held === 0, 'it to be released');
+    t.match(await dutyRow(database, id), { state: 'held', run: other, generation: 2 });
+  });
+
+  t.test('a claim whose answer was lost is carried out, once', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    await database.query(`select * from cnapi_claim_duties($1::uuid, $2::text[], 9)`, [one.run, [KIND]]);
+    one.keeper.pollSoon();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    one.keeper.pollSoon();
+    one.handler.working.get(id)?.end('complete');
+    await until(async () => (await dutyRow(database, id)).state === 'ended', 'the end');
+    t.equal(one.handler.begun.length, 1);
+  });
+
+  t.test('work that fails is continued after a pause, and other duties are not delayed', async (t) => {
+    const one = await startInstance(t, zone());
+    const [failing = '', good = ''] = newIds(2);
+    await createDuties(database, KIND, [failing]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(failing), 'the work to begin');
+    one.handler.working.get(failing)?.end(new Error('no luck'));
+    await until(async () => (await dutyRow(database, failing)).state === 'waiting', 'it to be handed over');
+    t.match(await dutyRow(database, failing), { failures: 1, generation: 1, run: null });
+    await createDuties(database, KIND, [good]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(good), 'the other one');
+    t.notOk(one.handler.working.has(failing), 'it pauses');
+    await database.query('update cnapi_duties set claimable_at = cnapi_now() where id = $1::uuid', [failing]);
+    one.keeper.pollSoon();
+    await until(() => one.handler.working.has(failing), 'its next generation');
+    t.match(one.handler.working.get(failing)?.duty, { generation: 2, failures: 1 });
+  });
+
+  t.test('a duty whose row is locked ends a moment later', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = '', other = ''] = newIds(2);
+    await createDuties(database, KIND, [id, other]);
+    one.keeper.hint();
+    await until(() => one.handler.working.size === 2, 'the work to begin');
+    await database.transaction(async (holder) => {
+      await holder.query('select 1 from cnapi_duties where id = $1::uuid for update', [id]);
+      for (const { end } of one.handler.working.values()) end('complete');
+      await until(async () => (await dutyRow(database, other)).state === 'ended', 'the other one');
+    });
+    await until(async () => (await dutyRow(database, id)).state === 'ended', 'the locked one');
+    t.match(one.keeper.counters(), { duties_ended_total: 2, duties_lost_total: 0 });
+  });
+
+  t.test('an instance that leaves hands over what it holds', async (t) => {
+    const world = zone();
+    const one = await startInstance(t, world);
+    const ids = newIds(3);
+    await createDuties(database, KIND, ids);
+    one.keeper.hint();
+    await until(() => one.handler.working.size === 3, 'the work to begin');
+    const two = await startInstance(t, world);
+    one.keeper.retire();
+    t.equal(one.handler.working.size, 3, 'an instance that drains continues');
+    await database.query('update cnapi_instances set draining_since = cnapi_now() where run = $1::uuid', [one.run]);
+    one.keeper.handOver();
+    await until(() => two.handler.working.size === 3, 'the other instance to continue');
+    t.equal(one.keeper.held, 0);
+    for (const { duty } of two.handler.working.values()) t.match(duty, { generation: 2, failures: 0 });
+  });
+
+  t.test('a stop waits until the duties are free again', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    await one.keeper.stop();
+    t.match(await dutyRow(database, id), { state: 'waiting', run: null, failures: 0 });
+  });
+});

@@ -1,0 +1,130 @@
+/** Who holds which duty: the statements in forced pairs (law 5). */
+import t from 'tap';
+import { migrations } from '../../../lib/control/core.ts';
+import type { HeldDuty } from '../../../lib/control/duty/duty.ts';
+import {
+  type ClaimedDuty,
+  claimDuties,
+  createDuties,
+  deleteEndedDuties,
+  isHolder,
+  readDutyLoad,
+  readHeldDuties,
+  type SettledDuties,
+  settleDuties,
+} from '../../../lib/control/duty/duty-store.ts';
+import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
+import { dutyRow, newIds } from './support.ts';
+
+const END = { kind: 'end', outcome: 'complete' } as const;
+
+t.test('statements about duties', async (t) => {
+  const { database, url } = await freshDatabase(t, { migrations });
+  let kinds = 0;
+
+  /** A kind of its own, so that nobody else claims it. */
+  async function held(): Promise<{ duty: HeldDuty; kind: string }> {
+    const kind = `kind ${++kinds}`;
+    await createDuties(database, kind, newIds(1));
+    const run = await liveRun(database);
+    const [claimed] = await claimDuties(database, run, { kinds: [kind], most: 9 });
+    if (claimed === undefined) throw new Error('nothing was claimed');
+    const { wasTakenOver: _, ...duty } = claimed;
+    return { duty, kind };
+  }
+
+  t.test('only a live run claims, and only what is free and of its kinds', async (t) => {
+    const ids = newIds(3);
+    await createDuties(database, 'some', ids);
+    await createDuties(database, 'others', newIds(1));
+    const dead = await liveRun(database);
+    await killRun(database, dead);
+    t.same(await claimDuties(database, dead, { kinds: ['some'], most: 9 }), []);
+    const run = await liveRun(database);
+    const first = await claimDuties(database, run, { kinds: ['some'], most: 2 });
+    t.match(first, [
+      { run, kind: 'some', generation: 1, failures: 0, wasTakenOver: false },
+      { run, kind: 'some', generation: 1 },
+    ]);
+    t.equal((await claimDuties(database, run, { kinds: ['some'], most: 9 })).length, 1);
+    t.same(await claimDuties(database, run, { kinds: ['some'], most: 9 }), []);
+    t.same((await readHeldDuties(database, run)).map(({ id }) => id).toSorted(), ids.toSorted());
+  });
+
+  t.test('the load counts what is unfinished, what is free, and since when', async (t) => {
+    const { duty, kind } = await held();
+    await createDuties(database, kind, newIds(2));
+    t.match(await readDutyLoad(database, [kind], 1_000), { unfinished: 3, free: 2, isOverdue: false });
+    await database.query(`update cnapi_duties set claimable_at = cnapi_now() - interval '2 s' where kind = $1`, [kind]);
+    t.match(await readDutyLoad(database, [kind], 1_000), { isOverdue: true });
+    await killRun(database, duty.run, 500);
+    t.match(await readDutyLoad(database, [kind], 5_000), { unfinished: 3, free: 3, isOverdue: false });
+  });
+
+  t.test('a repeated settlement is harmless, and a late one has no effect', async (t) => {
+    const { duty, kind } = await held();
+    const settlement = { ...duty, settlement: { kind: 'hand-over', hasFailed: true }, pauseMs: 60_000 } as const;
+    t.same((await settleDuties(database, duty.run, [settlement])).settled, new Set([duty.id]));
+    t.same(await settleDuties(database, duty.run, [settlement]), { settled: new Set(), locked: new Set() });
+    t.match(await dutyRow(database, duty.id), { state: 'waiting', failures: 1, run: null });
+    t.same(await claimDuties(database, duty.run, { kinds: [kind], most: 9 }), [], 'it pauses');
+  });
+
+  t.test('ended duties are deleted after their time, and no others', async (t) => {
+    const { duty } = await held();
+    const other = await held();
+    await settleDuties(database, duty.run, [{ ...duty, settlement: END, pauseMs: 0 }]);
+    t.equal(await deleteEndedDuties(database, 1, 9), 0);
+    await database.query(`update cnapi_duties set ended_at = ended_at - interval '2 days' where id = $1`, [duty.id]);
+    t.equal(await deleteEndedDuties(database, 1, 9), 1);
+    t.match(await dutyRow(database, other.duty.id), { state: 'held' });
+  });
+
+  t.test('concurrent statements in both orders', async (t) => {
+    const leg = <Result>(name: string, work: () => Promise<Result>): Leg<Result> => ({ name, run: work });
+    const claimSql = (run: string, kind: string) => `select * from cnapi_claim_duties('${run}', '{${kind}}', 9)`;
+    const lockSql = ({ id, run, generation }: HeldDuty) => `select cnapi_lock_duty('${id}', '${run}', ${generation})`;
+
+    t.test('of two runs that claim, one holds it', async (t) => {
+      const { duty, kind } = await held();
+      const [one, two] = [await liveRun(database), await liveRun(database)];
+      await killRun(database, duty.run);
+      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, two, { kinds: [kind], most: 9 }));
+      t.same(await runBehindLock<[ClaimedDuty[]]>(url, claimSql(one, kind), [claiming]), [[]]);
+      t.match(await dutyRow(database, duty.id), { run: one, generation: 2 });
+      t.same(await claiming.run(), [], 'the new holder lives');
+    });
+
+    t.test('a takeover does not wait for a write of the holder, and comes after it', async (t) => {
+      const { duty, kind } = await held();
+      await killRun(database, duty.run);
+      const other = await liveRun(database);
+      const claiming = leg<ClaimedDuty[]>('claim', () => claimDuties(database, other, { kinds: [kind], most: 9 }));
+      t.same(await runBehindLock<[ClaimedDuty[]]>(url, lockSql(duty), [claiming]), [[]]);
+      t.match(await claiming.run(), [{ id: duty.id, generation: 2, wasTakenOver: true }]);
+    });
+
+    t.test('a write of the holder that waits for a takeover is refused', async (t) => {
+      const { duty, kind } = await held();
+      await killRun(database, duty.run);
+      const other = await liveRun(database);
+      const writing = leg<boolean>('write', () => isHolder(database, duty));
+      t.same(await runBehindLock<[boolean]>(url, claimSql(other, kind), [writing]), [false]);
+    });
+
+    t.test('an end during a takeover has to be tried again, and then has no effect', async (t) => {
+      const { duty, kind } = await held();
+      await killRun(database, duty.run);
+      const other = await liveRun(database);
+      const ending = leg<SettledDuties>('end', () =>
+        settleDuties(database, duty.run, [{ ...duty, settlement: END, pauseMs: 0 }]),
+      );
+      const inUse = { settled: new Set<string>(), locked: new Set([duty.id]) };
+      t.same(await runBehindLock<[SettledDuties]>(url, claimSql(other, kind), [ending]), [inUse]);
+      t.same(await ending.run(), { settled: new Set(), locked: new Set() });
+      t.match(await dutyRow(database, duty.id), { state: 'held', run: other, generation: 2 });
+    });
+  });
+});

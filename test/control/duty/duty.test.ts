@@ -1,0 +1,108 @@
+/** What a holder does with its duty, and how many an instance takes. */
+import t from 'tap';
+import {
+  type Holder,
+  type HolderEvent,
+  type HolderState,
+  type Load,
+  pauseAfterMs,
+  roomFor,
+  step,
+} from '../../../lib/control/duty/duty.ts';
+
+const END = { kind: 'end', outcome: 'complete' } as const;
+const HAND_OVER = { kind: 'hand-over', hasFailed: false } as const;
+const FAILED = { kind: 'hand-over', hasFailed: true } as const;
+
+const states = {
+  working: { name: 'working' },
+  leaving: { name: 'leaving' },
+  settling: { name: 'settling', settlement: END },
+  lost: { name: 'lost' },
+  over: { name: 'over' },
+} as const satisfies Record<string, HolderState>;
+
+const events = {
+  done: { name: 'done', outcome: 'complete' },
+  failed: { name: 'failed' },
+  leave: { name: 'leave' },
+  lost: { name: 'lost' },
+  stored: { name: 'stored' },
+} as const satisfies Record<string, HolderEvent>;
+
+const abort = (why: 'leave' | 'lost') => ({ name: 'abort', why }) as const;
+
+/** Without a row, the event is illegal in that state. */
+const rows: [
+  name: string,
+  from: keyof typeof states,
+  event: keyof typeof events,
+  to: keyof typeof states,
+  effects: object[],
+][] = [
+  ['work that is done ends the duty', 'working', 'done', 'settling', [{ name: 'settle', settlement: END }]],
+  ['work that fails is handed over', 'working', 'failed', 'settling', [{ name: 'settle', settlement: FAILED }]],
+  ['an instance that leaves aborts the work', 'working', 'leave', 'leaving', [abort('leave')]],
+  ['a loss aborts the work', 'working', 'lost', 'lost', [abort('lost')]],
+  ['work that is done in time still ends', 'leaving', 'done', 'settling', [{ name: 'settle', settlement: END }]],
+  [
+    'aborted work is handed over, and has not failed',
+    'leaving',
+    'failed',
+    'settling',
+    [{ name: 'settle', settlement: HAND_OVER }],
+  ],
+  ['leaving twice is harmless', 'leaving', 'leave', 'leaving', []],
+  ['what leaves can be lost', 'leaving', 'lost', 'lost', []],
+  ['a stored settlement is the last of it', 'settling', 'stored', 'over', []],
+  ['a settlement that is refused is a loss', 'settling', 'lost', 'over', []],
+  ['a drain waits for the settlement', 'settling', 'leave', 'settling', []],
+  ['the outcome of lost work is dropped', 'lost', 'done', 'over', []],
+  ['the failure of lost work is dropped', 'lost', 'failed', 'over', []],
+  ['what is lost cannot leave', 'lost', 'leave', 'lost', []],
+  ['losing twice is harmless', 'lost', 'lost', 'lost', []],
+  ['an answer may come after the loss', 'over', 'stored', 'over', []],
+  ['a loss may be found after the end', 'over', 'lost', 'over', []],
+  ['a drain may begin after the end', 'over', 'leave', 'over', []],
+];
+
+t.test('each event in each state', async (t) => {
+  for (const from of Object.keys(states) as (keyof typeof states)[])
+    for (const event of Object.keys(events) as (keyof typeof events)[]) {
+      const row = rows.find(([, state, name]) => state === from && name === event);
+      const act = () => step(states[from], events[event], 'one');
+      if (row === undefined) {
+        t.throws(act, new Error(`duty one: ${event} in state ${from}`), `${event} is illegal in ${from}`);
+        continue;
+      }
+      const { state, effects } = act();
+      t.equal(state.name, row[3], row[0]);
+      t.same(effects, row[4], row[0]);
+    }
+});
+
+t.test('an instance takes its share', async (t) => {
+  const rows: [name: string, holder: Partial<Holder>, load: Partial<Load>, room: number][] = [
+    ['of three, a third', {}, { unfinished: 300, instances: 3 }, 100],
+    ['rounded up, so that none is left', {}, { unfinished: 4, instances: 3 }, 2],
+    ['less what it holds', { held: 60 }, { unfinished: 300, instances: 3 }, 40],
+    ['none if it holds more already', { held: 150 }, { unfinished: 300, instances: 3 }, 0],
+    ['no more than its limit', { limit: 10 }, { unfinished: 300, instances: 3 }, 10],
+    ['all that has waited for long, up to its limit', { held: 150 }, { unfinished: 300, isOverdue: true }, 850],
+    ['none while it drains', { isDraining: true }, { unfinished: 300, instances: 2 }, 0],
+    ['all if every instance drains', { isDraining: true }, { unfinished: 300, instances: 0 }, 300],
+  ];
+  for (const [name, holder, load, room] of rows)
+    t.equal(
+      roomFor(
+        { held: 0, limit: 1_000, isDraining: false, ...holder },
+        { unfinished: 0, instances: 3, isOverdue: false, ...load },
+      ),
+      room,
+      name,
+    );
+});
+
+t.test('the pause after a failure doubles, up to a minute', async (t) => {
+  t.same([0, 1, 2, 5, 6, 1_000].map(pauseAfterMs), [1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
+});

@@ -1,0 +1,73 @@
+/** Rows of the table: duties. */
+import type { HeldDuty, Settlement } from '../../lib/control/duty/duty.ts';
+import {
+  type ClaimedDuty,
+  claimDuties,
+  createDuties,
+  type DutySettlement,
+  deleteEndedDuties,
+  isHolder,
+  readDutyLoad,
+  readHeldDuties,
+  type SettledDuties,
+  settleDuties,
+} from '../../lib/control/duty/duty-store.ts';
+import { type CallOf, type DutyKind, reads, type Statement, some, type World, writes } from './statement.ts';
+
+/** The kind of all duties in these tests. */
+export const KIND = 'lab';
+
+const claim = (by: 'me' | 'other'): CallOf<[string, { kinds: string[]; most: number }], ClaimedDuty[]> => ({
+  args: (world) => [world[by].run, { kinds: [KIND], most: 100 }],
+  exclusive: (claimed) => claimed.map(({ id, generation }) => `generation ${generation} of duty ${id}`),
+  weight: 20,
+});
+
+const settle = (kind: DutyKind, settlement: Settlement): CallOf<[string, DutySettlement[]], SettledDuties> => ({
+  args(world) {
+    const duties = some(world.inOrder(world.duties(kind)));
+    const pauseMs = settlement.kind === 'hand-over' && settlement.hasFailed ? 1_000 : 0;
+    const run = duties?.[0]?.run;
+    return duties && run !== undefined
+      ? [run, duties.filter((duty) => duty.run === run).map((duty) => ({ ...duty, settlement, pauseMs }))]
+      : undefined;
+  },
+  intents: (run, settlements) =>
+    settlements.map(({ id, generation }) => ({ kind: 'settlement', subject: id, run, number: generation })),
+  exclusive: ({ settled }, _, settlements) =>
+    settlements
+      .filter(({ id }) => settled.has(id))
+      .map(({ id, generation }) => `the settlement of generation ${generation} of duty ${id}`),
+});
+
+const one = (world: World): HeldDuty | undefined => world.duties('held')[0];
+
+export const dutyStatements: readonly Statement[] = [
+  writes(createDuties, {
+    'new ones': { args: (world) => [KIND, [world.uuid(), world.uuid()]] },
+    'that exist': {
+      args(world) {
+        const ids = some(world.inOrder(world.duties('waiting')).map(({ id }) => id));
+        return ids && [KIND, ids];
+      },
+    },
+  }),
+  writes(claimDuties, { 'by me': claim('me'), 'by another': claim('other') }),
+  writes(settleDuties, {
+    'ends of mine': settle('held', { kind: 'end', outcome: 'complete' }),
+    'hand-overs of mine': settle('held', { kind: 'hand-over', hasFailed: false }),
+    'failures of mine': settle('held', { kind: 'hand-over', hasFailed: true }),
+    'ends of a dead run': settle('left', { kind: 'end', outcome: 'failure' }),
+  }),
+  writes(isHolder, {
+    mine: {
+      args(world) {
+        const duty = one(world);
+        return duty && [duty];
+      },
+    },
+  }),
+  writes(deleteEndedDuties, { 'older than a day': { args: () => [1, 100] } }),
+  reads(readDutyLoad, () => [[KIND], 1_000]),
+  reads(readHeldDuties, ({ me }) => [me.run]),
+];

@@ -1,0 +1,98 @@
+/**
+ * What an instance of the simulated world does with its duties: writes one step after the other,
+ * each fenced as a noun's own function would fence it.
+ */
+import { DutyLostError, type DutyOutcome, type HeldDuty } from '../../lib/control/duty/duty.ts';
+import type { DutyHandler } from '../../lib/control/duty/duty-keeper.ts';
+import { createDuties } from '../../lib/control/duty/duty-store.ts';
+import { isTemporary } from '../../lib/platform/errors.ts';
+import type { Database } from '../../lib/platform/postgres/database.ts';
+import type { SimProcess } from './sim-process.ts';
+import type { World } from './world.ts';
+
+export const DUTY_KIND = 'sim';
+
+/** Added to the product's schema. */
+export const dutyStepsSql = `
+create table cnapi_sim_duty_steps (
+  duty uuid not null, step int not null, run uuid not null, generation int not null, primary key (duty, step)
+);
+create function cnapi_sim_duty_step(p_duty uuid, p_run uuid, p_generation int, p_step int) returns boolean
+language plpgsql volatile as $$
+begin
+  if not cnapi_lock_duty(p_duty, p_run, p_generation) then
+    return false;
+  end if;
+  insert into cnapi_sim_duty_steps (duty, step, run, generation) values (p_duty, p_step, p_run, p_generation)
+    on conflict do nothing;
+  return true;
+end $$;`;
+
+const PAUSE_MS = 300;
+
+export class SimDutyHandler implements DutyHandler {
+  /** The work that its process does now. */
+  readonly working = new Set<HeldDuty>();
+  readonly #world: World;
+  readonly #process: SimProcess;
+  readonly #database: Database;
+
+  constructor(world: World, process: SimProcess, database: Database) {
+    this.#world = world;
+    this.#process = process;
+    this.#database = database;
+  }
+
+  /** As a caller's request would; it may fail. */
+  async create(id: string): Promise<void> {
+    await createDuties(this.#database, DUTY_KIND, [id]);
+  }
+
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+    this.working.add(duty);
+    try {
+      return await this.#workOn(duty, signal);
+    } finally {
+      this.working.delete(duty);
+    }
+  }
+
+  async #workOn(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+    const { steps, stepMs, failures, outcome } = this.#world.workload.dutyOf(duty.id);
+    const [{ done }] = await this.#patiently<{ done: number }>(signal, {
+      text: 'select count(*)::int as done from cnapi_sim_duty_steps where duty = $1::uuid',
+      values: [duty.id],
+    });
+    for (let step = done + 1; step <= steps; step++) {
+      await this.#process.clock.sleep(stepMs, signal);
+      signal.throwIfAborted();
+      if (duty.failures < failures && step > steps / 2) throw new SimulatedFailure();
+      const [{ held }] = await this.#patiently<{ held: boolean }>(signal, {
+        text: 'select cnapi_sim_duty_step($1::uuid, $2::uuid, $3::int, $4::int) as held',
+        values: [duty.id, duty.run, duty.generation, step],
+      });
+      if (!held) throw new DutyLostError(duty);
+    }
+    return outcome;
+  }
+
+  /** A write may be repeated: its answer may have been lost. */
+  async #patiently<Row>(signal: AbortSignal, { text, values }: { text: string; values: unknown[] }): Promise<[Row]> {
+    for (;;) {
+      try {
+        return (await this.#database.query<Row>(text, values)).rows as [Row];
+      } catch (error) {
+        if (!isTemporary(error)) throw error;
+        await this.#process.clock.sleep(PAUSE_MS, signal);
+        signal.throwIfAborted();
+      }
+    }
+  }
+}
+
+/** The keeper logs it, and the work continues after a pause. */
+class SimulatedFailure extends Error {
+  constructor() {
+    super('simulated');
+  }
+}
