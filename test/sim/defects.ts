@@ -287,11 +287,15 @@ export function apply(defect: Defect): void {
   });
 }
 
-/** The migrations with the applied defect, if its text is in a migration. */
-export function asDefective(migrations: readonly Migration[]): readonly Migration[] {
-  if (inMigrations === undefined) return migrations;
+/**
+ * Puts the applied defect into the migrations, if its text is in one of them. Changes them in place:
+ * the instances of the simulation compare the database with the same ones.
+ */
+export function makeDefective(migrations: readonly Migration[]): void {
+  if (inMigrations === undefined) return;
   const { file, was, is } = inMigrations;
   const text = readFileSync(`${root}${file}`, 'utf8');
-  if (!migrations.some(({ sql }) => sql === text)) throw new Error(`${file} is no migration`);
-  return migrations.map((each) => (each.sql === text ? { ...each, sql: text.replace(was, () => is) } : each));
+  const changed = migrations.find(({ sql }) => sql === text);
+  if (changed === undefined) throw new Error(`${file} is no migration`);
+  changed.sql = text.replace(was, () => is);
 }

@@ -17,7 +17,7 @@ import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
-import { asDefective } from './defects.ts';
+import { makeDefective } from './defects.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import type { Story } from './story.ts';
@@ -120,7 +120,8 @@ export class SimPostgres {
     const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
     await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
     const postgres = new SimPostgres(pglite);
-    await migrate(new PgliteDatabase(pglite), asDefective(migrations), { log: silentLogger });
+    makeDefective(migrations);
+    await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
     // Otherwise the first world of a process would differ from the same world later.
     await new BucketStore({ database: postgres.#database }).ensureBucket(serversBucket);
     await pglite.exec(changesSql);
