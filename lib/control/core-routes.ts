@@ -17,11 +17,13 @@ import { ticketRoutes } from './waitlist/routes/ticket-routes.ts';
 interface CoreRouteDeps {
   cnapiUuid: string;
   newServers: Pick<NewServers, 'refusalOf'>;
+  /** Aborts when this instance leaves and every open wait must be answered. */
+  waitsOver: AbortSignal;
   clock: Clock;
 }
 
-export function coreRoutes(core: Core, { cnapiUuid, newServers, clock }: CoreRouteDeps): Route[] {
-  const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources, waitsOver } = core;
+export function coreRoutes(core: Core, { cnapiUuid, newServers, waitsOver, clock }: CoreRouteDeps): Route[] {
+  const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources } = core;
   const lastHeartbeat = (serverUuid: string) => {
     const session = roster.sessions.get(serverUuid);
     return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;

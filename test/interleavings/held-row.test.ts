@@ -6,7 +6,6 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { migrations } from '../../lib/control/core.ts';
 import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
 import { Authority } from '../../lib/control/roster/authority.ts';
 import { HealthyTimer } from '../../lib/control/roster/healthy-timer.ts';
@@ -15,6 +14,7 @@ import { ProbeCaller } from '../../lib/control/roster/probe.ts';
 import { readRow, recordOrphans } from '../../lib/control/roster/roster-store.ts';
 import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/session.ts';
 import { SessionLosses } from '../../lib/control/roster/session-losses.ts';
+import { migrations } from '../../lib/control/schema.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
 import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';

@@ -6,8 +6,8 @@
  */
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
-import { migrations } from '../../lib/control/core.ts';
 import { insertRun } from '../../lib/control/roster/instance-store.ts';
+import { migrations } from '../../lib/control/schema.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';

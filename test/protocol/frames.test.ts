@@ -102,7 +102,7 @@ t.test('a welcome and a goaway with the largest configured values are valid fram
   const announced = stepDrain(beginDrain(0).state, { type: 'announced', answer: 'draining' }, 0, config).state;
   const view = { others: 1, agents: 1, unanswered: 0 };
   const [effect] = stepDrain(announced, { type: 'tick', view }, 100, config).effects;
-  const withinMs = effect?.do === 'tell-agents' ? effect.withinMs : undefined;
+  const withinMs = effect?.do === 'ask-agents' ? effect.withinMs : undefined;
   const goaway: GoawayFrame = { type: 'goaway', reason: 'it leaves', addresses, ...(withinMs && { withinMs }) };
   t.match(parseInstanceFrame(encodeFrame(goaway)), { withinMs: 3_600_000 }, 'at most an hour');
 });

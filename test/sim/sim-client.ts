@@ -121,9 +121,9 @@ const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
 
 const known = new WeakMap<Core, Route[]>();
 
-function routesOf({ uuid, process }: SimInstance, core: Core): Route[] {
+function routesOf({ uuid, process, waitsOver }: SimInstance, core: Core): Route[] {
   const newServers = { refusalOf: () => undefined };
-  const routes = known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, clock: process.clock });
+  const routes = known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, waitsOver, clock: process.clock });
   known.set(core, routes);
   return routes;
 }

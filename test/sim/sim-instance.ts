@@ -4,8 +4,13 @@
  */
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
-import { Core, type Ingress } from '../../lib/control/core.ts';
+import { Core } from '../../lib/control/core.ts';
 import { Housekeeping } from '../../lib/control/housekeeping/housekeeping.ts';
+import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
+import { Lifecycle } from '../../lib/control/lifecycle.ts';
+import { busSubsystem } from '../../lib/control/platform-subsystems.ts';
+import { migrations } from '../../lib/control/schema.ts';
+import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
@@ -29,7 +34,6 @@ const QUERY_MS = 12_000;
 const ARRIVAL_CONNECTIONS = 3;
 const KEPT_ENDS = 10;
 const EACH_MINUTE = '* * * * *';
-const KEEP_DAYS = 7;
 
 export class SimInstance implements LinkIngress {
   readonly name: string;
@@ -87,6 +91,12 @@ export class SimInstance implements LinkIngress {
     });
   }
 
+  /** Of its current or last life. */
+  get waitsOver(): AbortSignal {
+    if (this.#life === undefined) throw new Error(`${this.name} was never started`);
+    return this.#life.lifecycle.waitsOver;
+  }
+
   /** True while a process exists that is not stopped. */
   get isUp(): boolean {
     return this.#life?.process.isRunning === true;
@@ -102,11 +112,11 @@ export class SimInstance implements LinkIngress {
     this.#lives += 1;
     this.startedAt = this.#world.time.now;
     const process = this.#world.newProcess(this.name, `${this.name}/${this.#lives}`);
-    this.#life = this.#build(process, new SimIngress(this.host));
-    const { core } = this.#life;
-    core.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
+    this.#life = this.#build(process);
+    const { lifecycle } = this.#life;
+    lifecycle.start().catch((error: unknown) => this.#world.violated('I6', `${this.name} does not start: ${error}`));
     // A process ends when its instance has stopped.
-    void core.stopped.then(() => process.kill());
+    void lifecycle.stopped.then(() => process.kill());
   }
 
   kill({ isPowerless }: { isPowerless: boolean }): void {
@@ -156,13 +166,24 @@ export class SimInstance implements LinkIngress {
     };
   }
 
-  #build(process: SimProcess, ingress: SimIngress): Life {
+  #build(process: SimProcess): Life {
     const { postgres, hub, story, hasDuties } = this.#world;
     const { clock, random } = process;
     const log = story.logger(this.name);
     const open = (maxConnections: number, queryTimeoutMs: number) =>
       new SimDatabase({ process, postgres, maxConnections, queryTimeoutMs });
-    const main = open(this.config.databasePoolSize, QUERY_MS);
+    const databases = {
+      main: open(this.config.databasePoolSize, QUERY_MS),
+      arrivals: open(ARRIVAL_CONNECTIONS, QUERY_MS),
+      beats: open(1, SHORT_QUERY_MS),
+      sessionLosses: open(1, SHORT_QUERY_MS),
+      sightings: open(1, SHORT_QUERY_MS),
+    };
+    const { main, arrivals, beats, sessionLosses, sightings } = databases;
+    const all = [main, arrivals, beats, sessionLosses, sightings] as const;
+    const lifecycle = new Lifecycle({ databases: all, migrations, clock, log });
+    const bus = hub.bus(process, log);
+    const ingress = new SimIngress(this.host);
     const duties = new SimDutyHandler(this.#world, process, main);
     const core = new Core({
       config: this.config,
@@ -170,41 +191,30 @@ export class SimInstance implements LinkIngress {
       eventLoop: { busyShare: process.loop.busyShare() },
       random,
       log,
-      databases: {
-        main,
-        arrivals: open(ARRIVAL_CONNECTIONS, QUERY_MS),
-        beats: open(1, SHORT_QUERY_MS),
-        sessionLosses: open(1, SHORT_QUERY_MS),
-        sightings: open(1, SHORT_QUERY_MS),
-      },
-      bus: hub.bus(process, log),
-      ingress: () => ingress,
+      databases,
+      bus,
+      ingress,
+      lifecycle,
       ...(hasDuties && { dutyHandlers: { [DUTY_KIND]: duties } }),
-      backgroundServices: () => ({ housekeeping }),
     });
-    const housekeeping = new Housekeeping({
-      database: main,
-      clock,
-      log,
-      schedule: EACH_MINUTE,
-      chores: [
-        { name: 'old tasks', batch: () => core.tasks.deleteOlderThan(KEEP_DAYS) },
-        { name: 'old tickets', batch: () => core.waitlist.deleteOlderThan(KEEP_DAYS) },
-        { name: 'old events', batch: () => core.events.forgetOlderThan(KEEP_DAYS) },
-      ],
-    });
-    return { process, ingress, core, duties };
+    lifecycle.add(busSubsystem(bus), ingress.subsystem, ...core.subsystems);
+    const { chores } = lifecycle;
+    const housekeeping = new Housekeeping({ database: main, clock, log, schedule: EACH_MINUTE, chores });
+    lifecycle.add(housekeepingSubsystem(housekeeping));
+    return { process, ingress, lifecycle, core, duties };
   }
 }
 
 interface Life {
   process: SimProcess;
   ingress: SimIngress;
+  lifecycle: Lifecycle;
   core: Core;
   duties: SimDutyHandler;
 }
 
-class SimIngress implements Ingress {
+/** The listener of an instance, without sockets. */
+class SimIngress {
   readonly url: string;
   isOpen = false;
   unanswered = 0;
@@ -213,17 +223,18 @@ class SimIngress implements Ingress {
     this.url = `http://${host}:8080`;
   }
 
-  async start(): Promise<void> {
-    this.isOpen = true;
-  }
-
-  announceLeave(): void {}
-
-  stopAccepting(): void {
-    this.isOpen = false;
-  }
-
-  async stop(): Promise<void> {
-    this.isOpen = false;
+  get subsystem(): Subsystem {
+    const close = () => {
+      this.isOpen = false;
+    };
+    return {
+      name: 'listener',
+      start: () => {
+        this.isOpen = true;
+      },
+      unfinished: () => this.unanswered,
+      endDrain: close,
+      disconnect: async () => close(),
+    };
   }
 }

@@ -8,6 +8,7 @@
 /** For every line that includes it; these imports may be unused. The files of lib/platform itself. */
 export const base: readonly string[] = ['platform'];
 const database: readonly string[] = [...base, 'platform/postgres'];
+const subsystem: readonly string[] = ['control/metrics', 'control/subsystem.ts'];
 
 /** For routes: their contracts and the transport. */
 const rest: readonly string[] = [...base, 'protocol/api', 'control/http'];
@@ -26,21 +27,42 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol'],
 
+  // What every noun contributes to an instance, as values.
+  'control/metrics': base,
+  'control/subsystem.ts': ['control/metrics'],
+
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
-  'control/access': [...database, 'protocol/api'],
-  'control/audit': [...database, 'protocol/api', 'control/access'],
+  'control/access': [...database, ...subsystem, 'protocol/api'],
+  'control/audit': [...database, ...subsystem, 'protocol/api', 'control/access'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
-  'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  'control/tasks': [
+    ...database,
+    ...subsystem,
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/config.ts',
+  ],
+  'control/waitlist': [
+    ...database,
+    ...subsystem,
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/config.ts',
+  ],
   // Long-running work; knows nothing of what the work is about.
-  'control/duty': [...database, 'platform/bus', 'platform/waits'],
-  'control/events': [...database, 'platform/bus', 'platform/waits', 'protocol/api', 'control/config.ts'],
-  'control/roster': [...database, 'platform/moray', 'platform/bus', 'protocol', 'protocol/api'],
-  'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
+  'control/duty': [...database, ...subsystem, 'platform/bus', 'platform/waits'],
+  'control/events': [...database, ...subsystem, 'platform/bus', 'platform/waits', 'protocol/api', 'control/config.ts'],
+  'control/roster': [...database, ...subsystem, 'platform/moray', 'platform/bus', 'protocol', 'protocol/api'],
+  'control/servers': [...database, ...subsystem, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
+    ...subsystem,
     'platform/moray',
     'platform/bus',
     'platform/http-client',
@@ -50,18 +72,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
   ],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
-  'control/http': [
-    ...base,
-    'platform/bus',
-    'protocol',
-    'protocol/api',
-    'control/access',
-    'control/audit',
-    'control/tasks',
-    'control/waitlist',
-    'control/events',
-  ],
+  'control/link': [...base, ...subsystem, 'protocol', 'control/tasks', 'control/roster'],
+  'control/http': [...base, ...subsystem, 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
   'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
@@ -71,14 +83,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/access/token-routes.ts': [...rest, 'control/access'],
   'control/audit/audit-routes.ts': [...rest, 'control/audit'],
   'control/events/event-routes.ts': [...rest, 'control/events'],
-  'control/housekeeping': database,
-  'control/descriptors.ts': base,
-  'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],
-  'control/core.ts': [
+  'control/housekeeping': [...database, 'control/subsystem.ts'],
+  'control/schema.ts': [
     ...database,
     'platform/moray',
-    'platform/bus',
-    'control/config.ts',
     'control/access',
     'control/audit',
     'control/tasks',
@@ -88,8 +96,26 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
     'control/legacy',
-    'control/link',
     'control/housekeeping',
+  ],
+  'control/lifecycle.ts': [...database, ...subsystem],
+  'control/platform-subsystems.ts': [...database, ...subsystem, 'platform/bus'],
+  'control/descriptors.ts': base,
+  'control/promotion.ts': [...database, 'protocol', 'control/tasks', 'control/roster'],
+  'control/core.ts': [
+    ...database,
+    'platform/bus',
+    'control/config.ts',
+    'control/tasks',
+    'control/waitlist',
+    'control/duty',
+    'control/events',
+    'control/roster',
+    'control/servers',
+    'control/legacy',
+    'control/link',
+    'control/lifecycle.ts',
+    'control/subsystem.ts',
   ],
   'control/core-routes.ts': [
     ...base,
@@ -105,6 +131,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/app.ts': [
     ...database,
+    ...subsystem,
     'platform/bus',
     'protocol/api',
     'control/config.ts',
@@ -114,13 +141,15 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/audit/audit-routes.ts',
     'control/roster',
     'control/servers/routes',
-    'control/legacy',
     'control/http',
     'control/core-routes.ts',
     'control/core.ts',
     'control/descriptors.ts',
     'control/housekeeping',
+    'control/lifecycle.ts',
+    'control/platform-subsystems.ts',
     'control/promotion.ts',
+    'control/schema.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [
@@ -129,7 +158,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/config.ts',
     'control/access',
     'control/audit',
-    'control/core.ts',
+    'control/schema.ts',
   ],
   'control/doctor': [
     ...database,
@@ -141,7 +170,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/access',
     'control/roster',
     'control/http',
-    'control/core.ts',
+    'control/schema.ts',
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.

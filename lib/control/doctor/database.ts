@@ -8,7 +8,7 @@ import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import { FORMER_SCHEMA, hasFormerSchema, keyOf } from '../../platform/postgres/migrations.ts';
 import type { Config } from '../config.ts';
-import { migrations } from '../core.ts';
+import { migrations } from '../schema.ts';
 import { type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;

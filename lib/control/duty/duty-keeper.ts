@@ -88,6 +88,17 @@ const DELETE_BATCH = 1_000;
 /** After this, a duty that its share-holder does not take is for any instance. */
 const PATIENCE_MS = 2_000;
 
+/** `held` now; the others since the start. */
+export interface DutyStats {
+  held: number;
+  claimed: number;
+  takenOver: number;
+  ended: number;
+  handedOver: number;
+  failed: number;
+  lost: number;
+}
+
 export class DutyKeeper {
   readonly #deps: DutyKeeperDeps;
   readonly #kinds: readonly string[];
@@ -180,17 +191,8 @@ export class DutyKeeper {
     return this.#held.size;
   }
 
-  /** For metrics. */
-  counters(): Record<string, number> {
-    return {
-      duties_held: this.#held.size,
-      duties_claimed_total: this.#counts.claimed,
-      duties_taken_over_total: this.#counts.takenOver,
-      duties_ended_total: this.#counts.ended,
-      duties_handed_over_total: this.#counts.handedOver,
-      duties_failed_total: this.#counts.failed,
-      duties_lost_total: this.#counts.lost,
-    };
+  stats(): DutyStats {
+    return { held: this.#held.size, ...this.#counts };
   }
 
   async #round(): Promise<void> {

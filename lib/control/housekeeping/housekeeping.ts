@@ -11,14 +11,7 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
-
-export interface Chore {
-  name: string;
-  /**
-   * Does one bounded batch and returns the number of deleted rows. Called again until that is zero.
-   */
-  batch(): Promise<number>;
-}
+import type { Chore } from '../subsystem.ts';
 
 interface HousekeepingDeps {
   database: Queryable;

@@ -42,14 +42,8 @@ export class Limits {
     this.#slowReaders += 1;
   }
 
-  /** By their metric names. */
-  get counters(): Record<string, number> {
-    return {
-      http_answer_bytes: this.answers.held,
-      http_answers_refused_total: this.answers.refused,
-      http_caller_quota_refusals_total: this.quotas.refused,
-      http_slow_readers_cut_total: this.#slowReaders,
-      http_requests_unlogged_total: this.requestLog.unlogged,
-    };
+  /** Callers that were cut off because they did not read their answers. */
+  get slowReaders(): number {
+    return this.#slowReaders;
   }
 }

@@ -36,6 +36,10 @@ const SOCKETS = 16;
 const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / SOCKETS };
 const SAY_AGAIN_MS = 60_000;
+/** However many connections arrive. */
+const CLOSES_WITHIN_MS = 1000;
+/** Two turns of an event loop with little to do. */
+const QUICK_TURNS_MS = 1;
 
 export class ListenSockets {
   readonly #deps: ListenSocketsDeps;
@@ -45,6 +49,7 @@ export class ListenSockets {
   #taken = 0;
   #cut = 0;
   #sayAgainAt = 0;
+  #isClosing = false;
 
   constructor(deps: ListenSocketsDeps) {
     this.#deps = deps;
@@ -55,6 +60,11 @@ export class ListenSockets {
   /** Connections so far. */
   get taken(): number {
     return this.#taken;
+  }
+
+  /** It waits for a moment in which nobody connects, to close. */
+  get isClosing(): boolean {
+    return this.#isClosing;
   }
 
   /** Connections cut off above the limit, so far. */
@@ -100,8 +110,32 @@ export class ListenSockets {
     return portOf(http);
   }
 
+  /** Closes once no connection is arriving. */
+  closeWhenNobodyComes(): void {
+    this.#isClosing = true;
+    this.#closeAtQuiet(this.#taken, this.#deps.clock.now() + CLOSES_WITHIN_MS);
+  }
+
+  /**
+   * Closing resets connections that the system has accepted and Node has not; Node takes few a
+   * turn. A long turn proves nothing: on a busy machine callers connect while this process waits.
+   */
+  #closeAtQuiet(seen: number, deadline: number): void {
+    const { clock } = this.#deps;
+    const beganAt = clock.now();
+    clock.afterPoll(() =>
+      clock.afterPoll(() => {
+        const now = clock.now();
+        const isQuiet = this.#taken === seen && now - beganAt <= QUICK_TURNS_MS;
+        if (isQuiet || now >= deadline) this.close();
+        else this.#closeAtQuiet(this.#taken, deadline);
+      }),
+    );
+  }
+
   /** Accepts no new connections. Existing ones stay. */
   close(): void {
+    this.#isClosing = false;
     // Closed as TCP servers: HTTP's own close would cut off callers that are about to send another
     // request on a keep-alive connection.
     for (const server of this.#servers.splice(0)) TcpServer.prototype.close.call(server);

@@ -32,10 +32,10 @@ import {
 } from './http-errors.ts';
 import type { Limits } from './limits.ts';
 import { ListenSockets } from './listen-sockets.ts';
-import type { Metrics } from './metrics.ts';
 import { replyAndHangUp } from './raw-reply.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import { headOf, MAX_URL_CHARS, namesOf, type OwnNames, reasonToRefuse, wantsWebSocket } from './request-head.ts';
+import type { RequestMetrics } from './request-metrics.ts';
 import type { Reply, RequireServer, Route } from './route.ts';
 
 export interface ListenerDeps {
@@ -48,16 +48,20 @@ export interface ListenerDeps {
     maxAgents: number;
   };
   version: string;
-  routes: readonly Route[];
-  requireServer: RequireServer;
   authorizer: RequestAuthorizer;
   limits: Limits;
-  metrics: Metrics;
+  metrics: RequestMetrics;
   clock: Clock;
   random: Random;
   log: Logger;
   /** Already loaded; with them the port speaks TLS. */
   certificates?: Certificates | undefined;
+}
+
+/** Who answers. Given at the start, because the handlers belong to parts that need the listener. */
+export interface Handlers {
+  routes: readonly Route[];
+  requireServer: RequireServer;
   /** Why no agent is accepted now; asked before any work for an agent's link request. */
   onArrival(): CnapiError | undefined;
   /** Takes over the socket of an agent that requests its link, or returns why not. */
@@ -72,10 +76,6 @@ const KEEP_ALIVE_MS = 65_000;
 /** Longer than the longest wait, so its answer is sent before the cut. */
 const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
-/** However many connections arrive. */
-const ACCEPTS_WITHIN_MS = 1000;
-/** Two turns of an event loop with little to do. */
-const QUICK_TURNS_MS = 1;
 const MAX_HEADERS = 100;
 /** Connections for callers beside the agents. */
 const MAX_CALLERS = 1500;
@@ -96,10 +96,10 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
+  #onArrival: Handlers['onArrival'] = () => new StoppingError();
   readonly #sockets: ListenSockets;
   #port: number | undefined;
   #isLeaving = false;
-  #isClosing = false;
   #stopped: Promise<void> | undefined;
 
   constructor(deps: ListenerDeps) {
@@ -109,12 +109,13 @@ export class HttpListener {
     const { host, port, maxAgents } = deps.config;
     const maxConnections = maxAgents + MAX_CALLERS;
     this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, maxConnections });
-    for (const route of deps.routes) this.#mount(route);
-    this.#mountLink();
   }
 
   /** @throws the system's error if the port is in use. */
-  async start(): Promise<void> {
+  async start(handlers: Handlers): Promise<void> {
+    for (const route of handlers.routes) this.#mount(route, handlers);
+    this.#mountLink(handlers);
+    this.#onArrival = handlers.onArrival;
     // restify emits the server's errors again, and throws if nothing listens.
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
@@ -125,7 +126,7 @@ export class HttpListener {
 
   /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
   get unanswered(): number {
-    return this.#exchanges.size + this.#sockets.handshakes + Number(this.#isClosing);
+    return this.#exchanges.size + this.#sockets.handshakes + Number(this.#sockets.isClosing);
   }
 
   /** This instance will leave: each answer is the last one on its connection. */
@@ -135,30 +136,7 @@ export class HttpListener {
 
   /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
   stopAccepting(): void {
-    this.#isClosing = true;
-    this.#closeWhenNobodyComes(this.#sockets.taken, this.#deps.clock.now() + ACCEPTS_WITHIN_MS);
-  }
-
-  /**
-   * Closing resets connections that the system has accepted and Node has not; Node takes few a
-   * turn. A long turn proves nothing: on a busy machine callers connect while this process waits.
-   */
-  #closeWhenNobodyComes(seen: number, deadline: number): void {
-    const { clock } = this.#deps;
-    const beganAt = clock.now();
-    clock.afterPoll(() =>
-      clock.afterPoll(() => {
-        const now = clock.now();
-        const isQuiet = this.#sockets.taken === seen && now - beganAt <= QUICK_TURNS_MS;
-        if (isQuiet || now >= deadline) this.#close();
-        else this.#closeWhenNobodyComes(this.#sockets.taken, deadline);
-      }),
-    );
-  }
-
-  #close(): void {
-    this.#isClosing = false;
-    this.#sockets.close();
+    this.#sockets.closeWhenNobodyComes();
   }
 
   /** Answers waits with 503, gives replies in progress a second, closes the rest. */
@@ -230,14 +208,14 @@ export class HttpListener {
     return server;
   }
 
-  #mount(route: Route): void {
+  #mount(route: Route, { requireServer }: Handlers): void {
     const verb = ({ GET: 'get', POST: 'post', PUT: 'put', DELETE: 'del' } as const)[route.method];
     this.#restify[verb]({ name: route.name, path: route.path }, (request, _response, next) => {
-      void this.#serve(route, request as unknown as RoutedRequest).finally(() => next(false));
+      void this.#serve(route, request as unknown as RoutedRequest, requireServer).finally(() => next(false));
     });
   }
 
-  #mountLink(): void {
+  #mountLink({ onUpgrade }: Handlers): void {
     this.#restify.get({ name: 'AgentLink', path: '/agents/:server_uuid/link' }, (request, response, next) => {
       const { claimUpgrade } = response as unknown as UpgradableResponse;
       if (claimUpgrade === undefined) {
@@ -245,15 +223,19 @@ export class HttpListener {
       } else {
         const { socket, head } = claimUpgrade.call(response);
         const serverUuid = String(request.params.server_uuid).toLowerCase();
-        void this.#link(request, { socket, head, serverUuid });
+        void this.#link(request, { socket, head, serverUuid }, onUpgrade);
       }
       next(false);
     });
   }
 
   /** At once if no token is required. */
-  async #link(request: IncomingMessage, { socket, head, serverUuid }: Upgrade): Promise<void> {
-    const { authorizer, onUpgrade } = this.#deps;
+  async #link(
+    request: IncomingMessage,
+    { socket, head, serverUuid }: Upgrade,
+    onUpgrade: Handlers['onUpgrade'],
+  ): Promise<void> {
+    const { authorizer } = this.#deps;
     try {
       const actor = authorizer.isOpen ? OPEN : await authorizer.enterLink(request, serverUuid);
       if (socket.destroyed) return;
@@ -326,23 +308,26 @@ export class HttpListener {
     if (this.#stopped !== undefined) return new StoppingError();
     const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
     if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
-    return isUuid(serverUuid) ? this.#deps.onArrival() : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+    return isUuid(serverUuid) ? this.#onArrival() : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
   }
 
-  async #serve(route: Route, request: RoutedRequest): Promise<void> {
+  async #serve(route: Route, request: RoutedRequest, requireServer: RequireServer): Promise<void> {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
-    const reply = await this.#replyTo(route, request, exchange);
+    const reply = await this.#replyTo(route, { request, exchange, requireServer });
     await exchange.send(reply);
     const { elapsedMs, status } = exchange;
-    this.#deps.metrics.countRequest({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
+    this.#deps.metrics.count({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
     if (route.quiet !== true) exchange.note(route);
   }
 
-  async #replyTo(route: Route, request: RoutedRequest, exchange: Exchange): Promise<Reply> {
+  async #replyTo(
+    route: Route,
+    { request, exchange, requireServer }: { request: RoutedRequest; exchange: Exchange; requireServer: RequireServer },
+  ): Promise<Reply> {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
-      const { authorizer, requireServer } = this.#deps;
+      const { authorizer } = this.#deps;
       return await authorizer.carryOut(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
@@ -376,7 +361,7 @@ export class HttpListener {
   async #stop(): Promise<void> {
     if (this.#port === undefined) return;
     // Upgraded sockets would delay a close; their owner closes them.
-    this.#close();
+    this.#sockets.close();
     const grace = new AbortController();
     this.#whenQuiet = () => grace.abort();
     for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());

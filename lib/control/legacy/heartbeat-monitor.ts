@@ -89,19 +89,6 @@ export class HeartbeatMonitor {
     return this.#sightings.heard;
   }
 
-  /** For the metrics, under the reference's names if it counts the same. */
-  counters(): Record<string, number> {
-    const { returned, silent, usurped, recorded, failedWrites, dropped } = this.stats;
-    return {
-      reconciler_new_heartbeaters_total: returned,
-      reconciler_stale_heartbeaters_total: silent,
-      reconciler_usurped_heartbeaters_total: usurped,
-      reconciler_status_put_total: recorded,
-      reconciler_status_put_failures_total: failedWrites,
-      legacy_heartbeats_dropped_total: dropped,
-    };
-  }
-
   start(): void {
     this.#isStarted = true;
     this.#loop.start();

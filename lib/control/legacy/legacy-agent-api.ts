@@ -85,15 +85,9 @@ export class LegacyAgentApi {
     this.#messenger = new LegacyHttpClient(deps);
   }
 
-  /** For metrics. */
-  counters(): Record<string, number> {
-    const { calls, failed, unread } = this.#messenger.stats();
-    return {
-      legacy_agents_calls_total: calls,
-      legacy_agents_calls_failed_total: failed,
-      legacy_agents_replies_unread_total: unread,
-      legacy_agents_requests_refused_total: this.#refused,
-    };
+  /** Since the start; `refused`: not sent, because too many requests were in progress. */
+  stats(): { calls: number; failed: number; unread: number; refused: number } {
+    return { ...this.#messenger.stats(), refused: this.#refused };
   }
 
   /** Whether the server runs with a legacy agent now. @throws DatabaseUnavailableError */

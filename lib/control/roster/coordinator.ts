@@ -16,7 +16,7 @@ import type { Address } from '../../protocol/frames.ts';
 import { Arrivals } from './arrivals.ts';
 import { Authority } from './authority.ts';
 import { Balancer } from './balancer.ts';
-import { Drainer, type DrainIngress } from './drainer.ts';
+import { Drainer, type DrainingInstance } from './drainer.ts';
 import { Evacuation } from './evacuation.ts';
 import { HealthyTimer } from './healthy-timer.ts';
 import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './instance-store.ts';
@@ -59,7 +59,7 @@ interface RosterDeps {
   /** Where this instance is reached; called at start(). */
   identity: () => InstanceIdentity;
   /** What the rest of the process does when this instance leaves. */
-  ingress: DrainIngress;
+  instance: DrainingInstance;
   config: RosterConfig;
   eventLoop: EventLoop;
   clock: Clock;

@@ -60,7 +60,7 @@ export type DrainEffect =
    * Ask at most this many agents that were not asked yet. Each must leave within `withinMs`, which
    * ends after the agents' time.
    */
-  | { do: 'tell-agents'; atMost: number; withinMs: number }
+  | { do: 'ask-agents'; atMost: number; withinMs: number }
   /** Accept no new connections; open ones still get their answers. */
   | { do: 'stop-listening' }
   /** Answer all waits with their present state. */
@@ -163,7 +163,7 @@ function onMoving(state: DrainState, { agents, others }: DrainView, now: number,
   if (others === 0) return stay({ ...state, steppedAt: now });
   if (agents === 0 || atMost === 0) return stay(state);
   const withinMs = Math.min(Math.ceil(leftMs) + AGENTS_GO_LATER_MS, MAX_GOAWAY_MS);
-  return { state: { ...state, steppedAt: now }, effects: [{ do: 'tell-agents', atMost, withinMs }] };
+  return { state: { ...state, steppedAt: now }, effects: [{ do: 'ask-agents', atMost, withinMs }] };
 }
 
 function onFinishing(state: DrainState, { unanswered }: DrainView, now: number, times: DrainTimes): DrainStep {

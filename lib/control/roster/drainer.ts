@@ -25,29 +25,24 @@ interface DrainerDeps {
    * agents, closes those sessions.
    */
   stopSessionLosses: () => void;
-  /** The rest of the process: what callers and waits see of the drain. */
-  ingress: DrainIngress;
+  instance: DrainingInstance;
   times: DrainTimes;
   clock: Clock;
   log: Logger;
 }
 
-export interface DrainIngress {
-  /**
-   * The number of requests without an answer, waits and streams included, and of other work that
-   * must not be cut off.
-   */
-  unanswered(): number;
-  /**
-   * The instance will leave: from now on each answer asks its caller not to reuse the connection.
-   */
-  announce(): void;
-  /** Accepts no new connections. */
-  close(): void;
-  /** Answers all waits with their present state. */
+/** The rest of the process, as the drain uses it. */
+export interface DrainingInstance {
+  /** The number of requests without an answer, and of other work that must not be cut off. */
+  unfinished(): number;
+  /** The instance is about to leave: begin nothing that lasts. */
+  beginDrain(): void;
+  /** Accept no new connections. */
+  endDrain(): void;
+  /** Answer all waits with their present state. */
   endWaits(): void;
-  /** Nothing is left to wait for: the process may end. */
-  leave(): void;
+  /** Nothing is left to wait for. */
+  stop(): Promise<void>;
 }
 
 const TICK_MS = 100;
@@ -72,9 +67,9 @@ export class Drainer {
   /** Begins the drain; calling it again changes nothing. */
   begin(why: string): void {
     if (this.#state !== undefined) return;
-    const { clock, log, ingress, sessions } = this.#deps;
+    const { clock, log, instance, sessions } = this.#deps;
     log.info({ why, agents: sessions.size }, 'instance: serving -> draining');
-    ingress.announce();
+    instance.beginDrain();
     this.#timer = clock.every(TICK_MS, () => this.#tick());
     const { state, effects } = beginDrain(clock.now());
     this.#state = state;
@@ -88,40 +83,40 @@ export class Drainer {
   }
 
   #tick(): void {
-    const { ingress, otherAddresses, sessions } = this.#deps;
-    const view = { others: otherAddresses().length, agents: sessions.size, unanswered: ingress.unanswered() };
+    const { instance, otherAddresses, sessions } = this.#deps;
+    const view = { others: otherAddresses().length, agents: sessions.size, unanswered: instance.unfinished() };
     this.#step({ type: 'tick', view });
   }
 
   #step(event: DrainEvent): void {
     const before = this.#state;
     if (before === undefined || this.#timer === undefined) return;
-    const { clock, log, sessions, times, ingress } = this.#deps;
+    const { clock, log, sessions, times, instance } = this.#deps;
     const { state, effects } = stepDrain(before, event, clock.now(), times);
     this.#state = state;
     if (state.phase !== before.phase) {
-      const left = { agents: sessions.size, unanswered: ingress.unanswered() };
+      const left = { agents: sessions.size, unanswered: instance.unfinished() };
       log.info({ from: before.phase, to: state.phase, event: event.type, ...left }, 'instance: draining');
     }
     for (const effect of effects) this.#do(effect);
   }
 
   #do(effect: DrainEffect): void {
-    const { ingress } = this.#deps;
+    const { instance } = this.#deps;
     switch (effect.do) {
       case 'announce':
         this.#announcing = this.#announce();
         return;
-      case 'tell-agents':
+      case 'ask-agents':
         return this.#sendGoaways(effect.atMost, effect.withinMs);
       case 'stop-listening':
         this.#leaveBehind();
-        return ingress.close();
+        return instance.endDrain();
       case 'end-waits':
-        return ingress.endWaits();
+        return instance.endWaits();
       case 'leave':
         this.#timer?.cancel();
-        return ingress.leave();
+        return void instance.stop();
       default:
         return effect satisfies never;
     }

@@ -1,8 +1,8 @@
 /** Two instances with duties, on a real database. */
 import t from 'tap';
-import { migrations } from '../../../lib/control/core.ts';
 import { DutyLostError } from '../../../lib/control/duty/duty.ts';
 import { createDuties } from '../../../lib/control/duty/duty-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
@@ -34,7 +34,7 @@ t.test('duties on two instances', async (t) => {
     t.match(await dutyRow(database, id), { state: 'ended', outcome: 'complete', run: null });
     t.same(await createDuties(database, KIND, [id]), [], 'what has ended does not begin again');
     t.equal(one.handler.begun.length + two.handler.begun.length, 1);
-    t.match(keeper.counters(), { duties_claimed_total: 1, duties_ended_total: 1, duties_taken_over_total: 0 });
+    t.match(keeper.stats(), { claimed: 1, ended: 1, takenOver: 0 });
   });
 
   t.test('without a hint the slow poll finds it', async (t) => {
@@ -65,7 +65,7 @@ t.test('duties on two instances', async (t) => {
     await until(() => one.handler.working.size + two.handler.working.size === 6, 'the take-over');
     t.same([one.handler.working.size, two.handler.working.size], [3, 3]);
     t.ok(one.handler.begun.every(({ generation }) => generation === 2));
-    t.equal(one.keeper.counters().duties_taken_over_total, 3);
+    t.equal(one.keeper.stats().takenOver, 3);
   });
 
   t.test('what an unhealthy instance leaves is taken by the others after a while', async (t) => {
@@ -132,7 +132,7 @@ t.test('duties on two instances', async (t) => {
     work?.end('failure');
     await until(() => one.keeper.held === 0, 'the answer that it has lost it');
     t.match(await dutyRow(database, id), { state: 'held', run: two.run, outcome: null });
-    t.match(one.keeper.counters(), { duties_lost_total: 1, duties_ended_total: 0 });
+    t.match(one.keeper.stats(), { lost: 1, ended: 0 });
     two.handler.working.get(id)?.end('complete');
     await until(() => two.keeper.held === 0, 'the end');
     t.match(await dutyRow(database, id), { outcome: 'complete' });
@@ -196,7 +196,7 @@ t.test('duties on two instances', async (t) => {
       await until(async () => (await dutyRow(database, other)).state === 'ended', 'the other one');
     });
     await until(async () => (await dutyRow(database, id)).state === 'ended', 'the locked one');
-    t.match(one.keeper.counters(), { duties_ended_total: 2, duties_lost_total: 0 });
+    t.match(one.keeper.stats(), { ended: 2, lost: 0 });
   });
 
   t.test('an instance that leaves hands over what it holds', async (t) => {

@@ -1,6 +1,5 @@
 /** Who holds which duty: the statements in forced pairs (law 5). */
 import t from 'tap';
-import { migrations } from '../../../lib/control/core.ts';
 import type { HeldDuty } from '../../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
@@ -13,6 +12,7 @@ import {
   type SettledDuties,
   settleDuties,
 } from '../../../lib/control/duty/duty-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';

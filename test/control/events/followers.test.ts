@@ -4,13 +4,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { migrations } from '../../../lib/control/core.ts';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
 import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';

@@ -4,8 +4,8 @@
  */
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { migrations } from '../../../lib/control/core.ts';
 import { forgetEvents, numberEvents, readLog, trimEvents } from '../../../lib/control/events/event-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { fillOutbox } from './support/full-outbox.ts';

@@ -1,5 +1,6 @@
 import t from 'tap';
-import { type Chore, Housekeeping, housekeepingMigrations } from '../../../lib/control/housekeeping/housekeeping.ts';
+import { Housekeeping, housekeepingMigrations } from '../../../lib/control/housekeeping/housekeeping.ts';
+import type { Chore } from '../../../lib/control/subsystem.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

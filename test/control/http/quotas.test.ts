@@ -35,7 +35,7 @@ t.test('one token cannot take all event streams; another token still gets one', 
   t.match(refused, { status: 429, retryAfter: '1' });
   t.match(await refused.response.json(), { code: 'TooManyRequests', message: /3 streams .* \(eventStreamsPerCaller/ });
   t.equal((await open(other.headers)).status, 200);
-  t.equal(api.limits.counters.http_caller_quota_refusals_total, 1);
+  t.equal(api.limits.quotas.refused, 1);
   streams[0]?.abort.abort();
   await until(async () => (await open(one.headers)).status === 200, 'a free place');
 });
@@ -79,7 +79,7 @@ t.test('thousands of requests with long paths write little to the log', async (t
   t.ok(lines.length >= 40 && lines.length < 1000, `${lines.length} lines`);
   t.ok(Math.max(...lines.map((line) => JSON.stringify(line).length)) < 1000, 'each line is short');
   t.match(lines[0], { path: /^\/tasks\/x+… \(8007 characters\)$/ });
-  t.equal(api.limits.counters.http_requests_unlogged_total, 1000 - lines.length);
+  t.equal(api.limits.requestLog.unlogged, 1000 - lines.length);
   await api.listener.stop();
   // There are several summaries if the requests took more than ten seconds.
   const summaries = api.logged.filter(({ sources }) => sources !== undefined);

@@ -16,22 +16,24 @@ import { eventRoutes } from '../../../lib/control/events/event-routes.ts';
 import type { Certificates } from '../../../lib/control/http/certificates.ts';
 import { Limits, type LimitsConfig } from '../../../lib/control/http/limits.ts';
 import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener.ts';
-import { Metrics } from '../../../lib/control/http/metrics.ts';
 import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/request-authorizer.ts';
-import { Scrape, type ScrapeSources } from '../../../lib/control/http/scrape.ts';
+import { RequestMetrics } from '../../../lib/control/http/request-metrics.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
+import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
+import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
 import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
+import { tasksSubsystem } from '../../../lib/control/tasks/subsystem.ts';
 import { taskMigrations } from '../../../lib/control/tasks/task-schema.ts';
-import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
+import type { TaskStats, Tasks } from '../../../lib/control/tasks/tasks.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
@@ -89,7 +91,6 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof eventRoutes>[0];
 
 export interface ApiOptions {
-  scrape?: Partial<ScrapeSources>;
   config?: Partial<ListenerDeps['config'] & GateConfig & LimitsConfig>;
   parts?: Partial<Parts>;
   /** The link's answer to each agent that connects; by default it accepts all. */
@@ -130,26 +131,11 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
-  const scrapeSources = {
-    servers: () => servers.counts(),
-    taskTimes: async () => [
-      { wait: 0.2, run: 2 },
-      { wait: 30, run: null },
-    ],
-    lockWaits: async () => [7],
-    ...options.scrape,
-  };
-  const metrics = new Metrics({
-    build: { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' },
-    agents: () => 7,
-    tasks: () => ({ ...noStats, ...tasks.stats() }),
-    waitlist: () => waitlistStats,
-    events: () => ({ followers: 6, numbered: 9, gaps: 0, lagMs: 250 }),
-    bus: () => ({ published: 3, received: 2, dropped: 1, reconnects: 0, topics: 4, healthy: health.bus }),
-    pool: () => database.stats,
-    scrape: new Scrape(scrapeSources, systemClock),
-    counters: () => ({ roster_losses_queued: 5 }),
-  });
+  const build = { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' };
+  const metrics = new Metrics({ build, clock: systemClock });
+  const shown = { stats: () => ({ ...noStats, ...tasks.stats() }), recentTimes: async () => [] };
+  metrics.add(tasksSubsystem(shown as unknown as Tasks).metrics ?? []);
+  metrics.add(serversSubsystem(servers).metrics ?? []);
   const accessDatabase = options.accessDatabase?.(database) ?? database;
   const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });
   const audit = new AuditLog({
@@ -204,8 +190,6 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       ...options.config,
     },
     version: '1.2.3',
-    routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
-    requireServer: requireServerOf(parts.servers),
     limits,
     authorizer: new RequestAuthorizer({
       gate,
@@ -213,11 +197,15 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       isDatabaseHealthy: () => health.database,
       log: recordingLogger(logged),
     }),
-    metrics,
+    metrics: new RequestMetrics(metrics),
     clock: options.clock ?? systemClock,
     random: systemRandom,
     log: recordingLogger(logged),
     certificates: options.certificates,
+  });
+  await listener.start({
+    routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
+    requireServer: requireServerOf(parts.servers),
     onArrival: () => undefined,
     onUpgrade(_request, { socket, serverUuid }) {
       upgrades.push({ serverUuid });
@@ -227,7 +215,6 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       return undefined;
     },
   });
-  await listener.start();
   t.teardown(() => listener.stop());
   const { url } = listener;
   return {

@@ -130,7 +130,7 @@ t.test(
     t.equal(isRunning('s'), true);
     await clock.advance(500);
     t.equal(isRunning('s'), false);
-    t.match(observer.counters(), { reconciler_stale_heartbeaters_total: 1, reconciler_usurped_heartbeaters_total: 0 });
+    t.match(observer.stats, { silent: 1, usurped: 0 });
     observer.heartbeat('s');
     await clock.advance(250);
     t.equal(isRunning('s'), true);

@@ -51,7 +51,7 @@ t.test('an agent that is accepted again stays running although its earlier loss 
     bus: createMemoryBus({ hub: new MemoryHub(), ...ports }),
     cnapiUuid: randomUUID(),
     identity: () => ({ cnapiUuid: '', url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' }),
-    ingress: { announce() {}, close() {}, unanswered: () => 0, endWaits() {}, leave() {} },
+    instance: { beginDrain() {}, endDrain() {}, unfinished: () => 0, endWaits() {}, stop: async () => {} },
     config: parseConfig({ databaseUrl: 'postgres://127.0.0.1/none' }),
   });
   t.teardown(() => roster.stop());

@@ -103,7 +103,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick(),
     now: 200,
     to: 'moving',
-    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 + AGENTS_GO_LATER_MS }],
+    does: [{ do: 'ask-agents', atMost: AGENTS_PER_SECOND / 10, withinMs: 29_800 + AGENTS_GO_LATER_MS }],
   },
   {
     name: 'a late tick does not make up for missed ones',
@@ -111,7 +111,7 @@ const table: { name: string; from: DrainState; event: DrainEvent; now: number; t
     event: tick(),
     now: 10_000,
     to: 'moving',
-    does: [{ do: 'tell-agents', atMost: AGENTS_PER_SECOND / 4, withinMs: 20_000 + AGENTS_GO_LATER_MS }],
+    does: [{ do: 'ask-agents', atMost: AGENTS_PER_SECOND / 4, withinMs: 20_000 + AGENTS_GO_LATER_MS }],
   },
   {
     name: 'with nobody to go to, agents are left in peace',

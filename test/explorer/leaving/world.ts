@@ -128,7 +128,7 @@ function carriedOut(state: State, at: number, effect: DrainEffect, others: numbe
   switch (effect.do) {
     case 'announce':
       return change(state, at, { isAsking: true });
-    case 'tell-agents': {
+    case 'ask-agents': {
       const wrong = others === 0 ? `${run} asks its agents to move, and there is no other instance` : state.wrong;
       return { ...change(state, at, { movingAgents: Math.min(agents, movingAgents + effect.atMost) }), wrong };
     }

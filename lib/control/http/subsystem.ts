@@ -1,0 +1,64 @@
+/** What the HTTP listener contributes to an instance. */
+import { counter, gauge, type Metric } from '../metrics/metric.ts';
+import type { Subsystem } from '../subsystem.ts';
+import type { Certificates } from './certificates.ts';
+import type { Limits } from './limits.ts';
+import type { Handlers, HttpListener } from './listener.ts';
+
+interface HttpParts {
+  listener: HttpListener;
+  handlers: Handlers;
+  limits: Limits;
+  certificates: Certificates | undefined;
+}
+
+export function httpSubsystem({ listener, handlers, limits, certificates }: HttpParts): Subsystem {
+  return {
+    name: 'listener',
+    start: () => listener.start(handlers),
+    unfinished: () => listener.unanswered,
+    beginDrain: () => listener.announceLeave(),
+    endDrain: () => listener.stopAccepting(),
+    disconnect: () => listener.stop(),
+    metrics: [
+      gauge('http_answer_bytes', 'Memory that answers use, out of answerMemoryMiB', () => limits.answers.held),
+      counter(
+        'http_answers_refused_total',
+        'Requests refused because answers used all the memory they may',
+        () => limits.answers.refused,
+      ),
+      counter(
+        'http_caller_quota_refusals_total',
+        'Requests refused because their caller had too many streams or waits open',
+        () => limits.quotas.refused,
+      ),
+      counter(
+        'http_slow_readers_cut_total',
+        'Answers cut off because their caller did not read them',
+        () => limits.slowReaders,
+      ),
+      counter(
+        'http_requests_unlogged_total',
+        'Requests without a log line, because their address had too many',
+        () => limits.requestLog.unlogged,
+      ),
+      counter(
+        'http_connections_cut_total',
+        'Connections closed without an answer because too many were open',
+        () => listener.cutConnections,
+      ),
+      ...(certificates === undefined ? [] : tlsMetrics(certificates, listener)),
+    ],
+  };
+}
+
+function tlsMetrics(certificates: Certificates, listener: HttpListener): Metric[] {
+  return [
+    gauge(
+      'tls_certificate_expires_seconds',
+      'Seconds until the certificate expires; below 0 afterwards',
+      () => certificates.expiresInSeconds,
+    ),
+    counter('tls_handshakes_failed_total', 'TLS handshakes that failed', () => listener.failedHandshakes),
+  ];
+}

@@ -1,0 +1,49 @@
+/**
+ * A subsystem: what one noun contributes to an instance. Each noun's folder makes its value
+ * (`subsystem.ts`), and `lifecycle.ts` folds an ordered list of them. Everything is optional.
+ * The migrations of all nouns are in one list (`schema.ts`), because tools and tests need them
+ * without an instance.
+ *
+ *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ retire ─▶ disconnect ─▶ stop
+ *
+ * A part may be stopped in any of these states, also before it has started.
+ */
+import type { Metric } from './metrics/metric.ts';
+
+/** Deletes data past its retention. */
+export interface Chore {
+  /** Its row in `cnapi_chores`: instances share one run per half hour. */
+  name: string;
+  /** Does one bounded batch and returns the number of deleted rows. Repeated until that is zero. */
+  batch(): Promise<number>;
+}
+
+export interface Subsystem {
+  /** In log messages about a part that does not stop. */
+  name: string;
+  /**
+   * The schema is up to date and nothing has started. All of this is repeated when the database
+   * becomes unreachable meanwhile.
+   */
+  prepare?(): Promise<void>;
+  /** In the order of the list. Resolves when it is ready, or when `signal` has aborted. */
+  start?(signal: AbortSignal): Promise<void> | void;
+
+  /** Work that a drain must not cut off, such as requests without an answer. */
+  unfinished?(): number;
+  /** The instance is about to leave: begin nothing that lasts. */
+  beginDrain?(): void;
+  /** The agents have left: accept no new connections, and end streams that never end otherwise. */
+  endDrain?(): void;
+
+  /** The instance stops now: accept no new work. */
+  retire?(): void;
+  /** Closes its connections to agents and callers; one part after the other, the last one first. */
+  disconnect?(): Promise<unknown>;
+  /** Releases everything; all parts at once. */
+  stop?(): Promise<unknown>;
+
+  metrics?: readonly Metric[];
+  /** Done hourly by one instance (`housekeeping.ts`). */
+  chores?: readonly Chore[];
+}
