@@ -10,6 +10,7 @@ import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { checkAnswer } from './contracts.ts';
 import { freshDatabase, type Teardown } from './postgres.ts';
+import { until } from './until.ts';
 
 export interface TestApp {
   app: App;
@@ -57,6 +58,17 @@ export async function freshZone(t: Teardown): Promise<TestZone> {
     return testApp(app, cnapiUuid);
   };
   return { url, database, startApp };
+}
+
+/**
+ * Creates a task that does nothing, as soon as the server is there and running. That is a moment
+ * after its agent has joined.
+ */
+export function nopTask(app: TestApp, serverUuid: string): Promise<{ id: string }> {
+  return until(async () => {
+    const { status, body } = await app.post<{ id: string }>(`/servers/${serverUuid}/nop`);
+    return status < 300 ? body : undefined;
+  }, 'a task to be accepted');
 }
 
 function testApp(app: App, cnapiUuid: string): TestApp {

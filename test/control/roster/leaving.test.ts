@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { freshZone, type TestApp } from '../../support/apps.ts';
+import { freshZone, nopTask, type TestApp } from '../../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
@@ -25,7 +25,7 @@ t.test("an instance told to leave through another one's REST API hands over its 
   const { agent, epoch } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
   await until(async () => (await statesAt(a)).size === 2 || undefined, 'both instances to know each other');
-  const { body: task } = await a.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+  const task = await nopTask(a, machine.serverUuid);
   const waiting = a.get<{ status: string }>(`/tasks/${task.id}/wait`);
   const asked = await b.post<InstanceBody>(`/instances/${a.cnapiUuid}/drain`);
   t.match(asked, { status: 202, body: { uuid: a.cnapiUuid, state: 'draining' } });
@@ -77,10 +77,7 @@ t.test('agents without another instance and endless waits delay a drain for a bo
   const { agent } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
   await until(async () => (await statesAt(a)).size === 2 || undefined, 'both instances to know each other');
-  const task = await until(async () => {
-    const { status, body } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
-    return status === 200 ? body : undefined;
-  }, 'a task to be accepted');
+  const task = await nopTask(b, machine.serverUuid);
   const waiting = a.get(`/tasks/${task.id}/wait`);
   const following = fetch(`${a.url}/tasks/${task.id}/events`).then((response) => response.text());
   a.app.drain('the test');

@@ -1,7 +1,7 @@
 /** Whole instances that leave while no other one can take over their agents and callers. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { freshZone, type TestZone } from '../../support/apps.ts';
+import { freshZone, nopTask, type TestZone } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
@@ -48,7 +48,7 @@ t.test('an agent that leaves late, as told, without another instance causes no s
   const { agent } = await joinAgent(a.url, machine);
   t.teardown(() => agent.close());
   await until(async () => (await a.get<object[]>('/instances')).body.length === 2, 'both instances to know each other');
-  const { body: task } = await b.post<{ id: string }>(`/servers/${machine.serverUuid}/nop`);
+  const task = await nopTask(b, machine.serverUuid);
   const waiting = a.get(`/tasks/${task.id}/wait`);
   a.app.drain('the test');
   const { withinMs } = await agent.next('goaway');
