@@ -26,6 +26,7 @@ export function busSubsystem(bus: Bus): Subsystem {
 export function databaseSubsystem(database: PostgresDatabase, writes: WriteHealth): Subsystem {
   return {
     name: 'check of writes',
+    start: () => writes.start(),
     stop: () => writes.stop(),
     metrics: [
       gauge('database_connections', 'Connections to the database', () => database.stats.total),
