@@ -33,8 +33,9 @@ t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/platform/clock.ts': empty,
     'lib/control/tasks/task.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
-    'lib/control/http/tasks.ts': `import { x } from '../tasks/task.ts';`,
-    'lib/control/app.ts': `import { x } from './http/tasks.ts';`,
+    'lib/control/tasks/routes/task-routes.ts': `import { x } from '../task.ts';`,
+    'lib/control/core-routes.ts': `import { x } from './tasks/routes/task-routes.ts';`,
+    'lib/control/app.ts': `import { x } from './core-routes.ts';`,
     'server.ts': `import { x } from './lib/control/app.ts';`,
   });
   t.strictSame(found, []);
