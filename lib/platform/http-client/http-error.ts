@@ -76,6 +76,8 @@ const UNTRUSTED: Readonly<Record<string, string>> = {
 const NO_TLS = ['ERR_SSL_WRONG_VERSION_NUMBER', 'EPROTO'];
 /** undici's messages for an answer of status 100 or 101. */
 const UNEXPECTED = /^bad (response|upgrade)$/;
+/** Its parser's message, without a code, when a connection that is not kept ends too early. */
+const EARLY_END = /\(Invalid EOF state\)$/;
 
 /** What an error of a socket or of undici means. That of a connection attempt is a cause. */
 export function troubleOf(error: Error, wasSent: boolean): { trouble: HttpTrouble; reason: string } {
@@ -87,6 +89,8 @@ export function troubleOf(error: Error, wasSent: boolean): { trouble: HttpTroubl
   if (UNEXPECTED.test(message))
     return { trouble: 'unreadable', reason: 'its answer was not asked for: 100 Continue or an upgrade' };
   const reason = REASONS[code] ?? message;
+  if (EARLY_END.test(message))
+    return { trouble: 'broken-off', reason: 'the connection ended in the middle of the answer' };
   if (name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return { trouble: 'unreadable', reason };
   return { trouble: wasSent ? 'broken-off' : 'unreachable', reason };
 }

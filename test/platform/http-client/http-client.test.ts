@@ -263,6 +263,17 @@ t.test('a body is read no faster than it is taken', async (t) => {
   t.equal(bytes, size);
 });
 
+t.test('an answer in chunks that ends before its last chunk is broken off', async (t) => {
+  const peer = await raw(t, (socket) => {
+    const begin = 'HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n';
+    socket.once('data', () => socket.write(begin));
+  });
+  const answer = await clientFor(t).request(get(peer));
+  const failing = failure(answer.text({ maxBytes: 100 }));
+  for (const socket of peer.sockets) socket.end();
+  t.match(await failing, { trouble: 'broken-off', reason: /^the connection ended/ });
+});
+
 t.test('a connection may end while its body waits to be read', async (t) => {
   const body = 'x'.repeat(100_000);
   for (const [end, head, expected] of [
