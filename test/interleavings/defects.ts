@@ -253,8 +253,8 @@ export const defects: readonly Defect[] = [
     cuts: [
       ['order by d.id for update of d skip locked', 'order by d.id'],
       [
-        "where d.id = told.id and d.id in (select id from unlocked)\n           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation",
-        'where d.id = told.id and d.id in (select id from unlocked)',
+        "where d.id = wanted.id and d.id in (select id from unlocked)\n           and d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation",
+        'where d.id = wanted.id and d.id in (select id from unlocked)',
       ],
     ],
   },

@@ -216,27 +216,27 @@ export const defects: Defect[] = [
     firstSeed: 2,
     kind: 'duties-',
     file: 'lib/control/duty/duty-store.ts',
-    was: `where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+    was: `where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
-           ended_at = case when told.outcome is not null then cnapi_now() end,
-           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
-         from told
-         where d.id = told.id and d.id in (select id from unlocked)
-           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation`,
+         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
+           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+         from wanted
+         where d.id = wanted.id and d.id in (select id from unlocked)
+           and d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation`,
     is: `where d.state = 'held'
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
-           ended_at = case when told.outcome is not null then cnapi_now() end,
-           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
-         from told
-         where d.id = told.id and d.id in (select id from unlocked) and d.state = 'held'`,
+         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
+           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+         from wanted
+         where d.id = wanted.id and d.id in (select id from unlocked) and d.state = 'held'`,
   },
   // The following defects were found in the product while the simulation was written.
   {

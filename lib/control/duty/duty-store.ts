@@ -111,25 +111,25 @@ export async function settleDuties(
   settlements: readonly DutySettlement[],
 ): Promise<SettledDuties> {
   const { rows } = await database.query<{ id: string; settled: boolean }>(
-    `with told as (
-       select * from unnest($2::uuid[], $3::int[], $4::text[], $5::int[]) as told (id, generation, outcome, pause_ms)
+    `with wanted as (
+       select * from unnest($2::uuid[], $3::int[], $4::text[], $5::int[]) as wanted (id, generation, outcome, pause_ms)
      ), unlocked as (
-       select d.id from cnapi_duties d join told using (id)
-         where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+       select d.id from cnapi_duties d join wanted using (id)
+         where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when told.outcome is null then 'waiting' else 'ended' end, run = null, outcome = told.outcome,
-           ended_at = case when told.outcome is not null then cnapi_now() end,
-           failures = d.failures + case when told.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + told.pause_ms * interval '1 ms'
-         from told
-         where d.id = told.id and d.id in (select id from unlocked)
-           and d.state = 'held' and d.run = $1::uuid and d.generation = told.generation
+         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
+           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+           failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
+           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+         from wanted
+         where d.id = wanted.id and d.id in (select id from unlocked)
+           and d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          returning d.id
      )
-     select d.id, d.id in (select id from settled) as settled from cnapi_duties d join told using (id)
-       where d.state = 'held' and d.run = $1::uuid and d.generation = told.generation`,
+     select d.id, d.id in (select id from settled) as settled from cnapi_duties d join wanted using (id)
+       where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation`,
     [
       run,
       settlements.map(({ id }) => id),
