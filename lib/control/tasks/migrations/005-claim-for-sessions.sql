@@ -20,9 +20,13 @@
 -- off may never read it (law 5). Another statement reads the wide columns after this one has
 -- committed.
 --
--- It runs a constant number of statements, whatever the number of servers. Each statement goes from
--- its arrays to the rows by index (`cross join lateral`, `offset 0`): a plan that was made for ten
--- servers must serve two thousand as well. 002-tasks.sql explains the conditions on `state || ''`.
+-- It runs a constant number of statements, whatever the number of servers. To plan them costs more
+-- than to run them for one server, so a connection plans them once. That plan must serve two
+-- thousand servers as well, and a table that was nearly empty when the connection planned. So
+-- each statement goes from its arrays to the rows by index: `cross join lateral` with `offset 0`
+-- where it reads, and `= any (array[…])` where it writes. For the second Postgres has no way but a
+-- lookup for each row: with a plain `=` it may read the whole primary key and compare.
+-- 002-tasks.sql explains the conditions on `state || ''`.
 -- Rows that another transaction has locked are skipped, and their servers are returned as 'again':
 -- one locked row delays no other server (law 9).
 create function cnapi_claim_for_sessions(
@@ -32,7 +36,8 @@ create function cnapi_claim_for_sessions(
   p_most_all int, p_most_all_bytes int, p_most_cancels int
 ) returns table (
   what text, id uuid, server_uuid uuid, attempt int, epoch bigint, params_bytes int
-) language plpgsql volatile as $$
+) language plpgsql volatile
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   held uuid[];
@@ -98,7 +103,7 @@ begin
         set state = 'claimed', attempt = t.attempt + 1, epoch = p.epoch, journal_id = p.journal_id,
           claimed_at = moment, sent_at = moment, cancel_sent_at = null
         from unnest(picked, picked_epochs, picked_journals) as p (id, epoch, journal_id)
-        where t.id = p.id
+        where t.id = any (array[p.id])
         returning t.id, t.server_uuid, t.attempt, t.epoch, t.params_bytes, t.queued_at
     )
     select 'send', s.id, s.server_uuid, s.attempt, s.epoch, s.params_bytes

@@ -43,20 +43,20 @@ end $$;
 -- in its present state, because the first change was announced to nobody. Returns 'locked' for each
 -- task whose row is locked: nothing of it was stored.
 --
--- The cost is linear, whatever the statistics are. The reports are joined with the tasks once, each
--- by a lookup of the primary key (`offset 0` keeps the planner from another join), and grouped by
--- task. Postgres expects a few rows, and would plan nested loops that cost the square of thousands.
--- A connection keeps its plan until the next `analyze`. One that planned in a new zone, while the
--- table was nearly empty, would read the whole table several times for each statement: 4,000
--- reports took 1.7 s of CPU time instead of 0.2. So there are no sequential scans. Without them a
--- query costs so much by the planner's estimate that Postgres before 18 compiles it each time, so
--- it is not compiled.
+-- The cost is linear, whatever the statistics are. A connection plans the statements once, as for
+-- claims (005-claim-for-sessions.sql says why, and why it reads `= any (array[…])`). The reports are
+-- joined with the tasks once, each by a lookup of the primary key (`offset 0`), and grouped by task.
+-- Postgres expects a few rows, and would plan nested loops that cost the square of thousands, or
+-- read whole tables that were nearly empty when it planned: 4,000 reports took 1.7 s of CPU time
+-- instead of 0.2. So there are no sequential scans. Without them a query costs so much by the
+-- planner's estimate that Postgres before 18 compiles it each time, so it is not compiled.
 create function cnapi_store_task_reports(
   p_ids uuid[], p_servers uuid[], p_attempts int[], p_names text[], p_reported text[],
   p_data text[], p_results text[], p_streams text[], p_first_bytes bigint[], p_bytes int[],
   p_half_bytes int, p_half_events int, p_repeated boolean[]
 ) returns table (id uuid, what text)
-language plpgsql volatile set enable_seqscan = off set jit = off as $$
+language plpgsql volatile
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
   told uuid[] := array(select distinct i from unnest(p_ids) as i);
@@ -116,7 +116,7 @@ begin
       from fit f where f.is_kept
   ), outdated as (
     delete from cnapi_task_events e using kept k
-      where k.name = 'progress' and e.task_id = k.id and e.seq = k.progress_seq
+      where k.name = 'progress' and e.task_id = any (array[k.id]) and e.seq = k.progress_seq
   ), added as (
     insert into cnapi_task_events
         (task_id, seq, attempt, name, stored_at, reported_at, data, stream, first_byte, bytes)
@@ -161,7 +161,7 @@ begin
           result = s.result::json,
           error = s.error::json
       from sums s
-      where t.id = s.id
+      where t.id = any (array[s.id])
       returning t.id
   )
   select array_agg(w.id) into changed from written w;
