@@ -19,7 +19,6 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
   const never = new Promise<never>(() => {});
   const main: Database = {
     query: (...statement) => (world.isStuck ? never : database.query(...statement)),
-    stream: (...statement) => database.stream(...statement),
     transaction: (...work) => (world.isStuck ? never : database.transaction(...work)),
     stop: async () => {},
   };

@@ -119,7 +119,6 @@ t.test('an instance whose database fails during its preparation waits for it and
   let prepared = 0;
   const flaky: Database = {
     query: (...statement) => database.query(...statement),
-    stream: (...statement) => database.stream(...statement),
     transaction: (...work) => {
       prepared += 1;
       if (prepared === 3) return Promise.reject(new DatabaseUnavailableError(new Error('gone')));

@@ -27,7 +27,6 @@ t.test('settings apply to each statement and to nothing else', options, async (t
   t.same((await database.query(settings)).rows, [limited], 'a plain statement');
   t.same((await database.query(`${settings}, $1::int8 as n`, [7])).rows, [{ ...limited, n: 7 }], 'with values');
   t.same((await database.query(settings, [], { name: 'settings' })).rows, [limited], 'a named statement');
-  t.same(await rowsOf(database.stream(settings)), [limited], 'a stream');
   t.same((await database.transaction((one) => one.query(settings))).rows, [limited], 'a transaction');
   const longer = { statementTimeoutMs: 9_000 };
   const rows = await database.transaction((one) => one.query(settings), longer);
@@ -68,9 +67,6 @@ t.test('one statement is one transaction, on any connection', options, async (t)
   const doubled = database.query('update counted set n = n / $1::int', [0], { name: 'divide' });
   await t.rejects(doubled, { code: '22012' });
   t.same((await database.query('select n from counted')).rows, [{ n: 200 }], 'a failed statement is rolled back');
-  let read = 0;
-  for await (const _ of database.stream('select generate_series(1, $1::int)', [5_000])) if (++read === 10) break;
-  t.same((await database.query('select 1 as one')).rows, [{ one: 1 }], 'an abandoned stream releases its connection');
 });
 
 t.test(
@@ -92,9 +88,3 @@ t.test(
     await finish();
   },
 );
-
-async function rowsOf<Row>(stream: AsyncIterable<Row>): Promise<Row[]> {
-  const rows: Row[] = [];
-  for await (const row of stream) rows.push(row);
-  return rows;
-}

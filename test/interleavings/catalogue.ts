@@ -16,7 +16,6 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/platform/postgres/share.ts': 'passes the statements of others on, a bounded number at once',
   'lib/platform/postgres/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
   'lib/platform/moray/bucket-schema.ts': 'changes the schema of buckets',
-  'lib/platform/moray/bucket-operations.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/platform/moray/bucket-store.ts': 'documents of buckets, guarded by their etags; no rows of coordination',
   'lib/platform/bus/postgres-bus.ts': 'LISTEN and NOTIFY; no rows',
   'lib/control/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
@@ -62,6 +61,6 @@ export function findModules(): string[] {
   return readdirSync(path.join(root, 'lib'), { recursive: true, encoding: 'utf8' })
     .map((file) => path.join('lib', file))
     .filter((file) => file.endsWith('.ts') && !file.endsWith('.d.ts'))
-    .filter((file) => /\.(query|stream)\b *[<(]/.test(readFileSync(path.join(root, file), 'utf8')))
+    .filter((file) => /\.query\b *[<(]/.test(readFileSync(path.join(root, file), 'utf8')))
     .sort();
 }

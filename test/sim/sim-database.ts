@@ -45,10 +45,6 @@ export class SimDatabase implements Database {
     return this.#ask({ label: 'transaction', text: undefined, values: undefined, run });
   }
 
-  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
-    yield* (await this.query<Row>(text, values)).rows;
-  }
-
   async stop(): Promise<void> {
     this.#isStopped = true;
   }

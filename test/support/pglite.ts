@@ -46,11 +46,6 @@ export class PgliteDatabase implements Database {
     return this.#pglite.transaction((connection) => work({ query: (text, values) => run(connection, text, values) }));
   }
 
-  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
-    const { rows } = await this.query<Row>(text, values ?? []);
-    yield* rows;
-  }
-
   stop(): Promise<void> {
     this.#stopped ??= this.#pglite.close();
     return this.#stopped;

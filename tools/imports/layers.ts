@@ -58,12 +58,11 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, ...subsystem, 'platform/bus', 'platform/waits'],
   'control/events': [...database, ...subsystem, 'platform/bus', 'platform/waits', 'protocol/api', 'control/config.ts'],
-  'control/roster': [...database, ...subsystem, 'platform/moray', 'platform/bus', 'protocol', 'protocol/api'],
+  'control/roster': [...database, ...subsystem, 'platform/bus', 'protocol', 'protocol/api'],
   'control/servers': [...database, ...subsystem, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
     ...subsystem,
-    'platform/moray',
     'platform/bus',
     'platform/http-client',
     'protocol',

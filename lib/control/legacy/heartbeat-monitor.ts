@@ -12,7 +12,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { doOnce } from '../../platform/moray/batch-once.ts';
+import { doOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';

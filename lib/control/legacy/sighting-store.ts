@@ -3,23 +3,8 @@
  * only their heartbeats keep `running`. Each function is one statement for many servers. Called by
  * heartbeat-monitor.ts.
  */
-import { columnsBucket } from '../../platform/moray/bucket.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
-
-/** The reference's bucket of this name and its fields; only `cnapi_record_sightings` writes it. */
-export const statusBucket = columnsBucket({
-  name: 'cnapi_status',
-  key: 'server_uuid',
-  fields: {
-    server_uuid: { type: 'uuid' },
-    last_heartbeat: { type: 'timestamp' },
-    cnapi_instance: { type: 'uuid' },
-    sightings: { type: 'number' },
-  },
-  etag: 'xmin::text',
-  mtime: 'last_heartbeat',
-});
 
 /** Leaves out servers that do not exist: no row is created for them. */
 export async function recordSightings(

@@ -6,9 +6,9 @@
 
 import type { Database, Queryable } from '../postgres/database.ts';
 import { MigrationError, oneAtATime } from '../postgres/migrations.ts';
+import { quoteName, quoteText } from '../postgres/sql-text.ts';
 import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
 import { type FieldType, sqlTypes } from './field-type.ts';
-import { quoteName, quoteText } from './sql-text.ts';
 
 type Indexes = Record<string, IndexDeclaration>;
 

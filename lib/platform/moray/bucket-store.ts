@@ -1,41 +1,58 @@
 /**
  * The bucket store: objects under keys, with conditional writes by etag and search by indexed
- * fields. Called by the nouns' stores and by the routes that list things. Every write is one
- * statement. Only `batch` and `ensureBucket` hold a transaction (law 5); they touch no coordination
- * row.
+ * fields. Called by the nouns' stores and by `control/documents`. Every write is one statement;
+ * another write, such as a record of the audit, may be part of it (`also`), so that both commit or
+ * neither does. Only `ensureBucket` holds a transaction (law 5); it touches no coordination row.
  */
 import { DatabaseBusyError } from '../errors.ts';
-import { type Database, type Queryable, sqlStateOf } from '../postgres/database.ts';
-import type { Bucket, BucketObject, DocumentBucket } from './bucket.ts';
+import { type Database, type Queryable, type QueryResult, sqlStateOf } from '../postgres/database.ts';
+import type { Statement, StatementPart } from '../postgres/sql-text.ts';
+import { type BucketObject, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
+import { ensureTable, uniqueIndexName } from './bucket-schema.ts';
 import {
-  createMany,
-  type DeleteOptions,
-  deleteMany,
-  explained,
-  lockNamed,
-  type Operation,
-  type OperationResult,
-  type PutOptions,
-  perform,
-  put,
-  remove,
-  run,
-  updateMany,
-} from './bucket-operations.ts';
-import { ensureTable } from './bucket-schema.ts';
-import { countStatement, type FindOptions, findStatement, getManyStatement, getStatement } from './bucket-sql.ts';
-import { parseFieldText } from './field-type.ts';
+  countByStatement,
+  createManyStatement,
+  deleteStatement,
+  getManyStatement,
+  type PageOptions,
+  pageStatement,
+  putStatement,
+} from './bucket-sql.ts';
 import type { Filter } from './filter.ts';
-import { InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
+import { EtagConflictError, InvalidQueryError, ObjectNotFoundError, UniqueAttributeError } from './moray-errors.ts';
 
-interface Row {
+interface EtagRow {
+  _etag: string;
+}
+
+interface Row extends EtagRow {
   _key: string;
   _value: unknown;
-  _etag: string;
   _mtime: Date;
 }
 
-const batchMaxOperations = 1_000;
+interface WriteOptions {
+  /** Carried out by the same statement, also if the condition does not hold and nothing is written. */
+  also?: StatementPart | undefined;
+}
+
+export interface PutOptions extends WriteOptions {
+  /**
+   * The etag that must match; null: the key must not exist; undefined: replaces whatever exists.
+   */
+  etag?: string | null | undefined;
+}
+
+export interface DeleteOptions extends WriteOptions {
+  etag?: string | undefined;
+}
+
+export interface BucketPage<Value> {
+  objects: BucketObject<Value>[];
+  /** The key after which the next page begins; undefined when there are no more. */
+  next: string | undefined;
+}
+
 const writeAttempts = 3;
 
 export class BucketStore {
@@ -53,12 +70,11 @@ export class BucketStore {
   }
 
   /** @throws ObjectNotFoundError */
-  async get<Value = Record<string, unknown>>(bucket: Bucket, key: string): Promise<BucketObject<Value>> {
-    const keyValue = parseFieldText(bucket.kind === 'document' ? 'string' : bucket.key.type, key);
-    if (keyValue === undefined) throw new ObjectNotFoundError(bucket.name, key);
-    const { rows } = await run<Row>(this.#database, bucket, getStatement(bucket, keyValue));
-    if (rows[0] === undefined) throw new ObjectNotFoundError(bucket.name, key);
-    return objectOf<Value>(bucket, rows[0]);
+  async get<Value = Record<string, unknown>>(bucket: DocumentBucket, key: string): Promise<BucketObject<Value>> {
+    // Such a text can be no key, and the database refuses it.
+    const found = key.includes('\0') ? undefined : (await this.getMany<Value>(bucket, [key])).get(key);
+    if (found === undefined) throw new ObjectNotFoundError(bucket.name, key);
+    return found;
   }
 
   /** The objects that exist, by key. `connection`: the one to use instead of the pool. */
@@ -81,7 +97,14 @@ export class BucketStore {
     objects: ReadonlyMap<string, object>,
     connection: Queryable = this.#database,
   ): Promise<Map<string, string>> {
-    return createMany(connection, bucket, objects);
+    for (const [key, value] of objects) {
+      checkKey(bucket, key);
+      checkIndexed(bucket, value);
+    }
+    const jsons = [...objects.values()].map((value) => JSON.stringify(value));
+    const statement = createManyStatement(bucket, [...objects.keys()], jsons);
+    const { rows } = await run<EtagRow & { _key: string }>(connection, bucket, statement);
+    return new Map(rows.map((row) => [row._key, row._etag]));
   }
 
   /**
@@ -89,63 +112,83 @@ export class BucketStore {
    * @throws EtagConflictError, UniqueAttributeError; InvalidQueryError when a field is not of its
    * index's type.
    */
-  async put(bucket: DocumentBucket, key: string, value: object, options: PutOptions = {}): Promise<{ etag: string }> {
-    return again(() => put(this.#database, bucket, key, value, options));
+  async put(
+    bucket: DocumentBucket,
+    key: string,
+    value: object,
+    { etag, also }: PutOptions = {},
+  ): Promise<{ etag: string }> {
+    checkKey(bucket, key);
+    checkIndexed(bucket, value);
+    const statement = putStatement(bucket, { key, json: JSON.stringify(value), etag }, also);
+    const { rows } = await again(() => run<EtagRow>(this.#database, bucket, statement));
+    if (rows[0] !== undefined) return { etag: rows[0]._etag };
+    throw new EtagConflictError(bucket.name, key, etag ?? null, await this.#etagOf(bucket, key));
   }
 
   /** @throws ObjectNotFoundError, EtagConflictError */
-  async delete(bucket: DocumentBucket, key: string, options: DeleteOptions = {}): Promise<void> {
-    await remove(this.#database, bucket, key, options);
+  async delete(bucket: DocumentBucket, key: string, { etag, also }: DeleteOptions = {}): Promise<void> {
+    const { rowCount } = await run(this.#database, bucket, deleteStatement(bucket, { key, etag }, also));
+    if (rowCount > 0) return;
+    const actual = etag === undefined ? null : await this.#etagOf(bucket, key);
+    if (actual === null) throw new ObjectNotFoundError(bucket.name, key);
+    throw new EtagConflictError(bucket.name, key, etag ?? null, actual);
   }
 
   /**
-   * Yields matching objects in order, read while the loop runs. A loop that takes longer than the
-   * database's statement timeout in total loses its cursor.
+   * The matching objects, in order of key, page by page.
    * @throws NotIndexedError, InvalidQueryError
    */
-  async *find<Value = Record<string, unknown>>(
-    bucket: Bucket,
+  async page<Value = Record<string, unknown>>(
+    bucket: DocumentBucket,
     filter: Filter,
-    options: FindOptions = {},
-  ): AsyncGenerator<BucketObject<Value>, void, undefined> {
-    const { text, values } = findStatement(bucket, filter, options);
-    try {
-      for await (const row of this.#database.stream<Row>(text, values)) yield objectOf<Value>(bucket, row);
-    } catch (error) {
-      throw explained(bucket, error);
-    }
+    options: PageOptions,
+  ): Promise<BucketPage<Value>> {
+    const statement = pageStatement(bucket, filter, options);
+    const { rows } = await run<Row & { read: number }>(this.#database, bucket, statement);
+    const objects = rows.slice(0, options.limit).map((row) => objectOf<Value>(bucket, row));
+    const isLast = objects.length === (rows[0]?.read ?? 0);
+    return { objects, next: isLast ? undefined : objects.at(-1)?.key };
   }
 
-  async count(bucket: Bucket, filter: Filter): Promise<number> {
-    const { rows } = await run<{ count: number }>(this.#database, bucket, countStatement(bucket, filter));
-    return rows[0]?.count ?? 0;
-  }
-
-  /** Merges `fields` over the top level of all matching objects; returns their number. */
-  async updateMany(bucket: DocumentBucket, filter: Filter, fields: object): Promise<number> {
-    return updateMany(this.#database, bucket, filter, fields);
-  }
-
-  /** Deletes matching objects (at most `limit`, in key order); returns their number. */
-  async deleteMany(bucket: DocumentBucket, filter: Filter, options: { limit?: number } = {}): Promise<number> {
-    return deleteMany(this.#database, bucket, filter, options.limit);
-  }
-
-  /**
-   * Performs all operations in order, or none. The first failure undoes the others and is thrown.
-   */
-  async batch(operations: readonly Operation[]): Promise<OperationResult[]> {
-    if (operations.length > batchMaxOperations)
-      throw new InvalidQueryError(`a batch has at most ${batchMaxOperations} operations`);
-    return again(() =>
-      this.#database.transaction(async (connection) => {
-        await lockNamed(connection, operations);
-        const results: OperationResult[] = [];
-        for (const operation of operations) results.push(await perform(connection, operation));
-        return results;
-      }),
+  /** How many objects have each value of an indexed field. @throws NotIndexedError */
+  async countBy(bucket: DocumentBucket, field: string): Promise<Record<string, number>> {
+    const { rows } = await run<{ value: string; count: number }>(
+      this.#database,
+      bucket,
+      countByStatement(bucket, field),
     );
+    return Object.fromEntries(rows.map(({ value, count }) => [value, count]));
   }
+
+  async #etagOf(bucket: DocumentBucket, key: string): Promise<string | null> {
+    return (await this.getMany(bucket, [key])).get(key)?.etag ?? null;
+  }
+}
+
+async function run<Row>(
+  connection: Queryable,
+  bucket: DocumentBucket,
+  { text, values }: Statement,
+): Promise<QueryResult<Row>> {
+  try {
+    return await connection.query<Row>(text, values);
+  } catch (error) {
+    throw explained(bucket, error);
+  }
+}
+
+/** Maps errors that the caller caused to the store's own; returns any other error unchanged. */
+function explained(bucket: DocumentBucket, error: unknown): unknown {
+  const state = sqlStateOf(error);
+  if (state === '23505') {
+    const { constraint } = error as { constraint?: string };
+    const field = Object.keys(bucket.indexes).find((one) => uniqueIndexName(bucket.name, one) === constraint);
+    return new UniqueAttributeError(bucket.name, field ?? constraint ?? 'a field', error);
+  }
+  // Class 22: data that SQL cannot store, such as NUL in a text. 54000: too long for its index.
+  const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
+  return isUnfit ? new InvalidQueryError(`${bucket.name}: ${(error as Error).message}`, { cause: error }) : error;
 }
 
 /** Repeats `work`, which writes all or nothing, after an error that may be temporary. */
@@ -169,6 +212,6 @@ function mayPass(error: unknown): boolean {
   return state === '40P01' || error instanceof UniqueAttributeError;
 }
 
-function objectOf<Value>(bucket: Bucket, row: Row): BucketObject<Value> {
+function objectOf<Value>(bucket: DocumentBucket, row: Row): BucketObject<Value> {
   return { bucket: bucket.name, key: row._key, value: row._value as Value, etag: row._etag, mtime: row._mtime };
 }

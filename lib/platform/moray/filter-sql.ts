@@ -8,10 +8,10 @@
  * and use their index.
  */
 
+import type { Parameters } from '../postgres/sql-text.ts';
 import { type FieldType, parseFieldText, sqlTypes } from './field-type.ts';
 import type { Filter, SubstringsFilter } from './filter.ts';
 import { InvalidQueryError, NotIndexedError } from './moray-errors.ts';
-import type { Parameters } from './sql-text.ts';
 
 /** A field that filters may use. */
 export interface QueryField {
@@ -73,7 +73,7 @@ function list(filter: Extract<Filter, { kind: 'and' | 'or' }>, isWanted: boolean
 
 /** Combines several equalities of one field in an `or` into one lookup in a list. */
 function gatherLookups(filters: readonly Filter[]): { lookups: Map<string, string[]>; others: Filter[] } {
-  const byField = Map.groupBy(filters, (one) => (one.kind === 'equal' && !one.ignoreCase ? one.field : undefined));
+  const byField = Map.groupBy(filters, (one) => (one.kind === 'equal' ? one.field : undefined));
   const lookups = new Map<string, string[]>();
   for (const [field, equalities] of byField) {
     if (field === undefined || equalities.length < 2) continue;
@@ -82,7 +82,7 @@ function gatherLookups(filters: readonly Filter[]): { lookups: Map<string, strin
       equalities.flatMap((one) => (one.kind === 'equal' ? [one.value] : [])),
     );
   }
-  const others = filters.filter((one) => !(one.kind === 'equal' && !one.ignoreCase && lookups.has(one.field)));
+  const others = filters.filter((one) => !(one.kind === 'equal' && lookups.has(one.field)));
   return { lookups, others };
 }
 
@@ -95,9 +95,7 @@ function compare(filter: Comparison, context: Context): string {
     case 'present':
       return `${sql} is not null`;
     case 'equal':
-      return filter.ignoreCase && type === 'string'
-        ? `lower(${sql}) = lower(${value(filter.value)})`
-        : `${sql} = ${value(filter.value)}`;
+      return `${sql} = ${value(filter.value)}`;
     case 'atLeast':
       return `${sql} >= ${value(filter.value)}`;
     case 'atMost':
@@ -115,8 +113,7 @@ function like(filter: SubstringsFilter, { sql, type }: QueryField, parameters: P
     throw new InvalidQueryError(`${field} is a ${type} and has no substrings`, { field });
   const parts = [filter.initial, ...filter.any, filter.final].map((part) => parseValue(field, 'string', part));
   const pattern = parameters.add(parts.map((part) => escapeLike(String(part))).join('%'), 'text');
-  if (type === 'uuid') return `${sql}::text like lower(${pattern})`;
-  return filter.ignoreCase ? `lower(${sql}) like lower(${pattern})` : `${sql} like ${pattern}`;
+  return type === 'uuid' ? `${sql}::text like lower(${pattern})` : `${sql} like ${pattern}`;
 }
 
 function escapeLike(text: string): string {

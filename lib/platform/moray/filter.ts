@@ -1,13 +1,13 @@
 /**
- * Search filters as data, and functions to build them. Pure. Their text form is RFC 4515
- * (`filter-text.ts`); `filter-sql.ts` translates them to SQL.
+ * Search filters as data, and functions to build them. Pure. `filter-sql.ts` translates them to
+ * SQL.
  */
 export type Filter =
   | { kind: 'and'; filters: Filter[] }
   | { kind: 'or'; filters: Filter[] }
   | { kind: 'not'; filter: Filter }
   | { kind: 'present'; field: string }
-  | { kind: 'equal'; field: string; value: string; ignoreCase: boolean }
+  | { kind: 'equal'; field: string; value: string }
   | { kind: 'atLeast'; field: string; value: string }
   | { kind: 'atMost'; field: string; value: string }
   | SubstringsFilter;
@@ -22,7 +22,6 @@ export interface SubstringsFilter {
   initial: string;
   any: string[];
   final: string;
-  ignoreCase: boolean;
 }
 
 type Comparable = string | number | boolean | Date;
@@ -47,11 +46,7 @@ export function present(field: string): Filter {
 }
 
 export function eq(field: string, value: Comparable): Filter {
-  return { kind: 'equal', field, value: textOf(value), ignoreCase: false };
-}
-
-export function eqIgnoringCase(field: string, value: string): Filter {
-  return { kind: 'equal', field, value, ignoreCase: true };
+  return { kind: 'equal', field, value: textOf(value) };
 }
 
 /** The field has one of these values; one indexed lookup for any number of values. */
@@ -68,7 +63,7 @@ export function le(field: string, value: Comparable): Filter {
 }
 
 export function startsWith(field: string, initial: string): Filter {
-  return { kind: 'substrings', field, initial, any: [], final: '', ignoreCase: false };
+  return { kind: 'substrings', field, initial, any: [], final: '' };
 }
 
 /** Matches all objects. */

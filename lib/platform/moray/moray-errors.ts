@@ -27,14 +27,9 @@ export class UniqueAttributeError extends CnapiError {
 }
 
 export class InvalidQueryError extends CnapiError {
-  /** Position in the filter's text, in UTF-16 units from 0. */
-  readonly position: number | undefined;
-
-  constructor(message: string, fields: { field?: string; position?: number; cause?: unknown } = {}) {
-    const { field, position, cause } = fields;
+  constructor(message: string, { field, cause }: { field?: string; cause?: unknown } = {}) {
     const errors = field === undefined ? undefined : [{ field, code: 'Invalid', message }];
     super('InvalidQuery', 400, message, { cause, ...(errors && { errors }) });
-    this.position = position;
   }
 }
 

@@ -46,15 +46,9 @@ export interface TransactionOptions {
 
 export interface Database extends Queryable {
   /**
-   * Runs `work` in one transaction on one connection. Only for migrations and the bucket store's
-   * batch (law 5).
+   * Runs `work` in one transaction on one connection. Only for changes of the schema (law 5).
    */
   transaction<Result>(work: (connection: Queryable) => Promise<Result>, options?: TransactionOptions): Promise<Result>;
-  /**
-   * Yields the rows of a statement one by one, through a cursor if the database has one. The cursor
-   * is released when the loop ends early.
-   */
-  stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncIterable<Row>;
   stop(): Promise<void>;
 }
 

@@ -10,7 +10,6 @@
  *     (each change is logged)
  */
 import pg from 'pg';
-import Cursor from 'pg-cursor';
 import type { Clock } from '../clock.ts';
 import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -74,7 +73,6 @@ interface Statement {
 
 /** At most this part of a statement's time is spent waiting for one lock. */
 const LOCK_SHARE = 0.8;
-const streamBatchRows = 100;
 const stopPatienceMs = 3_000;
 const logAgainMs = 60_000;
 
@@ -168,32 +166,6 @@ export class PostgresDatabase implements Database {
     });
   }
 
-  async *stream<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): AsyncGenerator<Row> {
-    const client = await this.#acquire();
-    const isPooled = this.#limits !== undefined;
-    if (isPooled) await this.#orRelease(client, this.#run(client, { text: this.#begin() }, this.#queryTimeoutMs));
-    const cursor = client.query(new Cursor<Row>(text, values === undefined ? [] : [...values]));
-    let isOver = false;
-    try {
-      for (;;) {
-        const rows = await this.#answered(cursor.read(streamBatchRows), this.#queryTimeoutMs);
-        if (rows.length === 0) break;
-        yield* rows;
-      }
-      isOver = true;
-    } catch (error) {
-      isOver = true;
-      this.#suspect(client, error);
-      client.release(true);
-      throw this.#explain(error);
-    } finally {
-      if (!isOver) await this.#abandon(client, cursor);
-    }
-    if (isPooled) await this.#orRelease(client, this.#run(client, { text: 'commit' }, this.#queryTimeoutMs));
-    client.release();
-    this.#noteSuccess();
-  }
-
   /** Closes all connections; statements still running after 3 s fail. */
   stop(): Promise<void> {
     this.#stopped ??= this.#close();
@@ -274,33 +246,10 @@ export class PostgresDatabase implements Database {
     if (isConnectionLost(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
   }
 
-  async #orRelease(client: pg.PoolClient, work: Promise<unknown>): Promise<void> {
-    try {
-      await work;
-    } catch (error) {
-      this.#suspect(client, error);
-      client.release(true);
-      throw this.#explain(error);
-    }
-  }
-
   #begin(statementTimeoutMs?: number): string {
     if (statementTimeoutMs === undefined) return this.#limits ? `begin; ${settingsText(this.#limits)}` : 'begin';
     const limits = { statementTimeoutMs, lockTimeoutMs: statementTimeoutMs, idleInTransactionMs };
     return `begin; ${settingsText(limits)}`;
-  }
-
-  /** Ends a stream whose reader stopped early; keeps the connection if that succeeds. */
-  async #abandon(client: pg.PoolClient, cursor: Cursor<unknown>): Promise<void> {
-    try {
-      await this.#answered(cursor.close(), this.#queryTimeoutMs);
-      if (this.#limits) await this.#run(client, { text: 'rollback' }, this.#queryTimeoutMs);
-      client.release();
-    } catch (error) {
-      this.#noteFailure(error);
-      this.#suspect(client, error);
-      client.release(true);
-    }
   }
 
   #explain(error: unknown): unknown {

@@ -284,7 +284,6 @@ t.test('many readers from the beginning of the log use few of the shared connect
         reading -= 1;
       });
     },
-    stream: (...statement) => database.stream(...statement),
     transaction: (...work) => database.transaction(...work),
     stop: async () => {},
   };

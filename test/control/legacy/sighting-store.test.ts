@@ -5,12 +5,10 @@ import {
   readSightedRows,
   recordSightings,
   recordSilences,
-  statusBucket,
 } from '../../../lib/control/legacy/sighting-store.ts';
 import { endRun } from '../../../lib/control/roster/instance-store.ts';
 import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
-import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
@@ -33,9 +31,10 @@ for (const [kind, open] of databases) {
       t.match(await row(server), { status: 'running', reason: 'legacy-heartbeat', run: null, cnapiUuid: null });
       t.same(await see(server, 0, b), { serverUuid: server, epoch: 1, sightings: 2, cameBack: false });
       t.match((await readSightedRows(database, 10)).at(-1) ?? {}, { epoch: 1 });
-      t.match(await new BucketStore({ database }).get(statusBucket, server), {
-        value: { server_uuid: server, cnapi_instance: b, sightings: 2 },
-      });
+      const { rows } = await database.query('select cnapi_instance from cnapi_status where server_uuid = $1::uuid', [
+        server,
+      ]);
+      t.same(rows, [{ cnapi_instance: b }]);
     });
 
     t.test('heartbeats of a missing server create nothing and do not delay others in the statement', async (t) => {

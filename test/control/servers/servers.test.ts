@@ -118,7 +118,6 @@ t.test('servers that arrive at once share statements, and one that fails does no
       asked.set(what, (asked.get(what) ?? 0) + 1);
       return database.query(text, values, options);
     },
-    stream: (...args) => database.stream(...args),
     transaction: (...args) => database.transaction(...args),
     stop: async () => {},
   };

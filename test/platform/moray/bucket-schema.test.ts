@@ -1,7 +1,7 @@
 import t from 'tap';
 import { type DocumentDeclaration, documentBucket } from '../../../lib/platform/moray/bucket.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import { eq, everything } from '../../../lib/platform/moray/filter.ts';
+import { eq, everything, type Filter } from '../../../lib/platform/moray/filter.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
@@ -15,13 +15,16 @@ const second = things(2, {
   serial: { type: 'string', unique: true },
 });
 
+const count = async (store: BucketStore, filter: Filter) =>
+  (await store.page(second, filter, { limit: 10, bytes: 1e6 })).objects.length;
+
 t.test('several instances that start at once create a bucket once', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations: morayMigrations });
   const stores = [1, 2, 3, 4].map(() => new BucketStore({ database: open({ maxConnections: 1 }) }));
   await Promise.all(stores.map((store, index) => store.ensureBucket(index % 2 === 0 ? first : second)));
   const store = new BucketStore({ database });
   await store.put(second, 'a', { size: 1 });
-  t.equal(await store.count(second, eq('size', 1)), 1);
+  t.equal(await count(store, eq('size', 1)), 1);
 });
 
 t.test('new indexes include existing objects and those that older versions write later', async (t) => {
@@ -32,12 +35,12 @@ t.test('new indexes include existing objects and those that older versions write
   await older.put(first, 'b', { name: 'x', size: 'not a number', made: '2024-02-31' });
   const newer = new BucketStore({ database });
   await newer.ensureBucket(second);
-  t.equal(await newer.count(second, eq('size', 5)), 1);
-  t.equal(await newer.count(second, eq('made', '2024-01-01T00:00:00Z')), 1);
+  t.equal(await count(newer, eq('size', 5)), 1);
+  t.equal(await count(newer, eq('made', '2024-01-01T00:00:00Z')), 1);
   await older.put(first, 'c', { name: 'x', size: 5, serial: 's' });
-  t.equal(await newer.count(second, eq('size', 5)), 2);
+  t.equal(await count(newer, eq('size', 5)), 2);
   await older.ensureBucket(first);
-  t.equal(await older.count(first, everything), 3);
+  t.equal(await count(older, everything), 3);
   await t.rejects(
     older.put(first, 'd', { serial: 's' }),
     { code: 'UniqueAttribute' },

@@ -85,63 +85,18 @@ t.test('a locked row, a slow statement and a database that is down are distingui
   t.same(said, [], 'the database does not count as lost');
 });
 
-t.test('a stream reads as it goes, and returns its connection if it ends early', async (t) => {
-  const { open } = await freshDatabase(t);
-  const database = open({ maxConnections: 1 });
-  await database.query('create sequence seen');
-  let count = 0;
-  for await (const row of database.stream<{ n: number }>(
-    "select n, nextval('seen') from generate_series(1, $1::int) as n",
-    [100_000],
-  )) {
-    count += row.n;
-    if (row.n === 10) break;
-  }
-  t.equal(count, 55);
-  const { rows } = await database.query<{ last_value: number }>('select last_value from seen');
-  t.ok((rows[0]?.last_value ?? 0) < 5_000, 'the server produced little more than was read');
-  t.match(database.stats, { total: 1, idle: 1, waiting: 0 });
-  const whole = [];
-  for await (const row of database.stream<{ n: number }>('select n from generate_series(1, 1234) as n'))
-    whole.push(row.n);
-  t.equal(whole.length, 1234);
-  t.match(database.stats, { total: 1, idle: 1 });
-});
-
-t.test('a loop that throws or a stream that fails returns its connection', async (t) => {
-  const { open } = await freshDatabase(t);
-  const database = open({ maxConnections: 1 });
-  const loop = async (text: string, body: () => void) => {
-    for await (const _ of database.stream(text)) body();
-  };
-  await t.rejects(
-    loop('select n from generate_series(1, 1000) as n', () => {
-      throw new Error('enough');
-    }),
-    /enough/,
-  );
-  await t.rejects(
-    loop('select nonsense', () => undefined),
-    { code: '42703' },
-  );
-  await t.rejects(
-    loop('select 1 / (3 - n) from generate_series(1, 5) as n', () => undefined),
-    { code: '22012' },
-  );
-  t.same((await database.query('select 1 as one')).rows, [{ one: 1 }]);
-});
-
 t.test('a pool waits for a database that stops and starts again', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url);
   await waitForDatabase({ database, ...waiting });
   const running = t.rejects(database.query('select pg_sleep(60)'), DatabaseUnavailableError);
-  const streaming = t.rejects(async () => {
-    for await (const _ of database.stream('select pg_sleep(0.02) from generate_series(1, 10000)'));
-  }, DatabaseUnavailableError);
+  const other = t.rejects(
+    database.query('select pg_sleep(0.02) from generate_series(1, 10000)'),
+    DatabaseUnavailableError,
+  );
   await until(() => database.stats.total === 2 && database.stats.idle === 0);
   await server.stop();
-  await Promise.all([running, streaming]);
+  await Promise.all([running, other]);
   await t.rejects(database.query('select 1'), {
     code: 'ServiceUnavailable',
     statusCode: 503,
@@ -218,10 +173,6 @@ t.test('a connection that was cut silently is detected', async (t) => {
   await waitForDatabase({ database, ...waiting });
   relay.silence();
   await t.rejects(database.query('select 1'), DatabaseUnavailableError);
-  const lost = async () => {
-    for await (const _ of database.stream('select 1'));
-  };
-  await t.rejects(lost, DatabaseUnavailableError);
   relay.resume();
   await waitForDatabase({ database, ...waiting });
 });

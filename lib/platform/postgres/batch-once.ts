@@ -3,7 +3,7 @@
  * that are locked, slow or refused alone are left out, and the others are done.
  */
 import type { DatabaseUnavailableError } from '../errors.ts';
-import { BatchQueue, type BatchQueueDeps } from '../postgres/batch-queue.ts';
+import { BatchQueue, type BatchQueueDeps } from './batch-queue.ts';
 
 type OnceDeps<Item> = Pick<BatchQueueDeps<Item>, 'clock' | 'log' | 'database' | 'what' | 'keyOf' | 'work' | 'maxBatch'>;
 

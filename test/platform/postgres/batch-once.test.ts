@@ -2,7 +2,7 @@ import t from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { doOnce } from '../../../lib/platform/moray/batch-once.ts';
+import { doOnce } from '../../../lib/platform/postgres/batch-once.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 
 const database: Queryable = { query: async () => ({ rows: [], rowCount: 0 }) };

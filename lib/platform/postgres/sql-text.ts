@@ -1,0 +1,45 @@
+/**
+ * Pieces of SQL text. Pure. Values are always sent as parameters. Names come from declarations
+ * only, and are quoted.
+ */
+export interface Statement {
+  text: string;
+  values: unknown[];
+}
+
+/**
+ * Another write that is carried out by the same statement, so that both commit or neither does:
+ * returns its text, and adds its values. It has the snapshot of the statement, so neither write
+ * sees the other.
+ */
+export type StatementPart = (parameters: Parameters) => string;
+
+/** Collects a statement's values and returns a placeholder for each. */
+export class Parameters {
+  readonly values: unknown[];
+
+  /** `values`: those that the text already refers to, as `$1` and so on. */
+  constructor(values: readonly unknown[] = []) {
+    this.values = [...values];
+  }
+
+  /** The placeholder of `value`, cast to `type`. */
+  add(value: unknown, type: string): string {
+    this.values.push(value);
+    return `$${this.values.length}::${type}`;
+  }
+}
+
+/** The statement, with a further write if there is one. */
+export function together(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
+  const whole = also === undefined ? text : `with also as (${also(parameters)}) ${text}`;
+  return { text: whole, values: parameters.values };
+}
+
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+export function quoteText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
+}
