@@ -143,7 +143,7 @@ export const defects: readonly Defect[] = [
     rule: 'a live server is never unknown',
     changes: [
       {
-        file: 'lib/control/roster/healthy-timer.ts',
+        file: 'lib/platform/healthy-timer.ts',
         find: 'if (elapsedMs > this.#checkMs * 2) return;',
         put: `if (elapsedMs > this.#checkMs * 2) {
       for (let countedMs = 0; countedMs < elapsedMs; countedMs += this.#checkMs)

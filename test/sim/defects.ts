@@ -29,7 +29,7 @@ export const defects: Defect[] = [
     name: 'a late tick counts as silence before the data that has arrived is read',
     breaks: 'I1',
     firstSeed: 38,
-    file: 'lib/control/roster/healthy-timer.ts',
+    file: 'lib/platform/healthy-timer.ts',
     was: 'if (elapsedMs > this.#checkMs * 2) return;',
     is: `if (elapsedMs > this.#checkMs * 2) {
       for (let late = elapsedMs; late > 0; late -= this.#checkMs)

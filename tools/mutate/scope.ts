@@ -10,6 +10,7 @@ import { importsOf, readSources } from '../imports/source.ts';
 const MUTATED = [
   'lib/control/{roster,tasks,waitlist,events}/*.ts',
   'lib/control/{roster,tasks,waitlist,events}/migrations/*.sql',
+  'lib/platform/healthy-timer.ts',
   'lib/platform/waits/*.ts',
   'lib/agent/runner/runner.ts',
 ];

@@ -10,11 +10,11 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { doOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type ReceivedSighting, Sightings } from './sightings.ts';
 

@@ -8,6 +8,7 @@
  */
 import { type RawData, WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
@@ -21,7 +22,6 @@ import type {
 } from '../../protocol/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
-import type { HealthyTimer } from '../roster/healthy-timer.ts';
 import type { Refusal } from '../roster/roster.ts';
 import type { Session, SessionSocket } from '../roster/session.ts';
 import { endSilence } from '../roster/silence.ts';

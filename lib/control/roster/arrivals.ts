@@ -7,6 +7,7 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Admission } from '../../protocol/api/instances.ts';
 import {
@@ -19,7 +20,6 @@ import {
   measure,
   whyPaced,
 } from './admission.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 
 interface ArrivalsDeps {
   healthyTimer: HealthyTimer;

@@ -7,9 +7,9 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { surplusOf } from './balance.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 import type { InstanceRow } from './instance-store.ts';
 import { Relocation } from './relocation.ts';
 import type { SessionTable } from './session.ts';

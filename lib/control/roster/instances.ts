@@ -13,13 +13,13 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../../platform/errors.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { writeTroubleOf } from '../../platform/postgres/unavailable.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Admission } from '../../protocol/api/instances.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 import {
   type BeatAnswer,
   type DrainAnswer,

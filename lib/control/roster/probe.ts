@@ -6,8 +6,8 @@
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Random } from '../../platform/random.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 import type { SessionTable } from './session.ts';
 
 interface ProbeDeps {

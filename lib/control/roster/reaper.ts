@@ -6,10 +6,10 @@
  */
 
 import type { Clock } from '../../platform/clock.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 import { Orphans } from './orphans.ts';
 import type { HeldRow } from './roster.ts';
 import { type PolledRow, pollRows, recordOrphans, type Writer } from './roster-store.ts';

@@ -5,9 +5,9 @@
  * statement and allocates nothing (law 3).
  */
 import { messageOf } from '../../platform/errors.ts';
+import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { HealthyTimer } from './healthy-timer.ts';
 import { renewRun } from './roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';

@@ -1,8 +1,8 @@
 /** The observer on a simulated clock, over a database that counts the statements it is sent. */
 import t from 'tap';
 import { HeartbeatMonitor } from '../../../lib/control/legacy/heartbeat-monitor.ts';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

@@ -5,7 +5,7 @@
 import t from 'tap';
 import { MAX_UNDER_WAY } from '../../../lib/control/roster/admission.ts';
 import { Arrivals } from '../../../lib/control/roster/arrivals.ts';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 

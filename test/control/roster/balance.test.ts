@@ -2,9 +2,9 @@
 import t from 'tap';
 import { type Load, surplusOf } from '../../../lib/control/roster/balance.ts';
 import { Balancer } from '../../../lib/control/roster/balancer.ts';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import type { InstanceRow } from '../../../lib/control/roster/instance-store.ts';
 import { SessionTable } from '../../../lib/control/roster/session.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 

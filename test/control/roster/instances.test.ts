@@ -1,8 +1,8 @@
 /** One instance among others, with a simulated database and clock. */
 import t from 'tap';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';

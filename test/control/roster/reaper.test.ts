@@ -3,10 +3,10 @@
  * poll was sent are not held against any session, however slow the answer is.
  */
 import t from 'tap';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { Reaper } from '../../../lib/control/roster/reaper.ts';
 import { type Session, SessionTable } from '../../../lib/control/roster/session.ts';
 import { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

@@ -4,11 +4,11 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { insertRun, readLive, wasAskedToDrain } from '../../../lib/control/roster/instance-store.ts';
 import { Instances } from '../../../lib/control/roster/instances.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';

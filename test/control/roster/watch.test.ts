@@ -1,10 +1,10 @@
 /** What the watch over the sessions reports to admission. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { HealthyTimer } from '../../../lib/control/roster/healthy-timer.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
 import type { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
 import { Watch } from '../../../lib/control/roster/watch.ts';
+import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 

@@ -4,7 +4,7 @@
  * read the data that had arrived. A late tick passes nothing (law 4). Driver; its listeners must
  * not throw.
  */
-import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Clock, Timer } from './clock.ts';
 
 interface Countdown {
   leftMs: number;
