@@ -29,7 +29,7 @@ type RowReply =
   | { status: 200; rows: { first: string; rest: AsyncIterator<RowText> } }
   | { status: 200; text: { contentType: string; content: string } };
 
-/** Answer memory of a row stream: rows, their text, and the part not sent yet. */
+/** Answer memory of a row stream: rows, their text, the part not sent yet, and the next rows. */
 export const ROW_STREAM_BYTES = 1024 * 1024;
 const CHUNK_BYTES = ROW_STREAM_BYTES / 4;
 const FIRST_ROWS = 16;
@@ -48,16 +48,37 @@ export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Pro
   return { status: 200, text: { contentType: 'application/json', content } };
 }
 
+/**
+ * Each chunk is read while the one before it is serialized and sent, so that the database and this
+ * process work at the same time. The second waits for the first, whose text shows how large rows
+ * are.
+ */
 async function* readTexts<Row, Place>({ limit, read }: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
   let left = limit;
   let size = FIRST_ROWS;
-  let place: Place | undefined;
-  do {
-    const { rows, next } = await read(place, { rows: Math.min(size, left), bytes: CHUNK_BYTES });
-    const text = rows.map((row) => JSON.stringify(row)).join(',');
+  const readFrom = (place: Place | undefined) => {
+    const reading = read(place, { rows: Math.min(size, left), bytes: CHUNK_BYTES });
+    // Nobody waits for it if the caller goes away.
+    reading.catch(() => {});
+    return reading;
+  };
+  const readNext = ({ rows, next }: Chunk<Row, Place>) => {
     left -= rows.length;
-    place = left > 0 ? next : undefined;
+    return next === undefined || left <= 0 ? undefined : readFrom(next);
+  };
+  const textOf = ({ rows }: Chunk<Row, Place>) => {
+    const text = JSON.stringify(rows).slice(1, -1);
     size = Math.max(1, Math.min(MAX_ROWS, Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length))));
-    yield { text, isLast: place === undefined };
-  } while (place !== undefined);
+    return text;
+  };
+  let chunk = await readFrom(undefined);
+  let text = textOf(chunk);
+  let reading = readNext(chunk);
+  while (reading !== undefined) {
+    yield { text, isLast: false };
+    chunk = await reading;
+    reading = readNext(chunk);
+    text = textOf(chunk);
+  }
+  yield { text, isLast: true };
 }
