@@ -32,6 +32,8 @@ export const otherModules: Readonly<Record<string, string>> = {
 export const noStatements: Readonly<Record<string, string>> = {
   creation: 'text that two statements of tasks share',
   creationValues: 'the parameters of that text',
+  recordOf: 'a part of that text',
+  nameFor: 'the name of that statement',
   toWritten: 'sorts the answer of two statements',
 };
 

@@ -1,11 +1,12 @@
 /**
  * A record of who changed what, for every request that changes something. Called by the listener:
  * `begin` before the change, `end` with its outcome, `refuse` for a request that was refused before
- * it began. The change waits until its record is committed, so with the database down nothing
- * changes.
+ * it began. A change that is one statement takes its record along instead (`part`): both are
+ * committed together. Any other change waits until its record is committed. So nothing changes
+ * without a record.
  *
  *     refused ──refuse──▶ written with its outcome
- *     admitted ──begin──▶ written ──end──▶ its outcome is written, within a second
+ *     admitted ──begin, or part──▶ written ──end──▶ its outcome is written, within a second
  *         │                  └──the instance dies──▶ no outcome: look up whether it happened
  *         └──begin fails──▶ perhaps written ──refuse──▶ written with its outcome
  */
@@ -16,6 +17,7 @@ import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batch-q
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
@@ -29,6 +31,7 @@ import {
   insertStarts,
   listAudit,
   recordEnds,
+  startPart,
 } from './audit-store.ts';
 
 interface AuditLogDeps {
@@ -120,6 +123,14 @@ export class AuditLog {
    */
   async begin(subject: AuditSubject): Promise<void> {
     await this.#starting.ask(this.#startOf(subject));
+  }
+
+  /**
+   * The record as a part of the statement that makes the change. If the answer to the statement is
+   * lost, call `refuse` with `mayHaveBegun`.
+   */
+  part(subject: AuditSubject): StatementPart {
+    return startPart(this.#startOf(subject));
   }
 
   end({ requestId, key }: AuditSubject, outcome: AuditOutcome): void {

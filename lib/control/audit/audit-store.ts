@@ -1,5 +1,6 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 
 export interface AuditStart {
@@ -68,6 +69,28 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
     // Every change waits for it; to plan it takes longer than to run it.
     { name: 'begin audit' },
   );
+}
+
+/** Inserts one record as a part of the statement that makes the change, and so in its commit. */
+export function startPart(start: AuditStart): StatementPart {
+  return (parameters) => {
+    const values = [
+      parameters.add(start.key, 'uuid'),
+      parameters.add(start.actor, 'text'),
+      parameters.add([...start.roles], 'text[]'),
+      parameters.add(start.tokenUuid ?? null, 'uuid'),
+      parameters.add(start.action, 'text'),
+      parameters.add(start.method, 'text'),
+      parameters.add(start.path, 'text'),
+      parameters.add(start.serverUuid ?? null, 'uuid'),
+      parameters.add(start.object ?? null, 'text'),
+      parameters.add(start.requestId, 'text'),
+      parameters.add(start.source, 'text'),
+      parameters.add(start.instance, 'uuid'),
+    ];
+    return `insert into cnapi_audit (${COLUMNS}) values (${values.join(', ')})
+      on conflict (request_id, key) do nothing`;
+  };
 }
 
 /**

@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../platform/errors.ts';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import { takesBody } from '../../protocol/api/contract.ts';
 import { plainAddress } from '../access/networks.ts';
 import type { Actor } from '../access/token.ts';
@@ -12,7 +13,7 @@ import { readBody } from './body.ts';
 import type { Exchange } from './exchange.ts';
 import { InvalidArgumentError } from './http-errors.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
-import type { Reply, RequestContext, RequireServer, Route, ServerState } from './route.ts';
+import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from './route.ts';
 
 export interface RoutedExchange {
   request: IncomingMessage;
@@ -27,6 +28,8 @@ export interface RoutedExchange {
 export interface ChangeRecord {
   /** Called when the parameters are valid, before anything is changed. */
   begin(): Promise<void>;
+  /** Instead of `begin`: `work` writes the record together with the change. */
+  beginWith<Result>(work: (record: StatementPart) => Promise<Result>, object: string | undefined): Promise<Result>;
   /** Called when all rules are met: what follows may change something. */
   carried(): void;
   /** The object that the request creates, for a request without an answer. */
@@ -62,7 +65,7 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
   // In parallel: the one is a commit, the other a read that need not wait for it.
-  const begun = parsed.then(() => record?.begin());
+  const begun = parsed.then(() => (route.commitsRecord === true ? undefined : record?.begin()));
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
   const server = resultOf(precondition);
   resultOf(begin);
@@ -70,7 +73,9 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   refuseIfOver(call.signal);
   record?.carried();
   const concerns = (object: string) => record?.concerns(object);
-  return route.handler({ ...call, concerns, params, server });
+  const withRecord: WithRecord = (work, object) =>
+    route.commitsRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
+  return route.handler({ ...call, concerns, withRecord, params, server });
 }
 
 function resultOf<Value>(result: PromiseSettledResult<Value>): Value {

@@ -7,6 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import { needOf } from '../../protocol/api/contract.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { TokenEndedError, TooManyRequestsError } from '../access/access-errors.ts';
@@ -215,6 +216,16 @@ class AuditEntry implements ChangeRecord {
     this.#isTried = true;
     await this.#audit.begin(this.#subject);
     this.#isBegun = true;
+  }
+
+  async beginWith<Result>(
+    work: (record: StatementPart) => Promise<Result>,
+    object: string | undefined,
+  ): Promise<Result> {
+    this.#isTried = true;
+    const result = await work(this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object }));
+    this.#isBegun = true;
+    return result;
   }
 
   end(outcome: AuditOutcome): void {

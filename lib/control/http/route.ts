@@ -4,6 +4,7 @@
  * what they need (`ticket-routes.ts`, `task-routes.ts` …); `app.ts` composes them.
  */
 import type { z } from 'zod';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import { type Contract, type Known, needOf, type ParamsOf } from '../../protocol/api/contract.ts';
 import type { Actor } from '../access/token.ts';
 import type { ServerSentEvent } from './event-stream.ts';
@@ -57,7 +58,17 @@ export interface RequestContext<Params> {
   signal: AbortSignal;
   /** Names the object that the request has created, for the audit, if the reply does not. */
   concerns(object: string): void;
+  /**
+   * Makes the change of a route that `commitsRecord`. `work` writes the audit's record of this
+   * request in the statement of the change. `object`: what it concerns, if that is known before.
+   */
+  withRecord: WithRecord;
 }
+
+export type WithRecord = <Result>(
+  work: (record: StatementPart | undefined) => Promise<Result>,
+  object?: string,
+) => Promise<Result>;
 
 /** How this server answers a route, beyond its contract. */
 interface Serving {
@@ -65,6 +76,11 @@ interface Serving {
   answerBytes?: number;
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
+  /**
+   * Its handler writes the audit's record in the commit of its change (`withRecord`); otherwise the
+   * record is committed before the handler is called.
+   */
+  commitsRecord?: boolean;
   /** Answered from memory while the database is unreachable, for callers that were known before. */
   withoutDatabase?: boolean;
 }

@@ -3,6 +3,7 @@
  * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { Parameters, type StatementPart } from '../../platform/sql-text.ts';
 import {
   endError,
   type JsonObject,
@@ -33,6 +34,8 @@ export interface NewTask {
   summary?: string;
   /** A ticket of the waitlist. `createTaskUnderTicket` checks that it is active. */
   ticketUuid?: string | undefined;
+  /** A record of who asks for it, written in the same statement. */
+  record?: StatementPart | undefined;
 }
 
 export interface CreatedTask {
@@ -53,12 +56,13 @@ export async function createTask(
   task: NewTask,
   maxQueued = MAX_QUEUED_PER_SERVER,
 ): Promise<CreatedTask | undefined> {
+  const parameters = new Parameters(creationValues(task, maxQueued));
   const { rows } = await database.query<CreatedTask>(
-    `with ${creation('queue')}
+    `with ${recordOf(task, parameters)}${creation('queue')}
      select made.id, made.request_hash as "requestHash", r.run
        from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
-    creationValues(task, maxQueued),
-    { name: 'create task' },
+    parameters.values,
+    { name: nameFor(task, 'create task') },
   );
   return rows[0];
 }
@@ -83,6 +87,14 @@ export const creation = (guard: string): string => `queue as (
          do update set idempotency_key = excluded.idempotency_key
          returning id, request_hash
      )`;
+
+/** The task's record as a part of the same statement, if it has one. */
+export const recordOf = ({ record }: NewTask, parameters: Parameters): string =>
+  record === undefined ? '' : `recorded as (${record(parameters)}), `;
+
+/** A name always has the same text. */
+export const nameFor = ({ record }: NewTask, name: string): string =>
+  record === undefined ? name : `${name} with record`;
 
 /** `$1` to `$14` of a statement that contains `creation`. */
 export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {

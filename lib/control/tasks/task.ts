@@ -11,6 +11,7 @@
  *
  * Queued and claimed are both served as `active`. An ended task does not change any more.
  */
+import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import type { InventoryFrame } from '../../protocol/frames.ts';
 
@@ -49,6 +50,8 @@ export interface TaskRequest {
   actor?: string;
   /** A ticket of the waitlist that must be active for the task to be accepted. */
   ticketUuid?: string;
+  /** A record of who asks for it, written in the statement that creates it. */
+  record?: StatementPart | undefined;
 }
 
 /**

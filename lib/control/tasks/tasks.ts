@@ -355,7 +355,7 @@ function refusal(serverUuid: string, ticketUuid: string, ticket: TicketCheck | u
 }
 
 function toNewTask(request: TaskRequest, id: string): NewTask {
-  const { serverUuid, name, params, idempotencyKey, requestId, actor, ticketUuid } = request;
+  const { serverUuid, name, params, idempotencyKey, requestId, actor, ticketUuid, record } = request;
   const reason = reasonNotMaskable(params);
   if (reason !== undefined) throw new BadSecretParamsError(reason);
   const shownParams = maskParams(params);
@@ -367,5 +367,5 @@ function toNewTask(request: TaskRequest, id: string): NewTask {
   const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
   const about = { requestId, actor, summary: summaryOf(name, shownParams) };
   const identity = { id, serverUuid, name, requestHash, ticketUuid };
-  return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey };
+  return { ...identity, ...about, params, maskedParams, timeoutMs, idempotent, idempotencyKey, record };
 }

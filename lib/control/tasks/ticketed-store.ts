@@ -5,7 +5,8 @@
  * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type CreatedTask, creation, creationValues, type NewTask } from './task-store.ts';
+import { Parameters } from '../../platform/sql-text.ts';
+import { type CreatedTask, creation, creationValues, type NewTask, nameFor, recordOf } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */
 export interface TicketCheck {
@@ -30,8 +31,9 @@ interface CreationRow extends TicketCheck, CreatedTask {
  * `default`.
  */
 export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<Creation> {
+  const parameters = new Parameters(creationValues(task));
   const { rows } = await database.query<CreationRow>(
-    `with ticket as (
+    `with ${recordOf(task, parameters)}ticket as (
        select status, server_uuid, status = 'active' and server_uuid in ($2::text, 'default') as holds
          from cnapi_waitlist_tickets where uuid = $11::uuid
          for share
@@ -39,8 +41,8 @@ export async function createTaskUnderTicket(database: Queryable, task: NewTask):
      select ticket.holds, ticket.status, ticket.server_uuid as "serverUuid",
          made.id, made.request_hash as "requestHash", r.run
        from ticket left join made on true left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
-    creationValues(task),
-    { name: 'create task under ticket' },
+    parameters.values,
+    { name: nameFor(task, 'create task under ticket') },
   );
   const row = rows[0];
   if (row === undefined || !row.holds) return { kind: 'refused', ticket: row };

@@ -6,7 +6,7 @@
 
 import type { Database, Queryable } from '../postgres/database.ts';
 import { MigrationError, oneAtATime } from '../postgres/migrations.ts';
-import { quoteName, quoteText } from '../postgres/sql-text.ts';
+import { quoteName, quoteText } from '../sql-text.ts';
 import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
 import { type FieldType, sqlTypes } from './field-type.ts';
 

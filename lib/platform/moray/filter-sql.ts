@@ -8,7 +8,7 @@
  * and use their index.
  */
 
-import type { Parameters } from '../postgres/sql-text.ts';
+import type { Parameters } from '../sql-text.ts';
 import { type FieldType, parseFieldText, sqlTypes } from './field-type.ts';
 import type { Filter, SubstringsFilter } from './filter.ts';
 import { InvalidQueryError, NotIndexedError } from './moray-errors.ts';

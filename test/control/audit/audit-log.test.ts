@@ -9,6 +9,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { Parameters, together } from '../../../lib/platform/sql-text.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
@@ -47,6 +48,37 @@ async function start(t: Test) {
   const list = (filter = {}) => audit.list({ limit: 100, ...filter });
   return { audit, clock, database, link, list, url };
 }
+
+t.test(
+  'a record that is part of the statement of the change gets its outcome, also if the answer was lost',
+  async (t) => {
+    const { audit, clock, database, list } = await start(t);
+    const write = async (subject: AuditSubject) => {
+      const parameters = new Parameters();
+      const { text, values } = together('select 1 as one', parameters, audit.part(subject));
+      await database.query(text, values);
+    };
+    const [answered, lost, failed] = ['answered', 'lost', 'failed'].map((requestId) => subjectWith({ requestId })) as [
+      AuditSubject,
+      AuditSubject,
+      AuditSubject,
+    ];
+    await write(answered);
+    await write(answered);
+    await write(lost);
+    t.match(await list({ requestId: 'answered' }), {
+      length: 1,
+      0: { status: null, roles: ['operator'], object: null },
+    });
+    audit.end(answered, done);
+    for (const subject of [lost, failed])
+      audit.refuse(subject, { status: 503, code: 'ServiceUnavailable', object: undefined }, { mayHaveBegun: true });
+    clock.advance(1_000);
+    await until(async () => (await list()).every(({ status }) => status !== null) && (await list()).length === 3);
+    t.match(await list({ requestId: 'answered' }), { length: 1, 0: { status: 202, object: 'a-task' } });
+    for (const requestId of ['lost', 'failed']) t.match(await list({ requestId }), { length: 1, 0: { status: 503 } });
+  },
+);
 
 t.test('a change is recorded before it is made, and its outcome after', async (t) => {
   const { audit, clock, list } = await start(t);

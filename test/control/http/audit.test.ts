@@ -2,9 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { freshZone } from '../../support/apps.ts';
+import type { FreshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { SERVER, STRANGER, startApi } from './support.ts';
-
+import { SERVER, STRANGER, setStatus, startApi } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
 t.test('the audit records the actor, action, object, source and outcome of a change', async (t) => {
@@ -177,4 +178,24 @@ t.test('a time that the database cannot store is a 400 that names the field', as
   for (const time of ['0001-01-01', '0001-01-01T00:00:00Z', '9999-12-31T23:59:59.999Z', '2030-01-01T00:00:00+02:00'])
     for (const field of ['since', 'until'])
       t.equal((await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers)).status, 200, time);
+});
+
+t.test('a task and the audit record of its creation are one commit', async (t) => {
+  const zone = await freshZone(t);
+  const { post } = await zone.startApp();
+  const { database } = zone;
+  t.equal((await post(`/servers/${SERVER}/sysinfo`, { sysinfo: { UUID: SERVER } })).status, 200);
+  await setStatus({ database } as FreshDatabase, SERVER, 'running', 7);
+  await database.query(`
+    create table commits (wrote text, xid text);
+    create function note_commit() returns trigger language plpgsql as
+      'begin insert into commits values (tg_table_name, pg_current_xact_id()::text); return null; end';
+    create trigger note after insert on cnapi_tasks execute function note_commit();
+    create trigger note after insert on cnapi_audit execute function note_commit()`);
+  const { status } = await post(`/servers/${SERVER}/tasks`, { task: 'nop' });
+  t.equal(status, 202);
+  const { rows } = await database.query<{ tables: string[] }>(
+    'select array_agg(wrote order by wrote) as tables from commits group by xid',
+  );
+  t.same(rows, [{ tables: ['cnapi_audit', 'cnapi_tasks'] }]);
 });

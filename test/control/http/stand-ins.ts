@@ -1,4 +1,5 @@
 /** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/roster-errors.ts';
 import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
@@ -6,7 +7,9 @@ import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/ta
 import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { Parameters } from '../../../lib/platform/sql-text.ts';
 import type { StatusChange } from '../../../lib/protocol/api/servers.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
@@ -78,6 +81,11 @@ export class FakeTasks {
   waiting = 0;
   /** The result of new tasks, if set. */
   outcome: Pick<Task, 'status' | 'history'> | undefined;
+  readonly #database: Queryable | undefined;
+
+  constructor(database?: Queryable) {
+    this.#database = database;
+  }
 
   async known({ idempotencyKey }: TaskRequest) {
     const index = this.created.findIndex(
@@ -87,6 +95,9 @@ export class FakeTasks {
   }
 
   async create(request: TaskRequest) {
+    const parameters = new Parameters();
+    const record = request.record?.(parameters);
+    if (record !== undefined) await this.#database?.query(record, parameters.values);
     this.created.push(request);
     const id = systemRandom.uuid();
     this.all.set(id, {

@@ -125,7 +125,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });
   await servers.start();
-  const tasks = new FakeTasks();
+  const tasks = new FakeTasks(database);
   const roster = new FakeRoster();
   const legacyAgents = new FakeOldAgents();
   const health = { database: true, bus: true };

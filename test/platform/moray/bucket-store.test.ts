@@ -16,7 +16,7 @@ import {
 } from '../../../lib/platform/moray/filter.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
-import type { StatementPart } from '../../../lib/platform/postgres/sql-text.ts';
+import type { StatementPart } from '../../../lib/platform/sql-text.ts';
 import { HANG_MS } from '../../support/patience.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';

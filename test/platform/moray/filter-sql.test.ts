@@ -12,7 +12,7 @@ import {
   startsWith,
 } from '../../../lib/platform/moray/filter.ts';
 import { filterCondition, type QueryTarget } from '../../../lib/platform/moray/filter-sql.ts';
-import { Parameters } from '../../../lib/platform/postgres/sql-text.ts';
+import { Parameters } from '../../../lib/platform/sql-text.ts';
 
 const target: QueryTarget = {
   name: 'things',

@@ -50,7 +50,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
   return bind(
     serverTaskContracts,
     {
-      async CreateTask({ params, header, requestId, actor, server }) {
+      async CreateTask({ params, header, requestId, actor, server, withRecord }) {
         const request = {
           serverUuid: params.server_uuid,
           name: params.task,
@@ -68,19 +68,20 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const known = isRunning ? undefined : await tasks.known(request);
         if (known !== undefined) return accepted({ id: known });
         if (!isRunning) throw new ServerNotRunningError(params.server_uuid, server?.status ?? 'unknown');
-        const { id } = await tasks.create(request);
+        const { id } = await withRecord((record) => tasks.create({ ...request, record }));
         return accepted({ id });
       },
-      async NopTask({ params, requestId, actor }) {
+      async NopTask({ params, requestId, actor, withRecord }) {
         const { server_uuid, ticket_uuid, sleep, error } = params;
-        const { id } = await tasks.create({
+        const request = {
           serverUuid: server_uuid,
           name: 'nop',
           params: { ...given('sleep', sleep), ...given('error', error) },
           requestId,
           actor: actor.name,
           ...given('ticketUuid', ticket_uuid),
-        });
+        };
+        const { id } = await withRecord((record) => tasks.create({ ...request, record }));
         return ok({ id });
       },
       async CommandExecute(context) {
@@ -114,7 +115,13 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
       PauseAgent: (context) => setPaused(deps, context, 'pause'),
       ResumeAgent: (context) => setPaused(deps, context, 'resume'),
     },
-    { TaskHistory: { answerBytes: ROW_STREAM_BYTES } },
+    {
+      CreateTask: { commitsRecord: true },
+      NopTask: { commitsRecord: true },
+      CommandExecute: { commitsRecord: true },
+      RefreshSysinfo: { commitsRecord: true },
+      TaskHistory: { answerBytes: ROW_STREAM_BYTES },
+    },
   );
 }
 
@@ -142,11 +149,11 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
  */
 async function runTask(
   { tasks, waitsOver: over }: Pick<ServerTaskRouteDeps, 'tasks' | 'waitsOver'>,
-  { params: { server_uuid: serverUuid, ticket_uuid }, requestId, actor, signal, concerns }: RunContext,
+  { params: { server_uuid: serverUuid, ticket_uuid }, requestId, actor, signal, concerns, withRecord }: RunContext,
   { name, params }: { name: string; params: Record<string, unknown> },
 ): Promise<Record<string, unknown>> {
   const about = { requestId, actor: actor.name, ...given('ticketUuid', ticket_uuid) };
-  const { id } = await tasks.create({ serverUuid, name, params, ...about });
+  const { id } = await withRecord((record) => tasks.create({ serverUuid, name, params, ...about, record }));
   concerns(id);
   const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
   const task = await waiting.catch((error: unknown) => {
