@@ -4,10 +4,11 @@
  * is a generated column, so objects written by older versions are in the newer indexes, too.
  */
 
+import { isDeepStrictEqual } from 'node:util';
 import type { Database, Queryable } from '../postgres/database.ts';
 import { MigrationError, oneAtATime } from '../postgres/migrations.ts';
 import { quoteName, quoteText } from '../sql-text.ts';
-import type { DocumentBucket, IndexDeclaration } from './bucket.ts';
+import type { DocumentBucket, IndexDeclaration, TriggerDeclaration } from './bucket.ts';
 import { type FieldType, sqlTypes } from './field-type.ts';
 
 type Indexes = Record<string, IndexDeclaration>;
@@ -15,6 +16,7 @@ type Indexes = Record<string, IndexDeclaration>;
 interface StoredBucket {
   version: number;
   indexes: Indexes;
+  on_change: string[] | null;
 }
 
 /**
@@ -29,15 +31,17 @@ export async function ensureTable(database: Database, bucket: DocumentBucket): P
     const indexes = { ...stored?.indexes, ...bucket.indexes };
     await connection.query(tableText(bucket));
     await connection.query(
-      `insert into cnapi_buckets (name, version, indexes) values ($1::text, $2::int, $3::text::jsonb)
-       on conflict (name) do update set version = excluded.version, indexes = excluded.indexes`,
-      [bucket.name, bucket.version, JSON.stringify(indexes)],
+      `insert into cnapi_buckets (name, version, indexes, on_change)
+         values ($1::text, $2::int, $3::text::jsonb, $4::text::jsonb)
+       on conflict (name) do update set version = excluded.version, indexes = excluded.indexes,
+         on_change = excluded.on_change`,
+      [bucket.name, bucket.version, JSON.stringify(indexes), JSON.stringify(triggerOf(bucket) ?? stored?.on_change)],
     );
   });
 }
 
 async function storedBucket(connection: Queryable, name: string): Promise<StoredBucket | undefined> {
-  const text = 'select version, indexes from cnapi_buckets where name = $1::text';
+  const text = 'select version, indexes, on_change from cnapi_buckets where name = $1::text';
   return (await connection.query<StoredBucket>(text, [name])).rows[0];
 }
 
@@ -57,10 +61,17 @@ function isCurrent(stored: StoredBucket | undefined, bucket: DocumentBucket): bo
       );
     }
   }
+  const trigger = triggerOf(bucket);
+  if (stored.version === bucket.version && trigger !== undefined && !isDeepStrictEqual(trigger, stored.on_change))
+    throw new MigrationError(`bucket ${bucket.name} has another trigger in the database; raise its version`);
   return stored.version >= bucket.version;
 }
 
-function tableText({ name, indexes }: DocumentBucket): string {
+function triggerOf({ onChange }: DocumentBucket): string[] | undefined {
+  return onChange && [onChange.name, ...onChange.arguments];
+}
+
+function tableText({ name, indexes, onChange }: DocumentBucket): string {
   const table = quoteName(name);
   const create = `
     create table if not exists ${table} (
@@ -75,7 +86,8 @@ function tableText({ name, indexes }: DocumentBucket): string {
     ([field, { type }]) => `add column if not exists ${quoteName(field)} ${columnType(type, field)}`,
   );
   const alter = columns.length === 0 ? [] : [`alter table ${table} ${columns.join(', ')}`];
-  return [create, ...alter, ...fields.map(([field, index]) => indexText(name, field, index))].join(';\n');
+  const trigger = onChange === undefined ? [] : [triggerText(table, onChange)];
+  return [create, ...alter, ...fields.map(([field, index]) => indexText(name, field, index)), ...trigger].join(';\n');
 }
 
 /**
@@ -100,6 +112,12 @@ function columnType(type: FieldType, field: string): string {
 function indexText(bucket: string, field: string, { unique = false }: IndexDeclaration): string {
   const name = quoteName(unique ? uniqueIndexName(bucket, field) : `${bucket}_${field}_idx`);
   return `create ${unique ? 'unique ' : ''}index if not exists ${name} on ${quoteName(bucket)} (${quoteName(field)})`;
+}
+
+function triggerText(table: string, { name, arguments: values }: TriggerDeclaration): string {
+  return `
+    create or replace trigger cnapi_on_change after insert or update or delete on ${table}
+      for each row execute function ${quoteName(name)}(${values.map(quoteText).join(', ')})`;
 }
 
 export function uniqueIndexName(bucket: string, field: string): string {

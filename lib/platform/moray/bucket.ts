@@ -15,9 +15,20 @@ export interface IndexDeclaration {
 
 export interface DocumentDeclaration {
   name: string;
-  /** Incremented whenever `indexes` grows. Indexes are only ever added. */
+  /** Incremented whenever `indexes` grows or `onChange` changes. Indexes are only ever added. */
   version: number;
   indexes: Record<string, IndexDeclaration>;
+  /**
+   * A trigger that runs for each change of a document, in its transaction, whichever instance makes
+   * it, whatever its version.
+   */
+  onChange?: TriggerDeclaration;
+}
+
+export interface TriggerDeclaration {
+  /** A function of the database. */
+  name: string;
+  arguments: readonly string[];
 }
 
 export interface DocumentBucket extends QueryTarget, Readonly<DocumentDeclaration> {}
