@@ -1,14 +1,12 @@
 /** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
-import type { FleetEvent } from '../../protocol/api/events.ts';
 import type { Context } from '../context.ts';
-import { shortTime } from '../duration.ts';
+import { EventLines } from '../event-line.ts';
 import { findServer } from '../find.ts';
 import { exitSoon, flushed } from '../output.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
 import { EXIT, UsageError } from '../usage-error.ts';
-import { visible } from '../visible.ts';
 
 const KINDS = ['status', 'task', 'ticket', 'instance'];
 
@@ -48,7 +46,7 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   if (unknownKind !== undefined) throw new UsageError(`--kind ${unknownKind} is not one of ${KINDS.join(', ')}`);
   const limit = limitOf(options.limit);
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
-  await client.learnInstances();
+  const lines = new EventLines(await client.learnInstances());
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
   const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   const onOpen = () => output.note('following');
@@ -60,39 +58,12 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
     if (output.json) output.record(event);
-    else output.line(eventLine(event));
+    else output.line(lines.next(event));
     await output.ready();
     if (++count >= limit) break;
   }
   stop();
   return EXIT.ok;
-}
-
-/** Formats an event as one line: time, kind, object and change. */
-function eventLine({ event, data }: FleetEvent): string {
-  return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${aboutOf(event, data)}`);
-}
-
-function aboutOf(event: string, data: Readonly<Record<string, unknown>>): string {
-  const of = (name: string) => textOf(data[name]) ?? '-';
-  switch (event) {
-    case 'status':
-      return `${of('server_uuid')}  ${of('previous')} -> ${of('status')}  ${of('reason')}`;
-    case 'task':
-      return `${of('server_uuid')}  ${of('id')}  ${of('task')}  ${of('status')}`;
-    case 'ticket':
-      return `${of('server_uuid')}  ${of('uuid')}  ${of('scope')}/${of('id')}  ${of('status')}`;
-    case 'instance':
-      return `${of('uuid')}  ${of('url')}  ${of('state')}`;
-    case 'gap':
-      return of('message');
-    default:
-      return JSON.stringify(data);
-  }
-}
-
-function textOf(value: unknown): string | undefined {
-  return value === undefined || value === null ? undefined : String(value);
 }
 
 function limitOf(text: string | undefined): number {
