@@ -9,7 +9,7 @@ import type { Instance } from '../protocol/api/instances.ts';
 import type { NamedServer } from '../protocol/api/servers.ts';
 import { UsageError } from './usage-error.ts';
 import { visible } from './visible.ts';
-import { hasProperty, matches, parseWhere } from './where.ts';
+import { hasProperty, matches, noSuchProperty, parseWhere } from './where.ts';
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const HYPHENS = new Set([8, 13, 18, 23]);
@@ -129,10 +129,7 @@ export async function selectServers(client: CnapiClient, where: readonly string[
   const servers: NamedServer[] = [];
   for await (const server of client.allServers()) servers.push(server);
   const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
-  if (strange !== undefined && servers.length > 0)
-    throw new UsageError(
-      `No server has a property ${strange.path.join('.')}; cnapi servers --json shows what they have`,
-    );
+  if (strange !== undefined && servers.length > 0) throw noSuchProperty(strange);
   return servers.filter((server) => conditions.every((condition) => matches(server, condition)));
 }
 

@@ -31,6 +31,10 @@ export function hasProperty(object: Properties, { path }: Pick<Condition, 'path'
   return valueAt(object, path) !== undefined;
 }
 
+export function noSuchProperty({ path }: Pick<Condition, 'path'>): UsageError {
+  return new UsageError(`No server has a property ${path.join('.')}; cnapi servers --json shows what they have`);
+}
+
 function valueAt(object: Properties, path: readonly string[]): unknown {
   let value: unknown = object;
   for (const name of path) {

@@ -29,7 +29,12 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     t.match((await cli.run('servers', '--wide')).stdout.match(/ now$/gm), { length: 3 }, 'on any instance');
     for (const command of ['server', 'tasks', 'tickets'])
       t.match(await cli.run(command, one.slice(0, 8)), { code: 0 }, 'by the beginning of the uuid');
-    t.match((await cli.run('servers', '--where', 'hostnam=node-*')).stderr, /No server has a property hostnam$/m);
+    for (const where of [['hostnam=node-*'], ['hostnam!=node-*', '--limit', '1'], ['hostnam=node-*', '--json']])
+      t.match(
+        await cli.run('servers', '--where', ...where),
+        { code: 2, stdout: /^$/, stderr: /No server has a property hostnam;/ },
+        where.join(' '),
+      );
     t.match((await cli.run('servers', '--where', 'hostname=nod')).stderr, /No server matches/);
     t.match((await cli.run('server', one)).stdout, /^decided by +[-0-9a-f]{36}$/m);
     for (const args of [

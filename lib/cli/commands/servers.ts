@@ -6,7 +6,7 @@ import { shortTime } from '../duration.ts';
 import { examples, type Runner, repeated } from '../runner.ts';
 import type { Column } from '../table.ts';
 import { UsageError } from '../usage-error.ts';
-import { hasProperty, matches, parseWhere } from '../where.ts';
+import { hasProperty, matches, noSuchProperty, parseWhere } from '../where.ts';
 
 interface Options {
   status?: string;
@@ -48,15 +48,17 @@ async function servers({ client, output }: Context, _: unknown, options: Options
   const conditions = conditionsOf(options).map(parseWhere);
   const found: NamedServer[] = [];
   let isAny = false;
-  // Conditions on properties that no server had so far.
+  // Conditions on properties that no server had so far: with `!=`, a misspelt name matches all.
   let unmet = (options.where ?? []).map(parseWhere);
   const extras = wide || output.json ? { extras: 'status,last_heartbeat' } : {};
   for await (const server of client.allServers({ ...extras, ...exactHostname(options) })) {
-    if (found.length >= limit) break;
+    if (found.length >= limit && unmet.length === 0) break;
     isAny = true;
     unmet = unmet.filter((condition) => !hasProperty(server, condition));
-    if (conditions.every((condition) => matches(server, condition))) found.push(server);
+    if (found.length < limit && conditions.every((condition) => matches(server, condition))) found.push(server);
   }
+  const [misspelt] = unmet;
+  if (misspelt !== undefined && isAny) throw noSuchProperty(misspelt);
   if (output.json) return output.document(found);
   const columns: Column<NamedServer>[] = [
     { head: 'UUID', of: ({ uuid }) => uuid },
@@ -67,9 +69,7 @@ async function servers({ client, output }: Context, _: unknown, options: Options
   if (wide) columns.push({ head: 'LAST HEARD', of: lastHeard });
   output.table(columns, found);
   if (found.length > 0) return;
-  const [misspelt] = unmet;
-  if (misspelt !== undefined && isAny) output.note(`No server has a property ${misspelt.path.join('.')}`);
-  else output.note(datacenter || conditions.length > 0 ? 'No server matches' : 'There is no server');
+  output.note(datacenter || conditions.length > 0 ? 'No server matches' : 'There is no server');
 }
 
 /** An exact hostname is sent to the API as a filter; patterns are matched here. */
