@@ -14,7 +14,7 @@ import {
   type PostOrder,
   readDeadSenders,
 } from '../../../lib/control/legacy/post-store.ts';
-import { readInherited } from '../../../lib/control/tasks/claim-store.ts';
+import { claimTasks, MAX_UNACCEPTED_BYTES, readInherited } from '../../../lib/control/tasks/claim-store.ts';
 import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
@@ -122,6 +122,25 @@ t.test('statements about posts', async (t) => {
     const options = { servers: [one.serverUuid, two.serverUuid], room: { posts: 9, bytes: 500 } };
     t.equal((await claimPostsFor(db, run, options)).length, 1);
     t.equal((await claimPostsFor(db, run, options)).length, 1);
+  });
+
+  t.test('posts to a legacy agent that was replaced take no room of the session of the new agent', async (t) => {
+    const room = { posts: 100, bytes: 10 * MAX_UNACCEPTED_BYTES };
+    const serverUuid = await oldServer(db);
+    for (let n = 0; n < 2; n++) {
+      await create(db, serverUuid, { params: { text: 'x'.repeat(MAX_UNACCEPTED_BYTES) } });
+      t.equal((await claimPosts(db, run, { servers: [serverUuid], room })).given.length, 1);
+    }
+    const mine = await accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() });
+    const first = await create(db, serverUuid, { params: { text: 'x'.repeat(MAX_UNACCEPTED_BYTES) } });
+    const second = await create(db, serverUuid);
+    const claimed = async () => {
+      const { given, full } = await claimTasks(db, mine.run, { sessions: [mine], resendMs: 5_000 });
+      return [ids(given), full];
+    };
+    t.same(await claimed(), [[first], [serverUuid]]);
+    await record(db, mine, first, { name: 'accepted' });
+    t.same(await claimed(), [[second], []]);
   });
 
   t.test('a claim whose answer was lost is found again, and posts that are held are not', async (t) => {

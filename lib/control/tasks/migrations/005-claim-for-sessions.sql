@@ -1,3 +1,19 @@
+-- What a server was given and has not ended: posts to its legacy agent, or what its sessions were
+-- given. Every rule about a server's room uses it: the claims, and the sweep, which ends a task
+-- that a server with room does not take. A server whose legacy agent was replaced may have both
+-- kinds, and posts take no room of a session. Postgres puts the query in the place of the call, so
+-- it is planned with the statement that calls it.
+create function cnapi_given_tasks(p_server uuid, p_posted boolean) returns table (
+  tasks bigint, bytes bigint, unaccepted_bytes bigint, unaccepted_since bigint
+) language sql stable as $$
+  select count(*), coalesce(sum(c.params_bytes), 0),
+      coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0),
+      min(c.worked_tick) filter (where c.accepted_at is null)
+    from cnapi_tasks c
+    where c.server_uuid = p_server and c.state = 'claimed'
+      and (c.posted_by is not null) = p_posted
+$$;
+
 -- Gives queued tasks to the sessions of one run whose roster row still names that run and epoch,
 -- and returns the cancels to send. The values of `what`:
 --
@@ -79,11 +95,9 @@ begin
                 as own_bytes_before
             from unnest(held, held_epochs, held_journals) as m (server_uuid, epoch, journal_id)
             cross join lateral (
-              select p_most_claimed - count(*) as tasks,
-                  p_most_bytes
-                    - coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0) as bytes
-                from cnapi_tasks c
-                where c.server_uuid = m.server_uuid and c.state = 'claimed') as room
+              select p_most_claimed - given.tasks as tasks,
+                  p_most_bytes - given.unaccepted_bytes as bytes
+                from cnapi_given_tasks(m.server_uuid, false) as given) as room
             cross join lateral (
               select t.id, t.queued_at, t.params_bytes from cnapi_tasks t
                 where t.server_uuid = m.server_uuid and t.state = 'queued'
@@ -109,7 +123,7 @@ begin
     select 'send', s.id, s.server_uuid, s.attempt, s.epoch, s.params_bytes
       from sent s order by s.queued_at, s.id;
   return query
-    select case when has.tasks >= p_most_claimed or has.bytes >= p_most_bytes
+    select case when has.tasks >= p_most_claimed or has.unaccepted_bytes >= p_most_bytes
           then 'full' else 'again' end,
         null::uuid, m.server_uuid, 0, m.epoch, 0
       from unnest(p_servers, p_epochs) as m (server_uuid, epoch)
@@ -121,10 +135,7 @@ begin
               select 1 from cnapi_tasks t
                 where t.server_uuid = m.server_uuid and t.state = 'queued' offset 0)
           offset 0) as r
-      cross join lateral (
-        select count(*) as tasks,
-            coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0) as bytes
-          from cnapi_tasks c where c.server_uuid = m.server_uuid and c.state = 'claimed') as has;
+      cross join lateral cnapi_given_tasks(m.server_uuid, false) as has;
 
   due := array(
     select d.id from unnest(p_servers, p_epochs) as m (server_uuid, epoch)

@@ -30,15 +30,7 @@ begin
         where t.state = 'queued' and t.queued_tick < present - p_start_by) as waiting
       join cnapi_roster_authority r
         on r.server_uuid = waiting.server_uuid and r.status = 'running'
-      cross join lateral (
-        select count(*) as tasks, coalesce(sum(c.params_bytes), 0) as bytes,
-            coalesce(sum(c.params_bytes) filter (where c.accepted_at is null), 0)
-              as unaccepted_bytes,
-            min(c.worked_tick) filter (where c.accepted_at is null) as unaccepted_since
-          from cnapi_tasks c
-          where c.server_uuid = waiting.server_uuid and c.state = 'claimed'
-            and (c.posted_by is null) = (r.run is not null)
-      ) as has
+      cross join lateral cnapi_given_tasks(waiting.server_uuid, r.run is null) as has
       where case when r.run is null
         then has.tasks >= p_most_posts or has.bytes >= p_most_post_bytes
           or not p_has_room_for_posts
