@@ -44,6 +44,7 @@ t.setTimeout(FILE_TIMEOUT_MS);
 
 const socket: SessionSocket = {
   isUnread: false,
+  isBackedUp: false,
   send: () => true,
   probe() {},
   answersProbe: async () => false,
@@ -222,7 +223,10 @@ async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work
   for (const one of before) await claim(database, one);
   const now = await Promise.all(before.map((one) => accept(database, one, { run })));
   const sessions = new Map<string, TaskSession>(
-    now.map((one) => [one.serverUuid, { ...one, capabilities: new Set<string>(), send: () => true }]),
+    now.map((one) => [
+      one.serverUuid,
+      { ...one, capabilities: new Set<string>(), isBackedUp: false, send: () => true },
+    ]),
   );
   const reconciler = new Reconciler({
     database,

@@ -133,6 +133,10 @@ export class Connection implements SessionSocket {
     return this.#reads.isPaused;
   }
 
+  get isBackedUp(): boolean {
+    return this.#socket.bufferedAmount > BACKED_UP_BYTES;
+  }
+
   /** The session is registered: greets the agent and waits for its inventory. */
   welcome(session: Session, frame: InstanceFrame): void {
     this.#session = session;
@@ -295,7 +299,7 @@ export class Connection implements SessionSocket {
    */
   #answerHeartbeat(sequence: number): void {
     if (!this.#canSend() || this.#socket.readyState !== WebSocket.OPEN) return;
-    if (this.#socket.bufferedAmount > BACKED_UP_BYTES) this.#deps.handlers.backedUp(this);
+    if (this.isBackedUp) this.#deps.handlers.backedUp(this);
     this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
   }
 

@@ -59,6 +59,10 @@ class SessionView implements TaskSession {
     return this.#session.capabilities;
   }
 
+  get isBackedUp(): boolean {
+    return this.#session.socket.isBackedUp;
+  }
+
   send(frame: Parameters<TaskSession['send']>[0]): boolean {
     const { isEnded, socket } = this.#session;
     return !isEnded && socket.send(frame);

@@ -15,6 +15,8 @@ import type { Silence } from './silence.ts';
 export interface SessionSocket {
   /** This instance does not read from it at the moment, so its silence means nothing. */
   readonly isUnread: boolean;
+  /** Much of what was sent has not left this instance yet: send nothing more that can wait. */
+  readonly isBackedUp: boolean;
   /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
   send(frame: InstanceFrame): boolean;
   /** Sends a probe, which the peer's WebSocket library answers. */

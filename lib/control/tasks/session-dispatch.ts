@@ -6,6 +6,10 @@
  *     hint ──────┬──▶ claim for each ──▶ `task`, `task_cancel` to agents
  *     slow poll ─┘
  *     slow poll ──▶ unaccepted tasks again; cancels of overdue tasks
+ *
+ * A slow link is no lost frame: while a connection is backed up, nothing is claimed for it and
+ * nothing is sent again. Otherwise copies of the same tasks would pile up until the connection of a
+ * living agent is closed.
  */
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -97,7 +101,7 @@ export class SessionDispatch implements Dispatch {
     for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
       const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
       await this.#cancelOverdue(some);
-      await this.#resend(some);
+      await this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
     }
   }
 
@@ -111,7 +115,9 @@ export class SessionDispatch implements Dispatch {
   }
 
   async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {
-    const sessions = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
+    const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
+    const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
+    this.#again.add(paced.map(({ serverUuid }) => serverUuid));
     if (sessions.length === 0) return;
     const stored = new Set<string>();
     this.#storedMeanwhile.add(stored);

@@ -11,6 +11,8 @@ export interface TaskSession {
   readonly journalId: string;
   /** From the agent's hello, e.g. `task:nop`. */
   readonly capabilities: ReadonlySet<string>;
+  /** Much of what was sent has not left this instance yet. */
+  readonly isBackedUp: boolean;
   /** Queues the frame; false if the session is closed or its peer has stopped reading. */
   send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame): boolean;
 }

@@ -14,6 +14,7 @@ t.test('a task frame goes to the socket of its session, whatever its type, until
   const sent: InstanceFrame[] = [];
   const socket: SessionSocket = {
     isUnread: false,
+    isBackedUp: false,
     send: (frame) => sent.push(frame) > 0,
     probe: () => {},
     answersProbe: async () => true,

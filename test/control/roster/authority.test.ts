@@ -21,6 +21,7 @@ import { until } from '../../support/until.ts';
 
 const socket = {
   isUnread: false,
+  isBackedUp: false,
   send: () => true,
   probe() {},
   answersProbe: async () => true,

@@ -91,6 +91,7 @@ function balanced(agents: number) {
     };
     const socket = {
       isUnread: false,
+      isBackedUp: false,
       send: () => true,
       probe() {},
       answersProbe: async () => true,

@@ -62,6 +62,7 @@ function newReaper() {
 function addSession(sessions: SessionTable, run: string): Session {
   const socket = {
     isUnread: false,
+    isBackedUp: false,
     send: () => true,
     probe() {},
     answersProbe: async () => true,

@@ -34,6 +34,7 @@ function newSessionLosses() {
   const connect = (serverUuid: string, epoch = 1): Session => {
     const socket = {
       isUnread: false,
+      isBackedUp: false,
       send: () => true,
       probe() {},
       answersProbe: async () => true,

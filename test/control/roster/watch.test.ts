@@ -19,6 +19,7 @@ function watchSessions() {
   const world = { probes: 0, lost: 0 };
   const socket = {
     isUnread: false,
+    isBackedUp: false,
     probe: () => {
       world.probes += 1;
     },

@@ -341,24 +341,6 @@ t.test('a stop takes a moment even if the database does not answer', async (t) =
   await t.rejects(waiting, WaitStoppedError);
 });
 
-t.test('large tasks are sent as the agent accepts them', async (t) => {
-  const { a } = await threeInstances(t);
-  const agent = new FakeAgent();
-  let isDeaf = true;
-  agent.loses = () => isDeaf;
-  await agent.connect(a);
-  const params = { text: 'x'.repeat(900_000) };
-  const ids = await Promise.all(
-    Array.from({ length: 20 }, async () => (await a.tasks.create(nop(agent, { params }))).id),
-  );
-  await until(() => a.tasks.stats().sent > 0, 'the first');
-  t.ok(a.tasks.stats().sent <= 5, 'no more than fits');
-  isDeaf = false;
-  await a.database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
-  a.tasks.pollSoon();
-  for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
-});
-
 t.test('a database outage loses nothing, and waits continue', async (t) => {
   const server = await startTestPostgres({ fast: false });
   t.teardown(() => server.close());

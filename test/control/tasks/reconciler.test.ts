@@ -48,7 +48,14 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   });
   t.teardown(() => reconciler.stop());
   const come = (epoch: number) => {
-    const session = { serverUuid, epoch, journalId: randomUUID(), capabilities: new Set<string>(), send: () => true };
+    const session = {
+      serverUuid,
+      epoch,
+      journalId: randomUUID(),
+      capabilities: new Set<string>(),
+      isBackedUp: false,
+      send: () => true,
+    };
     state.current = session;
     reconciler.add(session, { type: 'inventory', epoch, tasks: [] });
   };
@@ -127,6 +134,7 @@ t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
       epoch: 2,
       journalId: randomUUID(),
       capabilities: new Set<string>(),
+      isBackedUp: false,
       send: () => true,
     };
     sessions.set(serverUuid, session);

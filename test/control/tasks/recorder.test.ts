@@ -42,6 +42,7 @@ function setUp(
     epoch: 1,
     journalId: randomUUID(),
     capabilities: new Set(),
+    isBackedUp: false,
     send: (frame) => acknowledged.push(frame.id) > 0,
   };
   return { recorder, session, statements, repeated, acknowledged };

@@ -24,6 +24,7 @@ import {
 /** Never called here: the world decides what happens to the connection. */
 const socket: SessionSocket = {
   isUnread: false,
+  isBackedUp: false,
   probe: () => {},
   answersProbe: () => Promise.resolve(false),
   send: () => true,

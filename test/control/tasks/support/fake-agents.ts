@@ -114,6 +114,8 @@ export class FakeAgent {
   loses: (frame: TaskFrame) => boolean = () => false;
   /** What it does with an attempt that it has recorded in its journal. */
   works: (frame: TaskFrame) => void = (frame) => this.complete(frame.id);
+  /** Its link is slow: what was sent to it has not arrived yet. */
+  isBackedUp = false;
   epoch = 0;
   #instance: Instance | undefined;
   #session: TaskSession | undefined;
@@ -130,11 +132,15 @@ export class FakeAgent {
     );
     this.epoch = rows[0]?.epoch ?? 0;
     const { epoch, serverUuid, journalId, capabilities } = this;
+    const isBackedUp = () => this.isBackedUp;
     const session: TaskSession = {
       serverUuid,
       epoch,
       journalId,
       capabilities,
+      get isBackedUp() {
+        return isBackedUp();
+      },
       send: (frame) => {
         if (this.#session !== session || instance.get(serverUuid) !== session) return false;
         queueMicrotask(() => this.#receive(frame));
