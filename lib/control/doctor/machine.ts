@@ -1,4 +1,4 @@
-/** Checks this machine: its clock, file descriptors and memory. */
+/** Checks this machine: its Node, its clock, file descriptors and memory. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { totalmem } from 'node:os';
@@ -14,7 +14,27 @@ const TLS_KB = 50;
 const ASK_WITHIN_MS = 3000;
 
 export async function checkMachine(config: Config): Promise<Finding[]> {
-  return [await checkSynchronised(), await checkDescriptors(config), checkMemory(config)];
+  return [await checkNode(), await checkSynchronised(), await checkDescriptors(config), checkMemory(config)];
+}
+
+/**
+ * Checks the Node that `node server.ts` starts. This program may run under another one, which
+ * tools/run chose.
+ */
+export async function checkNode(program = 'node'): Promise<Finding> {
+  const part = findings('node');
+  const found = await outputOf(program, ['--version']);
+  const todo = 'install Node 22.18 or newer, or start an instance with: sh tools/run server.ts --config FILE';
+  if (found === undefined) return part.warn('there is no node on the PATH', todo);
+  if (runsTypeScript(found)) return part.ok(`node on the PATH is ${found}`);
+  return part.warn(`node on the PATH is ${found}, and node server.ts needs 22.18 or newer`, todo);
+}
+
+/** As tools/setup decides it, which runs before anything is installed. */
+function runsTypeScript(version: string): boolean {
+  const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);
+  if (major === 22) return minor >= 18;
+  return major === 23 ? minor >= 6 : major > 23;
 }
 
 /** Asks systemd or chrony, whichever is installed. */
@@ -24,7 +44,10 @@ async function checkSynchronised(): Promise<Finding> {
   if (answer === 'yes') return part.ok('this machine says that its clock is synchronised');
   if (answer === 'no')
     return part.warn('this machine says that its clock is not synchronised', 'switch on systemd-timesyncd or chrony');
-  return part.ok('cannot find out whether it is synchronised (neither timedatectl nor chronyc answers)');
+  return part.warn(
+    'cannot find out whether it is synchronised (neither timedatectl nor chronyc answers)',
+    'make sure that something on this machine, or on its host if it is a container, keeps its clock right',
+  );
 }
 
 async function askChrony(): Promise<string | undefined> {
