@@ -70,16 +70,19 @@ export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
   return { urls: localPlace(env) };
 }
 
-/** Of this user's `npm start` on this machine, whatever its ports. */
+/**
+ * Of this user's `npm start` on this machine, whatever its ports. Of several, none is preferred: a
+ * command must not reach a fleet that the user did not mean.
+ */
 function localPlace(env: NodeJS.ProcessEnv): string[] {
-  const all = runningLocals(configFolder(env))
-    .map(({ urls }) => urls)
-    .filter((urls) => urls.length > 0);
+  const all = runningLocals(configFolder(env)).filter(({ urls }) => urls.length > 0);
   const [only, ...others] = all;
-  if (only !== undefined && others.length === 0) return [...only];
-  if (all.length === 0 || all.some((urls) => urls.includes(LOCAL_URL))) return [LOCAL_URL];
-  const each = all.map(([url]) => url).join(' or ');
-  throw new UsageError(`Several cnapis run on this machine; say which one with --url, such as ${each}`);
+  if (only === undefined) return [LOCAL_URL];
+  if (others.length === 0) return [...only.urls];
+  const each = all.map(({ urls: [url], data }) => (data === undefined ? url : `${url} (its data: ${data})`));
+  throw new UsageError(
+    `Several cnapis run on this machine; say which one with --url URL or CNAPI_URL: ${each.join(' or ')}`,
+  );
 }
 
 const listed = (urls: readonly string[]): string[] =>

@@ -29,7 +29,7 @@ Where the instances are; the first of these that is set:
   2. --dns ADDRESS:PORT, --dns-name NAME
   3. CNAPI_URL
   4. CNAPI_DNS, CNAPI_DNS_NAME
-  5. your npm start on this machine
+  5. your npm start on this machine; if several run, you are asked to say which one
   6. http://127.0.0.1:8080
   If an instance does not answer, the next one is asked.
 Who you are; the first of these that is set:

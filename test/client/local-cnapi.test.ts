@@ -53,9 +53,11 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
   t.same(placeOf({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
   t.same(placeOf({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
-  t.throws(() => placeOf({}, env), { message: /Several .* --url, such as http:..127.0.0.1:9\d00 or http/ });
+  const several = /Several .* --url URL or CNAPI_URL: http:..127.0.0.1:\d+ \(its data: .data.\w+\) or http/;
+  t.throws(() => placeOf({}, env), { message: several });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
-  t.same(placeOf({}, env), usual, 'the default address among several');
+  t.throws(() => placeOf({}, env), { message: several }, 'the default address is not preferred');
+  t.same(placeOf({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });
 });
 
 t.test('a running caller no longer finds a local cnapi that was withdrawn or killed', async (t) => {
