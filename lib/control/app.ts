@@ -20,6 +20,7 @@ import { Gate } from './access/gate.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
 import { accessSubsystem } from './access/subsystem.ts';
+import { sharedTokenOf } from './access/token.ts';
 import { tokenRoutes } from './access/token-routes.ts';
 import { Tokens } from './access/tokens.ts';
 import { AuditLog } from './audit/audit-log.ts';
@@ -249,7 +250,7 @@ export class App {
       requireServer: requireServerOf(servers),
       onArrival: () => link.arrive(),
       onUpgrade: (request, upgrade, actor) =>
-        link.upgrade(request, upgrade, () =>
+        link.upgrade(request, { ...upgrade, sharedToken: sharedTokenOf(actor) }, () =>
           this.#newServers.refusalOf(actor, request.socket.remoteAddress ?? '', upgrade.serverUuid),
         ),
     };

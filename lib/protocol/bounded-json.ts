@@ -63,6 +63,11 @@ export function countJsonValues(text: string, { maxValues, maxDepth = MAX_JSON_D
   return values;
 }
 
+/** Whether a result of `JSON.parse` is an object. */
+export function isJsonObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 /** Index of the closing quote, or of the last character when there is none. */
 function endOfString(text: string, start: number): number {
   for (let at = start + 1; at < text.length; at += 1) {

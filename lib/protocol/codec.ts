@@ -5,9 +5,16 @@
  * that allocates one small object.
  */
 import type { z } from 'zod';
-import { countJsonValues, JsonLimitError } from './bounded-json.ts';
+import { countJsonValues, isJsonObject, JsonLimitError } from './bounded-json.ts';
 import { type AgentFrame, agentFrames, type HeartbeatFrame, type InstanceFrame, instanceFrames } from './frames.ts';
-import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES, REPORT_LIMITS } from './limits.ts';
+import {
+  AGENT_FRAME_LIMITS,
+  type FrameLimits,
+  MAX_FRAME_BYTES,
+  MAX_FRAME_DEPTH,
+  MAX_FRAME_VALUES,
+  OTHER_AGENT_FRAME_LIMITS,
+} from './limits.ts';
 
 export class FrameError extends Error {
   /**
@@ -31,17 +38,17 @@ export interface ValuePayer {
 /** @throws FrameError */
 export function parseAgentFrame(text: string, payer?: ValuePayer): AgentFrame {
   try {
-    return parseHeartbeat(text) ?? parseFrame<AgentFrame>(text, agentFrames, payer);
+    return parseHeartbeat(text) ?? parseFrame<AgentFrame>(text, FROM_AGENT, payer);
   } catch (error) {
     const end = error instanceof FrameError && error.code === 'limit' ? endWithoutResult(text, error) : undefined;
     if (end === undefined) throw error;
-    return parseFrame<AgentFrame>(JSON.stringify(end), agentFrames, payer);
+    return parseFrame<AgentFrame>(JSON.stringify(end), FROM_AGENT, payer);
   }
 }
 
 /** @throws FrameError */
 export function parseInstanceFrame(text: string, payer?: ValuePayer): InstanceFrame {
-  return parseHeartbeat(text) ?? parseFrame<InstanceFrame>(text, instanceFrames, payer);
+  return parseHeartbeat(text) ?? parseFrame<InstanceFrame>(text, FROM_INSTANCE, payer);
 }
 
 export function encodeFrame(frame: AgentFrame | InstanceFrame): string {
@@ -65,12 +72,32 @@ function parseHeartbeat(text: string): HeartbeatFrame | undefined {
     : undefined;
 }
 
-function parseFrame<Frame>(text: string, schemas: Record<string, z.ZodType>, payer: ValuePayer | undefined): Frame {
-  const values = valuesOf(text);
+interface Sender {
+  schemas: Record<string, z.ZodType>;
+  /** `type` is undefined while it is not known. */
+  limitsOf(type: string | undefined): FrameLimits;
+}
+
+const FROM_AGENT: Sender = {
+  schemas: agentFrames,
+  limitsOf: (type) =>
+    type !== undefined && Object.hasOwn(AGENT_FRAME_LIMITS, type)
+      ? (AGENT_FRAME_LIMITS[type] as FrameLimits)
+      : OTHER_AGENT_FRAME_LIMITS,
+};
+const INSTANCE_FRAME_LIMITS = { bytes: MAX_FRAME_BYTES, values: MAX_FRAME_VALUES };
+const FROM_INSTANCE: Sender = { schemas: instanceFrames, limitsOf: () => INSTANCE_FRAME_LIMITS };
+
+/** `type` is first in a frame, so its limits apply before it is parsed. */
+const TYPE_HEAD = /^\{"type":"([a-z_]{1,50})"/;
+
+function parseFrame<Frame>(text: string, { schemas, limitsOf }: Sender, payer: ValuePayer | undefined): Frame {
+  const head = TYPE_HEAD.exec(text)?.[1];
+  const values = valuesOf(text, limitsOf(head), head);
   payer?.payForValues(values);
   const type = typeOf(parseJson(text));
   if (!Object.hasOwn(schemas, type.name)) throw new FrameError('type', `frame type ${type.name} is not known`);
-  checkSize(type.name, text, values);
+  if (type.name !== head) refuseAbove(limitsOf(type.name), type.name, { text, values });
   const parsed = (schemas[type.name] as z.ZodType).safeParse(type.value);
   if (parsed.success) return parsed.data as Frame;
   const issue = parsed.error.issues[0];
@@ -92,23 +119,29 @@ function endWithoutResult(text: string, { message }: FrameError): object | undef
   return { type: 'task_end', id, attempt: Number(attempt), outcome, result, ...error, reportedAt: '' };
 }
 
-/** @throws FrameError when the text has more values than any frame may have */
-function valuesOf(text: string): number {
+/** @throws FrameError when the text is larger than its type allows */
+function valuesOf(text: string, limits: FrameLimits, type: string | undefined): number {
   try {
-    return countJsonValues(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH });
+    const values = countJsonValues(text, { maxValues: limits.values, maxDepth: MAX_FRAME_DEPTH });
+    refuseAbove(limits, type, { text, values });
+    return values;
   } catch (error) {
     if (!(error instanceof JsonLimitError)) throw error;
-    throw new FrameError('limit', `frame ${error.message}`);
+    throw new FrameError('limit', `${nameOf(type)} ${error.message}`);
   }
 }
 
-function checkSize(type: string, text: string, values: number): void {
-  const limits = REPORT_LIMITS[type];
-  if (limits === undefined) return;
-  if (values > limits.values) throw new FrameError('limit', `${type} frame holds more than ${limits.values} values`);
+function refuseAbove(
+  limits: FrameLimits,
+  type: string | undefined,
+  { text, values }: { text: string; values: number },
+) {
+  if (values > limits.values) throw new FrameError('limit', `${nameOf(type)} holds more than ${limits.values} values`);
   if (Buffer.byteLength(text) > limits.bytes)
-    throw new FrameError('limit', `${type} frame is larger than ${limits.bytes} bytes`);
+    throw new FrameError('limit', `${nameOf(type)} is larger than ${limits.bytes} bytes`);
 }
+
+const nameOf = (type: string | undefined): string => (type === undefined ? 'frame' : `${type} frame`);
 
 function parseJson(text: string): unknown {
   try {
@@ -119,9 +152,8 @@ function parseJson(text: string): unknown {
 }
 
 function typeOf(value: unknown): { name: string; value: object } {
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new FrameError('json', 'frame is not a JSON object');
-  const name = (value as { type?: unknown }).type;
+  if (!isJsonObject(value)) throw new FrameError('json', 'frame is not a JSON object');
+  const name = value.type;
   if (typeof name !== 'string' || name.length > 50) throw new FrameError('type', 'frame has no type');
   return { name, value };
 }

@@ -4,6 +4,7 @@
  * docs/design.md section 5, docs/agent-protocol.md.
  */
 import { z } from 'zod';
+import { isJsonObject } from './bounded-json.ts';
 import { MAX_GOAWAY_MS, MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK, MAX_TASK_TIMEOUT_MS } from './limits.ts';
 
 const uuid = z
@@ -16,7 +17,8 @@ const capabilities = z.array(word).max(100);
 const text = z.string().max(4_000);
 const timestamp = z.string().max(40);
 const periodMs = z.int().min(1).max(86_400_000);
-const jsonObject = z.record(z.string(), z.unknown());
+/** Its members are not visited: `z.record` took 147 ms of CPU for 119,000 of them, to check nothing. */
+const jsonObject = z.custom<Record<string, unknown>>(isJsonObject, 'is not an object');
 
 /** An instance to which an agent may connect. */
 const address = z.object({ uuid, host: z.string().min(1).max(255), port: z.int().min(1).max(65_535) });

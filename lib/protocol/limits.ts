@@ -14,15 +14,25 @@ export const MAX_FRAME_BYTES = 8 * 1024 * 1024;
  */
 export const MAX_FRAME_VALUES = 250_000;
 export const MAX_FRAME_DEPTH = 256;
+
+export interface FrameLimits {
+  bytes: number;
+  values: number;
+}
+
+/** The result of a task. Its text may fill the frame; the agent drops a result with more values. */
+export const MAX_RESULT_VALUES = 20_000;
 /**
- * An agent's reports about its machine have their own limits, because the instance stores them
- * whole. A real sysinfo is tens of KB. The status of a machine with 5,000 VMs of 12 fields each is
- * 2 MB with 130,000 values.
+ * The frames of an agent that may be large: the instance stores them whole. A real sysinfo is tens
+ * of KB. The status of a machine with 5,000 VMs of 12 fields each is 2 MB with 130,000 values.
  */
-export const REPORT_LIMITS: Readonly<Record<string, { bytes: number; values: number }>> = {
+export const AGENT_FRAME_LIMITS: Readonly<Record<string, FrameLimits>> = {
   sysinfo: { bytes: 1024 * 1024, values: 50_000 },
   status: { bytes: 4 * 1024 * 1024, values: 200_000 },
+  task_end: { bytes: MAX_FRAME_BYTES, values: MAX_RESULT_VALUES },
 };
+/** All other frames of an agent. The largest is an inventory of MAX_INVENTORY_TASKS. */
+export const OTHER_AGENT_FRAME_LIMITS: FrameLimits = { bytes: MAX_FRAME_BYTES, values: 40_000 };
 /** Maximum size of a frame before the greeting is complete. */
 export const MAX_GREETING_BYTES = 64 * 1024;
 /** Maximum number of tasks in an agent's journal and in an inventory. */

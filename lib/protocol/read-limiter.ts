@@ -20,17 +20,25 @@ interface ReadLimiterDeps {
   counters?: { readsPaused: number };
 }
 
+/** An allowance that several connections have together. */
+export interface SharedCost {
+  /** Pays for the cost; returns by how much its connection's own cost is multiplied. */
+  charge(cost: number, now: number): number;
+}
+
 export class ReadLimiter implements ValuePayer {
   readonly #socket: LimitedSocket;
   /** One object shared by all connections. */
   readonly #deps: ReadLimiterDeps;
+  readonly #shared: readonly SharedCost[];
   readonly #frames = new FrameCounter();
   #paidAt: number;
   #pause: Timer | undefined;
   #isEnded = false;
 
-  constructor(socket: LimitedSocket, deps: ReadLimiterDeps) {
+  constructor(socket: LimitedSocket, deps: ReadLimiterDeps, shared: readonly SharedCost[] = []) {
     this.#socket = socket;
+    this.#shared = shared;
     this.#deps = deps;
     this.#paidAt = deps.clock.now();
   }
@@ -55,7 +63,9 @@ export class ReadLimiter implements ValuePayer {
   }
 
   #pay(cost: number, now: number): void {
-    this.#paidAt = consume(cost, this.#paidAt, now);
+    let price = 1;
+    for (const one of this.#shared) price = Math.max(price, one.charge(cost, now));
+    this.#paidAt = consume(cost * price, this.#paidAt, now);
     const pauseMs = pauseMsOf(this.#paidAt, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }

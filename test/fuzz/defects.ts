@@ -73,8 +73,8 @@ export const defects: readonly Defect[] = [
       costlyWalk,
       {
         file: 'lib/protocol/codec.ts',
-        find: 'return countJsonValues(text, { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH });',
-        put: 'return Math.min(countJsonValues(text, { maxValues: 1e9, maxDepth: MAX_FRAME_DEPTH }), 0);',
+        find: 'const values = countJsonValues(text, { maxValues: limits.values, maxDepth: MAX_FRAME_DEPTH });',
+        put: 'const values = Math.min(countJsonValues(text, { maxValues: 1e9, maxDepth: MAX_FRAME_DEPTH }), 0);',
       },
       { file: 'lib/protocol/limits.ts', find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
     ],

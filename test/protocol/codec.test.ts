@@ -8,8 +8,8 @@ import {
   parseAgentFrame,
   parseInstanceFrame,
 } from '../../lib/protocol/codec.ts';
-import type { HelloFrame } from '../../lib/protocol/frames.ts';
-import { MAX_FRAME_VALUES } from '../../lib/protocol/limits.ts';
+import { agentFrames, type HelloFrame } from '../../lib/protocol/frames.ts';
+import { MAX_RESULT_VALUES, OTHER_AGENT_FRAME_LIMITS } from '../../lib/protocol/limits.ts';
 
 const hello: HelloFrame = {
   type: 'hello',
@@ -82,11 +82,15 @@ for (const { name, text, code, message } of bad) {
 
 t.test('an end whose result is too large is accepted without the result', async (t) => {
   const id = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
-  const many = { list: Array(MAX_FRAME_VALUES).fill(0) };
+  const many = { list: Array(MAX_RESULT_VALUES).fill(0) };
+  const others = { list: Array(OTHER_AGENT_FRAME_LIMITS.values).fill(0) };
   const end = { type: 'task_end', id, attempt: 3, outcome: 'complete', result: many, reportedAt: 'now' };
   t.match(parseAgentFrame(JSON.stringify(end)), {
     ...{ id, attempt: 3, outcome: 'complete', error: undefined },
-    result: { truncated: true, message: `the result was not kept: frame holds more than ${MAX_FRAME_VALUES} values` },
+    result: {
+      truncated: true,
+      message: `the result was not kept: task_end frame holds more than ${MAX_RESULT_VALUES} values`,
+    },
   });
   const failure = JSON.stringify({ ...end, outcome: 'failure', error: { code: 'Why', message: 'so' } });
   t.match(parseAgentFrame(failure), { id, outcome: 'failure', error: { code: 'ResultTooLarge' } });
@@ -98,7 +102,7 @@ t.test('an end whose result is too large is accepted without the result', async 
   );
   t.throws(() => parseAgentFrame(deep.replace(id, 'x'.repeat(36))), { code: 'fields' });
   t.throws(
-    () => parseAgentFrame(JSON.stringify({ ...many, ...end })),
+    () => parseAgentFrame(JSON.stringify({ ...others, ...end })),
     { code: 'limit' },
     'with its keys in another order',
   );
@@ -110,6 +114,44 @@ t.test('values are paid for before they are parsed, and heartbeats cost none', a
   parseAgentFrame(encodeHeartbeat(7), payer);
   t.throws(() => parseAgentFrame('{"a":[1,2,3', payer), { code: 'json' });
   t.same(paid, [6]);
+});
+
+t.test('a frame is limited by its type before it is parsed, and by the type that it really has', async (t) => {
+  const members = (count: number) => `{${Array.from({ length: count }, (_, at) => `"k${at}":0`).join(',')}}`;
+  const paid: number[] = [];
+  const payer = { payForValues: (values: number) => paid.push(values) };
+  const refused = (text: string) => {
+    paid.length = 0;
+    t.throws(() => parseAgentFrame(text, payer), { code: 'limit' }, text.slice(0, 60));
+    return paid.length === 0;
+  };
+  const wide = members(60_000);
+  t.ok(refused(`{"type":"task_end","id":"unknown","result":${wide}}`), 'an end is not parsed');
+  t.ok(refused(`{"type":"hello","later":${wide}}`), 'nor a hello');
+  t.ok(refused(`{"type":"from-a-later-version","later":${wide}}`), 'nor a frame of an unknown type');
+  t.ok(refused(`{ "type":"status","status":${wide}}`), 'nor one that does not begin with its type');
+  t.notOk(refused(`{"type":"status","a":${members(30_000)},"type":"sysinfo","sysinfo":{}}`), 'a second type is found');
+  t.ok(parseAgentFrame(`{"type":"status","status":${wide}}`));
+});
+
+t.test('the members of an object are not visited', async (t) => {
+  let visited = 0;
+  const visit = () => {
+    visited += 1;
+    return [];
+  };
+  const handler = { ownKeys: visit, getOwnPropertyDescriptor: () => void visit() };
+  for (const [name, key] of [
+    ['task_end', 'result'],
+    ['sysinfo', 'sysinfo'],
+    ['status', 'status'],
+  ] as const) {
+    const value = new Proxy({}, handler);
+    const head = { id: hello.serverUuid, attempt: 1, outcome: 'complete', reportedAt: '', digest: 'd' };
+    t.equal(agentFrames[name].safeParse({ type: name, ...head, [key]: value }).success, true);
+    t.equal(agentFrames[name].safeParse({ type: name, ...head, [key]: [] }).success, false);
+  }
+  t.equal(visited, 0);
 });
 
 t.test('random text throws nothing but a frame error', async (t) => {

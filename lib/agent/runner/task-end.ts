@@ -4,7 +4,7 @@
 import { countJsonValues, JsonLimitError } from '../../protocol/bounded-json.ts';
 import { encodeFrame } from '../../protocol/codec.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
-import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
+import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
 import { cutMark } from './output.ts';
 import { strayLength, wholeLength } from './utf8.ts';
 
@@ -42,11 +42,11 @@ export function endFailure({ id, attempt }: Attempt, failure: TaskFailure, repor
  * fit.
  */
 export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
-  if (!hasFewValues(end)) return { ...end, result: { truncated: true } };
+  if (!hasFewValues(end)) return withoutResult(end, `it had more than ${MAX_RESULT_VALUES} values`);
   let kept = MAX_TEXT_BYTES;
   let fitted = end;
   while (Buffer.byteLength(encodeFrame(fitted)) > maxBytes) {
-    if (kept < SHORTEST_TEXT_BYTES) return { ...end, result: { truncated: true } };
+    if (kept < SHORTEST_TEXT_BYTES) return withoutResult(end, 'it was too large');
     const result = Object.entries(end.result ?? {}).map(([key, value]) => [key, shortened(value, kept)]);
     fitted = { ...end, result: Object.fromEntries(result) };
     kept /= 2;
@@ -54,10 +54,14 @@ export function fitEnd(end: TaskEndFrame, maxBytes: number): TaskEndFrame {
   return fitted;
 }
 
-/** An instance refuses a frame with more values, and a refused end would be sent again for ever. */
+function withoutResult(end: TaskEndFrame, reason: string): TaskEndFrame {
+  return { ...end, result: { truncated: true, message: `the result was not kept: ${reason}` } };
+}
+
+/** An instance does not keep the result of an end with more values. */
 function hasFewValues(end: TaskEndFrame): boolean {
   try {
-    return countJsonValues(encodeFrame(end), { maxValues: MAX_FRAME_VALUES, maxDepth: MAX_FRAME_DEPTH }) > 0;
+    return countJsonValues(encodeFrame(end), { maxValues: MAX_RESULT_VALUES, maxDepth: MAX_FRAME_DEPTH }) > 0;
   } catch (error) {
     if (error instanceof JsonLimitError) return false;
     throw error;

@@ -21,6 +21,10 @@ export interface Actor {
   serverUuid?: string;
 }
 
+/** The caller's token, if it is valid for several servers. */
+export const sharedTokenOf = ({ tokenUuid, serverUuid }: Actor): string | undefined =>
+  serverUuid === undefined ? tokenUuid : undefined;
+
 export interface TokenText {
   uuid: string;
   secret: string;

@@ -6,7 +6,7 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
+import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import {
   InvalidContentError,
   RequestTooLargeError,
@@ -51,7 +51,7 @@ function parseJsonObject(content: string): Record<string, unknown> {
     if (cause instanceof JsonLimitError) throw new RequestTooLargeError(`The body ${cause.message}`);
     throw new InvalidContentError(`Invalid JSON: ${(cause as Error).message.slice(0, 200)}`, { cause });
   }
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  if (isJsonObject(value)) return value;
   throw new InvalidContentError('Invalid JSON: the body is not an object');
 }
 

@@ -27,6 +27,7 @@ import type { Session, SessionSocket } from '../roster/session.ts';
 import { endSilence } from '../roster/silence.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
+import type { SharedAllowance } from './shared-allowances.ts';
 import { shortFrame } from './short-frame.ts';
 
 type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
@@ -65,6 +66,8 @@ export interface ConnectionParts {
   socket: AgentSocket;
   stream: AgentStream;
   serverUuid: string;
+  /** What its input costs together with that of other connections. */
+  shared: readonly SharedAllowance[];
 }
 
 /** One object shared by all connections, which saves memory. */
@@ -93,6 +96,7 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class Connection implements SessionSocket {
   serverUuid: string;
+  readonly shared: readonly SharedAllowance[];
   readonly #deps: ConnectionDeps;
   readonly #socket: AgentSocket;
   readonly #stream: AgentStream;
@@ -107,12 +111,13 @@ export class Connection implements SessionSocket {
   #greetingBytes = 0;
   #isGone = false;
 
-  constructor({ socket, stream, serverUuid }: ConnectionParts, deps: ConnectionDeps) {
+  constructor({ socket, stream, serverUuid, shared }: ConnectionParts, deps: ConnectionDeps) {
     this.#deps = deps;
     this.#socket = socket;
     this.#stream = stream;
     this.serverUuid = serverUuid;
-    this.#reads = new ReadLimiter(socket, deps);
+    this.shared = shared;
+    this.#reads = new ReadLimiter(socket, deps, shared);
     this.#deadline = deps.healthyTimer.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
     stream.on('data', (chunk: Buffer) => this.#onBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));

@@ -31,6 +31,7 @@ import {
 } from './connection.ts';
 import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
+import { SharedAllowances } from './shared-allowances.ts';
 
 /** What the link needs of the tasks. */
 interface TaskLink {
@@ -57,7 +58,11 @@ interface UpgradedSocket {
   socket: Duplex;
   head: Buffer;
   serverUuid: string;
+  /** The agent's token, if it is valid for several servers. */
+  sharedToken?: string | undefined;
 }
+
+interface OpenSocket extends Omit<ConnectionParts, 'shared'>, Pick<UpgradedSocket, 'sharedToken'> {}
 
 interface LinkServerDeps {
   roster: Roster;
@@ -97,6 +102,7 @@ export class LinkServer {
    * Each with a callback for when it no longer counts as arriving: its session works or it is gone.
    */
   readonly #connections = new Map<Connection, () => void>();
+  readonly #shared = new SharedAllowances();
   readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
   /** Of connections whose agent has not been greeted yet. */
@@ -133,6 +139,11 @@ export class LinkServer {
     return this.#counters;
   }
 
+  /** By how much the cost of agents' input is multiplied, because together they send too much. */
+  get price(): number {
+    return this.#shared.price(this.#deps.clock.now());
+  }
+
   get connections(): number {
     return this.#connections.size;
   }
@@ -143,7 +154,7 @@ export class LinkServer {
    */
   upgrade(
     request: IncomingMessage,
-    { socket: stream, head, serverUuid }: UpgradedSocket,
+    { socket: stream, head, serverUuid, sharedToken }: UpgradedSocket,
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
     let refusal: CnapiError | undefined = this.arrive();
@@ -155,7 +166,7 @@ export class LinkServer {
     // returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>
-      this.take({ socket, stream: request.socket, serverUuid }, refusalOfNew),
+      this.take({ socket, stream: request.socket, serverUuid, sharedToken }, refusalOfNew),
     );
     this.#server.off('wsClientError', onRefused);
     return refusal;
@@ -178,9 +189,10 @@ export class LinkServer {
   }
 
   /** Takes an agent's open WebSocket and reads its frames from now on. */
-  take(parts: ConnectionParts, refusalOfNew?: RefusalOfNew): void {
+  take({ sharedToken, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
     const settle = this.#deps.roster.arrivals.admit();
-    const connection = new Connection(parts, this.#connectionDeps);
+    const shared = this.#shared.join(sharedToken, this.#deps.clock.now());
+    const connection = new Connection({ ...parts, shared }, this.#connectionDeps);
     this.#connections.set(connection, settle);
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
   }
@@ -325,7 +337,7 @@ export class LinkServer {
 
   #closed(connection: Connection, session: Session | undefined): void {
     this.#connections.get(connection)?.();
-    this.#connections.delete(connection);
+    if (this.#connections.delete(connection)) this.#shared.leave(connection.shared);
     if (session === undefined) return;
     if (this.#isStopping) this.#deps.roster.sessions.end(session);
     else this.#deps.roster.sessionLosses.lose(session, 'closed');

@@ -1,5 +1,5 @@
 /** What the agent link contributes to an instance. */
-import { counter } from '../metrics/metric.ts';
+import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
 import type { LinkServer } from './link-server.ts';
 
@@ -17,6 +17,11 @@ export function linkSubsystem(link: LinkServer): Subsystem {
         'link_reads_paused_total',
         "Pauses in reading from an agent's connection, because the agent had exceeded its rate",
         () => link.counters.readsPaused,
+      ),
+      gauge(
+        'link_read_price',
+        'By how much the cost of what agents send is multiplied, because together they send too much; 1 when they do not',
+        () => link.price,
       ),
       counter(
         'link_upgrades_refused_total',

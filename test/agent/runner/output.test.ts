@@ -6,7 +6,7 @@ import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { countJsonValues } from '../../../lib/protocol/bounded-json.ts';
 import { encodeFrame, parseAgentFrame } from '../../../lib/protocol/codec.ts';
-import { MAX_FRAME_VALUES, MAX_OUTPUT_CHUNK } from '../../../lib/protocol/limits.ts';
+import { MAX_OUTPUT_CHUNK, MAX_RESULT_VALUES } from '../../../lib/protocol/limits.ts';
 
 /** A clock whose timers fire on demand. */
 function handClock() {
@@ -106,12 +106,18 @@ t.test("an end is cut to the session's frame limit, measured as JSON", async (t)
   }
   t.match(fitEnd(end, 65_536).result, { stderr: /^head[\s\S]*bytes cut[\s\S]*tail$/ });
   t.equal(fitEnd(end, 100_000_000), end, 'an end that fits is unchanged');
-  t.same(fitEnd({ ...end, result: { list: Array(1000).fill('long enough') } }, 2048).result, { truncated: true });
+  t.same(fitEnd({ ...end, result: { list: Array(1000).fill('long enough') } }, 2048).result, {
+    ...{ truncated: true, message: 'the result was not kept: it was too large' },
+  });
   const many = (count: number) => ({ ...end, result: { list: Array(count).fill(0) } });
   const valuesOf = (frame: typeof end) =>
-    countJsonValues(encodeFrame(frame), { maxValues: MAX_FRAME_VALUES, maxDepth: 64 });
-  const most = MAX_FRAME_VALUES - valuesOf(many(1)) + 1;
-  t.same(fitEnd(many(most + 1), 1e8).result, { truncated: true }, 'one value too many');
+    countJsonValues(encodeFrame(frame), { maxValues: MAX_RESULT_VALUES, maxDepth: 64 });
+  const most = MAX_RESULT_VALUES - valuesOf(many(1)) + 1;
+  t.same(
+    fitEnd(many(most + 1), 1e8).result,
+    { truncated: true, message: `the result was not kept: it had more than ${MAX_RESULT_VALUES} values` },
+    'one value too many',
+  );
   t.ok(parseAgentFrame(encodeFrame(fitEnd(many(most), 1e8))));
   t.match(fitEnd(many(most), 1e8).result, { list: Array }, 'the largest number of values');
   t.equal(cutMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { MAX_FRAME_DEPTH, MAX_FRAME_VALUES, REPORT_LIMITS } from '../../../lib/protocol/limits.ts';
+import { AGENT_FRAME_LIMITS, MAX_FRAME_DEPTH } from '../../../lib/protocol/limits.ts';
 import { freshZone } from '../../support/apps.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
@@ -12,7 +12,7 @@ t.test('frames that no database can store are refused with an error and harm no 
   const deep = `${'{"a":'.repeat(100)}1${'}'.repeat(100)}`;
   const deeper = `${'{"a":'.repeat(20_000)}1${'}'.repeat(20_000)}`;
   const ofSize = (values: number, bytes: number) => `{"vms":[${'[],'.repeat(values - 10)}"${'x'.repeat(bytes)}"]}`;
-  const { status, sysinfo } = REPORT_LIMITS as Record<'status' | 'sysinfo', { bytes: number; values: number }>;
+  const { status, sysinfo } = AGENT_FRAME_LIMITS as Record<'status' | 'sysinfo', { bytes: number; values: number }>;
   const texts: [name: string, text: string, error: object][] = [
     [
       'a sysinfo nested so deep that it cannot be written',
@@ -24,7 +24,7 @@ t.test('frames that no database can store are refused with an error and harm no 
     [
       'a status nested deeper than any frame',
       `{"type":"status","status":{"vms":${deeper}}}`,
-      { code: 'too-large', message: `frame is nested more than ${MAX_FRAME_DEPTH} levels deep` },
+      { code: 'too-large', message: `status frame is nested more than ${MAX_FRAME_DEPTH} levels deep` },
     ],
     [
       'a status of too many values',
@@ -49,7 +49,7 @@ t.test('frames that no database can store are refused with an error and harm no 
     [
       'eight megabytes of empty arrays',
       `{"type":"status","status":{"vms":[${'[],'.repeat(2_700_000)}0]}}`,
-      { code: 'too-large', message: `frame holds more than ${MAX_FRAME_VALUES} values` },
+      { code: 'too-large', message: `status frame holds more than ${status.values} values` },
     ],
   ];
   for (const [index, [name, text, error]] of texts.entries()) {
