@@ -4,8 +4,8 @@
  * the last answer is kept. It never writes.
  */
 
-import { readLive } from '../lib/control/roster/instance-store.ts';
-import { LeaseObserver } from '../lib/control/roster/lease.ts';
+import { readLive } from '../lib/control/roster/membership/instance-store.ts';
+import { LeaseObserver } from '../lib/control/roster/membership/lease.ts';
 import type { Clock } from '../lib/platform/clock.ts';
 import type { Instance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';

@@ -26,7 +26,7 @@ import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import { Roster } from './roster/coordinator.ts';
-import type { InstanceIdentity } from './roster/instance-store.ts';
+import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { Servers } from './servers/servers.ts';
 import { serversSubsystem } from './servers/subsystem.ts';

@@ -21,8 +21,8 @@ import { Loop } from '../platform/loop.ts';
 import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
 import type { Address } from '../protocol/frames.ts';
-import { doublingPause, Relocation } from './roster/relocation.ts';
-import type { Session, SessionTable } from './roster/session.ts';
+import { doublingPause, Relocation } from './roster/relocation/relocation.ts';
+import type { Session, SessionTable } from './roster/sessions/session.ts';
 import { readServersAtWork } from './tasks/claim-store.ts';
 
 interface PromotionWatchDeps {

@@ -159,7 +159,7 @@ export const defects: readonly Defect[] = [
     rule: 'a dead server becomes unknown in time',
     changes: [
       {
-        file: 'lib/control/roster/silence.ts',
+        file: 'lib/control/roster/sessions/silence.ts',
         find: 'if (silence.quietMs - tickMs >= limits.silenceMs)',
         put: 'if (silence.quietMs - tickMs >= 8 * limits.silenceMs)',
       },

@@ -3,7 +3,7 @@ import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core } from '../../lib/control/core.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
-import type { SessionSocket } from '../../lib/control/roster/session.ts';
+import type { SessionSocket } from '../../lib/control/roster/sessions/session.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { PromotionWatch } from '../../lib/control/promotion.ts';
-import { type Session, SessionTable } from '../../lib/control/roster/session.ts';
+import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import type { Logger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Address } from '../../lib/protocol/frames.ts';

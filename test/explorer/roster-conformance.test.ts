@@ -11,7 +11,7 @@ import {
   insertRun,
   raiseBeat,
   readLive,
-} from '../../lib/control/roster/instance-store.ts';
+} from '../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
@@ -21,7 +21,7 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../lib/control/roster/roster-store.ts';
+} from '../../lib/control/roster/status/roster-store.ts';
 import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

@@ -7,7 +7,7 @@ import type { Test } from 'tap';
 import { HeartbeatMonitor } from '../../lib/control/legacy/heartbeat-monitor.ts';
 import { LegacyDispatch } from '../../lib/control/legacy/legacy-dispatch.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
-import { readRow } from '../../lib/control/roster/roster-store.ts';
+import { readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Recorder } from '../../lib/control/tasks/recorder.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import type { Writer } from '../../lib/control/roster/roster-store.ts';
+import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Place } from '../control/waitlist/support/waitlist-database.ts';

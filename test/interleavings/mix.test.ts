@@ -6,7 +6,7 @@
  */
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
-import { insertRun } from '../../lib/control/roster/instance-store.ts';
+import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { systemClock } from '../../lib/platform/clock.ts';

@@ -16,8 +16,8 @@ import {
   raiseBeat,
   readLive,
   wasAskedToDrain,
-} from '../../lib/control/roster/instance-store.ts';
-import type { HeldRow } from '../../lib/control/roster/roster.ts';
+} from '../../lib/control/roster/membership/instance-store.ts';
+import type { HeldRow } from '../../lib/control/roster/status/roster.ts';
 import {
   type Accepted,
   acceptSession,
@@ -28,8 +28,8 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../lib/control/roster/roster-store.ts';
-import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status-history.ts';
+} from '../../lib/control/roster/status/roster-store.ts';
+import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status/status-history.ts';
 import {
   ALL_PARTS,
   countServers,

@@ -5,8 +5,8 @@
 import { randomUUID } from 'node:crypto';
 import { claimDuties, readHeldDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
 import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
-import { insertRun } from '../../lib/control/roster/instance-store.ts';
-import { acceptSessions, recordInventories } from '../../lib/control/roster/roster-store.ts';
+import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
+import { acceptSessions, recordInventories } from '../../lib/control/roster/status/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/claim-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/task.ts';

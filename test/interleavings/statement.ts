@@ -6,7 +6,7 @@
  */
 
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import type { Writer } from '../../lib/control/roster/roster-store.ts';
+import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
 import type { ClaimingSession, InheritedRow } from '../../lib/control/tasks/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Intent } from './lab-schema.ts';

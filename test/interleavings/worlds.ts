@@ -8,8 +8,13 @@ import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import { claimDuties, createDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
 import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
-import { declareLapsed, insertRun } from '../../lib/control/roster/instance-store.ts';
-import { acceptSessions, recordInventories, recordLosses, type Writer } from '../../lib/control/roster/roster-store.ts';
+import { declareLapsed, insertRun } from '../../lib/control/roster/membership/instance-store.ts';
+import {
+  acceptSessions,
+  recordInventories,
+  recordLosses,
+  type Writer,
+} from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/claim-store.ts';
 import { recordReports } from '../../lib/control/tasks/report-store.ts';

@@ -9,7 +9,7 @@ import { parseConfig } from '../../lib/control/config.ts';
 import { MAX_BODY_BYTES, parseBody } from '../../lib/control/http/body.ts';
 import { requestIdOf } from '../../lib/control/http/exchange.ts';
 import { mergeParams } from '../../lib/control/http/params.ts';
-import { beginDrain, stepDrain } from '../../lib/control/roster/drain.ts';
+import { beginDrain, stepDrain } from '../../lib/control/roster/relocation/drain.ts';
 import { contractList } from '../../lib/protocol/api/contracts.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
 import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';

@@ -17,7 +17,8 @@ export function checkTree(root: string): string[] {
   return [
     ...product.flatMap(checkDirection),
     ...product.filter(({ name }) => pureFiles.includes(name)).flatMap(checkPurity),
-    ...cyclesOf(product).map((cycle) => `import cycle: ${cycle.join(' → ')}`),
+    ...cyclesOf(importsOfFiles(product)).map((cycle) => `import cycle: ${cycle.join(' → ')}`),
+    ...cyclesOf(importsOfFolders(product)).map((cycle) => `folders import each other: ${cycle.join(' → ')}`),
     ...sources.flatMap(checkLength),
     ...sources.filter(({ name }) => !name.startsWith('test/tools/')).flatMap((source) => checkMentions(root, source)),
   ];
@@ -72,9 +73,30 @@ function checkMentions(root: string, { name, lines }: SourceFile): string[] {
   return gone.map((file) => `${name} speaks of ${file}, which is not there`);
 }
 
-/** Returns each cycle once, starting with its first file by name. */
-function cyclesOf(sources: readonly SourceFile[]): string[][] {
-  const edges = new Map(sources.map(({ name, imports }) => [name, localImports(name, imports)]));
+function importsOfFiles(sources: readonly SourceFile[]): Map<string, string[]> {
+  return new Map(sources.map(({ name, imports }) => [name, localImports(name, imports)]));
+}
+
+/**
+ * Which folder of a part of the control plane imports which other folder of that part. Leaves out the files beside these
+ * folders: among them are the part's foundation and the drivers on top of it.
+ */
+function importsOfFolders(sources: readonly SourceFile[]): Map<string, string[]> {
+  const edges = new Map<string, string[]>();
+  for (const { name, imports } of sources.filter(({ name }) => name.startsWith('lib/control/'))) {
+    const part = layerOf(name);
+    const from = path.posix.dirname(name);
+    const folders = localImports(name, imports)
+      .filter((target) => layerOf(target) === part)
+      .map((target) => path.posix.dirname(target))
+      .filter((folder) => folder !== from && folder !== `lib/${part}`);
+    if (from !== `lib/${part}`) edges.set(from, [...(edges.get(from) ?? []), ...folders]);
+  }
+  return edges;
+}
+
+/** Returns each cycle once, starting with its first name. */
+function cyclesOf(edges: ReadonlyMap<string, readonly string[]>): string[][] {
   const done = new Set<string>();
   const found = new Map<string, string[]>();
   const visit = (name: string, trail: readonly string[]): void => {

@@ -8,7 +8,7 @@ import { LONG } from '../../tools/test/long.ts';
 import { importsOf, readSources } from '../imports/source.ts';
 
 const MUTATED = [
-  'lib/control/{roster,tasks,waitlist,events}/*.ts',
+  'lib/control/{roster,tasks,waitlist,events}/{*.ts,!(routes)/*.ts}',
   'lib/control/{roster,tasks,waitlist,events}/migrations/*.sql',
   'lib/platform/healthy-timer.ts',
   'lib/platform/waits/*.ts',
@@ -18,7 +18,7 @@ const MUTATED = [
 const READS_MIGRATIONS = /= readMigrations\(/;
 /** Waits are also tested by the tests of the folders that use them. */
 const MORE_FOLDERS: Record<string, readonly string[]> = {
-  'lib/platform/waits': ['test/control/tasks', 'test/control/waitlist'],
+  'lib/platform/waits': ['test/control/tasks/**', 'test/control/waitlist'],
 };
 /** Slower tests of another kind, for mutants that the mirrored files do not detect. */
 const WIDE = ['test/interleavings/pairs.test.ts', 'test/sim/seeds-1.test.ts', 'test/sim/seeds-2.test.ts'];
@@ -52,7 +52,8 @@ export class TestMap {
   /** The test file of the same name comes first, then the files that load the fewest modules. */
   of(file: string, { isWide = false } = {}): string[] {
     const folder = path.posix.dirname(file).replace(/\/migrations$/, '');
-    const folders = [folder.replace(/^lib/, 'test'), ...(MORE_FOLDERS[folder] ?? [])];
+    const noun = folder.split('/').slice(0, 3).join('/');
+    const folders = [`${noun.replace(/^lib/, 'test')}/**`, ...(MORE_FOLDERS[folder] ?? [])];
     const isOne = folder === 'lib/agent/runner';
     const base = path.posix.basename(file, '.ts');
     const tests = folders.flatMap((each) => globSync(`${each}/*.test.ts`, { cwd: this.#root }));

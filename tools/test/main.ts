@@ -20,7 +20,7 @@ if (files.includes('--help')) {
   console.log(`npm test                     type check, lint, import check, and the tests on a real Postgres and a real Redis,
                              but for the longest (tools/test/long.ts), which .ci/run adds
 npm test -- --all            those as well
-npm test -- FILE...          just these test files, e.g. test/control/roster/drain.test.ts; options of tap go to tap
+npm test -- FILE...          just these test files, e.g. test/control/roster/relocation/drain.test.ts; options of tap go to tap
 
 CNAPI_TEST_AGAIN=1           one or two files that failed run once more, each by itself; those that pass then are called unsteady
 CNAPI_TEST_DATABASE_URL      use this Postgres instead of an embedded one

@@ -10,7 +10,7 @@ import { HttpError } from '../../platform/http-client/http-error.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Config } from '../config.ts';
-import { type InstanceRow, readLive } from '../roster/instance-store.ts';
+import { type InstanceRow, readLive } from '../roster/membership/instance-store.ts';
 import { serviceNameOf } from './files.ts';
 import { type Finding, findings } from './finding.ts';
 

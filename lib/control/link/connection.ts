@@ -22,9 +22,9 @@ import type {
 } from '../../protocol/frames.ts';
 import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
-import type { Refusal } from '../roster/roster.ts';
-import type { Session, SessionSocket } from '../roster/session.ts';
-import { endSilence } from '../roster/silence.ts';
+import type { Session, SessionSocket } from '../roster/sessions/session.ts';
+import { endSilence } from '../roster/sessions/silence.ts';
+import type { Refusal } from '../roster/status/roster.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import type { SharedAllowance } from './shared-allowances.ts';

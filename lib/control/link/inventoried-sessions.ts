@@ -1,5 +1,5 @@
 /** The live sessions of this instance as the tasks subsystem sees them: those with an inventory. */
-import type { Session, SessionTable } from '../roster/session.ts';
+import type { Session, SessionTable } from '../roster/sessions/session.ts';
 import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
 
 export class InventoriedSessions implements TaskSessions {

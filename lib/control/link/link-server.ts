@@ -20,7 +20,7 @@ import type {
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/coordinator.ts';
-import type { Session } from '../roster/session.ts';
+import type { Session } from '../roster/sessions/session.ts';
 import type { TaskSession } from '../tasks/sessions.ts';
 import {
   Connection,

@@ -3,8 +3,8 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
 import type { Roster } from './coordinator.ts';
-import { forgetEndedRuns } from './instance-store.ts';
-import { forgetStatusHistory } from './status-history.ts';
+import { forgetEndedRuns } from './membership/instance-store.ts';
+import { forgetStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
 const FORGET_BATCH = 5_000;

@@ -12,7 +12,7 @@ import t, { type Test } from 'tap';
 import { createTokenDirectly } from '../../../lib/control/direct-token.ts';
 import { examine } from '../../../lib/control/doctor/doctor.ts';
 import type { Finding } from '../../../lib/control/doctor/finding.ts';
-import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import type { Instance } from '../../../lib/platform/dns/zone.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';

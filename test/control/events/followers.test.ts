@@ -9,7 +9,7 @@ import { TooManyFollowersError } from '../../../lib/control/events/event-errors.
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
-import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';

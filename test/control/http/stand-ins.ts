@@ -1,7 +1,7 @@
 /** Fakes of the roster, tasks and legacy agents, which answer as a test says. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/roster-errors.ts';
+import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
 import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';

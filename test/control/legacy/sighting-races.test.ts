@@ -6,8 +6,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
-import { endRun } from '../../../lib/control/roster/instance-store.ts';
-import { recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/roster-store.ts';
+import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
+import { recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations, openFleet } from './sighting-support.ts';

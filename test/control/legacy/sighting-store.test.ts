@@ -6,9 +6,9 @@ import {
   recordSightings,
   recordSilences,
 } from '../../../lib/control/legacy/sighting-store.ts';
-import { endRun } from '../../../lib/control/roster/instance-store.ts';
-import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/roster-store.ts';
-import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
+import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
+import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';

@@ -5,9 +5,9 @@
 import { randomUUID } from 'node:crypto';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
-import { insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/roster-store.ts';
+import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';

@@ -3,7 +3,7 @@
  * return, and none is lost.
  */
 import t from 'tap';
-import { MIN_RATE } from '../../../lib/control/roster/admission.ts';
+import { MIN_RATE } from '../../../lib/control/roster/accept/admission.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
-import type { Session } from '../../../lib/control/roster/session.ts';
+import type { Session } from '../../../lib/control/roster/sessions/session.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

@@ -4,7 +4,7 @@ import type { WebSocket } from 'ws';
 import { InventoriedSessions } from '../../../lib/control/link/inventoried-sessions.ts';
 import { KeyedCoalescer } from '../../../lib/control/link/keyed-coalescer.ts';
 import { Pings } from '../../../lib/control/link/pings.ts';
-import { type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
+import { type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

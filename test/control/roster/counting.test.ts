@@ -1,7 +1,7 @@
 import t from 'tap';
-import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
-import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { countTick, endSilence, isOverdue } from '../../../lib/control/roster/silence.ts';
+import { LeaseObserver } from '../../../lib/control/roster/membership/lease.ts';
+import { Orphans } from '../../../lib/control/roster/sessions/orphans.ts';
+import { countTick, endSilence, isOverdue } from '../../../lib/control/roster/sessions/silence.ts';
 
 const limits = { probeMs: 1250, silenceMs: 2000 };
 

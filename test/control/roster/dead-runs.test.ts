@@ -3,12 +3,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { Authority } from '../../../lib/control/roster/authority.ts';
-import { endRun, insertRun } from '../../../lib/control/roster/instance-store.ts';
+import { Authority } from '../../../lib/control/roster/accept/authority.ts';
+import { endRun, insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/roster-store.ts';
-import { type SessionSocket, SessionTable } from '../../../lib/control/roster/session.ts';
-import type { SessionLosses } from '../../../lib/control/roster/session-losses.ts';
+import { type SessionSocket, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
+import type { SessionLosses } from '../../../lib/control/roster/sessions/session-losses.ts';
+import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

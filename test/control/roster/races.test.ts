@@ -5,7 +5,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { declareLapsed, drainRun, endRun, insertRun, raiseBeat } from '../../../lib/control/roster/instance-store.ts';
+import {
+  declareLapsed,
+  drainRun,
+  endRun,
+  insertRun,
+  raiseBeat,
+} from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
@@ -15,7 +21,7 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../../lib/control/roster/roster-store.ts';
+} from '../../../lib/control/roster/status/roster-store.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';

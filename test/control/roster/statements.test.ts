@@ -1,8 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { declareLapsed, endRun, insertRun, raiseBeat, readLive } from '../../../lib/control/roster/instance-store.ts';
-import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/roster.ts';
+import {
+  declareLapsed,
+  endRun,
+  insertRun,
+  raiseBeat,
+  readLive,
+} from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
+import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/roster.ts';
 import {
   acceptSession,
   acceptSessions,
@@ -12,8 +18,8 @@ import {
   recordLosses,
   recordOrphans,
   renewRun,
-} from '../../../lib/control/roster/roster-store.ts';
-import { readStatusHistory } from '../../../lib/control/roster/status-history.ts';
+} from '../../../lib/control/roster/status/roster-store.ts';
+import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';

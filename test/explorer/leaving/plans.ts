@@ -1,5 +1,5 @@
 /** The worlds of instances that leave, and their deliberate defects. */
-import { stepDrain } from '../../../lib/control/roster/drain.ts';
+import { stepDrain } from '../../../lib/control/roster/relocation/drain.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { type LeavingBounds, leavingWorld, type Rules, rules } from './world.ts';
 

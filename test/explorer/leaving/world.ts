@@ -1,5 +1,5 @@
 /**
- * The worlds of instances that leave: lib/control/roster/drain.ts in steps of a second, over the
+ * The worlds of instances that leave: lib/control/roster/relocation/drain.ts in steps of a second, over the
  * statement that lets one leave (roster/model.ts). Agents that are asked to move find another
  * instance or do not; callers connect while the listening sockets are open.
  */
@@ -9,7 +9,7 @@ import {
   type DrainState,
   type DrainTimes,
   stepDrain,
-} from '../../../lib/control/roster/drain.ts';
+} from '../../../lib/control/roster/relocation/drain.ts';
 import type { Move, World } from '../explorer.ts';
 import { drainRun, type Run } from '../roster/model.ts';
 

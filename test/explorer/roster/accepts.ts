@@ -1,8 +1,8 @@
 /**
- * An accept in progress, as in lib/control/roster/authority.ts: the statement, its answer, a read
+ * An accept in progress, as in lib/control/roster/accept/authority.ts: the statement, its answer, a read
  * of the row, a probe.
  */
-import { incarnationAlive, type Refusal } from '../../../lib/control/roster/roster.ts';
+import { incarnationAlive, type Refusal } from '../../../lib/control/roster/status/roster.ts';
 import type { Move } from '../explorer.ts';
 import { isResponsive, spend } from './agents.ts';
 import type { Rules } from './rules.ts';

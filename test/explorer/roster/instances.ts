@@ -4,7 +4,7 @@
  * are the product's; the statements are model.ts; the order of things is that of connection.ts,
  * link-server.ts, authority.ts, session-losses.ts, reaper.ts, watch.ts.
  */
-import type { LossReason } from '../../../lib/control/roster/roster.ts';
+import type { LossReason } from '../../../lib/control/roster/status/roster.ts';
 import type { Move } from '../explorer.ts';
 import { acceptMoves } from './accepts.ts';
 import { isResponsive, spend } from './agents.ts';

@@ -1,11 +1,11 @@
 /**
- * What the statements of lib/control/roster/roster-store.ts and instance-store.ts do to one row,
+ * What the statements of lib/control/roster/status/roster-store.ts and instance-store.ts do to one row,
  * written a second time for the small worlds. `roster-conformance.test.ts` compares it with the
  * statements themselves.
  */
-import type { DrainAnswer } from '../../../lib/control/roster/instance-store.ts';
-import type { BeatReading } from '../../../lib/control/roster/lease.ts';
-import type { Claim, HeldRow, RosterRow } from '../../../lib/control/roster/roster.ts';
+import type { DrainAnswer } from '../../../lib/control/roster/membership/instance-store.ts';
+import type { BeatReading } from '../../../lib/control/roster/membership/lease.ts';
+import type { Claim, HeldRow, RosterRow } from '../../../lib/control/roster/status/roster.ts';
 import { MAX_EPOCH_LEAD } from '../../../lib/protocol/limits.ts';
 
 export type Row = Pick<

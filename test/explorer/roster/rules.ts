@@ -1,7 +1,7 @@
 /** The product's parts that a world runs on, so that a test can replace one with a defect. */
 import { step } from '../../../lib/agent/link/link.ts';
-import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { decideHello } from '../../../lib/control/roster/roster.ts';
+import { Orphans } from '../../../lib/control/roster/sessions/orphans.ts';
+import { decideHello } from '../../../lib/control/roster/status/roster.ts';
 import { accept, recordLoss, recordOrphan } from './model.ts';
 import type { InstanceState, PolledHeld } from './state.ts';
 

@@ -5,7 +5,7 @@
  */
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { initialLink, type LinkState } from '../../../lib/agent/link/link-state.ts';
-import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/control/roster/roster.ts';
+import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/control/roster/status/roster.ts';
 import type { Row, Run } from './model.ts';
 
 export const SERVER = 'server';

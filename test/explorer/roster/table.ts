@@ -2,13 +2,14 @@
  * An instance's session table, rebuilt from a state for one operation, and the effects on
  * connections.
  */
-import type { LossReason } from '../../../lib/control/roster/roster.ts';
+
 import {
   type NewSession,
   type Session,
   type SessionSocket,
   SessionTable,
-} from '../../../lib/control/roster/session.ts';
+} from '../../../lib/control/roster/sessions/session.ts';
+import type { LossReason } from '../../../lib/control/roster/status/roster.ts';
 import {
   type Connection,
   changeConnection,

@@ -3,8 +3,9 @@
  * is a unit of all limits. The real durations are counted separately, unknown to the instances, to
  * check their decisions.
  */
-import type { HeldRow } from '../../../lib/control/roster/roster.ts';
-import type { Silence } from '../../../lib/control/roster/silence.ts';
+
+import type { Silence } from '../../../lib/control/roster/sessions/silence.ts';
+import type { HeldRow } from '../../../lib/control/roster/status/roster.ts';
 import type { Row, Run } from '../roster/model.ts';
 
 export const LIMITS = { silence: 3, probe: 2, lease: 4, grace: 3, startGrace: 5 } as const;

@@ -3,9 +3,9 @@
  * product's (silence, leases, orphans); the statements are the roster's model; the order is that of
  * healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
  */
-import { LeaseObserver } from '../../../lib/control/roster/lease.ts';
-import { Orphans } from '../../../lib/control/roster/orphans.ts';
-import { countTick, endSilence } from '../../../lib/control/roster/silence.ts';
+import { LeaseObserver } from '../../../lib/control/roster/membership/lease.ts';
+import { Orphans } from '../../../lib/control/roster/sessions/orphans.ts';
+import { countTick, endSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { Move, World } from '../explorer.ts';
 import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
 import {

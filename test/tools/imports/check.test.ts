@@ -93,6 +93,20 @@ t.test('a cycle is reported once, with all its files', async (t) => {
   t.strictSame(found, ['import cycle: lib/protocol/a.ts → lib/protocol/b.ts → lib/protocol/c.ts → lib/protocol/a.ts']);
 });
 
+t.test('folders of one part that import each other are reported; files beside them may use any', async (t) => {
+  const found = complaints(t, {
+    'lib/control/http/app.ts': `import './one/a.ts'; import './two/b.ts';`,
+    'lib/control/http/one/a.ts': `import '../two/b.ts';`,
+    'lib/control/http/two/b.ts': empty,
+    'lib/control/http/two/c.ts': `import '../one/d.ts'; import '../route.ts';`,
+    'lib/control/http/one/d.ts': empty,
+    'lib/control/http/route.ts': empty,
+  });
+  t.strictSame(found, [
+    'folders import each other: lib/control/http/one → lib/control/http/two → lib/control/http/one',
+  ]);
+});
+
 t.test('a reference to a missing file is reported', async (t) => {
   const found = complaints(t, {
     'docs/design.md': '',

@@ -1,0 +1,200 @@
+/**
+ * How many agents an instance admits, as data. Pure; arrivals.ts runs it. docs/design.md section 5,
+ * "Arrivals".
+ *
+ * An instance that has room and is on time admits agents at `rate`. While it is busy, the rate is
+ * halved each second; while it is on time, the rate grows again. While it is late, it admits one
+ * agent at a time, and after ten seconds none. Every other agent receives a time to return. These
+ * times are spread, so that agents return about as fast as the instance can admit them.
+ *
+ *     on time ──delay, busy share or statement above a first bound──▶ busy ──above a second──▶ late
+ *        ▲───────────────────────────one measurement below the bounds───────────────────────────┘
+ */
+import type { Admission } from '../../../protocol/api/instances.ts';
+
+/** What an instance measures about itself in one period. */
+export interface Pressure {
+  /**
+   * How late the period's timer was; smoothed by `measure`, so that one short stall does not stop
+   * admission.
+   */
+  loopLateMs: number;
+  /** The share of the time in which the event loop was working, 0 to 1. */
+  busyShare: number;
+  /** How long the oldest unanswered statement that admits an agent has been running. */
+  statementMs: number;
+  /** How long a statement takes that waits for nothing but the distance to the database. */
+  roundTripMs: number;
+  sessions: number;
+  /** Sessions whose heartbeats are overdue. */
+  quiet: number;
+  /**
+   * Answers in this period that were queued because the agent's connection did not take earlier
+   * ones.
+   */
+  backedUp: number;
+}
+
+export type Load = 'on-time' | 'busy' | 'late';
+
+/** `why` is for people to read. */
+export interface Measured {
+  load: Load;
+  why: string;
+}
+
+export interface AdmissionState extends Measured {
+  /** Agents per second. */
+  rate: number;
+  /** Agents that may be admitted now. */
+  tokens: number;
+  /** All of one monotonic clock, in milliseconds. */
+  refilledAt: number;
+  measuredAt: number;
+  loopLateMs: number;
+  /** Since when it has been late without interruption; has no meaning while it is not late. */
+  lateSince: number;
+  cutAt: number;
+  /** The latest return time that was given to an agent. */
+  bookedUntil: number;
+  /** When an agent was last deferred. */
+  deferredAt: number;
+}
+
+export const FIRST_RATE = 1_000;
+export const MAX_RATE = 4_000;
+/** An instance that is busy but not late stays reachable. */
+export const MIN_RATE = 10;
+const CUT = 0.5;
+const CUT_EVERY_MS = 1_000;
+const GROWTH = 1.1;
+/** The burst that may be admitted at once, as a time at the present rate. */
+const BURST_MS = 250;
+const MIN_BURST = 20;
+/**
+ * How long a late instance still admits one agent at a time: a short stall must not reject a single
+ * arriving agent.
+ */
+const TRICKLE_MS = 10_000;
+/** The most agents that may be admitted and not have a working session yet. */
+export const MAX_UNDER_WAY = 200;
+
+const SMOOTHING = 0.5;
+const BUSY_SHARE = 0.9;
+const BUSY_LOOP_MS = 100;
+const LATE_LOOP_MS = 500;
+const STALE_MS = 1_500;
+const BUSY_STATEMENT_MS = 500;
+/**
+ * A statement may wait for another one and then take as long itself; only what takes longer shows
+ * that the database, and not its distance, is slow.
+ */
+const BUSY_ROUND_TRIPS = 3;
+/** An agent waits for two statements, for five seconds in all (`WELCOME_WITHIN_MS`). */
+const LATE_STATEMENT_MS = 2_000;
+/** Limits how fast agents can be admitted, and is then worth mentioning. */
+const FAR_MS = 100;
+/** A smaller share of failing sessions is the fault of those agents, not of this instance. */
+const LATE_SHARE = 0.05;
+const LATE_SESSIONS = 10;
+
+/**
+ * Gives out more return times than it has places: many of these agents are admitted elsewhere
+ * first.
+ */
+const OVERBOOKING = 2;
+/** How many agents per second an instance that admits none can refuse without harm. */
+const REFUSALS_PER_SECOND = 100;
+const MIN_RETRY_MS = 1_000;
+/** cnapi's own agents wait no longer than this, whatever time they receive. */
+export const MAX_RETRY_MS = 30_000;
+const TOLD_FOR_MS = 10_000;
+
+export function beginAdmission(now: number): AdmissionState {
+  return {
+    load: 'on-time',
+    why: '',
+    rate: FIRST_RATE,
+    tokens: MIN_BURST,
+    refilledAt: now,
+    measuredAt: now,
+    loopLateMs: 0,
+    lateSince: now,
+    cutAt: Number.NEGATIVE_INFINITY,
+    bookedUntil: now,
+    deferredAt: Number.NEGATIVE_INFINITY,
+  };
+}
+
+/** Derives the load from one measurement. */
+export function loadOf(pressure: Pressure): Measured {
+  const { busyShare, loopLateMs, quiet, backedUp, roundTripMs, sessions, statementMs } = pressure;
+  const isMany = (some: number) => some > Math.max(LATE_SESSIONS, sessions * LATE_SHARE);
+  if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', why: 'its event loop is late' };
+  if (statementMs >= LATE_STATEMENT_MS) return { load: 'late', why: 'its database is slow' };
+  if (isMany(quiet)) return { load: 'late', why: 'heartbeats of many agents arrive late' };
+  if (isMany(backedUp)) return { load: 'late', why: 'many connections do not read what is sent' };
+  if (loopLateMs >= BUSY_LOOP_MS || busyShare >= BUSY_SHARE) return { load: 'busy', why: 'its event loop is busy' };
+  if (statementMs >= Math.max(BUSY_STATEMENT_MS, BUSY_ROUND_TRIPS * roundTripMs))
+    return { load: 'busy', why: 'its database is slow' };
+  return { load: 'on-time', why: '' };
+}
+
+/** Why not all agents are admitted at once although the instance is on time. */
+export function whyPaced(roundTripMs: number): string {
+  const many = 'too many agents are connecting';
+  return roundTripMs < FAR_MS ? many : `${many}; its database is ${Math.round(roundTripMs)} ms away`;
+}
+
+export function measure(before: AdmissionState, pressure: Pressure, now: number): AdmissionState {
+  const loopLateMs = SMOOTHING * before.loopLateMs + (1 - SMOOTHING) * pressure.loopLateMs;
+  const measured = loadOf({ ...pressure, loopLateMs });
+  const lateSince = before.load === 'late' ? before.lateSince : now;
+  const state = { ...refill(before, now), ...measured, measuredAt: now, loopLateMs, lateSince };
+  if (measured.load === 'on-time') return { ...state, rate: Math.min(MAX_RATE, state.rate * GROWTH) };
+  const tokens = measured.load === 'late' ? 0 : state.tokens;
+  if (now - state.cutAt < CUT_EVERY_MS) return { ...state, tokens };
+  return { ...state, tokens, rate: Math.max(MIN_RATE, state.rate * CUT), cutAt: now };
+}
+
+/**
+ * Whether an agent that arrives now is admitted. `underWay`: agents that were admitted and do not
+ * work yet.
+ */
+export function mayAdmit(state: AdmissionState, underWay: number, now: number): boolean {
+  if (state.load === 'late') return underWay === 0 && now - state.lateSince < TRICKLE_MS;
+  // After a stall, arrivals may be read before the timer that would measure it.
+  if (now - state.measuredAt >= STALE_MS) return underWay === 0;
+  return underWay < MAX_UNDER_WAY && refill(state, now).tokens >= 1;
+}
+
+export function admit(before: AdmissionState, now: number): AdmissionState {
+  const state = refill(before, now);
+  return { ...state, tokens: Math.max(0, state.tokens - 1) };
+}
+
+/** When an agent that is rejected now should return. `hasRoom` is false when no rate helps it. */
+export function defer(
+  state: AdmissionState,
+  hasRoom: boolean,
+  now: number,
+): { state: AdmissionState; retryAfterMs: number } {
+  const pace = hasRoom && state.load !== 'late' ? state.rate * OVERBOOKING : REFUSALS_PER_SECOND;
+  const earliest = Math.max(now, state.bookedUntil) + 1_000 / pace;
+  const bookedUntil = Math.min(earliest, now + MAX_RETRY_MS);
+  const retryAfterMs = Math.max(MIN_RETRY_MS, Math.ceil(bookedUntil - now));
+  return { state: { ...state, bookedUntil, deferredAt: now }, retryAfterMs };
+}
+
+/** `hasRoom`: whether it accepts agents, apart from its load. */
+export function admissionOf(state: AdmissionState, hasRoom: boolean, now: number): Admission {
+  if (!hasRoom || state.load === 'late') return 'closed';
+  return now - state.deferredAt < TOLD_FOR_MS ? 'paced' : 'open';
+}
+
+function refill(state: AdmissionState, now: number): AdmissionState {
+  const passedMs = now - state.refilledAt;
+  if (state.load === 'late' || passedMs <= 0) return { ...state, refilledAt: Math.max(now, state.refilledAt) };
+  const most = Math.max(MIN_BURST, (state.rate * BURST_MS) / 1_000);
+  return { ...state, refilledAt: now, tokens: Math.min(most, state.tokens + (state.rate * passedMs) / 1_000) };
+}

@@ -1,0 +1,139 @@
+/**
+ * Admits agents as fast as this instance can take them, and tells the others when to return.
+ * Measures the load at each tick and asks admission.ts. Made by the coordinator. The agent link
+ * asks it before it does any work for an agent, and reports when an admitted agent works or has
+ * left.
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import type { EventLoop } from '../../../platform/event-loop.ts';
+import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Admission } from '../../../protocol/api/instances.ts';
+import {
+  type AdmissionState,
+  admissionOf,
+  admit,
+  beginAdmission,
+  defer,
+  mayAdmit,
+  measure,
+  whyPaced,
+} from './admission.ts';
+
+interface ArrivalsDeps {
+  healthyTimer: HealthyTimer;
+  eventLoop: EventLoop;
+  /** The number of sessions, and of those whose heartbeats are overdue. */
+  sessions: () => number;
+  quiet: () => number;
+  /** How long the oldest unanswered statement that admits an agent has been running. */
+  statementMs: () => number;
+  /** How far away the database is. */
+  roundTripMs: () => number;
+  /** False while the instance accepts no agent for a reason other than its load. */
+  takesAgents: () => boolean;
+  maxAgents: number;
+  clock: Clock;
+  log: Logger;
+}
+
+export class Arrivals {
+  readonly #deps: ArrivalsDeps;
+  #state: AdmissionState;
+  #underWay = 0;
+  /** Connections; each counts once, however many answers it queues. */
+  readonly #backedUp = new Set<object>();
+  #announced: Admission = 'open';
+  /** Counted over the life of the process. */
+  admitted = 0;
+  deferred = 0;
+
+  constructor(deps: ArrivalsDeps) {
+    this.#deps = deps;
+    this.#state = beginAdmission(deps.clock.now());
+    deps.healthyTimer.onFire((lateMs) => this.#measure(lateMs));
+  }
+
+  /** Agents per second that may be admitted at present. */
+  get rate(): number {
+    return this.#state.load === 'late' ? 0 : this.#state.rate;
+  }
+
+  /** Agents that were admitted and do not work yet. */
+  get underWay(): number {
+    return this.#underWay;
+  }
+
+  get admission(): Admission {
+    return admissionOf(this.#state, this.#hasRoom, this.#deps.clock.now());
+  }
+
+  /** Why no agent can be admitted now, if so. Changes nothing. */
+  get obstacle(): string | undefined {
+    if (!this.#isBelowMaximum) return 'the instance is full';
+    if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
+    return this.#state.why === ''
+      ? whyPaced(this.#deps.roundTripMs())
+      : `the instance is at capacity: ${this.#state.why}`;
+  }
+
+  /** Admits one agent. It is under way until the returned function is called. */
+  admit(): () => void {
+    this.#state = admit(this.#state, this.#deps.clock.now());
+    this.#underWay += 1;
+    this.admitted += 1;
+    let isUnderWay = true;
+    return () => {
+      if (isUnderWay) this.#underWay -= 1;
+      isUnderWay = false;
+    };
+  }
+
+  /** Rejects one agent; returns when it should come back, in milliseconds. */
+  defer(): number {
+    const { state, retryAfterMs } = defer(this.#state, this.#hasRoom, this.#deps.clock.now());
+    this.#state = state;
+    this.deferred += 1;
+    return retryAfterMs;
+  }
+
+  /** A frame for this connection is queued behind frames that its agent has not taken yet. */
+  noteBackedUp(connection: object): void {
+    this.#backedUp.add(connection);
+  }
+
+  get #isBelowMaximum(): boolean {
+    return this.#deps.sessions() + this.#underWay < this.#deps.maxAgents;
+  }
+
+  get #hasRoom(): boolean {
+    return this.#isBelowMaximum && this.#deps.takesAgents();
+  }
+
+  #measure(loopLateMs: number): void {
+    const { clock, eventLoop, quiet, roundTripMs, sessions, statementMs } = this.#deps;
+    const before = this.#state;
+    const pressure = {
+      loopLateMs,
+      busyShare: eventLoop.busyShare(),
+      statementMs: statementMs(),
+      roundTripMs: roundTripMs(),
+      sessions: sessions(),
+      quiet: quiet(),
+      backedUp: this.#backedUp.size,
+    };
+    this.#backedUp.clear();
+    this.#state = measure(before, pressure, clock.now());
+    this.#note();
+  }
+
+  /** Logs each change of the admission once. */
+  #note(): void {
+    const { admission } = this;
+    if (admission === this.#announced) return;
+    const fields = { from: this.#announced, to: admission, rate: Math.round(this.rate), deferred: this.deferred };
+    this.#announced = admission;
+    this.#deps.log.info({ ...fields, why: this.obstacle }, 'arrivals: admission changed');
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * The statements over cnapi_instances: one row per run, its beat, and its death by compare-and-set
+ * on (run, beat).
+ */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { ADMISSIONS, type Admission } from '../../../protocol/api/instances.ts';
+import type { BeatReading } from './lease.ts';
+
+export interface InstanceIdentity {
+  cnapiUuid: string;
+  /** The URL at which callers reach it, e.g. http://127.0.0.1:8080 */
+  url: string;
+  host: string;
+  port: number;
+  pid: number;
+  version: string;
+}
+
+export interface InstanceRow extends InstanceIdentity {
+  run: string;
+  state: 'live' | 'dead';
+  /** It is about to leave and accepts no more agents. */
+  isDraining: boolean;
+  beat: number;
+  agents: number;
+  /**
+   * Whether new agents are admitted; undefined for an instance of a version that does not report
+   * it.
+   */
+  admission: Admission | undefined;
+  startedAt: Date;
+}
+
+/** Repeating with the same run is harmless: the answer to the first call may have been lost. */
+export async function insertRun(
+  database: Queryable,
+  run: string,
+  identity: InstanceIdentity,
+  startedAt: Date | null,
+): Promise<Date> {
+  const { rows } = await database.query<{ started_at: Date }>(
+    `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version, started_at)
+     values ($1::uuid, $2::uuid, $3::text, $4::text, $5::int, $6::int, $7::text, coalesce($8::timestamptz, cnapi_now()))
+     on conflict (run) do update set pid = excluded.pid
+     returning started_at`,
+    [run, identity.cnapiUuid, identity.url, identity.host, identity.port, identity.pid, identity.version, startedAt],
+  );
+  return (rows[0] as { started_at: Date }).started_at;
+}
+
+/** What the run's row says; undefined when the run was declared dead, which is final. */
+export type BeatAnswer = { isDraining: boolean } | undefined;
+
+export async function raiseBeat(
+  database: Queryable,
+  run: string,
+  agents: number,
+  admission: Admission = 'open',
+): Promise<BeatAnswer> {
+  const { rows } = await database.query<{ is_draining: boolean }>(
+    `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text where run = $1::uuid and state = 'live'
+     returning draining_since is not null as is_draining`,
+    [run, agents, admission],
+  );
+  return rows[0] && { isDraining: rows[0].is_draining };
+}
+
+/** `last`: no other instance would stay. `gone`: the run is dead. */
+export type DrainAnswer = 'draining' | 'last' | 'gone';
+
+/** Marks a run as about to leave; repeating is harmless. */
+export async function drainRun(database: Queryable, run: string): Promise<DrainAnswer> {
+  const { rows } = await database.query<{ answer: DrainAnswer }>('select cnapi_drain($1::uuid) as answer', [run]);
+  return (rows[0] as { answer: DrainAnswer }).answer;
+}
+
+/** False for a run that was declared dead, has ended or was deleted; it never comes back. */
+export async function isLive(database: Queryable, run: string): Promise<boolean> {
+  const { rows } = await database.query(`select 1 from cnapi_instances where run = $1::uuid and state = 'live'`, [run]);
+  return rows.length > 0;
+}
+
+/** Whether a run, dead or alive, was asked to drain. */
+export async function wasAskedToDrain(database: Queryable, run: string): Promise<boolean> {
+  const { rows } = await database.query(
+    'select 1 from cnapi_instances where run = $1::uuid and draining_since is not null',
+    [run],
+  );
+  return rows.length > 0;
+}
+
+export async function readLive(database: Queryable): Promise<InstanceRow[]> {
+  const { rows } = await database.query<StoredInstance>(
+    `select run, cnapi_uuid, url, host, port, pid, version, state, beat, agents, admission, started_at,
+       draining_since is not null as is_draining
+     from cnapi_instances where state = 'live' order by started_at, run`,
+  );
+  return rows.map(toInstance);
+}
+
+/**
+ * Declares runs dead whose beat still has the value that was seen standing still. Returns those
+ * that it declared dead. A locked row is left for the next beat: its run may be about to raise its
+ * beat.
+ */
+export async function declareLapsed(database: Queryable, lapsed: readonly BeatReading[]): Promise<string[]> {
+  const { rows } = await database.query<{ run: string }>(
+    `with lapsed as (
+       select * from unnest($1::uuid[], $2::bigint[]) as lapsed (run, beat)
+     ), locked as (
+       select instance.run from cnapi_instances instance join lapsed using (run)
+       where instance.beat = lapsed.beat and instance.state = 'live'
+       order by instance.run for update of instance skip locked
+     )
+     update cnapi_instances instance set state = 'dead', ended_at = cnapi_now(), end_reason = 'lapsed'
+     from lapsed where instance.run = lapsed.run and instance.run in (select run from locked)
+       and instance.beat = lapsed.beat and instance.state = 'live'
+     returning instance.run`,
+    [lapsed.map(({ run }) => run), lapsed.map(({ beat }) => beat)],
+  );
+  return rows.map(({ run }) => run);
+}
+
+/** A run ends itself; its rows are ownerless from now on. */
+export async function endRun(database: Queryable, run: string): Promise<void> {
+  await database.query(
+    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped'
+     where run = $1::uuid and state = 'live'`,
+    [run],
+  );
+}
+
+/** Deletes runs that ended over a day ago and that no `running` row names. */
+export async function forgetEndedRuns(database: Queryable): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_instances where run = any (array(
+       select run from cnapi_instances instance
+       where state = 'dead' and ended_at < cnapi_now() - interval '1 day'
+         and not exists (
+           select 1 from cnapi_roster_authority row where row.run = instance.run and row.status = 'running')
+       for update skip locked))`,
+  );
+  return rowCount;
+}
+
+interface StoredInstance {
+  run: string;
+  cnapi_uuid: string;
+  url: string;
+  host: string;
+  port: number;
+  pid: number;
+  version: string;
+  state: InstanceRow['state'];
+  beat: number;
+  agents: number;
+  admission: string | null;
+  started_at: Date;
+  is_draining: boolean;
+}
+
+function toInstance({ cnapi_uuid, started_at, is_draining, admission, ...row }: StoredInstance): InstanceRow {
+  const known = ADMISSIONS.find((one) => one === admission);
+  return { ...row, cnapiUuid: cnapi_uuid, startedAt: started_at, isDraining: is_draining, admission: known };
+}

@@ -1,0 +1,358 @@
+/**
+ * This instance among the others: raises its run's beat each `beatMs` on a connection that does
+ * nothing else, watches the others' beats, and declares runs dead whose lease has lapsed. It also
+ * decides whether this process is healthy enough to change the status of servers: whether the
+ * database answers, and whether enough time has passed since it last began to accept agents.
+ *
+ *     joining ──row inserted──▶ live ──beat finds the run dead──▶ renewing
+ *     renewing ──new run's row inserted──▶ live
+ *     live, healthy ──two failed beats, or two with no healthy tick for leaseMs──▶ live, unhealthy
+ *     live, unhealthy ──neither──▶ live, healthy
+ *     any ──stop()──▶ ended (the run marks itself dead; it changes no server's status)
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import { DatabaseBusyError, isTemporary, messageOf } from '../../../platform/errors.ts';
+import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { Loop } from '../../../platform/loop.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { writeTroubleOf } from '../../../platform/postgres/unavailable.ts';
+import type { Random } from '../../../platform/random.ts';
+import type { Admission } from '../../../protocol/api/instances.ts';
+import {
+  type BeatAnswer,
+  type DrainAnswer,
+  declareLapsed,
+  drainRun,
+  endRun,
+  type InstanceIdentity,
+  type InstanceRow,
+  insertRun,
+  raiseBeat,
+  readLive,
+  wasAskedToDrain,
+} from './instance-store.ts';
+import { LeaseObserver } from './lease.ts';
+import { RoundTrip } from './round-trip.ts';
+
+interface InstancesTimes {
+  beatMs: number;
+  leaseMs: number;
+  silenceMs: number;
+  startGraceMs: number;
+}
+
+interface InstancesDeps {
+  /** A database of one connection with short timeouts; nothing else uses it. */
+  database: Queryable;
+  cnapiUuid: string;
+  /** Where this instance is reached; known once it listens. */
+  identity: () => InstanceIdentity;
+  healthyTimer: HealthyTimer;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  times: InstancesTimes;
+  /** How many agents this instance holds now. */
+  countAgents: () => number;
+  /** Whether it admits new agents. */
+  admission: () => Admission;
+}
+
+interface InstancesListener {
+  /** The run was found dead; `newRun` is live from now on. */
+  runRenewed?(oldRun: string, newRun: string): void;
+  /** It cannot act for its agents now. */
+  onUnhealthy?(trouble: string): void;
+  recovered?(): void;
+  /** Its row says that it must leave. */
+  onDrainRequested?(): void;
+  /** Runs that were live at the previous read are not live any more. */
+  runsEnded?(runs: readonly string[]): void;
+}
+
+const FAILED_BEATS_TO_UNHEALTHY = 2;
+
+export class Instances {
+  readonly #deps: InstancesDeps;
+  readonly #observer: LeaseObserver;
+  readonly #roundTrip: RoundTrip;
+  readonly #listeners: InstancesListener[] = [];
+  readonly #stopping = new AbortController();
+  #run: string;
+  #live: InstanceRow[] = [];
+  #startedAt: Date | null = null;
+  #isDraining = false;
+  /**
+   * An earlier run of this process was asked to drain, and the present run's row does not say so
+   * yet.
+   */
+  #isDrainPending = false;
+  #failedBeats = 0;
+  /** The error of the last failed beat. */
+  #databaseTrouble = '';
+  #stalledBeats = 0;
+  #standingMs = 0;
+  readonly #loop: Loop;
+  #hasStarted = false;
+
+  constructor(deps: InstancesDeps) {
+    this.#deps = deps;
+    this.#observer = new LeaseObserver(deps.times.leaseMs);
+    this.#roundTrip = new RoundTrip(deps.clock.now());
+    this.#run = deps.random.uuid();
+    this.#loop = new Loop({
+      ...deps,
+      what: 'instance: beat',
+      work: () => this.#beatOnce(),
+      pauseMs: (tookMs) => deps.times.beatMs - tookMs,
+    });
+    deps.healthyTimer.onTick((tickMs) => this.#countTick(tickMs));
+    deps.healthyTimer.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
+  }
+
+  listen(listener: InstancesListener): void {
+    this.#listeners.push(listener);
+  }
+
+  get run(): string {
+    return this.#run;
+  }
+
+  get cnapiUuid(): string {
+    return this.#deps.cnapiUuid;
+  }
+
+  /**
+   * Why this instance cannot act for its agents, for people to read; undefined while it is healthy.
+   */
+  get trouble(): string | undefined {
+    if (!this.isDatabaseHealthy) return this.#databaseTrouble;
+    return this.#stalledBeats < FAILED_BEATS_TO_UNHEALTHY ? undefined : 'this process cannot keep up with its work';
+  }
+
+  /** How far away the database is: the shortest answer to a beat in the last minutes. */
+  get roundTripMs(): number {
+    return this.#roundTrip.shortestMs;
+  }
+
+  /** False after two failed beats, until one succeeds. */
+  get isDatabaseHealthy(): boolean {
+    return this.#failedBeats < FAILED_BEATS_TO_UNHEALTHY;
+  }
+
+  /**
+   * Whether this instance has run long enough, without a stall or a lost database, to change the
+   * status of servers that it never held.
+   */
+  get canJudgeForeignRows(): boolean {
+    return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
+  }
+
+  /** The live runs at the last successful read. */
+  get live(): readonly InstanceRow[] {
+    return this.#live;
+  }
+
+  /** Announces in the database that this instance is about to leave. */
+  async announceDrain(): Promise<DrainAnswer> {
+    const answer = await drainRun(this.#deps.database, this.#run);
+    if (answer === 'draining') this.#isDraining = true;
+    return answer;
+  }
+
+  /** How long this instance has seen a run's beat stand still, in milliseconds. */
+  leaseAgeMs(run: string): number {
+    return this.#observer.ageMs(run) ?? 0;
+  }
+
+  /**
+   * Inserts this run's row and reads the others'. Waits until the database answers or `signal`
+   * aborts.
+   */
+  async start(signal: AbortSignal): Promise<void> {
+    const ended = AbortSignal.any([signal, this.#stopping.signal]);
+    while (!ended.aborted) {
+      try {
+        await this.#insertRun();
+        await this.#observe();
+        this.#standingMs = 0;
+        this.#hasStarted = true;
+        this.#loop.start();
+        return;
+      } catch (error) {
+        if (!isTemporary(error)) throw error;
+        await this.#deps.clock.sleep(this.#deps.times.beatMs, ended);
+      }
+    }
+  }
+
+  async stop(): Promise<void> {
+    const isFirst = !this.#stopping.signal.aborted;
+    this.#stopping.abort();
+    await this.#loop.stop();
+    if (!isFirst || !this.#hasStarted) return;
+    await endRun(this.#deps.database, this.#run).catch((error: unknown) => {
+      this.#deps.log.warn(
+        { run: this.#run, reason: messageOf(error) },
+        'instance: run could not be marked ended; its lease will lapse',
+      );
+    });
+  }
+
+  async #beatOnce(): Promise<void> {
+    this.#noteStalling();
+    if (this.#stalledBeats >= FAILED_BEATS_TO_UNHEALTHY) {
+      // Its lease must lapse: it changes no status, and its agents have been asked to leave.
+      this.#observer.readFailed();
+      return;
+    }
+    try {
+      const row = await this.#raiseBeat();
+      if (row === undefined) await this.#renewRun();
+      await this.#observe();
+      if (row !== 'busy' && row?.isDraining) this.#onDrainRequested();
+      // The row of a new run does not say so yet.
+      else if (row !== 'busy' && this.#isDraining) await this.announceDrain();
+      else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsAskedBefore();
+      this.#noteSuccess();
+    } catch (error) {
+      this.#observer.readFailed();
+      if (error instanceof DatabaseBusyError) this.#noteBusy(error);
+      else this.#noteFailure(error);
+    }
+  }
+
+  /**
+   * While a run's row is locked, nobody can declare the run dead. The database is healthy, and the
+   * others are watched as usual.
+   */
+  async #raiseBeat(): Promise<BeatAnswer | 'busy'> {
+    try {
+      const { admission, clock, countAgents, database } = this.#deps;
+      const sentAt = clock.now();
+      const answer = await raiseBeat(database, this.#run, countAgents(), admission());
+      this.#roundTrip.note(clock.now() - sentAt, clock.now());
+      return answer;
+    } catch (error) {
+      if (!(error instanceof DatabaseBusyError)) throw error;
+      this.#noteBusy(error);
+      return 'busy';
+    }
+  }
+
+  #noteBusy(error: DatabaseBusyError): void {
+    this.#deps.log.warn(
+      { run: this.#run, reason: messageOf(error.cause) },
+      'instance: beat delayed, its row is in use',
+    );
+  }
+
+  async #observe(): Promise<void> {
+    const live = await readLive(this.#deps.database);
+    const runs = new Set(live.map(({ run }) => run));
+    const ended = this.#live.filter(({ run }) => !runs.has(run)).map(({ run }) => run);
+    this.#live = live;
+    const lapsed = this.#observer.readBeats(live.filter(({ run }) => run !== this.#run));
+    if (lapsed.length > 0) ended.push(...(await this.#declare(lapsed)));
+    if (ended.length > 0) for (const listener of this.#listeners) listener.runsEnded?.(ended);
+  }
+
+  async #declare(lapsed: { run: string; beat: number }[]): Promise<string[]> {
+    const dead = await declareLapsed(this.#deps.database, lapsed);
+    for (const run of dead)
+      this.#deps.log.warn({ run, lease_ms: this.#deps.times.leaseMs }, 'instance: live -> dead, its lease lapsed');
+    this.#live = this.#live.filter(({ run }) => !dead.includes(run));
+    return dead;
+  }
+
+  async #renewRun(): Promise<void> {
+    const oldRun = this.#run;
+    const newRun = this.#deps.random.uuid();
+    this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, oldRun);
+    await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
+    this.#run = newRun;
+    this.#standingMs = 0;
+    this.#deps.log.warn(
+      { old_run: oldRun, new_run: newRun },
+      'instance: this run was declared dead; continuing under a new one',
+    );
+    for (const listener of this.#listeners) listener.runRenewed?.(oldRun, newRun);
+  }
+
+  /**
+   * The request went to a run that died before it learnt of it. If this is the last instance, it
+   * stays: the others that were to stay are gone.
+   */
+  async #drainAsAskedBefore(): Promise<void> {
+    const answer = await drainRun(this.#deps.database, this.#run);
+    if (answer === 'gone') return;
+    this.#isDrainPending = false;
+    if (answer === 'draining') this.#onDrainRequested();
+    else this.#deps.log.warn({ run: this.#run }, 'instance: asked to drain, but stays because it is the last instance');
+  }
+
+  #onDrainRequested(): void {
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    for (const listener of this.#listeners) listener.onDrainRequested?.();
+  }
+
+  async #insertRun(): Promise<void> {
+    const identity = this.#deps.identity();
+    this.#startedAt = await insertRun(this.#deps.database, this.#run, identity, this.#startedAt);
+    this.#deps.log.info({ run: this.#run, url: identity.url }, 'instance: joining -> live');
+  }
+
+  #noteStalling(): void {
+    const isStalled = this.#deps.healthyTimer.sinceHealthyMs > this.#deps.times.leaseMs;
+    this.#change(() => {
+      this.#stalledBeats = isStalled ? this.#stalledBeats + 1 : 0;
+    });
+  }
+
+  #noteSuccess(): void {
+    this.#change(() => {
+      this.#failedBeats = 0;
+    });
+  }
+
+  #noteFailure(error: unknown): void {
+    const { log } = this.#deps;
+    if (isTemporary(error)) log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
+    else log.error({ run: this.#run, err: error }, 'instance: a beat failed unexpectedly');
+    this.#change(() => {
+      this.#databaseTrouble = writeTroubleOf(error) ?? 'the database does not answer';
+      this.#failedBeats += 1;
+    });
+  }
+
+  /** Logs and reports each change between healthy and unhealthy once. */
+  #change(change: () => void): void {
+    const before = this.trouble;
+    change();
+    const after = this.trouble;
+    if (before === undefined && after !== undefined) {
+      this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: healthy -> unhealthy');
+      for (const listener of this.#listeners) listener.onUnhealthy?.(after);
+    } else if (before !== undefined && after === undefined) {
+      this.#standingMs = 0;
+      this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: unhealthy -> healthy');
+      for (const listener of this.#listeners) listener.recovered?.();
+    }
+  }
+
+  #countTick(tickMs: number): void {
+    this.#standingMs += tickMs;
+    this.#observer.countHealthyTick(tickMs);
+  }
+
+  #noteStall(stalledMs: number): void {
+    this.#standingMs = 0;
+    this.#deps.log.warn(
+      { stalled_ms: Math.round(stalledMs) },
+      'instance: this process was stalled; for a while it marks no server unknown that it never held',
+    );
+  }
+}

@@ -1,0 +1,106 @@
+/**
+ * Evens out the instances: when this one holds clearly more agents than its share, it asks a few
+ * agents each second to move to the least loaded instance. The request is soft: an agent that is
+ * not accepted there stays. Pauses for `balanceQuietMs` of healthy ticks after an instance has
+ * joined, left or begun to drain, while this one is unhealthy, and while any may be dead.
+ * Decisions: balance.ts.
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { InstanceRow } from '../membership/instance-store.ts';
+import type { SessionTable } from '../sessions/session.ts';
+import { surplusOf } from './balance.ts';
+import { Relocation } from './relocation.ts';
+
+interface BalancerDeps {
+  sessions: SessionTable;
+  healthyTimer: HealthyTimer;
+  /** The live runs, as last read, and the run of this instance. */
+  instances: {
+    readonly live: readonly InstanceRow[];
+    readonly run: string;
+    readonly trouble: string | undefined;
+    leaseAgeMs(run: string): number;
+  };
+  balanceQuietMs: number;
+  leaseMs: number;
+  clock: Clock;
+  log: Logger;
+}
+
+const PERIOD_MS = 1000;
+/**
+ * An agent that was asked and is still here was not accepted there; it is not asked again for this
+ * long.
+ */
+const ASK_AGAIN_MS = 60_000;
+
+export class Balancer {
+  readonly #deps: BalancerDeps;
+  readonly #relocation: Relocation;
+  #members = '';
+  #quietMs = 0;
+  #sinceMs = 0;
+  #isShedding = false;
+  /** Agents that were asked to move, over the life of the process. */
+  shed = 0;
+
+  constructor(deps: BalancerDeps) {
+    this.#deps = deps;
+    this.#relocation = new Relocation({ clock: deps.clock, pauseMs: () => ASK_AGAIN_MS });
+    deps.healthyTimer.onTick((tickMs) => this.#tick(tickMs));
+  }
+
+  #tick(tickMs: number): void {
+    this.#sinceMs += tickMs;
+    this.#quietMs += tickMs;
+    if (this.#sinceMs < PERIOD_MS) return;
+    this.#sinceMs = 0;
+    if (this.#isQuiet() && !this.#isSomebodyDoubtful()) this.#note(this.#shedSome());
+  }
+
+  /**
+   * An instance may be dead: its agents are on their way here, its row still counts them, and no
+   * agent may be sent there.
+   */
+  #isSomebodyDoubtful(): boolean {
+    const { instances, leaseMs } = this.#deps;
+    return instances.live.some(({ run }) => instances.leaseAgeMs(run) >= leaseMs / 2);
+  }
+
+  /** No instance has joined or left lately, and none is draining. */
+  #isQuiet(): boolean {
+    const { live, trouble } = this.#deps.instances;
+    const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
+    if (members !== this.#members || trouble !== undefined || live.some(({ isDraining }) => isDraining)) {
+      this.#members = members;
+      this.#quietMs = 0;
+    }
+    return this.#quietMs >= this.#deps.balanceQuietMs;
+  }
+
+  /** Returns how many were asked. */
+  #shedSome(): number {
+    const { instances, sessions } = this.#deps;
+    const own = { run: instances.run, agents: sessions.size };
+    const loads = [own, ...instances.live.filter(({ run }) => run !== own.run)];
+    const surplus = surplusOf(own.run, loads);
+    const target = instances.live.find(({ run }) => run === surplus?.to.run);
+    if (surplus === undefined || target === undefined) return 0;
+    // That instance would only defer them.
+    if (target.admission === 'paced' || target.admission === 'closed') return 0;
+    const addresses = [{ uuid: target.cnapiUuid, host: target.host, port: target.port }];
+    const request = { atMost: surplus.agents, reason: 'another instance has room', addresses };
+    return this.#relocation.ask({ ...request, among: sessions.all() }).length;
+  }
+
+  #note(asked: number): void {
+    this.shed += asked;
+    if (this.#isShedding === asked > 0) return;
+    this.#isShedding = asked > 0;
+    const words = this.#isShedding ? 'even -> shedding' : 'shedding -> even';
+    this.#deps.log.info({ agents: this.#deps.sessions.size, shed: this.shed }, `balance: ${words}`);
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * The slow poll of the roster. It compares this instance's sessions with the rows, both ways, and
+ * looks for ownerless rows. So it finds changes that the bus did not announce, and rows that a dead
+ * run left behind. Runs each `slowPollMs`, each second while a row is ownerless, and at once when a
+ * run has ended. docs/design.md section 5, "Ownerless rows".
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { Loop } from '../../../platform/loop.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { HeldRow } from '../status/roster.ts';
+import { type PolledRow, pollRows, recordOrphans, type Writer } from '../status/roster-store.ts';
+import { Orphans } from './orphans.ts';
+import type { Session, SessionTable } from './session.ts';
+import type { SessionLosses } from './session-losses.ts';
+
+interface ReaperDeps {
+  database: Queryable;
+  sessions: SessionTable;
+  sessionLosses: SessionLosses;
+  healthyTimer: HealthyTimer;
+  writer: () => Writer;
+  /** Whether this instance may now change the status of servers that it never held. */
+  canJudgeForeignRows: () => boolean;
+  slowPollMs: () => number;
+  adoptGraceMs: number;
+  clock: Clock;
+  log: Logger;
+}
+
+const ORPHAN_POLL_MS = 1000;
+/** The shortest pause between two polls, however often `pollSoon` is called. */
+const MIN_PAUSE_MS = 200;
+const MAX_BATCH = 2_000;
+
+export class Reaper {
+  readonly #deps: ReaperDeps;
+  readonly #orphans: Orphans;
+  readonly #loop: Loop;
+  #isReading = false;
+
+  constructor(deps: ReaperDeps) {
+    this.#deps = deps;
+    this.#orphans = new Orphans(deps.adoptGraceMs);
+    this.#loop = new Loop({
+      ...deps,
+      what: 'reaper: poll',
+      work: () => this.#round(),
+      pauseMs: () => (this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
+      minPauseMs: MIN_PAUSE_MS,
+    });
+    // Ticks do not count while a poll is running: its answer describes the moment of the read.
+    deps.healthyTimer.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
+  }
+
+  get orphans(): number {
+    return this.#orphans.size;
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  /**
+   * Polls now instead of at the next turn: a run has ended, or another instance reports that a row
+   * changed.
+   */
+  pollSoon(): void {
+    this.#loop.soon();
+  }
+
+  stop(): Promise<void> {
+    return this.#loop.stop();
+  }
+
+  async #round(): Promise<void> {
+    try {
+      await this.#poll();
+    } catch (error) {
+      this.#orphans.readFailed();
+      throw error;
+    }
+  }
+
+  async #poll(): Promise<void> {
+    const { database, sessions, writer } = this.#deps;
+    const { run } = writer();
+    const sentAt = sessions.registrations;
+    const rows = await this.#read(database, run);
+    if (run !== writer().run) return;
+    const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
+    this.#closeDisowned(run, sentAt, mine);
+    await this.#judge(this.#orphans.readRows(rows.filter((row) => this.#isOwnerless(row, run))));
+  }
+
+  async #read(database: Queryable, run: string): Promise<PolledRow[]> {
+    this.#isReading = true;
+    try {
+      return await pollRows(database, run);
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  /**
+   * Closes each live session whose row is not (this run, its epoch) or is `unknown`; its agent
+   * connects again.
+   */
+  #closeDisowned(run: string, sentAt: number, mine: Map<string, PolledRow>): void {
+    for (const session of [...this.#deps.sessions.all()]) {
+      if (session.run !== run || session.registration > sentAt) continue;
+      const row = mine.get(session.serverUuid);
+      if (row?.epoch === session.epoch && row.isRunning) continue;
+      this.#deps.sessionLosses.supersede(session, 'its row in the roster is no longer its own');
+    }
+  }
+
+  /**
+   * Compares with the sessions of this moment: one that registered after the poll was sent owns its
+   * row as well.
+   */
+  #isOwnerless(row: PolledRow, run: string): boolean {
+    if (!row.isRunning) return false;
+    if (row.run !== run) return this.#deps.canJudgeForeignRows();
+    const { sessions } = this.#deps;
+    return !sessions.isPending(row.serverUuid) && sessions.get(row.serverUuid)?.epoch !== row.epoch;
+  }
+
+  async #judge(due: readonly HeldRow[]): Promise<void> {
+    for (let at = 0; at < due.length; at += MAX_BATCH) {
+      const batch = due.slice(at, at + MAX_BATCH).filter((row) => this.#isStillOwnerless(row));
+      const applied = await recordOrphans(this.#deps.database, this.#deps.writer(), batch);
+      for (const server_uuid of applied)
+        this.#deps.log.info({ server_uuid, reason: 'ownerless' }, 'server: running -> unknown');
+    }
+  }
+
+  #isStillOwnerless({ serverUuid, epoch }: HeldRow): boolean {
+    const session: Session | undefined = this.#deps.sessions.get(serverUuid);
+    return session?.epoch !== epoch && !this.#deps.sessions.isPending(serverUuid);
+  }
+}

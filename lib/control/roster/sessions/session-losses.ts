@@ -1,0 +1,119 @@
+/**
+ * Ends sessions and writes the resulting status changes: `unknown` where the session's run and
+ * epoch still stand. It runs one set-based statement at a time, on a connection of its own. A
+ * locked row is skipped and written later. Changes that could not be written are kept until the
+ * database is back; the guard makes a late one harmless. An ended session never becomes live again:
+ * only an accept sets `running`.
+ *
+ *     session live ──lose(reason)──▶ ended, change queued ──statement──▶ unknown (or no effect)
+ *                  └─supersede()──▶ ended, no status change
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { type LossReason, STATUS_REASONS } from '../status/roster.ts';
+import { type Loss, recordLosses } from '../status/roster-store.ts';
+import type { Session, SessionTable } from './session.ts';
+
+interface SessionLossesDeps {
+  /** A database of one connection with short timeouts; nothing else uses it. */
+  database: Queryable;
+  sessions: SessionTable;
+  cnapiUuid: string;
+  clock: Clock;
+  log: Logger;
+}
+
+/** Losses of one statement: bounds its locks and its time. */
+const MAX_BATCH = 2_000;
+
+export class SessionLosses {
+  readonly #deps: SessionLossesDeps;
+  readonly #losses: BatchQueue<Loss>;
+  #isStopped = false;
+
+  constructor(deps: SessionLossesDeps) {
+    this.#deps = deps;
+    this.#losses = new BatchQueue<Loss>({
+      ...deps,
+      what: 'status changes of lost sessions',
+      keyOf: ({ serverUuid }) => serverUuid,
+      // Only the loss of the highest epoch can still apply.
+      join: (earlier, later) => (earlier.epoch > later.epoch ? earlier : later),
+      maxBatch: MAX_BATCH,
+      work: (losses, database) => this.#record(losses, database),
+    });
+  }
+
+  /** Losses that are not written yet. */
+  get queued(): number {
+    return this.#losses.size;
+  }
+
+  /** Ends the session; its server becomes `unknown` unless its agent is accepted elsewhere. */
+  lose(session: Session, reason: LossReason, detail: string = STATUS_REASONS[reason]): void {
+    if (!this.#end(session, detail)) return;
+    if (this.#isStopped) return;
+    session.lostFor = reason;
+    this.#write(session, reason);
+    this.#deps.log.info(
+      { server_uuid: session.serverUuid, epoch: session.epoch, reason, detail },
+      'session: live -> ended',
+    );
+  }
+
+  /**
+   * The row of a session that was lost meanwhile has moved to a new run: queues the status change
+   * for that run.
+   */
+  followRun(session: Session): void {
+    if (session.lostFor !== undefined && !this.#isStopped) this.#write(session, session.lostFor);
+  }
+
+  /** Ends the session because another has replaced it: no status change. */
+  supersede(session: Session, why: string): void {
+    if (!this.#end(session, why)) return;
+    this.#deps.log.info({ server_uuid: session.serverUuid, epoch: session.epoch, why }, 'session: live -> superseded');
+  }
+
+  /**
+   * The server's agent was accepted here again. A queued status change cannot apply any more if the
+   * new epoch is higher. After a failover to a standby that was behind, the epoch may not be
+   * higher, and the change would apply.
+   */
+  forget(serverUuid: string): void {
+    this.#losses.delete(serverUuid);
+  }
+
+  /**
+   * From now on writes nothing: an instance that leaves does not change the status of servers whose
+   * agents it leaves behind.
+   */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    await this.#losses.stop();
+  }
+
+  #write({ serverUuid, run, epoch }: Session, reason: LossReason): void {
+    this.#losses.add({ serverUuid, run, epoch, reason });
+  }
+
+  #end(session: Session, why: string): boolean {
+    if (!this.#deps.sessions.end(session)) return false;
+    session.socket.terminate(why);
+    return true;
+  }
+
+  /** Returns the losses whose rows are locked. */
+  async #record(losses: readonly Loss[], database: Queryable): Promise<Loss[]> {
+    const { applied, locked } = await recordLosses(database, this.#deps.cnapiUuid, losses);
+    const reasons = new Map(losses.map((loss) => [loss.serverUuid, loss.reason]));
+    for (const server_uuid of applied) {
+      this.#deps.log.info({ server_uuid, reason: reasons.get(server_uuid) }, 'server: running -> unknown');
+    }
+    const inUse = new Set(locked);
+    return losses.filter(({ serverUuid }) => inUse.has(serverUuid));
+  }
+}

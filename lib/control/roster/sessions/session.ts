@@ -1,0 +1,139 @@
+/**
+ * A session: one accepted connection of one agent to this instance; and the table of the sessions
+ * that this instance holds.
+ *
+ *     pending ──accept statement applied──▶ live ──inventory recorded──▶ live, inventoried
+ *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, for good
+ *
+ * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads them.
+ */
+import type { Address, InstanceFrame } from '../../../protocol/frames.ts';
+import type { LossReason } from '../status/roster.ts';
+import type { Silence } from './silence.ts';
+
+/** What an instance may do with the connection of a session. */
+export interface SessionSocket {
+  /** This instance does not read from it at the moment, so its silence means nothing. */
+  readonly isUnread: boolean;
+  /** Much of what was sent has not left this instance yet: send nothing more that can wait. */
+  readonly isBackedUp: boolean;
+  /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
+  send(frame: InstanceFrame): boolean;
+  /** Sends a probe, which the peer's WebSocket library answers. */
+  probe(): void;
+  /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
+  answersProbe(withinMs: number): Promise<boolean>;
+  /** Asks the agent to move to another instance. It may stay, or must leave `withinMs`. */
+  askToLeave(reason: string, addresses: Address[], withinMs?: number): void;
+  /** Closes at once, with the reason for the peer's log. */
+  terminate(reason: string): void;
+}
+
+export interface Session extends Silence {
+  readonly serverUuid: string;
+  readonly epoch: number;
+  readonly incarnation: string;
+  readonly journalId: string;
+  readonly capabilities: ReadonlySet<string>;
+  readonly socket: SessionSocket;
+  /** The run on its row; changes when the instance takes a new run. */
+  run: string;
+  /**
+   * Counts registrations at this instance: a poll compares the session only if it was registered
+   * before the poll was sent.
+   */
+  registration: number;
+  /** This process's monotonic clock at the last byte received. */
+  heardAt: number;
+  isInventoried: boolean;
+  isEnded: boolean;
+  /** Why it was lost, if it was. */
+  lostFor: LossReason | undefined;
+}
+
+export type NewSession = Omit<Session, keyof Silence | 'registration' | 'isInventoried' | 'isEnded' | 'lostFor'>;
+
+export class SessionTable {
+  readonly #live = new Map<string, Session>();
+  readonly #pending = new Map<string, number>();
+  #registrations = 0;
+
+  get size(): number {
+    return this.#live.size;
+  }
+
+  /** Registrations so far; later ones have higher numbers. */
+  get registrations(): number {
+    return this.#registrations;
+  }
+
+  get(serverUuid: string): Session | undefined {
+    return this.#live.get(serverUuid);
+  }
+
+  all(): Iterable<Session> {
+    return this.#live.values();
+  }
+
+  /** An accept for this server has been sent to the database. */
+  addPending(serverUuid: string): void {
+    this.#registrations += 1;
+    this.#pending.set(serverUuid, (this.#pending.get(serverUuid) ?? 0) + 1);
+  }
+
+  removePending(serverUuid: string): void {
+    const left = (this.#pending.get(serverUuid) ?? 1) - 1;
+    if (left === 0) this.#pending.delete(serverUuid);
+    else this.#pending.set(serverUuid, left);
+  }
+
+  isPending(serverUuid: string): boolean {
+    return this.#pending.has(serverUuid);
+  }
+
+  /**
+   * Registers an accepted session unless one of a higher epoch exists. Returns it and the session
+   * that it replaces.
+   */
+  add(fields: NewSession): { session: Session; replaced: Session | undefined } | undefined {
+    const replaced = this.#live.get(fields.serverUuid);
+    if (replaced !== undefined && replaced.epoch > fields.epoch) return undefined;
+    this.#registrations += 1;
+    const { serverUuid, epoch, incarnation, journalId, capabilities, socket, run, heardAt } = fields;
+    // Every field is listed: an object made by spreading another one takes half as much memory
+    // again.
+    const session: Session = {
+      serverUuid,
+      epoch,
+      incarnation,
+      journalId,
+      capabilities,
+      socket,
+      run,
+      heardAt,
+      registration: this.#registrations,
+      quietMs: 0,
+      isProbed: false,
+      isInventoried: false,
+      isEnded: false,
+      lostFor: undefined,
+    };
+    this.#live.set(fields.serverUuid, session);
+    return { session, replaced };
+  }
+
+  /** Its row has moved to another run; a poll that was sent before does not know that. */
+  moveToRun(session: Session, run: string): void {
+    this.#registrations += 1;
+    session.registration = this.#registrations;
+    session.run = run;
+  }
+
+  /** Ends the session; false when it had already ended. */
+  end(session: Session): boolean {
+    if (session.isEnded) return false;
+    session.isEnded = true;
+    if (this.#live.get(session.serverUuid) === session) this.#live.delete(session.serverUuid);
+    return true;
+  }
+}

@@ -1,0 +1,370 @@
+/**
+ * The statements over cnapi_roster_authority. The guard of each stands on the row that it writes
+ * (law 5). Those over many rows lock them in key order or skip locked rows. Zero rows is an answer:
+ * another writer has the row.
+ */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { HelloFrame } from '../../../protocol/frames.ts';
+import { MAX_EPOCH_LEAD } from '../../../protocol/limits.ts';
+import {
+  type HeldRow,
+  type LossReason,
+  RETURN_BURST,
+  RETURN_EVERY_MS,
+  type RosterRow,
+  type StatusReason,
+} from './roster.ts';
+
+/** The run that writes. */
+export interface Writer {
+  cnapiUuid: string;
+  run: string;
+}
+
+export interface Accepted {
+  epoch: number;
+  /** The run that had authority just before, for a hint on the bus; null when no run had it. */
+  previousRun: string | null;
+  /** The incarnation that it replaces had itself replaced it: two machines share a uuid. */
+  isAlternating: boolean;
+}
+
+/**
+ * Each return of a server costs RETURN_EVERY; `returns_paid_at` is when all its returns are paid
+ * for. It may lie RETURN_CREDIT in the future. It lies at most one RETURN_EVERY beyond
+ * that, unless the database's clock was set back; then no agent waits.
+ */
+const RETURN_EVERY = `interval '${RETURN_EVERY_MS} ms'`;
+const RETURN_CREDIT = `interval '${(RETURN_BURST - 1) * RETURN_EVERY_MS} ms'`;
+const RETURN_WAIT = `row.returns_paid_at - cnapi_now() - ${RETURN_CREDIT}`;
+
+type HelloFields = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
+
+/**
+ * Gives `writer` the authority, under a new epoch, for each server whose row allows it; returns
+ * those servers. Each server occurs once among the hellos. Guard, per row:
+ * - the same incarnation needs a higher conn;
+ * - another incarnation is accepted only if the row's is not connected, or is `replaces`, which a
+ *   probe found dead;
+ * - a journal must not be older than the last one that gave its inventory, unless it is new:
+ *   another id and epoch 0;
+ * - a return from `unknown` keeps to the rate of RETURN_BURST and RETURN_EVERY_MS.
+ */
+export async function acceptSessions(
+  database: Queryable,
+  writer: Writer,
+  hellos: readonly HelloFields[],
+  replaces: string | null = null,
+): Promise<Map<string, Accepted>> {
+  // `excluded.epoch` is one above the agent's.
+  const { rows } = await database.query<AcceptedRow>(
+    `with hello as (
+       select * from unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[])
+         as hello (server_uuid, epoch, incarnation, conn, journal_id)
+     ), before as (
+       select server_uuid, run, replaced from cnapi_roster_authority where server_uuid = any ($1::uuid[])
+     ), accepted as (
+       insert into cnapi_roster_authority as row
+         (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
+       select hello.server_uuid, $6::uuid, $7::uuid, hello.epoch + 1, 'running', 'connected', cnapi_now(), $6::uuid,
+         hello.incarnation, hello.conn, hello.journal_id
+       from hello left join before using (server_uuid)
+       where hello.epoch <= $9::bigint or before.server_uuid is not null
+       order by hello.server_uuid
+       on conflict (server_uuid) do update set
+         cnapi_uuid = excluded.cnapi_uuid,
+         run = excluded.run,
+         epoch = greatest(row.epoch + 1, excluded.epoch),
+         status = 'running',
+         reason = 'connected',
+         since = case when row.status = 'running' then row.since else cnapi_now() end,
+         said_by = excluded.said_by,
+         replaced = case when row.incarnation = excluded.incarnation then row.replaced
+           when row.status = 'running' and row.run is not null then row.incarnation end,
+         incarnation = excluded.incarnation,
+         conn = excluded.conn,
+         journal_id = excluded.journal_id,
+         returns_paid_at = case when row.status = 'running' then row.returns_paid_at
+           else least(greatest(row.returns_paid_at, cnapi_now()), cnapi_now() + ${RETURN_CREDIT}) + ${RETURN_EVERY} end
+       where excluded.epoch - 1 <= row.epoch + $9::bigint
+         and not (excluded.epoch - 1 < row.inventory_epoch
+           and (row.journal_id is not distinct from excluded.journal_id or excluded.epoch > 1))
+         and case when row.incarnation is not distinct from excluded.incarnation then row.conn < excluded.conn
+           else row.incarnation is null or row.status = 'unknown' or row.run is null or row.incarnation = $8::uuid end
+         and (row.status = 'running' or (${RETURN_WAIT} between interval '1 us' and ${RETURN_EVERY}) is not true)
+       returning server_uuid, epoch, incarnation, replaced
+     )
+     select accepted.server_uuid, accepted.epoch, before.run as previous_run,
+       coalesce(before.replaced = accepted.incarnation, false) and accepted.replaced is not null as is_alternating
+     from accepted left join before using (server_uuid)`,
+    [
+      hellos.map((hello) => hello.serverUuid),
+      hellos.map((hello) => hello.epoch),
+      hellos.map((hello) => hello.incarnation),
+      hellos.map((hello) => hello.conn),
+      hellos.map((hello) => hello.journalId),
+      writer.cnapiUuid,
+      writer.run,
+      replaces,
+      MAX_EPOCH_LEAD,
+    ],
+    { name: 'accept sessions' },
+  );
+  return new Map(rows.map((row) => [row.server_uuid, toAccepted(row)]));
+}
+
+/** As `acceptSessions`, for one server. */
+export async function acceptSession(
+  database: Queryable,
+  writer: Writer,
+  hello: HelloFields,
+  replaces: string | null,
+): Promise<Accepted | undefined> {
+  return (await acceptSessions(database, writer, [hello], replaces)).get(hello.serverUuid);
+}
+
+interface AcceptedRow {
+  server_uuid: string;
+  epoch: number;
+  previous_run: string | null;
+  is_alternating: boolean;
+}
+
+function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): Accepted {
+  return { epoch, previousRun: previous_run, isAlternating: is_alternating };
+}
+
+/** The result of a statement that skips locked rows. */
+export interface Written {
+  /** The servers whose rows it changed. */
+  applied: string[];
+  /** Servers that it may apply to, but whose rows were locked: try them again. */
+  locked: string[];
+}
+
+interface WrittenRow {
+  server_uuid: string;
+  is_applied: boolean;
+}
+
+function toWritten(rows: readonly WrittenRow[]): Written {
+  const { applied = [], locked = [] } = Object.groupBy(rows, ({ is_applied }) => (is_applied ? 'applied' : 'locked'));
+  return { applied: applied.map(serverOf), locked: locked.map(serverOf) };
+}
+
+const serverOf = ({ server_uuid }: WrittenRow): string => server_uuid;
+
+/**
+ * The agents of these sessions have journalled their epochs and sent their inventories. Records it
+ * where the row still belongs to the session.
+ */
+export async function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
+    `with session as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run = session.run and row.epoch = session.epoch
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run = session.run and row.epoch = session.epoch
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row set inventory_epoch = row.epoch
+       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run = session.run and row.epoch = session.epoch
+       returning row.server_uuid
+     )
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.run),
+      sessions.map((session) => session.epoch),
+    ],
+    { name: 'record inventories' },
+  );
+  return toWritten(rows);
+}
+
+export interface Loss {
+  serverUuid: string;
+  /** The run of this instance that the session's row names. */
+  run: string;
+  epoch: number;
+  reason: LossReason;
+}
+
+/** The sessions have ended: sets `unknown` where their run and epoch still stand. */
+export async function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
+    `with loss as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as loss (server_uuid, run, epoch, reason)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
+       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
+       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row
+       set status = 'unknown', reason = loss.reason, since = cnapi_now(), said_by = $5::uuid
+       from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
+       returning row.server_uuid
+     )
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
+    [
+      losses.map((loss) => loss.serverUuid),
+      losses.map((loss) => loss.run),
+      losses.map((loss) => loss.epoch),
+      losses.map((loss) => loss.reason),
+      cnapiUuid,
+    ],
+  );
+  return toWritten(rows);
+}
+
+/**
+ * The rows stayed ownerless: sets `unknown` where that run and epoch still stand. Writes the status
+ * only and skips locked rows.
+ */
+export async function recordOrphans(
+  database: Queryable,
+  writer: Writer,
+  orphans: readonly HeldRow[],
+): Promise<string[]> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `with orphan as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as orphan (server_uuid, run, epoch)
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join orphan using (server_uuid)
+       where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+       order by row.server_uuid for update of row skip locked
+     )
+     update cnapi_roster_authority row
+     set status = 'unknown', since = cnapi_now(), said_by = $5::uuid,
+       reason = case when orphan.run = $4::uuid then 'session-lost' else 'instance-lost' end
+     from orphan where row.server_uuid = orphan.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+     returning row.server_uuid`,
+    [
+      orphans.map((orphan) => orphan.serverUuid),
+      orphans.map((orphan) => orphan.run),
+      orphans.map((orphan) => orphan.epoch),
+      writer.run,
+      writer.cnapiUuid,
+    ],
+  );
+  return rows.map((row) => row.server_uuid);
+}
+
+/**
+ * A run that was declared dead continues under a new one: moves the rows of the sessions it has
+ * heard from. Repeating is harmless: the answer to the first call may have been lost.
+ */
+export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
+    `with session as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
+       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row set run = $4::uuid
+       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
+       returning row.server_uuid
+     )
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.run),
+      sessions.map((session) => session.epoch),
+      newRun,
+    ],
+  );
+  return toWritten(rows);
+}
+
+const ROW_COLUMNS = `server_uuid, cnapi_uuid, run, epoch, status, reason, since, incarnation, conn, journal_id, inventory_epoch,
+  case when ${RETURN_WAIT} between interval '1 us' and ${RETURN_EVERY}
+    then ceil(1000 * extract(epoch from ${RETURN_WAIT}))::int else 0 end as returns_in_ms`;
+
+export async function readRow(database: Queryable, serverUuid: string): Promise<RosterRow | undefined> {
+  const { rows } = await database.query<StoredRow>(
+    `select ${ROW_COLUMNS} from cnapi_roster_authority row where server_uuid = $1::uuid`,
+    [serverUuid],
+  );
+  return rows[0] && toRow(rows[0]);
+}
+
+/**
+ * A row as the slow poll compares it: one of this run, or one that says `running` under a run that
+ * is not live.
+ */
+export interface PolledRow {
+  serverUuid: string;
+  run: string;
+  epoch: number;
+  isRunning: boolean;
+}
+
+export async function pollRows(database: Queryable, run: string): Promise<PolledRow[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string; epoch: number; is_running: boolean }>(
+    `select server_uuid, run, epoch, status = 'running' as is_running from cnapi_roster_authority where run = $1::uuid
+     union all
+     select row.server_uuid, row.run, row.epoch, true from cnapi_roster_authority row
+     where row.run <> $1::uuid and row.status = 'running'
+       and not exists (select 1 from cnapi_instances instance where instance.run = row.run and instance.state = 'live')`,
+    [run],
+  );
+  return rows.map((row) => ({
+    serverUuid: row.server_uuid,
+    run: row.run,
+    epoch: row.epoch,
+    isRunning: row.is_running,
+  }));
+}
+
+interface StoredRow {
+  server_uuid: string;
+  cnapi_uuid: string | null;
+  run: string | null;
+  epoch: number;
+  status: RosterRow['status'];
+  reason: StatusReason;
+  since: Date;
+  incarnation: string | null;
+  conn: number | null;
+  journal_id: string | null;
+  inventory_epoch: number;
+  returns_in_ms: number;
+}
+
+function toRow(row: StoredRow): RosterRow {
+  return {
+    serverUuid: row.server_uuid,
+    cnapiUuid: row.cnapi_uuid,
+    run: row.run,
+    epoch: row.epoch,
+    status: row.status,
+    reason: row.reason,
+    since: row.since,
+    incarnation: row.incarnation,
+    conn: row.conn,
+    journalId: row.journal_id,
+    inventoryEpoch: row.inventory_epoch,
+    returnsInMs: row.returns_in_ms,
+  };
+}

@@ -1,0 +1,153 @@
+/**
+ * Types and pure decisions of the roster: which instance acts for which server, under which epoch,
+ * and how a hello is answered. RFD 61 "Server Status"; docs/design.md section 5. Used by the
+ * authority, the reaper and the routes.
+ */
+import type { HelloFrame, RefusalCode } from '../../../protocol/frames.ts';
+import { MAX_EPOCH_LEAD } from '../../../protocol/limits.ts';
+
+export type ServerStatus = 'running' | 'unknown';
+
+/** The reason for a server's status; each has the sentence that an operator reads. */
+export const STATUS_REASONS = {
+  connected: 'its agent is connected',
+  silent: 'its agent was silent for too long',
+  closed: "its agent's connection ended",
+  'no-inventory': 'its agent did not report which tasks it holds',
+  'protocol-error': 'its agent sent a frame that could not be understood',
+  'slow-reader': 'its agent did not read what was sent to it',
+  'session-lost': 'its connection ended before the instance could use it',
+  'instance-lost': 'the instance that held its agent is gone, and the agent did not connect to another one',
+  'legacy-heartbeat': 'its agent, a legacy agent, posts heartbeats',
+  'legacy-silent': 'its agent, a legacy agent, stopped posting heartbeats',
+  removed: 'it was removed on request',
+} as const;
+export type StatusReason = keyof typeof STATUS_REASONS;
+
+/** Why a session ended. The reason is written to its server's status. */
+export type LossReason = Extract<StatusReason, 'silent' | 'closed' | 'no-inventory' | 'protocol-error' | 'slow-reader'>;
+
+/** The row of one server in cnapi_roster_authority. */
+export interface RosterRow {
+  serverUuid: string;
+  cnapiUuid: string | null;
+  /** The run that has authority; null when no run has it. */
+  run: string | null;
+  epoch: number;
+  status: ServerStatus;
+  reason: StatusReason;
+  /** Since when the status has this value, by the database's clock. */
+  since: Date;
+  incarnation: string | null;
+  conn: number | null;
+  journalId: string | null;
+  inventoryEpoch: number;
+  /**
+   * How long the agent must wait before its next accept because it returned too often; 0: no wait.
+   */
+  returnsInMs: number;
+}
+
+/**
+ * Limits how often a session may move a server from `unknown` to `running`: RETURN_BURST times at
+ * once, then once per period. Each return adds two entries to the status history and to the events,
+ * which every reader receives.
+ */
+export const RETURN_BURST = 20;
+export const RETURN_EVERY_MS = 5_000;
+
+/**
+ * How a server's agent is connected. `linked`: over a session of the run on the row. `old`: a
+ * legacy agent, which posts to any instance, so the row says `running` without a run (in SQL:
+ * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
+ * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.
+ */
+type AgentKind = 'linked' | 'legacy' | 'none';
+
+export function kindOfAgent({ status, run }: Pick<RosterRow, 'status' | 'run'>): AgentKind {
+  if (status !== 'running') return 'none';
+  return run === null ? 'legacy' : 'linked';
+}
+
+/** Identifies the row of one session. It guards every statement about that row. */
+export interface HeldRow {
+  serverUuid: string;
+  run: string;
+  epoch: number;
+}
+
+export type Standing = Pick<
+  RosterRow,
+  'run' | 'epoch' | 'status' | 'incarnation' | 'conn' | 'journalId' | 'inventoryEpoch' | 'returnsInMs'
+>;
+export type Claim = Pick<HelloFrame, 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
+
+export interface Refusal {
+  code: RefusalCode;
+  message: string;
+  conn?: number;
+  retryAfterMs?: number;
+}
+
+type HelloDecision =
+  /** Nothing on the row rejects the hello: try the accept again. */
+  | { kind: 'again' }
+  | { kind: 'refuse'; refusal: Refusal }
+  /**
+   * Another incarnation of the uuid holds the row: probe it, then replace it or refuse the new one.
+   */
+  | { kind: 'probe'; incarnation: string; run: string; epoch: number };
+
+/**
+ * Decides about a hello that the accept statement rejected, from the row. `replaces`: the
+ * incarnation that a probe has just found dead.
+ */
+export function decideHello(
+  standing: Standing | undefined,
+  hello: Claim,
+  replaces: string | null = null,
+): HelloDecision {
+  if (hello.epoch > (standing?.epoch ?? 0) + MAX_EPOCH_LEAD)
+    return refuse('epoch-out-of-range', 'the journal holds an epoch far above the roster; begin a new one');
+  if (standing === undefined) return { kind: 'again' };
+  const isStale = hello.epoch < standing.inventoryEpoch;
+  if (isStale && standing.journalId === hello.journalId)
+    return refuse('stale-journal', 'the journal is older than one already seen of the same id; begin a new one');
+  const before = decideIncarnation(standing, hello, replaces);
+  // An agent begins a new journal only if it would be accepted. While another machine holds its
+  // row, it keeps its own journal.
+  if (before.kind === 'again' && isStale && hello.epoch > 0)
+    return refuse('stale-journal', 'another journal came after it, and gave its inventory; begin a new one');
+  if (before.kind === 'again' && standing.status === 'unknown' && standing.returnsInMs > 0)
+    return { kind: 'refuse', refusal: returnsTooOften(standing.returnsInMs) };
+  return before;
+}
+
+function decideIncarnation(standing: Standing, hello: Claim, replaces: string | null): HelloDecision {
+  const { incarnation, run, status, epoch, conn } = standing;
+  if (incarnation === hello.incarnation) {
+    if ((conn ?? 0) < hello.conn) return { kind: 'again' };
+    return {
+      kind: 'refuse',
+      refusal: { code: 'superseded', message: 'a later connection was accepted', conn: conn ?? 0 },
+    };
+  }
+  const isHeld = incarnation !== null && run !== null && status === 'running';
+  return isHeld && incarnation !== replaces ? { kind: 'probe', incarnation, run, epoch } : { kind: 'again' };
+}
+
+/** The refusal that a second incarnation receives. */
+export const incarnationAlive: Refusal = {
+  code: 'incarnation-alive',
+  message: 'another agent with this server uuid is connected and answers; give one of the machines a uuid of its own',
+  retryAfterMs: 5000,
+};
+
+function returnsTooOften(retryAfterMs: number): Refusal {
+  const message = `it reconnected too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
+  return { code: 'returns-too-often', message, retryAfterMs };
+}
+
+function refuse(code: RefusalCode, message: string): HelloDecision {
+  return { kind: 'refuse', refusal: { code, message } };
+}

@@ -1,0 +1,152 @@
+/** One instance among others, with a simulated database and clock. */
+import t from 'tap';
+import { Instances } from '../../../../lib/control/roster/membership/instances.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+
+const times = { beatMs: 1000, leaseMs: 5000, silenceMs: 2000, startGraceMs: 18_000 };
+const identity = () => ({
+  cnapiUuid: 'me',
+  url: 'http://127.0.0.1:1',
+  host: '127.0.0.1',
+  port: 1,
+  pid: 1,
+  version: '0',
+});
+
+function newInstance() {
+  const clock = new ManualClock();
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
+  const world = { isDatabaseAway: false, isRowLocked: false, isDead: false, reads: 0, beats: 0, said: [] as string[] };
+  const query: Queryable['query'] = async <Row>(text: string) => {
+    if (world.isDatabaseAway) throw new DatabaseUnavailableError();
+    if (text.includes('beat = beat + 1') && world.isRowLocked) throw new DatabaseBusyError('locked');
+    if (text.includes('from cnapi_instances where')) world.reads += 1;
+    if (text.includes('from cnapi_instances where')) return { rows: [], rowCount: 0 };
+    if (text.includes('insert into cnapi_instances')) world.isDead = false;
+    if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
+    world.beats += 1;
+    return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
+  };
+  const database: Queryable = { query };
+  const instances = new Instances({
+    database,
+    cnapiUuid: 'me',
+    identity,
+    healthyTimer,
+    clock,
+    random: systemRandom,
+    log: silentLogger,
+    times,
+    countAgents: () => 0,
+    admission: () => 'open',
+  });
+  instances.listen({
+    onUnhealthy: (trouble) => world.said.push(trouble),
+    recovered: () => world.said.push('recovered'),
+    runRenewed: () => world.said.push('renewed'),
+  });
+  healthyTimer.start();
+  return { clock, instances, world, signal: new AbortController() };
+}
+
+t.test('the start grace begins when the instance can accept agents, not while it waits for its database', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  world.isDatabaseAway = true;
+  const started = instances.start(signal.signal);
+  await clock.advance(60_000);
+  world.isDatabaseAway = false;
+  await clock.advance(1000);
+  await started;
+  t.equal(instances.canJudgeForeignRows, false);
+  await clock.advance(17_000);
+  t.equal(instances.canJudgeForeignRows, false);
+  await clock.advance(2000);
+  t.equal(instances.canJudgeForeignRows, true);
+});
+
+t.test('a cancelled start ends although the database never answered', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  world.isDatabaseAway = true;
+  const started = instances.start(signal.signal);
+  await clock.advance(3000);
+  signal.abort();
+  await t.resolves(started);
+});
+
+t.test('a stall restarts the grace', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  t.equal(instances.canJudgeForeignRows, true);
+  await clock.stall(times.silenceMs + 1_000);
+  t.equal(instances.canJudgeForeignRows, false, 'agents of other instances may have come and gone meanwhile');
+  t.equal(instances.trouble, undefined, 'one stall does not make the instance unhealthy');
+  await clock.advance(times.startGraceMs - 1_000);
+  t.equal(instances.canJudgeForeignRows, false);
+  await clock.advance(2_000);
+  t.equal(instances.canJudgeForeignRows, true);
+  t.same(world.said, []);
+});
+
+t.test('two failed beats make an instance unhealthy; one success heals it and restarts the grace', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  t.equal(instances.canJudgeForeignRows, true);
+  world.isDatabaseAway = true;
+  await clock.advance(1000);
+  t.equal(instances.trouble, undefined, 'one failed beat is tolerated');
+  await clock.advance(1000);
+  t.equal(instances.trouble, 'the database does not answer');
+  world.isDatabaseAway = false;
+  await clock.advance(1000);
+  t.same(world.said, ['the database does not answer', 'recovered']);
+  t.equal(instances.canJudgeForeignRows, false);
+});
+
+t.test('a beat that waits for its locked row does not make an instance unhealthy', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  world.isRowLocked = true;
+  const { beats, reads } = world;
+  await clock.advance(10_000);
+  t.equal(world.beats, beats, 'no beat was incremented');
+  t.ok(world.reads >= reads + 9, 'the other instances were still read');
+  t.equal(instances.trouble, undefined);
+  t.equal(instances.canJudgeForeignRows, true);
+  t.same(world.said, []);
+});
+
+t.test('an instance whose run was found dead starts a new one, with a grace before any status change', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  const { run } = instances;
+  world.isDead = true;
+  await clock.advance(1000);
+  t.not(instances.run, run);
+  t.same(world.said, ['renewed']);
+  t.equal(instances.canJudgeForeignRows, false);
+});
+
+t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.stall(20_000);
+  await clock.advance(2000);
+  t.same(world.said, [], 'it changes no status for a while, and continues');
+  for (let second = 0; second < 9; second += 1) await clock.stall(1000);
+  t.same(world.said, ['this process cannot keep up with its work']);
+  const { beats } = world;
+  for (let second = 0; second < 5; second += 1) await clock.stall(1000);
+  t.equal(world.beats, beats, 'no beat while it is unhealthy');
+  await clock.advance(2000);
+  t.same(world.said, ['this process cannot keep up with its work', 'recovered']);
+  t.ok(world.beats > beats);
+});

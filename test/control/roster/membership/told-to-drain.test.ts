@@ -1,0 +1,62 @@
+/**
+ * A request to leave that came while an instance was stopped, and that its new run has to carry
+ * out.
+ */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { insertRun, readLive, wasAskedToDrain } from '../../../../lib/control/roster/membership/instance-store.ts';
+import { Instances } from '../../../../lib/control/roster/membership/instances.ts';
+import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
+import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import { freshDatabase } from '../../../support/postgres.ts';
+import { until } from '../../../support/until.ts';
+
+/** Only the beat is short, so that nothing lapses during a test. */
+const times = { beatMs: 50, leaseMs: 600_000, silenceMs: 600_000, startGraceMs: 18_000 };
+
+async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
+  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const cnapiUuid = randomUUID();
+  const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
+  const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
+  const instances = new Instances({
+    ...{ database, cnapiUuid, healthyTimer, times, identity: () => identity },
+    ...{ clock: systemClock, random: systemRandom, log: silentLogger },
+    ...{ countAgents: () => 0, admission: () => 'open' },
+  });
+  const said: string[] = [];
+  instances.listen({ onDrainRequested: () => said.push('told to drain'), runRenewed: () => said.push('renewed') });
+  if (hasSibling) await insertRun(database, randomUUID(), { ...identity, cnapiUuid: randomUUID() }, null);
+  await instances.start(new AbortController().signal);
+  t.teardown(() => instances.stop());
+  /** The state after a stop: asked to leave, and declared dead before it could learn of it. */
+  const dieToldToDrain = () =>
+    database.query(
+      `update cnapi_instances set draining_since = cnapi_now(), state = 'dead', end_reason = 'lapsed', ended_at = cnapi_now()
+       where run = $1::uuid`,
+      [instances.run],
+    );
+  return { database, instances, said, dieToldToDrain };
+}
+
+t.test('a new run carries out the drain that the previous one was told, and its row shows it', async (t) => {
+  const { database, instances, said, dieToldToDrain } = await startInstance(t, { hasSibling: true });
+  await dieToldToDrain();
+  await until(() => said.includes('told to drain'), 'the drain of the new run');
+  t.same(said, ['renewed', 'told to drain']);
+  t.equal(await wasAskedToDrain(database, instances.run), true);
+});
+
+t.test('a new run that is the last one left does not drain', async (t) => {
+  const { database, instances, said, dieToldToDrain } = await startInstance(t, { hasSibling: false });
+  await dieToldToDrain();
+  await until(() => said.includes('renewed'), 'the new run to start');
+  const beatOf = async () => (await readLive(database)).find(({ run }) => run === instances.run)?.beat ?? 0;
+  await until(async () => (await beatOf()) >= 3, 'some beats of the new run to be written');
+  t.same(said, ['renewed']);
+  t.equal(await wasAskedToDrain(database, instances.run), false);
+});

@@ -1,0 +1,181 @@
+/**
+ * The slow poll: which sessions it closes and which rows it calls ownerless. Changes made after a
+ * poll was sent are not held against any session, however slow the answer is.
+ */
+import t from 'tap';
+import { Reaper } from '../../../../lib/control/roster/sessions/reaper.ts';
+import { type Session, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
+import { SessionLosses } from '../../../../lib/control/roster/sessions/session-losses.ts';
+import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+
+interface PolledRow {
+  server_uuid: string;
+  run: string;
+  epoch: number;
+  is_running: boolean;
+}
+
+/** A reaper whose polls the test answers. */
+function newReaper() {
+  const clock = new ManualClock();
+  const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
+  const sessions = new SessionTable();
+  const writer = { cnapiUuid: 'me', run: 'old' };
+  const polls: ((rows: PolledRow[]) => void)[] = [];
+  const judged: unknown[] = [];
+  const grace = { isOver: true };
+  const query = async <Row>(text: string, values?: readonly unknown[]) => {
+    if (text.includes('union all'))
+      return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
+        polls.push((rows) => resolve({ rows: rows as Row[], rowCount: rows.length }));
+      });
+    judged.push(values?.[0]);
+    return { rows: [] as Row[], rowCount: 0 };
+  };
+  const database: Queryable = { query };
+  const sessionLosses = new SessionLosses({ database, sessions, cnapiUuid: 'me', clock, log: silentLogger });
+  const reaper = new Reaper({
+    database,
+    sessions,
+    sessionLosses,
+    healthyTimer,
+    writer: () => ({ ...writer }),
+    canJudgeForeignRows: () => grace.isOver,
+    slowPollMs: () => 5000,
+    adoptGraceMs: 5000,
+    clock,
+    log: silentLogger,
+  });
+  healthyTimer.start();
+  reaper.start();
+  const answer = (rows: PolledRow[]) => {
+    const poll = polls.shift();
+    if (poll === undefined) throw new Error('no poll is on its way');
+    poll(rows);
+  };
+  return { clock, sessions, writer, reaper, polls, answer, judged, grace };
+}
+
+function addSession(sessions: SessionTable, run: string): Session {
+  const socket = {
+    isUnread: false,
+    isBackedUp: false,
+    send: () => true,
+    probe() {},
+    answersProbe: async () => true,
+    askToLeave() {},
+    terminate() {},
+  };
+  const fields = { serverUuid: 'server', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
+  const added = sessions.add({ ...fields, socket, run, heardAt: 0 });
+  return added?.session as Session;
+}
+
+const row = (run: string, epoch = 1, server = 'server'): PolledRow => ({
+  server_uuid: server,
+  run,
+  epoch,
+  is_running: true,
+});
+
+t.test('polls are slow, faster while a row is ownerless, and soon on request, after a pause', async (t) => {
+  const { clock, reaper, polls, answer } = newReaper();
+  const nextAfter = async (ms: number, name: string) => {
+    await clock.advance(0);
+    await clock.advance(ms - 50);
+    t.equal(polls.length, 0, `${name}: not before ${ms} ms`);
+    await clock.advance(100);
+    t.equal(polls.length, 1, `${name}: after ${ms} ms`);
+  };
+  await clock.advance(0);
+  answer([]);
+  await nextAfter(5000, 'nothing is ownerless');
+  answer([row('dead')]);
+  await nextAfter(1000, 'a row is ownerless');
+  answer([]);
+  await clock.advance(0);
+  reaper.pollSoon();
+  await nextAfter(200, 'asked for at once after a poll');
+  answer([]);
+  await clock.advance(1000);
+  reaper.pollSoon();
+  await clock.advance(0);
+  t.equal(polls.length, 1, 'asked for later');
+});
+
+t.test('a session that followed its instance to a new run during a poll is left alone', async (t) => {
+  const { clock, sessions, writer, answer } = newReaper();
+  const session = addSession(sessions, 'old');
+  writer.run = 'new';
+  await clock.advance(0);
+  answer([row('old')]);
+  await clock.advance(5500);
+  sessions.moveToRun(session, 'new');
+  answer([]);
+  await clock.advance(100);
+  t.equal(session.isEnded, false);
+});
+
+t.test('a session that does not own its row in a poll sent after its accept is closed', async (t) => {
+  const { clock, sessions, answer } = newReaper();
+  const session = addSession(sessions, 'old');
+  await clock.advance(0);
+  answer([row('old')]);
+  await clock.advance(5500);
+  answer([row('old', 2)]);
+  await clock.advance(100);
+  t.equal(session.isEnded, true);
+});
+
+t.test('ticks during a hanging poll count for nothing', async (t) => {
+  const { clock, answer, judged } = newReaper();
+  await clock.advance(0);
+  answer([row('dead')]);
+  await clock.advance(1250);
+  await clock.advance(10_000);
+  answer([row('dead')]);
+  await clock.advance(100);
+  t.same(judged, [], 'it was seen ownerless for only a second');
+  for (let second = 0; second < 6; second += 1) {
+    await clock.advance(1250);
+    answer([row('dead')]);
+  }
+  await clock.advance(100);
+  t.same(judged[0], ['server']);
+});
+
+t.test('a session whose row says unknown is closed although it owns the row', async (t) => {
+  const { clock, sessions, answer } = newReaper();
+  const session = addSession(sessions, 'old');
+  await clock.advance(0);
+  answer([row('old')]);
+  await clock.advance(5500);
+  t.equal(session.isEnded, false);
+  answer([{ ...row('old'), is_running: false }]);
+  await clock.advance(100);
+  t.equal(session.isEnded, true, 'only a new accept can set its server to running');
+});
+
+t.test('until the start grace is over, only its own rows count as ownerless', async (t) => {
+  const { clock, answer, judged, grace } = newReaper();
+  const rows = [row('dead', 1, 'of another'), row('old', 1, 'of its own')];
+  const pollFor = async (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) {
+      answer(rows);
+      await clock.advance(1250);
+    }
+  };
+  grace.isOver = false;
+  await clock.advance(0);
+  await pollFor(10);
+  t.same([...new Set(judged.flat())], ['of its own']);
+  grace.isOver = true;
+  judged.length = 0;
+  await pollFor(3);
+  t.notOk(judged.flat().includes('of another'), 'the time before the grace does not count');
+  await pollFor(4);
+  t.ok(judged.flat().includes('of another'));
+});
