@@ -9,7 +9,7 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  readNow,
+  readLastQueue,
   releaseTicket,
   renewTicket,
   repairQueues,
@@ -117,8 +117,8 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
   async deleteAll(scene) {
     if (!scene.dice.chance(0.15)) return NONE;
     const { database, place } = scene;
-    const before = await readNow(database);
-    const real = deleteQueues(database, place.serverUuid, { before, maxQueues: 10 });
+    const last = await readLastQueue(database);
+    const real = deleteQueues(database, place.serverUuid, { last, maxQueues: 10 });
     return stepped(
       scene,
       model.removeAll(scene.queue),

@@ -13,7 +13,7 @@ import {
   listTickets,
   type MovedTicket,
   type NewTicket,
-  readNow,
+  readLastQueue,
   readQueueTimes,
   readQueueUpTo,
   readStandings,
@@ -85,7 +85,7 @@ function one(world: World, kind: TicketKind): [string] | undefined {
   return uuid === undefined ? undefined : [uuid];
 }
 
-const BEFORE = 'infinity';
+const LAST = Number.MAX_SAFE_INTEGER;
 
 export const ticketStatements: readonly Statement[] = [
   writes(createTicket, {
@@ -110,16 +110,16 @@ export const ticketStatements: readonly Statement[] = [
   }),
   writes(deleteQueues, {
     "a server's": {
-      args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxQueues: 10 }],
+      args: ({ seat }) => [seat.serverUuid, { last: LAST, maxQueues: 10 }],
       exclusive: ({ moved }) => moves(moved),
       weight: 1,
     },
   }),
-  writes(deleteEnded, { "a server's": { args: ({ seat }) => [seat.serverUuid, { before: BEFORE, maxTickets: 100 }] } }),
+  writes(deleteEnded, { "a server's": { args: ({ seat }) => [seat.serverUuid, { last: LAST, maxTickets: 100 }] } }),
   writes(deleteOldTickets, { 'older than a day': { args: () => [1, 100] } }),
   writes(expireTickets, { all: { args: () => [100], exclusive: moves } }),
   writes(repairQueues, { all: { args: () => [100], exclusive: ({ moved }) => moves(moved) } }),
-  reads(readNow, () => []),
+  reads(readLastQueue, () => []),
   reads(readQueueUpTo, (world) => [world.ticket('active') ?? world.uuid(), 100]),
   reads(readTicket, (world) => [world.ticket('active') ?? world.uuid()]),
   reads(readStandings, (world) => [[world.ticket('active') ?? world.uuid()]]),

@@ -163,38 +163,38 @@ export async function deleteTicket(database: Queryable, uuid: string): Promise<M
 }
 
 /**
- * Deletes the active and queued tickets of some of the server's queues: those not younger than
- * `before` (a timestamp as text from the database).
+ * Deletes the active and queued tickets of some of the server's queues: those not created after
+ * the queue `last` (`readLastQueue`).
  */
 export async function deleteQueues(
   database: Queryable,
   serverUuid: string,
-  { before, maxQueues }: { before: string; maxQueues: number },
+  { last, maxQueues }: { last: number; maxQueues: number },
 ): Promise<{ queues: number; moved: MovedTicket[] }> {
   const { rows } = await database.query<{ uuid: string | null }>(
-    'select uuid from cnapi_delete_queues($1::text, $2::timestamptz, $3::int) as uuid',
-    [serverUuid, before, maxQueues],
+    'select uuid from cnapi_delete_queues($1::text, $2::bigint, $3::int) as uuid',
+    [serverUuid, last, maxQueues],
   );
   const moved = rows.flatMap(({ uuid }) => (uuid === null ? [] : [{ uuid, status: 'deleted' as const }]));
   return { queues: rows.length - moved.length, moved };
 }
 
 /**
- * Deletes some of the server's ended tickets that are not younger than `before`. Returns their
- * number.
+ * Deletes some of the server's ended tickets whose queue was not created after the queue `last`.
+ * Returns their number.
  */
 export async function deleteEnded(
   database: Queryable,
   serverUuid: string,
-  { before, maxTickets }: { before: string; maxTickets: number },
+  { last, maxTickets }: { last: number; maxTickets: number },
 ): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_waitlist_tickets where uuid = any (array(
        select uuid from cnapi_waitlist_tickets
-         where server_uuid = $1::text and created_at <= $2::timestamptz and status in ('finished', 'expired')
+         where server_uuid = $1::text and queue <= $2::bigint and status in ('finished', 'expired')
          order by created_at limit $3::int
          for update skip locked))`,
-    [serverUuid, before, maxTickets],
+    [serverUuid, last, maxTickets],
   );
   return rowCount;
 }
@@ -235,10 +235,10 @@ export async function repairQueues(
   return { queues: rows.flatMap((row) => (row.uuid === null ? [row.queue] : [])), moved };
 }
 
-/** The database's current time, at full precision. */
-export async function readNow(database: Queryable): Promise<string> {
-  const { rows } = await database.query<{ now: string }>('select cnapi_now()::text as now');
-  return rows[0]?.now ?? '';
+/** The key of the queue that was created last, on any server. */
+export async function readLastQueue(database: Queryable): Promise<number> {
+  const { rows } = await database.query<{ key: number }>('select last_value as key from cnapi_waitlist_queues_key_seq');
+  return (rows[0] as { key: number }).key;
 }
 
 export async function readTicket(database: Queryable, uuid: string): Promise<TicketRow | undefined> {

@@ -52,7 +52,7 @@ import {
   type MovedTicket,
   type NewTicket,
   type OpenTicketFilter,
-  readNow,
+  readLastQueue,
   readQueueTimes,
   readQueueUpTo,
   readStandings,
@@ -286,13 +286,13 @@ export class Waitlist {
    */
   async deleteAll(serverUuid: string): Promise<void> {
     const { database } = this.#deps;
-    const before = await readNow(database);
+    const last = await readLastQueue(database);
     for (let isMore = true; isMore; ) {
-      const { queues, moved } = await deleteQueues(this.#changes, serverUuid, { before, maxQueues: DELETE_QUEUES });
+      const { queues, moved } = await deleteQueues(this.#changes, serverUuid, { last, maxQueues: DELETE_QUEUES });
       this.#announce(moved);
       isMore = queues > 0;
     }
-    const ended = { before, maxTickets: DELETE_TICKETS };
+    const ended = { last, maxTickets: DELETE_TICKETS };
     while ((await deleteEnded(database, serverUuid, ended)) > 0);
   }
 

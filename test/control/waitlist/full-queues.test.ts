@@ -7,7 +7,7 @@ import t from 'tap';
 import {
   deleteQueues,
   expireTickets,
-  readNow,
+  readLastQueue,
   releaseTicket,
   repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
@@ -48,7 +48,7 @@ t.test('full queues whose tickets are due', async (t) => {
   t.test('several full queues are deleted in one statement', async (t) => {
     const serverUuid = 'full';
     for (let n = 0; n < 3; n++) await fill(db, newQueue({ serverUuid }), '1 hour');
-    const { queues } = await deleteQueues(db, serverUuid, { before: await readNow(db), maxQueues: 3 });
+    const { queues } = await deleteQueues(db, serverUuid, { last: await readLastQueue(db), maxQueues: 3 });
     t.equal(queues, 3);
   });
 });

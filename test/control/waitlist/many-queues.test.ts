@@ -4,7 +4,7 @@ import {
   deleteQueues,
   listQueues,
   type QueueRow,
-  readNow,
+  readLastQueue,
   repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
@@ -76,8 +76,8 @@ t.test('ten thousand queues are held, listed, passed on, expired and deleted', a
   t.same([await count('active'), await count('queued'), await count('expired')], [QUEUES, 0, QUEUES]);
   t.same(await complaints(database), []);
 
-  const before = await readNow(database);
-  while ((await deleteQueues(database, 'default', { before, maxQueues: 1_000 })).queues > 0);
+  const last = await readLastQueue(database);
+  while ((await deleteQueues(database, 'default', { last, maxQueues: 1_000 })).queues > 0);
   t.equal(await count('active'), 0);
   t.same(await listQueues(database, { limit: 10, offset: 0 }), []);
 });

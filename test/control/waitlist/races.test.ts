@@ -11,7 +11,7 @@ import {
   deleteQueues,
   deleteTicket,
   expireTickets,
-  readNow,
+  readLastQueue,
   releaseTicket,
   renewTicket,
   repairQueues,
@@ -62,14 +62,14 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
    * active, and due if requested.
    */
   const legsFor = async (queue: Place, [active = '', next = active]: string[]) => {
-    const before = await readNow(db);
+    const last = await readLastQueue(db);
     return {
       create: creating(queue),
       'release the active one': releasing(active),
       'release the next one': releasing(next),
       'delete the active one': deleting(active),
       'delete the next one': deleting(next),
-      'delete all': leg('delete all', () => deleteQueues(db, queue.serverUuid, { before, maxQueues: 10 })),
+      'delete all': leg('delete all', () => deleteQueues(db, queue.serverUuid, { last, maxQueues: 10 })),
       'renew the active one': renewing(active),
       expire: expiring,
       repair: repairing,
@@ -237,8 +237,8 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
     const uuids: string[] = [];
     for (const queue of queues.toReversed()) uuids.push(await addOne(db, queue), await addOne(db, queue));
     await backdate(db, ...uuids.filter((_, n) => n % 3 !== 0));
-    const before = await readNow(db);
-    const all = leg('delete all', () => deleteQueues(db, serverUuid, { before, maxQueues: 10 }));
+    const last = await readLastQueue(db);
+    const all = leg('delete all', () => deleteQueues(db, serverUuid, { last, maxQueues: 10 }));
     const locked = queues[10] ?? newQueue();
     await runBehindLock<unknown[]>(url, lock(locked), [expiring, all, expiring, repairing, all, all]);
     t.same(new Set(await statusesOf(db, uuids)), new Set(['gone', 'expired']));
