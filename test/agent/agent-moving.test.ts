@@ -1,5 +1,7 @@
 import t from 'tap';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { refuse } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 import { agent, instance, nop } from './agent-rig.ts';
@@ -19,7 +21,7 @@ t.test('an agent that receives goaway joins the next instance before it leaves t
   };
   old.send({ type: 'goaway', reason: 'drain', withinMs: 10_000, addresses: [from.address, to.address] });
   const fresh = await to.session(0);
-  t.match(await fresh.received('inventory'), { epoch: 2, tasks: [{ id: slow.id, state: 'running' }] });
+  matchLists(t, await fresh.received('inventory'), { epoch: 2, tasks: [{ id: slow.id, state: 'running' }] });
   await until(() => old.closed, 'the old session to close');
   t.ok(mover.link.isLive);
   fresh.send({ type: 'task_cancel', id: slow.id, attempt: 1 });
@@ -110,9 +112,16 @@ t.test('an agent closes a dead session even with no other instance, then connect
 });
 
 t.test('an agent leaves an instance that accepts the upgrade and sends nothing for five seconds', async (t) => {
-  const dumb = await instance(t, { greet: () => 'silence' });
+  let greeted = 0;
+  const greet = () => {
+    greeted = clock.now();
+    return 'silence' as const;
+  };
+  const dumb = await instance(t, { greet });
   const good = await instance(t);
   await agent(t, [dumb, good], { random: { ...random, fraction: () => 0 } });
-  await dumb.session(0);
   await (await good.session(0)).received('inventory');
+  t.equal(dumb.sessions.length, 1);
+  const stayedMs = clock.now() - greeted;
+  t.ok(stayedMs > 2500, `it waited ${stayedMs} ms, and not only until its next attempt`);
 });

@@ -1,5 +1,6 @@
 import t from 'tap';
 import { isLegacyCnapi, shouldFallBack } from '../../lib/agent/link/fallback.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { A, B, C, refusal, Walk } from './link-walk.ts';
 
 /** A legacy address answers. */
@@ -33,14 +34,14 @@ t.test('when all addresses are legacy, the agent falls back at once and retries 
   t.equal(walk.state.phase, 'connecting', 'each address is tried first');
   old(walk);
   t.equal(walk.state.phase, 'waiting', 'the name was resolved just before');
-  t.match(walk.effects, [{ do: 'fall-back' }, { do: 'arm', ms: 30_000 }]);
+  matchLists(t, walk.effects, [{ do: 'fall-back' }, { do: 'arm', ms: 30_000 }]);
   t.match(walk.state, { scheme: 'legacy', session: undefined });
   walk.chance = 0.999;
   walk.expire();
   old(walk);
   old(walk);
   resolved(walk, A, B);
-  t.match([walk.done.includes('fall-back'), walk.state.phase], [false, 'waiting'], 'it falls back only once');
+  matchLists(t, [walk.done.includes('fall-back'), walk.state.phase], [false, 'waiting'], 'it falls back only once');
   t.ok((walk.wait ?? 0) > 59_000);
 });
 
@@ -49,7 +50,7 @@ t.test('one new instance among legacy ones gets the link in the first round', as
   old(walk);
   old(walk);
   walk.greet(1);
-  t.match(walk.state, { phase: 'live', scheme: 'link', old: [], session: { epoch: 1 } });
+  matchLists(t, walk.state, { phase: 'live', scheme: 'link', old: [], session: { epoch: 1 } });
 });
 
 t.test('an agent waits for new instances that are briefly away although legacy ones answer', async (t) => {
@@ -83,14 +84,14 @@ t.test('the agent leaves the legacy protocol only when a session is established'
   walk.on({ type: 'refused', socket: walk.socket, refusal: refusal('no-database') });
   t.match(walk.state, { scheme: 'legacy', session: undefined });
   resolved(walk, A).expire().greet(5);
-  t.match([walk.state.scheme, walk.done.includes('enter')], ['link', true]);
+  matchLists(t, [walk.state.scheme, walk.done.includes('enter')], ['link', true]);
 });
 
 t.test('an agent falls back again when its instance is rolled back to a legacy CNAPI', async (t) => {
   const walk = new Walk().live();
   walk.on({ type: 'closed', socket: 1, reason: 'gone' }).expire();
   resolved(old(walk), A);
-  t.match([walk.state.scheme, walk.done], ['legacy', ['fall-back', 'arm']]);
+  matchLists(t, [walk.state.scheme, walk.done], ['legacy', ['fall-back', 'arm']]);
 });
 
 t.test('a new address behind the name is tried at once, a known one is not', async (t) => {
@@ -98,7 +99,7 @@ t.test('a new address behind the name is tried at once, a known one is not', asy
   const before = walk.state;
   t.same(walk.on({ type: 'found', addresses: [A] }).state, before);
   walk.on({ type: 'found', addresses: [A, B] });
-  t.match([walk.state.phase, walk.state.known], ['connecting', [A, B]]);
+  matchLists(t, [walk.state.phase, walk.state.known], ['connecting', [A, B]]);
   const live = new Walk().live();
   t.same(live.on({ type: 'found', addresses: [C] }).state.known, [A], 'only an agent without a link tries it');
 });
@@ -127,8 +128,8 @@ t.test('an agent that loses a brief session among legacy addresses retries soon,
   resolved(old(walk), B);
   t.match(walk.state, { phase: 'waiting', session: { socket: 1 } });
   walk.on({ type: 'departure', socket: 1 });
-  t.match([walk.state.phase, walk.state.scheme, walk.state.session], ['waiting', 'link', undefined]);
+  matchLists(t, [walk.state.phase, walk.state.scheme, walk.state.session], ['waiting', 'link', undefined]);
   t.ok((walk.wait ?? 0) <= 8000, 'the next round is near');
   resolved(old(walk.expire()), B);
-  t.match([walk.state.scheme, walk.done[0]], ['legacy', 'fall-back']);
+  matchLists(t, [walk.state.scheme, walk.done[0]], ['legacy', 'fall-back']);
 });

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { parseAgentOptions } from '../../lib/agent/options.ts';
 import { parseFleetOptions } from '../../lib/agent/simulated/options.ts';
+import { matchLists } from '../support/match-lists.ts';
 
 t.test('the options name the instances and the data directory', async (t) => {
   t.match(parseAgentOptions(['--dns', '127.0.0.1:53', '--data', 'd']), {
@@ -9,7 +10,7 @@ t.test('the options name the instances and the data directory', async (t) => {
     allowReboot: false,
     logLevel: 'info',
   });
-  t.match(parseAgentOptions(['--url', 'http://h:81', '--url', 'http://[::1]', '--data', 'd', '--allow-reboot']), {
+  matchLists(t, parseAgentOptions(['--url', 'http://h:81', '--url', 'http://[::1]', '--data', 'd', '--allow-reboot']), {
     discovery: {
       endpoints: [
         { host: 'h', port: 81 },
@@ -38,7 +39,7 @@ t.test('the boot parameters come from --boot-parameter and --headnode', async (t
 t.test('by default an agent uses the link where it can and opens no HTTP port', async (t) => {
   const base = ['--url', 'http://h', '--data', 'd'];
   t.match(parseAgentOptions(base), { protocol: 'auto', http: undefined });
-  t.match(parseAgentOptions([...base, '--protocol', 'legacy', '--http-port', '0']), {
+  matchLists(t, parseAgentOptions([...base, '--protocol', 'legacy', '--http-port', '0']), {
     protocol: 'legacy',
     http: { host: '127.0.0.1', port: 0, open: false, from: [] },
   });
@@ -46,8 +47,8 @@ t.test('by default an agent uses the link where it can and opens no HTTP port', 
   t.match(parseAgentOptions(base, env), { http: { host: '10.0.0.7', port: 5309 } });
   t.match(parseAgentOptions([...base, '--http-port', '1'], env), { http: { host: '10.0.0.7', port: 1 } });
   const access = { CN_AGENT_HTTP_FROM: '10.0.0.1, 10.1.0.0/16', CN_AGENT_HTTP_OPEN: '1', CN_AGENT_HTTP_PORT: '1' };
-  t.match(parseAgentOptions(base, access), { http: { from: ['10.0.0.1', '10.1.0.0/16'], open: true } });
-  t.match(parseAgentOptions([...base, '--http-from', 'fd00::/64', '--http-open'], { CN_AGENT_HTTP_PORT: '1' }), {
+  matchLists(t, parseAgentOptions(base, access), { http: { from: ['10.0.0.1', '10.1.0.0/16'], open: true } });
+  matchLists(t, parseAgentOptions([...base, '--http-from', 'fd00::/64', '--http-open'], { CN_AGENT_HTTP_PORT: '1' }), {
     http: { from: ['fd00::/64'], open: true },
   });
 });
@@ -63,7 +64,7 @@ t.test('--tls or https URLs enable TLS, with CA, name and token from options or 
   ];
   t.match(parseAgentOptions(dns), { credentials: { tls: false, caFile: undefined, tokenFile: undefined } });
   t.match(parseAgentOptions([...dns, '--tls'], env), { credentials: { tls: true, caFile: '/c', tokenFile: '/t' } });
-  t.match(parseAgentOptions([...https, ...name, ...ca, ...token], env), {
+  matchLists(t, parseAgentOptions([...https, ...name, ...ca, ...token], env), {
     discovery: {
       endpoints: [
         { host: 'h', port: 443 },

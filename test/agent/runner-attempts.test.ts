@@ -6,6 +6,7 @@ import { PARALLEL_TASKS } from '../../lib/agent/runner/runner.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import { MAX_INVENTORY_TASKS } from '../../lib/protocol/limits.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { until } from '../support/until.ts';
 import { ended } from './frames.ts';
 import { HeldJournal, settled, setUp } from './runner-rig.ts';
@@ -16,7 +17,7 @@ t.test('a higher attempt of a known task starts nothing; the task continues unde
   await until(() => runs.length === 1, 'the task to run');
   give({ id, attempt: 2 });
   t.match(sent.at(-1), { type: 'task_event', attempt: 2, event: { name: 'accepted' } });
-  t.match(inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
+  matchLists(t, inventoryOf(journal.state), [{ id, attempt: 2, state: 'running' }]);
   runs[0]?.finish();
   t.match(await end(id), { attempt: 2, outcome: 'complete' });
   give({ id, attempt: 3 });
@@ -71,13 +72,14 @@ t.test('a full agent refuses tasks, and repeats the same answer for the same att
   const { give, ends, runner, runs } = setUp(t, journal);
   const ids = Array.from({ length: 5000 }, () => give({ name: 'gated' }));
   const extra = give();
-  t.match(ends(extra), [{ outcome: 'failure', error: { code: 'AgentFull' } }]);
+  matchLists(t, ends(extra), [{ outcome: 'failure', error: { code: 'AgentFull' } }]);
   await until(() => runs.length === PARALLEL_TASKS, 'all parallel slots to be busy');
   runs[0]?.finish();
   await until(() => ends(ids[0]).length === 1, 'one end');
   runner.onAck({ type: 'task_ack', id: ids[0] as string, attempt: 1 });
   give({ id: extra });
-  t.match(
+  matchLists(
+    t,
     ends(extra),
     [{ error: { code: 'AgentFull' } }, { error: { code: 'AgentFull' } }],
     'the answer is the same although there is room now',
@@ -99,7 +101,7 @@ t.test('a refused task answers each attempt, and a later attempt runs when there
   const { give, ends, runner, runs } = setUp(t, journal);
   const id = give();
   give({ id, attempt: 2 });
-  t.match(ends(id), [
+  matchLists(t, ends(id), [
     { attempt: 1, error: { code: 'AgentFull' } },
     { attempt: 2, error: { code: 'AgentFull' } },
   ]);

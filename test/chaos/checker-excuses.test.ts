@@ -1,5 +1,6 @@
 /** Which conditions excuse a deviation, and which do not. */
 import t from 'tap';
+import { matchLists } from '../support/match-lists.ts';
 import { check } from './checker.ts';
 import { B, begin, faultOf, goodEvidence, opOf, SECOND, status, violationsOf } from './good-evidence.ts';
 import { type Evidence, type Fault, parseEffects } from './history.ts';
@@ -27,20 +28,20 @@ t.test('a deviation during a fault or on a busy machine is neither a violation n
     evidence.history.push(fault);
   };
   const atItsInstance = resultsOf(unanswered(line), 'requests are answered');
-  t.match(atItsInstance, [{ outcome: 'void' }]);
+  matchLists(t, atItsInstance, [{ outcome: 'void' }]);
   const elsewhere = resultsOf(unanswered({ ...line, instance: 1 }), 'requests are answered');
-  t.match(elsewhere, [{ outcome: 'violated' }]);
+  matchLists(t, elsewhere, [{ outcome: 'violated' }]);
   const late = ({ stored, history }: Evidence) => {
     stored.statuses.splice(2, 1);
     history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
   };
-  t.match(resultsOf(late, 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
+  matchLists(t, resultsOf(late, 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
   const another = (from: number, settledAt: number) => (evidence: Evidence) => {
     evidence.stored.statuses.splice(2, 1);
     evidence.history.push({ ...line, from, to: settledAt, settledAt });
   };
-  t.match(resultsOf(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
-  t.match(resultsOf(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ outcome: 'violated' }]);
+  matchLists(t, resultsOf(another(19_000, 21_000), 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
+  matchLists(t, resultsOf(another(18_000, 19_900), 'a dead server becomes unknown in time'), [{ outcome: 'violated' }]);
 });
 
 t.test('only commands that a lost journal knew may continue after their end', async (t) => {

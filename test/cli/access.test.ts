@@ -7,6 +7,7 @@ import { systemRandom } from '../../lib/platform/random.ts';
 import type { Role } from '../../lib/protocol/api/roles.ts';
 import { freshZone } from '../support/apps.ts';
 import { Authority } from '../support/certificates.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { joinAgent, newMachine } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 import { Cli } from './rig.ts';
@@ -53,7 +54,7 @@ t.test('the CLI with tokens over TLS', async (t) => {
     t.match(await run('eyes', 'servers'), { code: 1, stderr: /Unauthorized/ });
     t.match(await run('root', 'token', 'revoke', 'eyes'), { code: 2, stderr: /There is no token eyes/ });
     const audit = await run('root', 'audit', '--actor', 'deploy', '--json');
-    t.match(JSON.parse(audit.stdout), [
+    matchLists(t, JSON.parse(audit.stdout), [
       { action: 'ReleaseTicket' },
       { action: 'CreateTicket', roles: ['operator'], status: 202 },
     ]);
@@ -89,7 +90,7 @@ t.test('a reader sees that contents are withheld, and a secret is shown to nobod
   const started = await run(operator, 'exec', '--detach', serverUuid, '--secret-env', 'PASSWORD', '--', 'asked');
   const id = started.stdout.trim();
   const { attempt, params } = await agent.next('task');
-  t.match(params, { env: { PASSWORD: 'hushed' }, secret_params: ['/env/PASSWORD'] });
+  matchLists(t, params, { env: { PASSWORD: 'hushed' }, secret_params: ['/env/PASSWORD'] });
   const result = { exitCode: 3, signal: null, stdout: 'written\n', stderr: '' };
   agent.send({ type: 'task_end', id, attempt, outcome: 'complete', result, reportedAt: 'now' });
   await until(async () => (await run(operator, 'task', id)).stdout.includes('written'));

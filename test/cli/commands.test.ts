@@ -3,6 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import t from 'tap';
 import { processFacts } from '../../lib/agent/machine/proc.ts';
 import { startZone } from '../support/fleet-harness.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { until } from '../support/until.ts';
 import { Cli, CNAPI, records } from './rig.ts';
 
@@ -46,7 +47,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       t.match(await cli.run(...args), { code: 2, stderr: /is not the id of a/ }, args.join(' '));
     const { stdout } = await cli.run('servers', '--where', 'hostname=node-*');
     t.match(stdout, /^UUID +HOSTNAME +STATUS +DATACENTER\n[-0-9a-f]{36} {2}node-0 +running +local\n$/);
-    t.match(await cli.json('server', 'node-0'), { hostname: 'node-0', status_history: [{ status: 'running' }] });
+    matchLists(t, await cli.json('server', 'node-0'), { hostname: 'node-0', status_history: [{ status: 'running' }] });
     t.match(await cli.run('server', hostname), { code: 2, stderr: new RegExp(`Several servers .*${one}`) });
     t.match((await cli.run('instances')).stdout, new RegExp(`${zone.instances[0]?.uuid} +${zone.instances[0]?.url}`));
   });
@@ -130,7 +131,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     t.equal(json.code, 0);
     const ends = records(json.stdout).filter(({ event }) => event === 'end');
     t.equal(ends.length, 3);
-    t.match(ends, [{ outcome: 'ok' }, { outcome: 'ok' }, { outcome: 'ok' }]);
+    matchLists(t, ends, [{ outcome: 'ok' }, { outcome: 'ok' }, { outcome: 'ok' }]);
     t.match(await cli.run('exec', one, 'nobody', '--', 'touch', '/nowhere/x'), { code: 2, stderr: /no server nobody/ });
   });
 
@@ -139,10 +140,10 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     const id = left.stdout.trim();
     const following = cli.start(['task', id, '--follow']);
     await following.says('first');
-    t.match(await cli.json('tasks', one, '--active'), [{ id, status: 'active' }]);
-    t.match(await cli.json('tasks', '--active'), [{ id, server_uuid: one, summary: 'echo first; sleep 60' }]);
+    matchLists(t, await cli.json('tasks', one, '--active'), [{ id, status: 'active' }]);
+    matchLists(t, await cli.json('tasks', '--active'), [{ id, server_uuid: one, summary: 'echo first; sleep 60' }]);
     t.match(await cli.run('watch', '--once'), { stdout: /tasks: 1 active/ });
-    t.match(await cli.json('watch', '--once'), { tasks: [{ id, summary: 'echo first; sleep 60' }] });
+    matchLists(t, await cli.json('watch', '--once'), { tasks: [{ id, summary: 'echo first; sleep 60' }] });
     t.match(await cli.run('task', id.slice(0, 13)), { code: 0, stdout: new RegExp(`id +${id}`) });
     t.match(await cli.run('task', 'ffffffff'), { code: 2, stderr: /no task whose id begins with ffffffff/ });
     t.match(await cli.run('cancel', id.slice(0, 8)), { code: 0, stdout: /to be cancelled/ });
@@ -154,8 +155,8 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       (await cli.run('tasks', two, '--limit', '1')).stdout,
       /^CREATED .*\n.* command_execute +complete +7 .* exit 7\n$/,
     );
-    t.match(await cli.json('tasks', '--status', 'failure', '--limit', '1'), [{ id, error_code: 'Cancelled' }]);
-    t.match(await cli.json('tasks', '--since', '1h', '--actor', 'nobody'), []);
+    matchLists(t, await cli.json('tasks', '--status', 'failure', '--limit', '1'), [{ id, error_code: 'Cancelled' }]);
+    matchLists(t, await cli.json('tasks', '--since', '1h', '--actor', 'nobody'), []);
     t.match(await cli.run('tasks', '--status', 'failed'), { code: 2, stderr: /not one of active, complete, failure/ });
     t.match((await cli.run('server', two)).stdout, / command_execute +complete +7 /);
     t.match(await cli.run('cancel', id), { code: 1, stderr: /\(TaskEnded; at http.*, request [-0-9a-f]{36}\)/ });
@@ -208,7 +209,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     holder.child.kill('SIGHUP');
     const next = cli.start(['lock', 'default', 'vm', 'x', '--', 'echo', 'mine']);
     await next.says('1 ahead, held by ticket');
-    t.match(await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);
+    matchLists(t, await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);
     holder.child.kill('SIGTERM');
     t.equal((await holder.ended).code, 143, 'the command is ended by the signal');
     t.match(await next.ended, { code: 0, stdout: 'mine\n' });
@@ -221,7 +222,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     await waiter.says('1 ahead');
     waiter.child.kill('SIGINT');
     t.match(await waiter.ended, { code: 130, stdout: '' });
-    t.match(await cli.json('tickets'), [{ depth: 0 }]);
+    matchLists(t, await cli.json('tickets'), [{ depth: 0 }]);
     holder.child.kill('SIGTERM');
     await holder.ended;
   });
@@ -251,7 +252,8 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     const { code, stdout } = await following.ended;
     t.equal(code, 0);
     const [first, second] = records<{ id: string; data: { id: string } }>(stdout);
-    t.match(
+    matchLists(
+      t,
       [first, second],
       [
         { event: 'task', data: { server_uuid: one } },
@@ -289,13 +291,13 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     await watching.says('"total":3');
     watching.child.kill('SIGINT');
     t.equal((await watching.ended).code, 130);
-    t.match(await cli.json('audit', '--server', one, '--action', 'CreateTask', '--limit', '2'), [
+    matchLists(t, await cli.json('audit', '--server', one, '--action', 'CreateTask', '--limit', '2'), [
       { action: 'CreateTask', server_uuid: one, status: 202 },
       { action: 'CreateTask', server_uuid: one, status: 202 },
     ]);
     const [task] = await cli.json<{ id: string }[]>('tasks', one, '--limit', '1');
     for (const object of [task?.id ?? '', task?.id.slice(0, 8).toUpperCase() ?? ''])
-      t.match(await cli.json('audit', '--object', object), [{ object: task?.id }], object);
+      matchLists(t, await cli.json('audit', '--object', object), [{ object: task?.id }], object);
     t.same(await cli.json('audit', '--object', 'x%'), []);
     const [head, first] = (await cli.run('audit', '--object', task?.id ?? '')).stdout.split('\n');
     t.match(head, /^TIME +ACTOR +ACTION +SERVER +STATUS +OBJECT$/);

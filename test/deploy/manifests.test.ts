@@ -9,6 +9,7 @@ import mustache from 'mustache';
 import t from 'tap';
 import { parseAgentOptions } from '../../lib/agent/options.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
@@ -129,13 +130,13 @@ t.test('the SAPI template of the agent renders to valid options', async (t) => {
     CN_AGENT_HTTP_FROM: '10.0.0.0/24,10.1.0.9',
     CN_AGENT_LOG_LEVEL: 'debug',
   };
-  t.match(await options({ ...tls, ...http }), {
+  matchLists(t, await options({ ...tls, ...http }), {
     discovery: { dns: undefined, datacenter: 'us-east-1' },
     credentials: { tls: true, caFile: '/ca', tlsName: 'n', tokenFile: '/t' },
     http: { host: '10.0.0.7', port: 5309, from: ['10.0.0.0/24', '10.1.0.9'], open: false },
     logLevel: 'debug',
   });
-  t.match(await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {
+  matchLists(t, await options({ CNAPI_URL: 'https://10.0.0.5,https://10.0.0.6' }), {
     discovery: { endpoints: [{ host: '10.0.0.5' }, { host: '10.0.0.6' }] },
   });
   t.match(

@@ -9,6 +9,7 @@ import path from 'node:path';
 import t, { type Test } from 'tap';
 import { ownProgram, Program } from '../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../support/apps.ts';
+import { matchLists } from '../support/match-lists.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { until } from '../support/until.ts';
 import { OldClient } from './old-client.ts';
@@ -48,7 +49,7 @@ t.test('the existing client works unmodified against two instances', async (t) =
   t.test('getServer and updateServer work, and a refusal is an error with its code', async (t) => {
     t.match(await call('getServer', SERVER), { error: null, result: { uuid: SERVER, status: 'running' } });
     const updated = await callOther('updateServer', SERVER, { comments: 'by the old client' });
-    t.match(updated, { error: null, status: 204, result: {} });
+    matchLists(t, updated, { error: null, status: 204, result: {} });
     t.match(await call('getServer', SERVER), { result: { comments: 'by the old client' } });
     t.match(await call('getServer', STRANGER), {
       error: { statusCode: 404, restCode: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
@@ -114,15 +115,18 @@ t.test('the existing client works unmodified against two instances', async (t) =
   t.test('tickets can be created, read, waited for and released on either instance', async (t) => {
     const ticket = { scope: 'vm', id: randomUUID(), action: 'provision', expires_at: '3000' };
     const first = await call<Created>('waitlistTicketCreate', SERVER, ticket);
-    t.match(first, { error: null, status: 202, result: { queue: [{ ...ticket, status: 'active' }] } });
+    matchLists(t, first, { error: null, status: 202, result: { queue: [{ ...ticket, status: 'active' }] } });
     const second = await callOther<Created>('waitlistTicketCreate', SERVER, ticket);
     const { uuid } = second.result;
-    t.match(second.result.queue, [{ uuid: first.result.uuid }, { uuid, status: 'queued' }]);
-    t.match(await call('waitlistTicketWait', first.result.uuid), { error: null, status: 204, result: {} });
+    matchLists(t, second.result.queue, [{ uuid: first.result.uuid }, { uuid, status: 'queued' }]);
+    matchLists(t, await call('waitlistTicketWait', first.result.uuid), { error: null, status: 204, result: {} });
     const wait = call('waitlistTicketWait', uuid);
     t.match(await callOther('waitlistTicketRelease', first.result.uuid), { error: null, status: 204 });
     t.match(await wait, { error: null, status: 204 });
-    t.match(await callOther('waitlistTicketGet', uuid), { error: null, result: { uuid, status: 'active', extra: {} } });
+    matchLists(t, await callOther('waitlistTicketGet', uuid), {
+      error: null,
+      result: { uuid, status: 'active', extra: {} },
+    });
     t.match(await call('waitlistTicketRelease', uuid), { error: null });
     t.match(await call('waitlistTicketWait', uuid), { error: { statusCode: 409, restCode: 'TicketFinished' } });
     t.match(await call('waitlistTicketGet', STRANGER), { error: { statusCode: 404, restCode: 'ResourceNotFound' } });

@@ -19,6 +19,7 @@ import { JournalFile } from '../../../lib/agent/journal/journal-file.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 import { ended, taskFrame } from '../frames.ts';
 
@@ -200,7 +201,7 @@ t.test('when the disk refuses writes the journal retries, and reports nothing as
   t.notOk(durable);
   await mkdir(directory);
   await until(() => durable, 'the journal to be written after the disk works again');
-  t.match(said, [/cannot be written/, /can be written again/], 'one log line for the outage, one for its end');
+  matchLists(t, said, [/cannot be written/, /can be written again/], 'one log line for the outage, one for its end');
   t.equal(said.length, 2);
   const next = await reopened(directory);
   t.equal(next.state.epoch, 3);
@@ -233,6 +234,6 @@ t.test('once a task with secrets has ended, the file no longer holds its paramet
   t.equal((await stat(path)).ino, inode, 'the end of a task without secrets does not rewrite the file');
   const next = await reopened(directory);
   t.match(next.state.tasks.get('b'), { state: 'accepted', task: { params: params('hush-b') } });
-  t.match([next.state.tasks.get('a')?.state, next.state.tasks.has('c')], ['ended', false]);
+  matchLists(t, [next.state.tasks.get('a')?.state, next.state.tasks.has('c')], ['ended', false]);
   await Promise.all([journal.close(), next.close()]);
 });

@@ -16,6 +16,7 @@ import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { until } from '../../support/until.ts';
 import { agent, instance, nop } from '../agent-rig.ts';
@@ -149,7 +150,7 @@ t.test('a browser page cannot post tasks, whether cross-site or through DNS rebi
   ];
   for (const headers of strangers)
     t.match(await ask('POST', '/tasks?task=nop&params={}', { headers }), { status: 403 });
-  t.match(await ask('GET', '/history'), { body: [] });
+  matchLists(t, await ask('GET', '/history'), { body: [] });
 });
 
 t.test('without the token nobody can post tasks, read the history or pause the agent', async (t) => {
@@ -198,7 +199,7 @@ t.test('without the token nobody can post tasks, read the history or pause the a
 t.test('the history hides the secret parameters of a posted task', async (t) => {
   const { ask } = await posted(t);
   await ask('POST', '/tasks', task('nop', { env: { PASSWORD: 'hush' }, secret_params: ['/env/PASSWORD'] }));
-  t.match(await ask('GET', '/history'), { body: [{ params: { env: { PASSWORD: '(secret)' } } }] });
+  matchLists(t, await ask('GET', '/history'), { body: [{ params: { env: { PASSWORD: '(secret)' } } }] });
 });
 
 t.test('a paused agent refuses tasks from HTTP and from the link until it is resumed', async (t) => {
@@ -229,7 +230,14 @@ t.test('the history holds the last sixteen posted tasks and their outcomes', asy
   const body = await history();
   t.equal(body.length, 16);
   const failed = body.find(({ status }: { status: string }) => status === 'failed');
-  t.match(failed, { task: 'nop', errorCount: 1, pid: process.pid, messages: Array, log: [], finished_at: String });
+  matchLists(t, failed, {
+    task: 'nop',
+    errorCount: 1,
+    pid: process.pid,
+    messages: Array,
+    log: [],
+    finished_at: String,
+  });
   t.match(body.at(-1), { task: 'sleep', status: 'active', params: { timeout: 60_000 }, finished_at: undefined });
 });
 
@@ -245,11 +253,11 @@ t.test('posted tasks and tasks of the link do not appear in each other’s inven
   await until(() => journal.state.tasks.size === 2, 'both in the journal');
   session.cut();
   const next = await one.session(1);
-  t.match((await next.received('inventory')).tasks, [{ id: given.id, state: 'running' }]);
+  matchLists(t, (await next.received('inventory')).tasks, [{ id: given.id, state: 'running' }]);
   t.match(await slow, { status: 200, body: { stdout: 'posted\n' } });
   const ids = [...session.frames, ...next.frames].flatMap((frame) => ('id' in frame ? [frame.id] : []));
   t.same(new Set(ids), new Set([given.id]));
-  t.match((await ask('GET', '/history')).body, [{ task: 'command_execute' }]);
+  matchLists(t, (await ask('GET', '/history')).body, [{ task: 'command_execute' }]);
   next.send({ type: 'task_cancel', id: given.id, attempt: 1 });
   await next.end(given.id);
 });

@@ -7,6 +7,7 @@ import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { Authority } from '../../support/certificates.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import type { Script, ScriptedInstance } from '../../support/scripted-instance.ts';
@@ -182,7 +183,7 @@ t.test('an unusable credential file fails the start and names the option; a defa
   t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
   await chmod(usualTokenFile, 0o644);
   t.same(headers(), { Authorization: `Bearer ${TOKEN}` }, 'the previous token stays in use');
-  t.match(logged, [{ level: 'warn', reason: /others may read it/ }]);
+  matchLists(t, logged, [{ level: 'warn', reason: /others may read it/ }]);
   await rm(usualTokenFile);
   t.same(headers(), { Authorization: `Bearer ${TOKEN}` });
   t.equal(credentials.credentialsTo({ host: '10.1.2.3', port: 1 }).headers.Authorization, `Bearer ${TOKEN}`);

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { initialLink, type LinkEvent, LinkTransitionError, type Phase } from '../../../lib/agent/link/link-state.ts';
 import type { RefuseFrame } from '../../../lib/protocol/frames.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { A, B, C, refusal, uuidOf, Walk, welcome } from '../link-walk.ts';
 
 t.test('a new agent resolves, connects, greets, journals the epoch and only then enters the session', async (t) => {
@@ -9,17 +10,17 @@ t.test('a new agent resolves, connects, greets, journals the epoch and only then
   walk.on({ type: 'resolved', turn: walk.state.turn, addresses: [A] });
   t.same([walk.state.phase, ...walk.done], ['connecting', 'connect']);
   walk.on({ type: 'begun', socket: 1 });
-  t.match(walk.effects, [{ do: 'arm', ms: 2000 }], 'the connect timeout starts when the dial begins');
+  matchLists(t, walk.effects, [{ do: 'arm', ms: 2000 }], 'the connect timeout starts when the dial begins');
   walk.on({ type: 'opened', socket: 1 });
-  t.match(walk.effects, [
+  matchLists(t, walk.effects, [
     { do: 'arm', ms: 5000 },
     { do: 'greet', conn: 1 },
   ]);
   walk.on({ type: 'welcomed', socket: 1, welcome: welcome(7) });
-  t.match([walk.state.phase, ...walk.effects], ['journalling', { do: 'journal-epoch', epoch: 7 }]);
+  matchLists(t, [walk.state.phase, ...walk.effects], ['journalling', { do: 'journal-epoch', epoch: 7 }]);
   t.equal(walk.state.session, undefined);
   walk.on({ type: 'journalled', socket: 1 });
-  t.match([walk.state.phase, ...walk.effects], ['live', { do: 'enter', socket: 1 }]);
+  matchLists(t, [walk.state.phase, ...walk.effects], ['live', { do: 'enter', socket: 1 }]);
   t.match(walk.state.session, { socket: 1, epoch: 7 });
 });
 
@@ -193,7 +194,7 @@ t.test("an agent's reaction to a refusal depends on its code", async (t) => {
 t.test('after superseded, the next hello has a conn above the row', async (t) => {
   const walk = new Walk().greeting(A);
   walk.on({ type: 'refused', socket: 1, refusal: refusal('superseded', { conn: 9 }) }, { type: 'opened', socket: 2 });
-  t.match(walk.effects, [{ do: 'arm' }, { do: 'greet', conn: 10 }]);
+  matchLists(t, walk.effects, [{ do: 'arm' }, { do: 'greet', conn: 10 }]);
 });
 
 t.test('an agent gives up on an instance that always answers superseded', async (t) => {
@@ -282,7 +283,7 @@ t.test('impossible events throw an error that names the phase', async (t) => {
 t.test('stop closes everything, and later events change nothing', async (t) => {
   const walk = new Walk().live(B);
   walk.on({ type: 'goaway', socket: 1, withinMs: 3000, addresses: [] }, { type: 'stop' });
-  t.match(walk.effects, [
+  matchLists(t, walk.effects, [
     { do: 'close', socket: 2 },
     { do: 'close', socket: 1 },
   ]);

@@ -6,6 +6,7 @@ import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 import { taskFrame } from '../frames.ts';
 import { HeldJournal, serverUuid, settled, setUp } from '../runner-rig.ts';
@@ -271,7 +272,7 @@ t.test('after a restart, started tasks fail and accepted ones run once an instan
   await settled();
   t.equal(runs.length, 0);
   runner.entered();
-  t.match(ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
+  matchLists(t, ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
   await until(() => runs.length === 2, 'the accepted tasks to run');
 });
 
@@ -281,7 +282,7 @@ t.test('stop ends running tasks and leaves those not started to the next process
   const queued = give({ name: 'serial' });
   await until(() => runs.length === 1, 'the task to run');
   await runner.stop();
-  t.match(ends(running), [{ outcome: 'failure', error: { code: 'AgentStopped' } }]);
+  matchLists(t, ends(running), [{ outcome: 'failure', error: { code: 'AgentStopped' } }]);
   t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
   t.notOk(journal.state.tasks.has(give()), 'it accepts no further task');
   t.equal(runs.length, 1);

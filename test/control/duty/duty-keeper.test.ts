@@ -4,6 +4,7 @@ import { DutyLostError } from '../../../lib/control/duty/duty.ts';
 import { createDuties } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
@@ -27,7 +28,7 @@ t.test('duties on two instances', async (t) => {
       () => [one, two].find((instance) => instance.handler.working.has(id)),
       'the work to begin',
     );
-    t.match(handler.begun, [{ id, kind: KIND, run, generation: 1, failures: 0 }]);
+    matchLists(t, handler.begun, [{ id, kind: KIND, run, generation: 1, failures: 0 }]);
     t.match(await dutyRow(database, id), { state: 'held', run, generation: 1 });
     handler.working.get(id)?.end('complete');
     await until(() => keeper.held === 0, 'the end to be stored');

@@ -19,6 +19,7 @@ import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
@@ -56,7 +57,7 @@ t.test('statements about posts', async (t) => {
 
   t.test('a claim numbers the attempt and names the run, and its order says what to post', async (t) => {
     const { serverUuid, id } = await queued({ params: { a: 1 }, timeoutMs: 7, requestId: 'r' });
-    t.match(await claimPostsFor(db, run, { servers: [serverUuid] }), [
+    matchLists(t, await claimPostsFor(db, run, { servers: [serverUuid] }), [
       {
         id,
         server_uuid: serverUuid,
@@ -149,7 +150,7 @@ t.test('statements about posts', async (t) => {
     const lost = await posted(mine);
     await posted();
     const known = [held.id];
-    t.match(await findLostPosts(db, mine, { known, limit: 9 }), [{ id: lost.id, attempt: 1, params_bytes: 2 }]);
+    matchLists(t, await findLostPosts(db, mine, { known, limit: 9 }), [{ id: lost.id, attempt: 1, params_bytes: 2 }]);
     await record(db, { serverUuid: lost.serverUuid } as Seat, lost.id, complete());
     t.same(await findLostPosts(db, mine, { known, limit: 9 }), []);
   });
@@ -222,9 +223,9 @@ t.test('statements about posts', async (t) => {
       const next = await create(db, serverUuid);
       const mine = await accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() });
       t.same(await readInherited(db, [mine], 100), []);
-      t.match(await claim(db, mine), [{ what: 'send', id: next }]);
+      matchLists(t, await claim(db, mine), [{ what: 'send', id: next }]);
       t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
-      t.match(await record(db, mine, id, complete()), [{ id, ended: true }]);
+      matchLists(t, await record(db, mine, id, complete()), [{ id, ended: true }]);
     },
   );
 
@@ -255,7 +256,7 @@ t.test('statements about posts', async (t) => {
       const [skipped] = await runBehindLock<[ClaimedPosts]>(url, lockServer(serverUuid), [
         leg('claim posts', () => claimPosts(db, run, { servers: [serverUuid], room: { posts: 9, bytes: 1_000 } })),
       ]);
-      t.match(skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped and has to be claimed again');
+      matchLists(t, skipped, { given: [], again: [serverUuid] }, 'a locked row is skipped and has to be claimed again');
       t.same(ids(await claimPostsFor(db, run, { servers: [serverUuid] })), [id]);
       const two = await queued();
       t.same(await runBehindLock<[PostOrder[]]>(url, claimSql(two.serverUuid, other), [posting(two.serverUuid)]), [[]]);
@@ -282,7 +283,7 @@ t.test('statements about posts', async (t) => {
         posting(serverUuid),
       ]);
       t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
-      t.match(await claim(db, mine), [{ what: 'send', id, attempt: 1 }]);
+      matchLists(t, await claim(db, mine), [{ what: 'send', id, attempt: 1 }]);
       t.equal(await postedBy(db, id), null);
     });
 

@@ -9,6 +9,7 @@ import { recordSightings, recordSilences } from '../../../lib/control/legacy/sig
 import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations, openFleet } from './sighting-support.ts';
 
@@ -54,7 +55,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     // The heartbeat waits for the decision itself, which is applied and not yet committed.
     const applied = `select cnapi_record_old_silences('${a}', '{${server}}', '{1}', '{1}')`;
     const heardBefore = leg('sighting', () => see(server, 250));
-    t.match(await inOrder(applied, heardBefore), [{ epoch: 2, cameBack: true }]);
+    matchLists(t, await inOrder(applied, heardBefore), [{ epoch: 2, cameBack: true }]);
     t.equal(await status(server), 'running legacy-heartbeat epoch 2');
   });
 
@@ -116,7 +117,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     t.equal(await status(one), 'unknown closed epoch 1 of a run');
     const two = await newServer();
     await connect(two, run);
-    t.match(await inOrder(rosterRow(two), sighting(two), lossOf(two)), [
+    matchLists(t, await inOrder(rosterRow(two), sighting(two), lossOf(two)), [
       { epoch: null },
       { applied: [], locked: [two] },
     ]);
@@ -133,12 +134,17 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     const [one, two, three] = servers as [string, string, string];
     const renew = (server: string) => leg('renew', () => renewRun(database, run.run, [held(server, dead.run)]));
     const [seen, renewed] = await inOrder(rosterRow(one), sighting(one), renew(one));
-    t.match([seen, renewed], [{ epoch: 2 }, { applied: [], locked: [one] }], 'a locked row is left for the next tick');
+    matchLists(
+      t,
+      [seen, renewed],
+      [{ epoch: 2 }, { applied: [], locked: [one] }],
+      'a locked row is left for the next tick',
+    );
     t.same(await renew(one).run(), { applied: [], locked: [] }, 'then the session is closed');
     t.same(await renew(two).run(), { applied: [two], locked: [] });
     t.match(await sighting(two).run(), { epoch: null }, 'the session is live again');
     const orphan = leg('ownerless', () => recordOrphans(database, run, [held(three, dead.run)]));
-    t.match(await inOrder(rosterRow(three), sighting(three), orphan), [{ epoch: 2 }, []]);
+    matchLists(t, await inOrder(rosterRow(three), sighting(three), orphan), [{ epoch: 2 }, []]);
     t.equal(await status(three), 'running legacy-heartbeat epoch 2');
   });
 

@@ -2,6 +2,7 @@
 import t from 'tap';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
@@ -14,7 +15,10 @@ t.setTimeout(FILE_TIMEOUT_MS);
 t.test('a task can be cancelled in every state', async (t) => {
   const { a, b, c, database } = await threeInstances(t);
   const agent = holding(new FakeAgent());
-  const cancelled = { status: 'failure', history: [{ name: 'error', event: { error: { code: 'Cancelled' } } }, {}] };
+  const cancelled = {
+    status: 'failure',
+    history: [{ name: 'error', event: { error: { code: 'Cancelled' } } }, { name: 'finish' }],
+  };
   const early = await b.tasks.create(nop(agent));
   t.match(await c.tasks.cancel(early.id), cancelled, 'a queued task is cancelled at once');
   await agent.connect(a);
@@ -29,7 +33,7 @@ t.test('a task can be cancelled in every state', async (t) => {
   t.match(await waiting, cancelled, 'its agent ends it');
   await t.rejects(c.tasks.cancel(late.id), TaskEndedError, 'an ended task has nothing to cancel');
   await t.rejects(c.tasks.cancel(crypto.randomUUID()), TaskNotFoundError);
-  t.match(agent.cancels, [{ id: late.id, attempt: 1 }]);
+  matchLists(t, agent.cancels, [{ id: late.id, attempt: 1 }]);
 });
 
 t.test('a cancel of a locked task is sent once the lock is released, without the slow poll', async (t) => {
@@ -46,7 +50,7 @@ t.test('a cancel of a locked task is sent once the lock is released, without the
     t.same(agent.cancels, [], 'its server was claimed for, and the task was skipped');
   });
   await until(() => agent.cancels.length > 0, 'the cancel');
-  t.match(agent.cancels, [{ id, attempt: 1 }]);
+  matchLists(t, agent.cancels, [{ id, attempt: 1 }]);
 });
 
 t.test('a cancel requested while the agent is away reaches it at its next session', async (t) => {
@@ -58,9 +62,9 @@ t.test('a cancel requested while the agent is away reaches it at its next sessio
   agent.disconnect();
   await b.tasks.cancel(id);
   await agent.connect(b);
-  t.match(await a.tasks.wait(id, patience), {
+  matchLists(t, await a.tasks.wait(id, patience), {
     status: 'failure',
-    history: [{ event: { error: { code: 'Cancelled' } } }, {}],
+    history: [{ event: { error: { code: 'Cancelled' } } }, { name: 'finish' }],
   });
 });
 
@@ -106,12 +110,14 @@ t.test('an agent is told to cancel a task that ended while it was away', async (
   agent.disconnect();
   await setUnknown(database, agent.serverUuid);
   await backdate(database, id, 120_000);
-  t.match(await b.tasks.wait(id, patience), {
+  matchLists(t, await b.tasks.wait(id, patience), {
     status: 'failure',
-    history: [{ event: { error: { code: 'TaskTimeout' } } }, {}],
+    history: [{ event: { error: { code: 'TaskTimeout' } } }, { name: 'finish' }],
   });
   await agent.connect(b);
   await until(() => agent.cancels.length > 0, 'the cancel');
   await until(() => agent.acknowledged.includes(id), 'the acknowledgement of the late end');
-  t.match(await a.tasks.get(id), { history: [{ event: { error: { code: 'TaskTimeout' } } }, {}] });
+  matchLists(t, await a.tasks.get(id), {
+    history: [{ event: { error: { code: 'TaskTimeout' } } }, { name: 'finish' }],
+  });
 });

@@ -12,6 +12,7 @@ import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/task.ts';
 import { cancelTask, readEvents } from '../../../lib/control/tasks/task-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
@@ -46,7 +47,9 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     ] as const) {
       t.same(await claim(db, { ...mine, ...wrong }), [], name);
     }
-    t.match(await claim(db, mine), [{ what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeout_ms: 500 }]);
+    matchLists(t, await claim(db, mine), [
+      { what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeout_ms: 500 },
+    ]);
     t.same(await claim(db, mine), [], 'once');
     await create(db, mine.serverUuid);
     await setUnknown(db, mine.serverUuid);
@@ -131,7 +134,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const [task] = await readInherited(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'goes-on', started: true } }]);
-    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+    matchLists(t, await claim(db, mine), [{ what: 'cancel', id }]);
   });
 
   t.test('an agent that ends nothing does not keep others from being told to cancel', async (t) => {
@@ -163,7 +166,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await resendTasks(db, [mine], 5000), [], 'not before the deadline');
     await backdate(db, id, 6000);
     t.same(await resendTasks(db, [{ ...mine, epoch: 2 }], 5000), [], 'not by a session of another epoch');
-    t.match(await resendTasks(db, [mine], 5000), [{ id, attempt: 1, epoch: 1 }]);
+    matchLists(t, await resendTasks(db, [mine], 5000), [{ id, attempt: 1, epoch: 1 }]);
     t.same(await resendTasks(db, [mine], 5000), [], 'not again at once');
     await backdate(db, id, 6000);
     await record(db, mine, id, { name: 'accepted' });
@@ -229,7 +232,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await backdate(db, id, 61_000);
     t.same(await claim(db, mine), [], 'not within its grace');
     await backdate(db, id, 1000);
-    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+    matchLists(t, await claim(db, mine), [{ what: 'cancel', id }]);
     t.same(await sweepTasks(db, sweepTimes), [], 'a live server is asked');
     await setUnknown(db, mine.serverUuid);
     t.same(await sweepTasks(db, sweepTimes), [id]);
@@ -298,7 +301,8 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await backdate(db, asked, 62_000);
     await backdate(db, swept, 602_000);
     t.equal((await resendTasks(db, [mine], 5000)).length, 2);
-    t.match(
+    matchLists(
+      t,
       (await claim(db, mine)).filter(({ id }) => id === asked),
       [{ what: 'cancel' }],
     );
@@ -359,7 +363,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
-    t.match(await claim(db, mine), [{ what: 'send', id, attempt: 2, epoch: 2 }]);
+    matchLists(t, await claim(db, mine), [{ what: 'send', id, attempt: 2, epoch: 2 }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not by the first attempt');
     t.same(await record(db, mine, id, complete(), 2), [{ id, ended: true }]);
     const names = (await readEvents(db, id, { afterSeq: 0, limit: 10 }))?.events.map((event) => event.name);

@@ -19,6 +19,7 @@ import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
 import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/task.ts';
 import { type CancelledTask, type CreatedTask, cancelTask, createTask } from '../../../lib/control/tasks/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
   accept,
@@ -91,8 +92,8 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const { mine, id } = await queued();
     const accepting = leg('accept', () => db.query(acceptSql, [mine.serverUuid, randomUUID()]));
     const [, claim] = await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [accepting, claiming(mine)]);
-    t.match(claim, { given: [], again: [mine.serverUuid] }, 'while the accept is in progress');
-    t.match(await claiming(mine).run(), { given: [], again: [] }, 'after it');
+    matchLists(t, claim, { given: [], again: [mine.serverUuid] }, 'while the accept is in progress');
+    matchLists(t, await claiming(mine).run(), { given: [], again: [] }, 'after it');
     t.match(await row(db, id), { state: 'queued', attempt: 0 });
   });
 
@@ -100,21 +101,21 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const { mine, id } = await queued();
     const accepting = leg('accept', () => accept(db, mine));
     const [next] = await runBehindLock<[Seat]>(url, claimSql(mine), [accepting]);
-    t.match(await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
+    matchLists(t, await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
   });
 
   t.test('session loss then claim: nothing is claimed for a server that is unknown', async (t) => {
     const { mine } = await queued();
     const changing = leg('status change', () => setUnknown(db, mine.serverUuid));
     await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [changing, claiming(mine)]);
-    t.match(await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
   });
 
   t.test('claim and claim: one of them gets the task', async (t) => {
     const { mine, id } = await queued();
     const [second] = await runBehindLock<[Claim]>(url, claimSql(mine), [claiming(mine)]);
-    t.match(second, { given: [], again: [mine.serverUuid] });
-    t.match(await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, second, { given: [], again: [mine.serverUuid] });
+    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
     t.match(await row(db, id), { state: 'claimed', attempt: 1 });
   });
 
@@ -125,13 +126,13 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, resendMs }));
     const [{ given, again }] = await runBehindLock<[Claim]>(url, lockServer(seats[0]), [claimingBoth]);
     t.same([given.map(({ id }) => id), again], [[ids[1]], [seats[0].serverUuid]]);
-    t.match(await claimAll(db, run, seats), [{ id: ids[0] }], 'its tasks are claimed when the row is free');
+    matchLists(t, await claimAll(db, run, seats), [{ id: ids[0] }], 'its tasks are claimed when the row is free');
   });
 
   t.test('cancel then claim: the task has ended and is not claimed', async (t) => {
     const { mine, id } = await queued();
     t.match(await cancelling(id).run(), { isEnded: true });
-    t.match(await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
     t.match(await row(db, id), { state: 'ended', attempt: 0, error: taskEnds.cancelled });
   });
 
@@ -140,7 +141,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const [cancelled] = await runBehindLock<[CancelledTask | undefined]>(url, claimSql(mine), [cancelling(id)]);
     t.match(cancelled, { isEnded: false });
     t.match(await row(db, id), { state: 'claimed', attempt: 1, outcome: null });
-    t.match(await claim(db, mine), [{ what: 'cancel', id }]);
+    matchLists(t, await claim(db, mine), [{ what: 'cancel', id }]);
   });
 
   t.test('cancel in progress, then claim: the task is left alone', async (t) => {
@@ -228,7 +229,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const creating = leg('create', () => createTask(db, newTask(serverUuid, { idempotencyKey: 'key' })));
     const other = leg('create', () => createTask(db, newTask(serverUuid, { idempotencyKey: 'key', requestHash: 'x' })));
     const both = await runBehindLock<(CreatedTask | undefined)[]>(url, insertSql, [creating, other]);
-    t.match(both, [
+    matchLists(t, both, [
       { id: winner, requestHash: 'hash' },
       { id: winner, requestHash: 'hash' },
     ]);

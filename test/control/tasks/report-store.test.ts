@@ -5,6 +5,7 @@ import { recordReports } from '../../../lib/control/tasks/report-store.ts';
 import { toTask } from '../../../lib/control/tasks/task.ts';
 import { readEvents } from '../../../lib/control/tasks/task-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { claim, complete, create, migrations, record, row, seat } from './support/task-database.ts';
@@ -90,7 +91,7 @@ async function reportTests(t: Test, db: Database): Promise<void> {
     await claim(db, mine);
     for (const value of [1, 2, 3]) await record(db, mine, id, { name: 'progress', value, message: undefined });
     const page = await readEvents(db, id, { afterSeq: 0, limit: 10 });
-    t.match(page?.events, [{ seq: 3, name: 'progress', data: { value: 3 } }]);
+    matchLists(t, page?.events, [{ seq: 3, name: 'progress', data: { value: 3 } }]);
     t.match(toTask(await row(db, id)).history.at(-1), { name: 'progress', event: { value: 3 } });
   });
 

@@ -10,6 +10,7 @@ import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { backdate, claim, create, migrations, record, row, type Seat, seat } from './support/task-database.ts';
@@ -108,7 +109,7 @@ for (const [name, open] of databases) {
         await ticksPass(31);
         t.same(await sweepTasks(db, sweepTimes), [waiting]);
         await ticksPass(90);
-        t.match(await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), [{ id: running }]);
+        matchLists(t, await takeOverdue(db, [mine], { overdueMs: 60_000, resendMs: 5_000 }), [{ id: running }]);
         await record(db, mine, running, { name: 'complete', resultJson: '{}' });
         await setClock('0 seconds');
       });
@@ -166,7 +167,7 @@ for (const [name, open] of databases) {
       const mine = await seat(db);
       const large = await create(db, mine.serverUuid, { params: { text: 'x'.repeat(5_000_000) } });
       const waiting = await create(db, mine.serverUuid);
-      t.match(await claim(db, mine), [{ id: large }]);
+      matchLists(t, await claim(db, mine), [{ id: large }]);
       await backdate(db, waiting, 31_000);
       t.same(await sweepTasks(db, sweepTimes), [], 'it has just been given it');
       await ticksPass(62);

@@ -18,6 +18,7 @@ import {
   type TicketChange,
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
   addOne,
@@ -139,7 +140,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
     const [released] = await runBehindLock<[TicketChange]>(url, createSql(queue, next), [
       releasing(last) as Leg<TicketChange>,
     ]);
-    t.match(released.moved, [
+    matchLists(t, released.moved, [
       { uuid: last, status: 'finished' },
       { uuid: next, status: 'active' },
     ]);
@@ -165,7 +166,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
       releasing(one) as Leg<TicketChange>,
       releasing(one) as Leg<TicketChange>,
     ]);
-    t.match(first.moved, [{ uuid: one }, { uuid: two, status: 'active' }]);
+    matchLists(t, first.moved, [{ uuid: one }, { uuid: two, status: 'active' }]);
     t.same(second, { status: 'finished', moved: [] });
     t.same(await statusesOf(db, [one, two, three]), ['finished', 'active', 'queued']);
   });
@@ -219,7 +220,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
     );
     const passing = leg('time', () => new Promise((resolve) => setTimeout(resolve, 1_100)));
     const [late] = await runBehindLock<[unknown, unknown]>(url, lock(queue), [renewing(two), passing]);
-    t.match(late, { status: 'expired', moved: [{ uuid: two, status: 'expired' }] });
+    matchLists(t, late, { status: 'expired', moved: [{ uuid: two, status: 'expired' }] });
   });
 
   check('a queue that another repair fixed meanwhile is not repaired again', async (t) => {

@@ -22,6 +22,7 @@ import {
 } from '../../../lib/control/waitlist/ticket-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
@@ -62,7 +63,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       newTicket(queue),
       newTicket(queue),
     ];
-    t.match(await createTicket(db, one, bounds), [
+    matchLists(t, await createTicket(db, one, bounds), [
       { ...queue, serverUuid: undefined, uuid: one.uuid, status: 'active' },
     ]);
     await createTicket(db, two, bounds);
@@ -75,7 +76,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
         [three.uuid, 'queued'],
       ],
     );
-    t.match(rows?.[0], {
+    matchLists(t, rows?.[0], {
       action: 'provision',
       reqid: 'r1',
       extra: {},
@@ -107,7 +108,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
   check('queues differ by server, scope and id', async (t) => {
     const queue = newQueue();
     for (const other of [{}, { serverUuid: 'default' }, { scope: 'VM' }, { id: `${queue.id} ` }])
-      t.match(await add(db, { ...queue, ...other }), [{ status: 'active' }]);
+      matchLists(t, await add(db, { ...queue, ...other }), [{ status: 'active' }]);
   });
 
   check('an answer lists a bounded number of waiting tickets and the new one, and a full queue refuses', async (t) => {
@@ -151,7 +152,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     });
     t.match(await releaseTicket(db, three), { status: 'finished', moved: { length: 1 } }, 'a waiting ticket gives up');
     t.match(await releaseTicket(db, two), { status: 'finished', moved: { length: 1 } });
-    t.match(await add(db, queue), [{ status: 'active' }], 'the queue starts again');
+    matchLists(t, await add(db, queue), [{ status: 'active' }], 'the queue starts again');
   });
 
   check('a ticket that has ended does not change any more', async (t) => {
@@ -197,7 +198,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       ['active', 'expired', 'expired', 'expired'],
       'two were asked for, and the third was at the head',
     );
-    t.match(await expireTickets(db, 10), [{ uuid: uuids[4], status: 'expired' }]);
+    matchLists(t, await expireTickets(db, 10), [{ uuid: uuids[4], status: 'expired' }]);
     t.same(await statusesOf(db, uuids), ['expired', 'expired', 'expired', 'active', 'expired']);
     t.same(await expireTickets(db, 10), []);
   });
@@ -222,7 +223,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     const queue = newQueue();
     const [one = '', two = '', three = ''] = await addSome(db, queue, 3);
     await backdate(db, one, two);
-    t.match(await releaseTicket(db, one), {
+    matchLists(t, await releaseTicket(db, one), {
       moved: [
         { uuid: one, status: 'finished' },
         { uuid: two, status: 'expired' },
@@ -235,7 +236,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     const queue = newQueue();
     const [row] = await add(db, queue, { expiry: { atMs: 0, text: '1970-01-01' } });
     t.match(row, { status: 'active', expires_text: '1970-01-01' });
-    t.match(await expireTickets(db, 10), [{ uuid: row?.uuid, status: 'expired' }]);
+    matchLists(t, await expireTickets(db, 10), [{ uuid: row?.uuid, status: 'expired' }]);
   });
 
   check('a renewed ticket stays, and one past its expiry counts as expired for every caller', async (t) => {
@@ -250,7 +251,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     );
     t.ok(Number(rows[0]?.left) > 30 && Number(rows[0]?.left) <= 60);
     await backdate(db, one);
-    t.match(await renewTicket(db, one, { inMs: 60_000 }), {
+    matchLists(t, await renewTicket(db, one, { inMs: 60_000 }), {
       status: 'expired',
       moved: [
         { uuid: one, status: 'expired' },
@@ -332,7 +333,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     await db.query('delete from cnapi_waitlist_tickets where uuid = any ($1::uuid[])', [[one, lonely]]);
     const { queues, moved } = await repairQueues(db, 10);
     t.equal(queues.length, 2);
-    t.match(moved, [{ uuid: two, status: 'active' }]);
+    matchLists(t, moved, [{ uuid: two, status: 'active' }]);
     t.same(await repairQueues(db, 10), { queues: [], moved: [] });
   });
 
@@ -376,7 +377,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
          where status in ('active', 'queued')`,
     );
     const rows = await listQueues(db, { limit: 10, offset: 0 });
-    t.match(rows, [
+    matchLists(t, rows, [
       {
         server_uuid: 'b',
         scope: 'vm',
@@ -392,6 +393,6 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     t.equal(rows.length, 2);
     const ages = [Number(rows[0]?.active_ms), Number(rows[0]?.oldest_waiting_ms)] as const;
     t.ok(ages[0] >= 60_000 && ages[0] < 3_600_000 && ages[1] >= 3_600_000, `${ages}`);
-    t.match(await listQueues(db, { limit: 1, offset: 1 }), [{ server_uuid: 'c' }]);
+    matchLists(t, await listQueues(db, { limit: 1, offset: 1 }), [{ server_uuid: 'c' }]);
   });
 }

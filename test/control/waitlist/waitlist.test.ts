@@ -16,6 +16,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
@@ -121,7 +122,7 @@ t.test('a ticket is returned as the reference does, with its queue', async (t) =
   t.ok(Date.parse(own?.expires_at ?? '') > Date.parse(own?.created_at ?? '') + 59_000);
   t.same(await a.get(second.uuid), own);
   t.same(await b.list('default', { limit: 10, offset: 0 }), second.queue);
-  t.match(await a.queues({ limit: 10, offset: 0 }), [
+  matchLists(t, await a.queues({ limit: 10, offset: 0 }), [
     { server_uuid: 'default', scope: 'vm', id: mine.id, depth: 1, holder: { uuid: first.uuid, action: 'provision' } },
   ]);
 });
@@ -132,7 +133,7 @@ t.test('a request repeated with its key returns its ticket in its current state,
   const { idempotencyKey: _none, ...other } = mine;
   const holder = await a.create(other);
   const first = await a.create(mine);
-  t.match(first.queue, [
+  matchLists(t, first.queue, [
     { uuid: holder.uuid, status: 'active' },
     { uuid: first.uuid, status: 'queued' },
   ]);
@@ -140,9 +141,9 @@ t.test('a request repeated with its key returns its ticket in its current state,
   t.not((await a.create({ ...mine, serverUuid: randomUUID() })).uuid, first.uuid, 'a key belongs to its server');
   await t.rejects(b.create({ ...mine, action: 'another' }), TicketKeyConflictError);
   await a.release(holder.uuid);
-  t.match((await b.create(mine)).queue, [{ uuid: first.uuid, status: 'active' }]);
+  matchLists(t, (await b.create(mine)).queue, [{ uuid: first.uuid, status: 'active' }]);
   await a.release(first.uuid);
-  t.match(await b.create(mine), { uuid: first.uuid, queue: [{ uuid: first.uuid, status: 'finished' }] });
+  matchLists(t, await b.create(mine), { uuid: first.uuid, queue: [{ uuid: first.uuid, status: 'finished' }] });
   await b.delete(first.uuid);
   t.not((await a.create(mine)).uuid, first.uuid, 'the key is deleted with its ticket');
 });

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import t from 'tap';
 import { decodeMessage, optionsRecord, replyTo } from '../../../lib/platform/dns/message.ts';
 import { answerQuestion, type Zone } from '../../../lib/platform/dns/zone.ts';
+import { matchLists } from '../../support/match-lists.ts';
 
 const zone: Zone = { datacenter: 'local', domain: 'cnapi.internal', address: '127.0.0.1' };
 const service = 'cnapi.local.cnapi.internal';
@@ -100,7 +101,11 @@ t.test('EDNS is answered with EDNS and its DO bit; a newer version is refused', 
     },
   );
   const newer = reply({ questions: [srv], additionals: [edns(4_096, { ednsVersion: 1 })] });
-  t.match(newer, { rcode: 'NOERROR', answers: [], additionals: [{ type: 'OPT', extendedRcode: 1, ednsVersion: 0 }] });
+  matchLists(t, newer, {
+    rcode: 'NOERROR',
+    answers: [],
+    additionals: [{ type: 'OPT', extendedRcode: 1, ednsVersion: 0 }],
+  });
   t.same(
     reply({ questions: [srv] }, { count: 1 }).additionals?.map(({ type }) => type),
     ['A'],

@@ -9,6 +9,7 @@ import { Child } from '../../../tools/start/child.ts';
 import { endInOrder } from '../../../tools/start/ending.ts';
 import { RotatingLog } from '../../../tools/start/rotating-log.ts';
 import { leftovers, Watch } from '../../../tools/start/watch.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 
 interface Teardown {
@@ -82,7 +83,7 @@ t.test('the pause before a restart grows while the child keeps dying', async (t)
   crasher.start();
   crasher.keepUp();
   await until(() => said.length >= 3, 'it to die three times');
-  t.match(said, [/exit code 7.* 250 ms/, / 500 ms/, / 1000 ms/]);
+  matchLists(t, said, [/exit code 7.* 250 ms/, / 500 ms/, / 1000 ms/]);
 });
 
 t.test('a child that ends during its start has failed, and its last output is kept', async (t) => {
@@ -153,7 +154,7 @@ t.test('the watched processes are in a file, in case supervisor and watchdog bot
   const { child, list } = nursery(t);
   const sleeper = child('sleeper', 'exec sleep 60');
   sleeper.start();
-  t.match(leftovers(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
+  matchLists(t, leftovers(list), [{ name: 'sleeper', pid: sleeper.pid, rank: 'agents', signal: 'SIGTERM' }]);
   sleeper.retire();
   process.kill(sleeper.pid ?? 0, 'SIGKILL');
   await until(() => sleeper.pid === undefined, 'it to end');

@@ -5,6 +5,7 @@ import { SessionLosses } from '../../../../lib/control/roster/sessions/session-l
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 
 function newSessionLosses() {
@@ -113,7 +114,7 @@ t.test('an error other than an outage is logged as an error, and the session los
   sessionLosses.lose(connect('server'), 'closed');
   await clock.advance(0);
   const failures = logged.filter(({ level }) => level !== 'info');
-  t.match(failures, [{ level: 'error', err: world.defect, key: 'server' }]);
+  matchLists(t, failures, [{ level: 'error', err: world.defect, key: 'server' }]);
   t.equal(sessionLosses.queued, 1);
   world.defect = undefined;
   await clock.advance(2000);
