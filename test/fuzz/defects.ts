@@ -45,22 +45,22 @@ export const defects: readonly Defect[] = [
     changes: [
       costlyWalk,
       {
-        file: 'lib/control/http/params.ts',
+        file: 'lib/control/http/request/params.ts',
         find: 'if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;',
         put: '',
       },
       {
-        file: 'lib/control/http/pipeline.ts',
+        file: 'lib/control/http/request/pipeline.ts',
         find: 'refuseUndeclared(route, rawParams);\n  refuseUnstorable(route, rawParams);',
         put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
       },
       {
-        file: 'lib/control/http/pipeline.ts',
+        file: 'lib/control/http/request/pipeline.ts',
         find: 'const body = takesBody(route)',
         put: 'const body = takesBody(route) || true',
       },
       {
-        file: 'lib/control/http/body.ts',
+        file: 'lib/control/http/request/body.ts',
         find: 'parseBoundedJson(content, { maxValues: MAX_BODY_VALUES })',
         put: 'parseBoundedJson(content, { maxValues: 1e9 })',
       },
@@ -94,14 +94,18 @@ export const defects: readonly Defect[] = [
     name: 'a list is read as a whole, and the memory of answers is not limited',
     finding: 'FOUND in cost: {"kind":"lists"',
     changes: [
-      { file: 'lib/control/http/row-stream.ts', find: 'const FIRST_ROWS = 16;', put: 'const FIRST_ROWS = 1_000;' },
       {
-        file: 'lib/control/http/row-stream.ts',
+        file: 'lib/control/http/reply/row-stream.ts',
+        find: 'const FIRST_ROWS = 16;',
+        put: 'const FIRST_ROWS = 1_000;',
+      },
+      {
+        file: 'lib/control/http/reply/row-stream.ts',
         find: 'const CHUNK_BYTES = ROW_STREAM_BYTES / 4;',
         put: 'const CHUNK_BYTES = 1_000 * ROW_STREAM_BYTES;',
       },
       {
-        file: 'lib/control/http/answer-budget.ts',
+        file: 'lib/control/http/limits/answer-budget.ts',
         find: 'if (!isShareFull && !isFull) return;',
         put: 'if (maxBytes > 0 || isShareFull || isFull) return;',
       },

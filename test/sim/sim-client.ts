@@ -6,7 +6,7 @@
 import { OPEN } from '../../lib/control/access/token.ts';
 import type { Core } from '../../lib/control/core.ts';
 import { coreRoutes } from '../../lib/control/core-routes.ts';
-import { carryOut } from '../../lib/control/http/pipeline.ts';
+import { carryOut } from '../../lib/control/http/request/pipeline.ts';
 import type { Route } from '../../lib/control/http/route.ts';
 import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';

@@ -5,7 +5,7 @@ import { stat } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { messageOf } from '../../platform/errors.ts';
 import type { Config } from '../config.ts';
-import { type CertificatePair, readPair } from '../http/certificates.ts';
+import { type CertificatePair, readPair } from '../http/listener/certificates.ts';
 import { type Finding, findings } from './finding.ts';
 
 const DAY_MS = 86_400_000;

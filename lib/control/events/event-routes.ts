@@ -1,7 +1,7 @@
 /** Answers the route of live events (lib/protocol/api/events.ts). Any instance serves all of them. */
 import { type EventKind, eventContracts } from '../../protocol/api/events.ts';
-import { type ServerSentEvent, STREAM_BYTES } from '../http/event-stream.ts';
-import { bind, type Route, stream } from '../http/route.ts';
+import { STREAM_BYTES } from '../http/reply/event-stream.ts';
+import { bind, type Route, type ServerSentEvent, stream } from '../http/route.ts';
 import type { DeliveredEvent, Events } from './events.ts';
 
 export function eventRoutes({ events }: { events: Pick<Events, 'follow'> }): Route[] {

@@ -7,12 +7,20 @@ import type { z } from 'zod';
 import type { StatementPart } from '../../platform/sql-text.ts';
 import { type Contract, type Known, needOf, type ParamsOf } from '../../protocol/api/contract.ts';
 import type { Actor } from '../access/token.ts';
-import type { ServerSentEvent } from './event-stream.ts';
 
 /** Rows of a list as JSON, without the enclosing brackets. */
 export interface RowText {
   text: string;
   isLast: boolean;
+}
+
+export interface ServerSentEvent {
+  /** Where to resume after this event. */
+  id: string;
+  /** Absent: sends only where to resume. */
+  name?: string;
+  /** Sent as JSON. */
+  data?: unknown;
 }
 
 export interface Reply {

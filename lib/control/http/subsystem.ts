@@ -1,9 +1,9 @@
 /** What the HTTP listener contributes to an instance. */
 import { counter, gauge, type Metric } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
-import type { Certificates } from './certificates.ts';
-import type { Limits } from './limits.ts';
-import type { Handlers, HttpListener } from './listener.ts';
+import type { Limits } from './limits/limits.ts';
+import type { Certificates } from './listener/certificates.ts';
+import type { Handlers, HttpListener } from './listener/listener.ts';
 
 interface HttpParts {
   listener: HttpListener;

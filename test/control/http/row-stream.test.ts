@@ -1,5 +1,5 @@
 import t from 'tap';
-import { answerRows } from '../../../lib/control/http/row-stream.ts';
+import { answerRows } from '../../../lib/control/http/reply/row-stream.ts';
 
 /** Numbers from 1; `read` waits until the test lets it go on. */
 function countingSource(limit: number) {

@@ -5,8 +5,8 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/rules.ts';
 import { type StatusChange, serverContracts } from '../../../protocol/api/servers.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
-import { answerRows, ROW_STREAM_BYTES } from '../../http/row-stream.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';

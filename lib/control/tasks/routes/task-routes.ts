@@ -2,9 +2,9 @@
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
 import { MAX_EVENT_ID, TASK_PAGE, taskContracts } from '../../../protocol/api/tasks.ts';
 import type { Actor } from '../../access/token.ts';
-import { type ServerSentEvent, STREAM_BYTES } from '../../http/event-stream.ts';
 import { InstanceDrainingError, InvalidParametersError } from '../../http/http-errors.ts';
-import { accepted, bind, empty, ok, type Route, stream } from '../../http/route.ts';
+import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { TaskEvent } from '../task.ts';
 import type { Tasks } from '../tasks.ts';
 import { eventFor, listedFor, taskFor } from './task-view.ts';

@@ -1,0 +1,49 @@
+/**
+ * Limits on what callers use of this instance: memory for answers, long-lasting requests, and log
+ * lines. One value that the listener passes to each exchange, and whose counters the metrics read.
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { AnswerBudget } from './answer-budget.ts';
+import { type CallerQuotaOptions, CallerQuotas } from './caller-quotas.ts';
+import { RequestLog } from './request-log.ts';
+
+export interface LimitsConfig extends CallerQuotaOptions {
+  access: 'open' | 'tokens';
+  answerMemoryMiB: number;
+  answerMemoryPerCallerMiB: number;
+  logLinesPerSource: number;
+}
+
+const MEBIBYTE = 1024 * 1024;
+
+export class Limits {
+  readonly answers: AnswerBudget;
+  readonly quotas: CallerQuotas;
+  readonly requestLog: RequestLog;
+  /** Nobody authenticates: everybody on this machine is one caller, without quotas. */
+  readonly isOpen: boolean;
+  #slowReaders = 0;
+
+  constructor(config: LimitsConfig, { clock, log }: { clock: Clock; log: Logger }) {
+    const { access, answerMemoryMiB, answerMemoryPerCallerMiB } = config;
+    this.isOpen = access === 'open';
+    this.quotas = new CallerQuotas(config);
+    this.requestLog = new RequestLog({ linesPerSecond: config.logLinesPerSource, clock, log });
+    this.answers = new AnswerBudget({
+      maxBytes: answerMemoryMiB * MEBIBYTE,
+      maxBytesPerCaller: answerMemoryPerCallerMiB * MEBIBYTE,
+    });
+  }
+
+  /** A caller did not read its answer in time and was cut off. */
+  noteSlowReader(): void {
+    this.#slowReaders += 1;
+  }
+
+  /** Callers that were cut off because they did not read their answers. */
+  get slowReaders(): number {
+    return this.#slowReaders;
+  }
+}

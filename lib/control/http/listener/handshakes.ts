@@ -1,0 +1,97 @@
+/**
+ * TLS handshakes in progress at the listener. Each ends within a limit, however slowly its bytes
+ * arrive. Failed ones are cut off, and the log gives the reason a bounded number of times. Node's
+ * own limit counts from the last byte. Used by the listener.
+ */
+import type { Server } from 'node:https';
+import type { Socket } from 'node:net';
+import type { Clock, Timer } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+
+export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
+/** Thousands of agents may connect at once, and share one core. */
+const HANDSHAKE_WITHIN_MS = 10_000;
+const MAX_LINES_A_MINUTE = 10;
+const MINUTE_MS = 60_000;
+/**
+ * Disconnects before the end of a handshake that are no errors: port checks do this all the time.
+ */
+const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
+
+export class Handshakes {
+  readonly #deps: { clock: Clock; log: Logger };
+  readonly #underWay = new Map<string, { socket: Socket; timer: Timer }>();
+  #failed = 0;
+  #lines = 0;
+  #minuteEndsAt = 0;
+
+  constructor(server: Server, deps: { clock: Clock; log: Logger }) {
+    this.#deps = deps;
+    server.on('connection', (socket) => this.#begin(socket as Socket));
+    server.on('secureConnection', (socket) => this.#end(callOf(socket)));
+    // By default Node passes these to the handler of bad requests, which cannot answer before the
+    // handshake.
+    server.removeAllListeners('tlsClientError');
+    server.on('tlsClientError', (error: NodeJS.ErrnoException, socket) => {
+      const { remoteAddress } = socket;
+      socket.destroy();
+      if (!DISCONNECTED.includes(error.code ?? '')) this.#complain(remoteAddress, error.code ?? error.message);
+    });
+  }
+
+  get underWay(): number {
+    return this.#underWay.size;
+  }
+
+  /** Handshakes that failed since the start, without those that the caller merely abandoned. */
+  get failed(): number {
+    return this.#failed;
+  }
+
+  /** Cuts off the handshakes in progress. */
+  stop(): void {
+    for (const { socket } of this.#underWay.values()) socket.destroy();
+  }
+
+  #begin(socket: Socket): void {
+    if (socket.remotePort === undefined) return void socket.destroy();
+    const call = callOf(socket);
+    const timer = this.#deps.clock.after(HANDSHAKE_WITHIN_MS, () => {
+      this.#complain(socket.remoteAddress, `no handshake within ${HANDSHAKE_WITHIN_MS} ms`);
+      socket.destroy();
+    });
+    this.#underWay.set(call, { socket, timer });
+    socket.once('close', () => this.#end(call, socket));
+  }
+
+  /**
+   * The TLS socket is another object over the same connection; its port may later belong to another
+   * connection.
+   */
+  #end(call: string, socket?: Socket): void {
+    const one = this.#underWay.get(call);
+    if (!one || (socket && one.socket !== socket)) return;
+    one.timer.cancel();
+    this.#underWay.delete(call);
+  }
+
+  #complain(source: string | undefined, reason: string): void {
+    this.#failed += 1;
+    const now = this.#deps.clock.now();
+    if (now >= this.#minuteEndsAt) {
+      this.#minuteEndsAt = now + MINUTE_MS;
+      this.#lines = 0;
+    }
+    this.#lines += 1;
+    if (this.#lines > MAX_LINES_A_MINUTE) return;
+    const why = reason === 'ERR_SSL_HTTP_REQUEST' ? 'plain HTTP was spoken; the caller wants https://' : reason;
+    this.#deps.log.warn({ source, reason: why }, 'tls: handshake failed');
+  }
+}
+
+/**
+ * Identifies a connection by its two ends; ours matters if the instance has more than one address.
+ */
+function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
+}

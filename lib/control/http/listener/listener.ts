@@ -1,0 +1,389 @@
+/**
+ * The HTTP listener of an instance: restify on one port, for REST and the agent link. Owns the
+ * socket, its limits, and each request from the first check (`request-head.ts`) to the one reply
+ * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in use.
+ *
+ *     new ──start()──▶ listening ──announceLeave()──▶ leaving
+ *     leaving ──stopAccepting()──▶ closed to new connections ──stop()──▶ stopped
+ *     any ──stop()──▶ stopped     (stop answers waits with 503; links are closed by their owner)
+ */
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import restify from 'restify';
+import type { Clock } from '../../../platform/clock.ts';
+import { CnapiError } from '../../../platform/errors.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Random } from '../../../platform/random.ts';
+import { isUuid } from '../../../protocol/api/rules.ts';
+import { type Actor, OPEN } from '../../access/token.ts';
+import {
+  ExpectationFailedError,
+  MethodNotAllowedError,
+  NotUpgradableError,
+  ResourceNotFoundError,
+  StoppingError,
+  UnreadableRequestError,
+  UpgradeRequiredError,
+} from '../http-errors.ts';
+import type { Limits } from '../limits/limits.ts';
+import { errorReply, isDefect } from '../reply/error-mapping.ts';
+import { Exchange } from '../reply/exchange.ts';
+import { replyAndHangUp } from '../reply/raw-reply.ts';
+import {
+  headOf,
+  MAX_URL_CHARS,
+  namesOf,
+  type OwnNames,
+  reasonToRefuse,
+  wantsWebSocket,
+} from '../request/request-head.ts';
+import type { Reply, RequireServer, Route } from '../route.ts';
+import type { Certificates } from './certificates.ts';
+import { OLDEST_TLS } from './handshakes.ts';
+import { ListenSockets } from './listen-sockets.ts';
+import type { RequestAuthorizer } from './request-authorizer.ts';
+import type { RequestMetrics } from './request-metrics.ts';
+
+export interface ListenerDeps {
+  config: {
+    host: string;
+    port: number;
+    advertiseHost?: string | undefined;
+    datacenter: string;
+    domain: string;
+    maxAgents: number;
+  };
+  version: string;
+  authorizer: RequestAuthorizer;
+  limits: Limits;
+  metrics: RequestMetrics;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** Already loaded; with them the port speaks TLS. */
+  certificates?: Certificates | undefined;
+}
+
+/** Who answers. Given at the start, because the handlers belong to parts that need the listener. */
+export interface Handlers {
+  routes: readonly Route[];
+  requireServer: RequireServer;
+  /** Why no agent is accepted now; asked before any work for an agent's link request. */
+  onArrival(): CnapiError | undefined;
+  /** Takes over the socket of an agent that requests its link, or returns why not. */
+  onUpgrade(request: IncomingMessage, upgrade: Upgrade, actor: Actor): CnapiError | undefined;
+}
+
+const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
+const HEADERS_WITHIN_MS = 30_000;
+/** To receive the whole request with its body; an answer has no time limit. */
+const REQUEST_WITHIN_MS = 60_000;
+const KEEP_ALIVE_MS = 65_000;
+/** Longer than the longest wait, so its answer is sent before the cut. */
+const SILENT_SOCKET_MS = 3_660_000;
+const STOP_GRACE_MS = 1000;
+const MAX_HEADERS = 100;
+/** Connections for callers beside the agents. */
+const MAX_CALLERS = 1500;
+/**
+ * Per connection, far above what any client sends ahead. With more, replies queue behind a wait,
+ * Node stops reading, and a disconnect goes unnoticed.
+ */
+const MAX_UNANSWERED = 16;
+
+type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
+export type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
+type RoutedRequest = IncomingMessage & { params: Record<string, string> };
+
+export class HttpListener {
+  readonly #deps: ListenerDeps;
+  readonly #own: OwnNames;
+  readonly #restify: restify.Server;
+  readonly #exchanges = new Map<IncomingMessage, Exchange>();
+  readonly #unanswered = new WeakMap<Socket, number>();
+  #whenQuiet: (() => void) | undefined;
+  #onArrival: Handlers['onArrival'] = () => new StoppingError();
+  readonly #sockets: ListenSockets;
+  #port: number | undefined;
+  #isLeaving = false;
+  #stopped: Promise<void> | undefined;
+
+  constructor(deps: ListenerDeps) {
+    this.#deps = deps;
+    this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
+    this.#restify = this.#createServer();
+    const { host, port, maxAgents } = deps.config;
+    const maxConnections = maxAgents + MAX_CALLERS;
+    this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, maxConnections });
+  }
+
+  /** @throws the system's error if the port is in use. */
+  async start(handlers: Handlers): Promise<void> {
+    for (const route of handlers.routes) this.#mount(route, handlers);
+    this.#mountLink(handlers);
+    this.#onArrival = handlers.onArrival;
+    // restify emits the server's errors again, and throws if nothing listens.
+    const isThrown = () => undefined;
+    this.#restify.on('error', isThrown);
+    this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', isThrown));
+    this.#restify.on('error', (error) => this.#deps.log.error({ err: error }, 'http listener'));
+    this.#deps.log.info({ url: this.url }, 'http: listening');
+  }
+
+  /** Unanswered requests, TLS handshakes, and one while the socket waits to close. */
+  get unanswered(): number {
+    return this.#exchanges.size + this.#sockets.handshakes + Number(this.#sockets.isClosing);
+  }
+
+  /** This instance will leave: each answer is the last one on its connection. */
+  announceLeave(): void {
+    this.#isLeaving = true;
+  }
+
+  /** Accepts no new connections, once none is arriving. Existing connections and links stay. */
+  stopAccepting(): void {
+    this.#sockets.closeWhenNobodyComes();
+  }
+
+  /** Answers waits with 503, gives replies in progress a second, closes the rest. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  /** Its address; with port 0 configured, known after `start()`. */
+  get url(): string {
+    const { host, port } = this.#deps.config;
+    return `${this.#scheme}://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;
+  }
+
+  /** Handshakes that failed; 0 without TLS. */
+  get failedHandshakes(): number {
+    return this.#sockets.failedHandshakes;
+  }
+
+  /** Connections cut off without an answer, because the limit was reached. */
+  get cutConnections(): number {
+    return this.#sockets.cut;
+  }
+
+  get #scheme(): 'http' | 'https' {
+    return this.#deps.certificates ? 'https' : 'http';
+  }
+
+  get #server(): Server {
+    return this.#restify.server as Server;
+  }
+
+  #createServer(): restify.Server {
+    const { version, log, authorizer, certificates } = this.#deps;
+    const server = restify.createServer({
+      ...(certificates && { httpsServerOptions: OLDEST_TLS }),
+      name: `cnapi/${version}`,
+      handleUpgrades: true,
+      // Sent only when the caller is authorized and the body is wanted: `Exchange.acceptBody`.
+      noWriteContinue: true,
+      log: log as never,
+      maxParamLength: MAX_URL_CHARS,
+    });
+    // Before restify parses the URL, because that throws for some URLs.
+    const early = server as unknown as {
+      first(admit: (request: IncomingMessage, response: UpgradableResponse) => boolean): void;
+    };
+    early.first((request, response) => this.#admit(request, response));
+    server.on('restifyError', (request: IncomingMessage, _response: unknown, error: unknown) =>
+      this.#refuseUnrouted(request, error),
+    );
+    const http = server.server as Server;
+    http.headersTimeout = HEADERS_WITHIN_MS;
+    http.requestTimeout = REQUEST_WITHIN_MS;
+    http.keepAliveTimeout = KEEP_ALIVE_MS;
+    http.maxHeadersCount = MAX_HEADERS;
+    // `request-head.ts` requires it, with an answer that says so.
+    Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
+    http.on('connection', (socket) => authorizer.connected(socket));
+    http.on('checkExpectation', (request, response) => {
+      const refusal = authorizer.tooMuch(request) ?? new ExpectationFailedError();
+      void this.#exchange(request, response).send(errorReply(refusal));
+    });
+    http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
+    return server;
+  }
+
+  #mount(route: Route, { requireServer }: Handlers): void {
+    const verb = ({ GET: 'get', POST: 'post', PUT: 'put', DELETE: 'del' } as const)[route.method];
+    this.#restify[verb]({ name: route.name, path: route.path }, (request, _response, next) => {
+      void this.#serve(route, request as unknown as RoutedRequest, requireServer).finally(() => next(false));
+    });
+  }
+
+  #mountLink({ onUpgrade }: Handlers): void {
+    this.#restify.get({ name: 'AgentLink', path: '/agents/:server_uuid/link' }, (request, response, next) => {
+      const { claimUpgrade } = response as unknown as UpgradableResponse;
+      if (claimUpgrade === undefined) {
+        void this.#exchanges.get(request)?.send(errorReply(new UpgradeRequiredError()));
+      } else {
+        const { socket, head } = claimUpgrade.call(response);
+        const serverUuid = String(request.params.server_uuid).toLowerCase();
+        void this.#link(request, { socket, head, serverUuid }, onUpgrade);
+      }
+      next(false);
+    });
+  }
+
+  /** At once if no token is required. */
+  async #link(
+    request: IncomingMessage,
+    { socket, head, serverUuid }: Upgrade,
+    onUpgrade: Handlers['onUpgrade'],
+  ): Promise<void> {
+    const { authorizer } = this.#deps;
+    try {
+      const actor = authorizer.isOpen ? OPEN : await authorizer.enterLink(request, serverUuid);
+      if (socket.destroyed) return;
+      const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
+      if (refusal !== undefined) throw refusal;
+      request.socket.off('error', destroyThis);
+      authorizer.linked(request.socket, actor);
+    } catch (error) {
+      if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
+      replyAndHangUp(socket, errorReply(error));
+    }
+  }
+
+  /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
+  #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
+    const tooMuch = this.#deps.authorizer.tooMuch(request);
+    const reason = tooMuch ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
+    if (response.claimUpgrade !== undefined) {
+      // Nothing else handles its errors until the link has it; a caller may reset it at any time.
+      request.socket.on('error', destroyThis);
+      const refusal = reason ?? this.#reasonNotToUpgrade(request);
+      if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
+      return refusal === undefined;
+    }
+    const exchange = this.#exchange(request, response);
+    if (reason !== undefined) {
+      void exchange.send(errorReply(reason));
+      return false;
+    }
+    return this.#expect(request, response, exchange);
+  }
+
+  #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
+    return new Exchange(request, response, {
+      ...this.#deps,
+      isLeaving: () => this.#isLastAnswerOn(request.socket),
+    });
+  }
+
+  /** Not while others wait on the same connection: Node would close it before their answers. */
+  #isLastAnswerOn(socket: Socket): boolean {
+    return this.#isLeaving && (this.#unanswered.get(socket) ?? 0) <= 1;
+  }
+
+  /** False if this connection has sent too many requests ahead; it is cut off. */
+  #expect(request: IncomingMessage, response: ServerResponse, exchange: Exchange): boolean {
+    const { socket } = request;
+    const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
+    if (unanswered > MAX_UNANSWERED) {
+      socket.destroy();
+      return false;
+    }
+    this.#unanswered.set(socket, unanswered);
+    // Not for all the server's sockets: a link would keep the timer without need.
+    socket.setTimeout(SILENT_SOCKET_MS);
+    this.#exchanges.set(request, exchange);
+    response.once('close', () => {
+      this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1);
+      this.#forget(request);
+    });
+    return true;
+  }
+
+  #forget(request: IncomingMessage): void {
+    this.#exchanges.delete(request);
+    if (this.#exchanges.size === 0) this.#whenQuiet?.();
+  }
+
+  #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
+    if (this.#stopped !== undefined) return new StoppingError();
+    const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
+    if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
+    return isUuid(serverUuid) ? this.#onArrival() : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+  }
+
+  async #serve(route: Route, request: RoutedRequest, requireServer: RequireServer): Promise<void> {
+    const exchange = this.#exchanges.get(request);
+    if (exchange === undefined) return;
+    const reply = await this.#replyTo(route, { request, exchange, requireServer });
+    await exchange.send(reply);
+    const { elapsedMs, status } = exchange;
+    this.#deps.metrics.count({ method: route.method, route: route.name, status, seconds: elapsedMs / 1000 });
+    if (route.quiet !== true) exchange.note(route);
+  }
+
+  async #replyTo(
+    route: Route,
+    { request, exchange, requireServer }: { request: RoutedRequest; exchange: Exchange; requireServer: RequireServer },
+  ): Promise<Reply> {
+    try {
+      if (this.#stopped !== undefined) throw new StoppingError();
+      const { authorizer } = this.#deps;
+      return await authorizer.carryOut(route, { request, path: request.params, exchange, requireServer });
+    } catch (error) {
+      if (isDefect(error) && !exchange.signal.aborted)
+        exchange.log.error({ err: error, route: route.name }, 'request failed');
+      return errorReply(error);
+    }
+  }
+
+  /** Requests without a route in restify's router. */
+  #refuseUnrouted(request: IncomingMessage, error: unknown): void {
+    const exchange = this.#exchanges.get(request);
+    if (exchange === undefined) return;
+    const { statusCode } = error as { statusCode?: number };
+    if (statusCode === 405) {
+      void exchange.send(errorReply(new MethodNotAllowedError(request.method ?? '')));
+    } else if (statusCode === 404) {
+      void exchange.send(errorReply(new ResourceNotFoundError(`${exchange.path} does not exist`)));
+    } else {
+      exchange.log.error({ err: error }, 'routing failed');
+      void exchange.send(errorReply(error));
+    }
+  }
+
+  /** Input that Node could not parse as a request. Cuts off a reply in progress. */
+  #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
+    const isAnswering = [...this.#exchanges.values()].some((one) => one.request.socket === socket && one.isAnswered);
+    if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    else replyAndHangUp(socket, errorReply(new UnreadableRequestError(error)));
+  }
+
+  async #stop(): Promise<void> {
+    if (this.#port === undefined) return;
+    // Upgraded sockets would delay a close; their owner closes them.
+    this.#sockets.close();
+    const grace = new AbortController();
+    this.#whenQuiet = () => grace.abort();
+    for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
+    if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, grace.signal);
+    this.#sockets.cutHandshakes();
+    await this.#deps.certificates?.stop();
+    this.#server.closeAllConnections();
+    // Its listening sockets are closed already; this ends its timer.
+    this.#server.close();
+    this.#deps.limits.requestLog.stop();
+    this.#deps.log.info('http: stopped');
+  }
+}
+
+/** Not a closure: a link's socket keeps it, and with a closure also the upgrade request. */
+function destroyThis(this: Socket): void {
+  this.destroy();
+}

@@ -1,0 +1,321 @@
+/**
+ * One request and its reply. Owns the request's id, its time, the signal that its caller has
+ * disconnected, and the writing of exactly one reply with the common headers. Created by the
+ * listener; `send` never throws.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import os from 'node:os';
+import type { Clock } from '../../../platform/clock.ts';
+import { type CnapiError, messageOf } from '../../../platform/errors.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Random } from '../../../platform/random.ts';
+import type { LongRequestKind } from '../../../protocol/api/contract.ts';
+import { plainAddress, sourceOf } from '../../access/networks.ts';
+import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
+import type { AnswerShare } from '../limits/answer-budget.ts';
+import type { Limits } from '../limits/limits.ts';
+import { cutForLog } from '../limits/request-log.ts';
+import type { Reply, Route } from '../route.ts';
+import { errorReply, isDefect } from './error-mapping.ts';
+import { sendEvents } from './event-stream.ts';
+import { writeInSlices } from './write-bounded.ts';
+
+interface ExchangeDeps {
+  version: string;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** True: the answer tells the caller to stop using this connection. */
+  isLeaving(): boolean;
+  limits: Limits;
+}
+
+/** Only the log and the metrics see it; nginx established this number for it. */
+const CALLER_LEFT = 499;
+const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
+
+/**
+ * Much shorter than connections are really kept (`listener.ts`). At the end of a drain, callers
+ * that respect it have closed their idle connections.
+ */
+const KEEP_ALIVE = 'timeout=4';
+
+/**
+ * Limits of reading an unwanted body after its request has been answered: time, and bytes below.
+ */
+const DRAIN_MS = 1000;
+const DRAIN_BYTES = 8 * 1024 * 1024;
+/**
+ * Errors, health checks and the like are sent even without answer memory; the system's buffers take
+ * them at once.
+ */
+const SMALL_ANSWER_BYTES = 16 * 1024;
+
+export class Exchange {
+  readonly request: IncomingMessage;
+  readonly requestId: string;
+  /** The caller, once authenticated. */
+  actor: Actor | undefined;
+  readonly #response: ServerResponse;
+  readonly #deps: ExchangeDeps;
+  readonly #startedAt: number;
+  readonly #address: string;
+  readonly #abort = new AbortController();
+  #log: Logger | undefined;
+  #isBodyAccepted = false;
+  #share: AnswerShare | undefined;
+  #leave: (() => void) | undefined;
+
+  constructor(request: IncomingMessage, response: ServerResponse, deps: ExchangeDeps) {
+    this.request = request;
+    this.#response = response;
+    this.#deps = deps;
+    this.#startedAt = deps.clock.now();
+    this.#address = request.socket.remoteAddress ?? '';
+    this.requestId = requestIdOf(request) ?? deps.random.uuid();
+    response.once('close', () => {
+      this.#abort.abort();
+      this.#share?.release();
+      this.#leave?.();
+    });
+  }
+
+  /** Identifies a caller for quotas: the token, or the address of a caller without one. */
+  get caller(): string | undefined {
+    if (this.#deps.limits.isOpen) return undefined;
+    return this.actor?.tokenUuid ?? sourceOf(plainAddress(this.#address));
+  }
+
+  /**
+   * Reserves memory before the answer is made. @throws AnswerMemoryFullError, AnswerShareFullError
+   */
+  reserve(bytes: number): void {
+    this.#answerShare().hold(bytes);
+  }
+
+  /** The request will last. @throws CallerQuotaError */
+  begin(kind: LongRequestKind): void {
+    const leave = this.#deps.limits.quotas.take(kind, this.caller);
+    if (this.#response.closed) leave();
+    else this.#leave = leave;
+  }
+
+  #answerShare(): AnswerShare {
+    this.#share ??= this.#deps.limits.answers.open(this.caller);
+    if (this.#response.closed) this.#share.release();
+    return this.#share;
+  }
+
+  get log(): Logger {
+    this.#log ??= this.#deps.log.child({ req_id: this.requestId });
+    return this.#log;
+  }
+
+  /**
+   * Aborted when the caller has disconnected, when the reply is complete, or by `abort()`, whose
+   * reason is sent as a reply.
+   */
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  abort(reason: CnapiError): void {
+    this.#abort.abort(reason);
+  }
+
+  get elapsedMs(): number {
+    return this.#deps.clock.now() - this.#startedAt;
+  }
+
+  get path(): string {
+    return (this.request.url ?? '').split('?', 1)[0] ?? '';
+  }
+
+  get hasCallerLeft(): boolean {
+    return this.#response.destroyed && !this.#response.writableFinished;
+  }
+
+  get isAnswered(): boolean {
+    return this.#response.headersSent;
+  }
+
+  /** The status that was sent; 499 if the caller disconnected before that. */
+  get status(): number {
+    return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;
+  }
+
+  /** The body will be read: a caller that waits for `100 Continue` gets it now. */
+  acceptBody(): void {
+    if (this.#expectsContinue && !this.isAnswered) this.#response.writeContinue();
+    this.#isBodyAccepted = true;
+  }
+
+  get #expectsContinue(): boolean {
+    return this.request.httpVersion !== '1.0' && this.request.headers.expect?.toLowerCase() === '100-continue';
+  }
+
+  /** Logs the request, once it is answered. */
+  note({ method, name }: Pick<Route, 'method' | 'name'>): void {
+    if (!this.#deps.limits.requestLog.mayWrite(this.#address)) return;
+    const { status, actor } = this;
+    const who = actor === undefined || actor === OPEN || actor === NOBODY ? {} : { actor: actor.name };
+    const left = this.hasCallerLeft ? { caller: 'left' } : {};
+    const ms = Math.round(this.elapsedMs);
+    this.log.info({ method, path: cutForLog(this.path), route: name, status, ms, ...who, ...left }, 'request');
+  }
+
+  async send(reply: Reply): Promise<void> {
+    try {
+      if (this.#response.destroyed || this.isAnswered) return;
+      if (reply.events !== undefined) {
+        this.#writeHeaders(reply);
+        const held = (bytes: number) => this.#answerShare().resize(bytes);
+        await sendEvents(this.#response, reply.events, { clock: this.#deps.clock, signal: this.signal, held });
+      } else if (reply.rows !== undefined) {
+        this.#writeHeaders(reply);
+        await this.#sendRows(reply.rows);
+      } else {
+        await this.#sendContent(reply);
+      }
+    } catch (error) {
+      this.#noteFailure(error);
+      this.#response.destroy();
+    }
+  }
+
+  /** Logs no error if the reader disconnected. The reader of a broken stream resumes it. */
+  #noteFailure(error: unknown): void {
+    if (this.signal.aborted) return;
+    if (isDefect(error)) this.log.error({ err: error }, 'reply failed');
+    else this.#noteBreak(messageOf(error));
+  }
+
+  #noteBreak(reason: string): void {
+    if (this.#deps.limits.requestLog.mayWrite(this.#address)) this.log.info({ reason }, 'reply was cut off');
+  }
+
+  #writeHeaders(reply: Reply): void {
+    const response = this.#response;
+    response.statusCode = reply.status;
+    response.setHeader('Server', `cnapi/${this.#deps.version}`);
+    response.setHeader('x-request-id', this.requestId);
+    response.setHeader('x-response-time', String(Math.round(this.elapsedMs)));
+    response.setHeader('x-server-name', os.hostname());
+    for (const [name, value] of Object.entries(reply.headers ?? {})) response.setHeader(name, value);
+    if (reply.events !== undefined) {
+      response.setHeader('Content-Type', 'text/event-stream');
+      response.setHeader('Cache-Control', 'no-store');
+    }
+    // The rest of a body that was not read completely must not be parsed as the next request.
+    if (!this.request.complete || this.#deps.isLeaving()) response.setHeader('Connection', 'close');
+    else if (response.shouldKeepAlive) response.setHeader('Keep-Alive', KEEP_ALIVE);
+  }
+
+  /**
+   * If there is no memory for the answer to a GET, sends a refusal instead. All other answers are
+   * sent, because their change must not be done twice.
+   */
+  async #sendContent(reply: Reply): Promise<void> {
+    const content = contentOf(reply);
+    const bytes = content === undefined ? 0 : Buffer.byteLength(content);
+    if (bytes <= SMALL_ANSWER_BYTES || this.request.method !== 'GET') this.#answerShare().holdAnyway(bytes);
+    else {
+      try {
+        this.reserve(bytes);
+      } catch (error) {
+        const refusal = errorReply(error);
+        this.#writeHeaders(refusal);
+        return this.#end(refusal, contentOf(refusal));
+      }
+    }
+    this.#writeHeaders(reply);
+    if (content === undefined || bytes <= SMALL_ANSWER_BYTES) return this.#end(reply, content);
+    this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
+    this.#response.setHeader('Content-Length', bytes);
+    if (await writeInSlices(this.#response, Buffer.from(content), this.#deps.clock)) this.#finish();
+    else this.#cutOff();
+  }
+
+  async #sendRows({ first, rest }: NonNullable<Reply['rows']>): Promise<void> {
+    const response = this.#response;
+    response.setHeader('Content-Type', 'application/json');
+    let text = `[${first}`;
+    for (;;) {
+      const content = Buffer.from(text);
+      this.reserve(content.length);
+      if (!(await writeInSlices(response, content, this.#deps.clock))) return this.#cutOff();
+      const next = await rest.next();
+      if (next.done === true) break;
+      text = next.value.text === '' ? '' : `,${next.value.text}`;
+    }
+    response.write(']');
+    this.#finish();
+  }
+
+  /** Cuts off a caller that is too slow, unless it has disconnected already. */
+  #cutOff(): void {
+    if (!this.#response.destroyed && !this.signal.aborted) {
+      this.#deps.limits.noteSlowReader();
+      this.#noteBreak('the caller does not read its answer');
+    }
+    this.#response.destroy();
+  }
+
+  #end(reply: Reply, content: string | undefined): void {
+    if (content === undefined) {
+      if (reply.status !== 204) this.#response.setHeader('Content-Length', 0);
+    } else {
+      this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
+      this.#response.setHeader('Content-Length', Buffer.byteLength(content));
+    }
+    if (!this.#isBodyOnItsWay) {
+      this.#response.end(content);
+      return;
+    }
+    if (content === undefined) this.#response.flushHeaders();
+    else this.#response.write(content);
+    this.#endWhenDrained();
+  }
+
+  get #isBodyOnItsWay(): boolean {
+    return !this.request.complete && (this.#isBodyAccepted || !this.#expectsContinue);
+  }
+
+  #finish(): void {
+    if (this.#isBodyOnItsWay) this.#endWhenDrained();
+    else this.#response.end();
+  }
+
+  /**
+   * Closing a connection while its caller still sends resets it, and the caller (undici, for
+   * example) sees EPIPE and not the answer. So some of the body is read and dropped first. Bounded,
+   * so nobody can send gigabytes this way.
+   */
+  #endWhenDrained(): void {
+    const { request } = this;
+    let bytes = 0;
+    const end = () => {
+      timer.cancel();
+      request.off('data', count);
+      request.pause();
+      this.#response.end();
+    };
+    const count = (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > DRAIN_BYTES) end();
+    };
+    const timer = this.#deps.clock.after(DRAIN_MS, end);
+    request.on('data', count).once('end', end).once('close', end);
+  }
+}
+
+/** The caller's request id, if it is safe in a header and a log. */
+export function requestIdOf(request: IncomingMessage): string | undefined {
+  const given = request.headers['x-request-id'] ?? request.headers['request-id'];
+  return typeof given === 'string' && REQUEST_ID.test(given) ? given : undefined;
+}
+
+function contentOf(reply: Reply): string | undefined {
+  if (reply.text !== undefined) return reply.text.content;
+  return reply.body === undefined ? undefined : JSON.stringify(reply.body);
+}

@@ -1,0 +1,84 @@
+/**
+ * A long list, read and serialized chunk by chunk. It serves lists whose callers take a page with
+ * fewer rows than `limit` for the last one: such a page may not end early, and must not be held in
+ * memory as a whole. Each chunk is one statement that continues after the last row by key; no
+ * transaction and no lock is open while the caller reads. The size of earlier chunks bounds a
+ * chunk's rows, and the statement itself bounds its bytes. Created by a route's handler, written by
+ * `exchange.ts`.
+ */
+import type { RowText } from '../route.ts';
+
+interface Chunk<Row, Place> {
+  rows: readonly Row[];
+  /** Where the next chunk starts; undefined after the last row. */
+  next: Place | undefined;
+}
+
+interface ChunkSize {
+  rows: number;
+  /** Of the wide columns, uncompressed; the first row is returned whatever its size. */
+  bytes: number;
+}
+
+interface RowSource<Row, Place> {
+  limit: number;
+  read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
+}
+
+type RowReply =
+  | { status: 200; rows: { first: string; rest: AsyncIterator<RowText> } }
+  | { status: 200; text: { contentType: string; content: string } };
+
+/** Answer memory of a row stream: rows, their text, the part not sent yet, and the next rows. */
+export const ROW_STREAM_BYTES = 1024 * 1024;
+const CHUNK_BYTES = ROW_STREAM_BYTES / 4;
+const FIRST_ROWS = 16;
+const MAX_ROWS = 500;
+
+/**
+ * The answer: complete if one chunk is all, else a stream. @throws what reading the first chunk
+ * throws
+ */
+export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Promise<RowReply> {
+  const texts = readTexts(source);
+  const first = await texts.next();
+  if (first.done !== true && !first.value.isLast)
+    return { status: 200, rows: { first: first.value.text, rest: texts } };
+  const content = `[${first.done === true ? '' : first.value.text}]`;
+  return { status: 200, text: { contentType: 'application/json', content } };
+}
+
+/**
+ * Each chunk is read while the one before it is serialized and sent, so that the database and this
+ * process work at the same time. The second waits for the first, whose text shows how large rows
+ * are.
+ */
+async function* readTexts<Row, Place>({ limit, read }: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
+  let left = limit;
+  let size = FIRST_ROWS;
+  const readFrom = (place: Place | undefined) => {
+    const reading = read(place, { rows: Math.min(size, left), bytes: CHUNK_BYTES });
+    // Nobody waits for it if the caller goes away.
+    reading.catch(() => {});
+    return reading;
+  };
+  const readNext = ({ rows, next }: Chunk<Row, Place>) => {
+    left -= rows.length;
+    return next === undefined || left <= 0 ? undefined : readFrom(next);
+  };
+  const textOf = ({ rows }: Chunk<Row, Place>) => {
+    const text = JSON.stringify(rows).slice(1, -1);
+    size = Math.max(1, Math.min(MAX_ROWS, Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length))));
+    return text;
+  };
+  let chunk = await readFrom(undefined);
+  let text = textOf(chunk);
+  let reading = readNext(chunk);
+  while (reading !== undefined) {
+    yield { text, isLast: false };
+    chunk = await reading;
+    reading = readNext(chunk);
+    text = textOf(chunk);
+  }
+  yield { text, isLast: true };
+}

@@ -1,0 +1,50 @@
+/**
+ * Writes to a caller that must keep up: sends the content in slices, each with a time limit.
+ * Otherwise a caller that takes nothing, or a byte now and then, would hold the memory of its
+ * answer for ever.
+ */
+import type { ServerResponse } from 'node:http';
+import type { Clock } from '../../../platform/clock.ts';
+
+/** A caller that takes less than a slice in this time is cut off: 2 KiB per second. */
+export const SLOW_READER_MS = 30_000;
+const SLICE_BYTES = 64 * 1024;
+
+/**
+ * Writes all of `content`; false if the caller has disconnected or was too slow. An instance that
+ * stops lets it finish: nothing but the end of the connection interrupts it.
+ */
+export async function writeInSlices(response: ServerResponse, content: Buffer, clock: Clock): Promise<boolean> {
+  for (let at = 0; at < content.length; at += SLICE_BYTES) {
+    if (response.destroyed) return false;
+    const isTaken = response.write(content.subarray(at, at + SLICE_BYTES));
+    if (!isTaken && !(await drained(response, SLOW_READER_MS, { clock }))) return false;
+  }
+  return true;
+}
+
+/**
+ * Resolves with true once the reader has caught up; with false if it is too slow, if it has
+ * disconnected, or when `signal` aborts.
+ */
+export function drained(
+  response: ServerResponse,
+  withinMs: number,
+  { clock, signal }: { clock: Clock; signal?: AbortSignal },
+): Promise<boolean> {
+  return new Promise((resolve) => {
+    const settle = (isDrained: boolean) => {
+      timer.cancel();
+      response.off('drain', onDrain);
+      response.off('close', onGone);
+      signal?.removeEventListener('abort', onGone);
+      resolve(isDrained);
+    };
+    const onDrain = () => settle(true);
+    const onGone = () => settle(false);
+    const timer = clock.after(withinMs, onGone);
+    response.once('drain', onDrain);
+    response.once('close', onGone);
+    signal?.addEventListener('abort', onGone, { once: true });
+  });
+}

@@ -1,0 +1,124 @@
+/**
+ * From a routed request to its reply, in the reference's order: gather parameters, refuse
+ * undeclared ones, check ids of the path, preconditions, the route's rules, the handler. Failures
+ * throw; the listener maps them.
+ */
+import type { IncomingMessage } from 'node:http';
+import { CnapiError } from '../../../platform/errors.ts';
+import type { StatementPart } from '../../../platform/sql-text.ts';
+import { takesBody } from '../../../protocol/api/contract.ts';
+import { plainAddress } from '../../access/networks.ts';
+import type { Actor } from '../../access/token.ts';
+import { InvalidArgumentError } from '../http-errors.ts';
+import type { Exchange } from '../reply/exchange.ts';
+import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from '../route.ts';
+import { readBody } from './body.ts';
+import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
+
+export interface RoutedExchange {
+  request: IncomingMessage;
+  path: Record<string, string>;
+  exchange: Exchange;
+  requireServer: RequireServer;
+  actor: Actor;
+  record?: ChangeRecord | undefined;
+}
+
+/** What the audit records about a request that may change something. */
+export interface ChangeRecord {
+  /** Called when the parameters are valid, before anything is changed. */
+  begin(): Promise<void>;
+  /** Instead of `begin`: `work` writes the record together with the change. */
+  beginWith<Result>(work: (record: StatementPart) => Promise<Result>, object: string | undefined): Promise<Result>;
+  /** Called when all rules are met: what follows may change something. */
+  carried(): void;
+  /** The object that the request creates, for a request without an answer. */
+  concerns(object: string): void;
+}
+
+/** A request whose parameters are gathered, from any source. */
+export interface Call
+  extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
+    Pick<RoutedExchange, 'requireServer' | 'record'> {}
+
+export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
+  const { requestId, signal } = exchange;
+  if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
+  if (route.lasts !== undefined) exchange.begin(route.lasts);
+  const body = takesBody(route)
+    ? await unlessOver(
+        readBody(request, () => exchange.acceptBody()),
+        signal,
+      )
+    : {};
+  const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
+  const source = plainAddress(request.socket.remoteAddress ?? '');
+  const header = (name: string) => singleHeader(request, name);
+  return carryOut(route, { ...rest, rawParams, requestId, signal, source, header });
+}
+
+export async function carryOut(route: Route, call: Call): Promise<Reply> {
+  const { rawParams, requireServer, record } = call;
+  refuseUndeclared(route, rawParams);
+  refuseUnstorable(route, rawParams);
+  const ids = parsePathParams(route, rawParams);
+  refuseIfOver(call.signal);
+  const parsed = (async () => parseParams(route, rawParams) as never)();
+  // In parallel: the one is a commit, the other a read that need not wait for it.
+  const begun = parsed.then(() => (route.commitsRecord === true ? undefined : record?.begin()));
+  const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
+  const server = resultOf(precondition);
+  resultOf(begin);
+  const params = await parsed;
+  refuseIfOver(call.signal);
+  record?.carried();
+  const concerns = (object: string) => record?.concerns(object);
+  const withRecord: WithRecord = (work, object) =>
+    route.commitsRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
+  return route.handler({ ...call, concerns, withRecord, params, server });
+}
+
+function resultOf<Value>(result: PromiseSettledResult<Value>): Value {
+  if (result.status === 'rejected') throw result.reason;
+  return result.value;
+}
+
+/**
+ * Refuses a late request whose token has ended, or whose instance is stopping. @throws the signal's
+ * reason
+ */
+function refuseIfOver({ reason }: AbortSignal): void {
+  if (reason instanceof CnapiError) throw reason;
+}
+
+/** Settles with the work, or with a reason not to wait for it any more, whichever comes first. */
+function unlessOver<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => signal.reason instanceof CnapiError && reject(signal.reason);
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+  });
+}
+
+function queryOf({ url = '' }: IncomingMessage): string {
+  const mark = url.indexOf('?');
+  return mark < 0 ? '' : url.slice(mark + 1);
+}
+
+async function checkPreconditions(
+  route: Route,
+  ids: Record<string, string>,
+  requireServer: RequireServer,
+): Promise<ServerState | undefined> {
+  if (route.preconditions.length === 0) return undefined;
+  const uuid = ids.server_uuid;
+  if (uuid === undefined) throw new Error(`route ${route.name} has preconditions but no server_uuid`);
+  return requireServer(uuid, route.preconditions.includes('running'));
+}
+
+/** @throws InvalidArgumentError if it is repeated. */
+function singleHeader(request: IncomingMessage, name: string): string | undefined {
+  const values = request.headersDistinct[name.toLowerCase()] ?? [];
+  if (values.length > 1) throw new InvalidArgumentError(`Header ${name} is given more than once`);
+  return values[0];
+}

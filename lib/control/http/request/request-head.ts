@@ -1,0 +1,99 @@
+/**
+ * Decides from a request's first lines alone whether to refuse it. Pure; called by the listener
+ * before anything else. A caller at a trusted address needs no token, so a browser there could be
+ * misused: a page of a foreign origin, or under a foreign name that was rebound to our address, is
+ * refused. Such a page has no token.
+ */
+import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
+import type { CnapiError } from '../../../platform/errors.ts';
+import { isLoopback } from '../../access/networks.ts';
+import { ForbiddenError, InvalidContentError, RequestTooLargeError } from '../http-errors.ts';
+
+export const MAX_URL_CHARS = 8 * 1024;
+
+interface RequestHead {
+  url: string;
+  httpVersion: string;
+  /** All Host headers of the request. */
+  hosts: readonly string[];
+  origin: string | undefined;
+  /** The scheme of this port. */
+  scheme: 'http' | 'https';
+  /** It brings a token, valid or not. */
+  hasToken: boolean;
+}
+
+export function headOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
+  const { url = '', httpVersion, headers, headersDistinct } = request;
+  const hasToken = headers.authorization !== undefined;
+  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };
+}
+type RawRequest = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
+
+/** The host names, besides loopback's, that a request may use for this instance. */
+export function namesOf(named: NamesGiven): ReadonlySet<string> {
+  const { host, advertiseHost = host, datacenter, domain } = named;
+  return new Set([host, advertiseHost, `cnapi.${datacenter}.${domain}`].map((name) => name.toLowerCase()));
+}
+interface NamesGiven {
+  host: string;
+  advertiseHost?: string | undefined;
+  datacenter: string;
+  domain: string;
+}
+
+/** Names and addresses that mean this instance. */
+export interface OwnNames {
+  /** Lower-case host names. */
+  names: ReadonlySet<string>;
+  /**
+   * If tokens are required, any address of this instance may be used: a foreign name cannot look
+   * like one.
+   */
+  anyAddress: boolean;
+}
+
+/** Why a request is refused; undefined if it is not. */
+export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | undefined {
+  if (head.url.length > MAX_URL_CHARS)
+    return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
+  if (!head.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
+  const [host, ...others] = head.hosts;
+  if (others.length > 0 || (host === undefined && head.httpVersion !== '1.0'))
+    return new InvalidContentError('The request has not one Host header');
+  if (host !== undefined && !isOurs(host, own, head.hasToken)) {
+    return new ForbiddenError(
+      `Host ${printable(host)} is not a name of this service; use its address or one of its names`,
+    );
+  }
+  if (head.origin !== undefined && !isSameOrigin(head.origin, head.scheme, host)) {
+    return new ForbiddenError(`Requests from pages of ${printable(head.origin)} are refused`);
+  }
+  return undefined;
+}
+
+/** If tokens are required, a caller with a token may use any name. */
+function isOurs(hostHeader: string, { names, anyAddress }: OwnNames, hasToken: boolean): boolean {
+  const match = /^(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::\d{1,5})?$/.exec(hostHeader.toLowerCase());
+  const name = match?.[1]?.replace(/\.$/, '');
+  // Text that looks like an address or a port may still be invalid, and would make the router
+  // throw.
+  if (name === undefined || !URL.canParse(`http://${hostHeader}/`)) return false;
+  if (hasToken && anyAddress) return true;
+  const bare = name.replace(/^\[(.*)\]$/, '$1');
+  return isLoopback(bare) || names.has(name) || (anyAddress && isIP(bare) !== 0);
+}
+
+function isSameOrigin(origin: string, scheme: string, host: string | undefined): boolean {
+  return host !== undefined && origin.toLowerCase() === `${scheme}://${host.toLowerCase()}`;
+}
+
+function printable(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
+}
+
+/** Ignores an offer of another protocol (`h2c`), as HTTP permits. */
+export function wantsWebSocket({ headers }: IncomingMessage): boolean {
+  return headers.upgrade?.toLowerCase() === 'websocket';
+}
