@@ -3,14 +3,14 @@
  * and ends with the command's exit code.
  */
 import { type Command, CommanderError } from 'commander';
-import { complaintOf, complaintText } from './complaint.ts';
-import { type Context, createContext, type GlobalOptions } from './context.ts';
-import { flushed } from './output.ts';
+import { type Context, createContext, type GlobalOptions } from './invocation/context.ts';
+import type { Runner, Work } from './invocation/runner.ts';
 import { createProgram } from './program.ts';
-import type { Runner, Work } from './runner.ts';
-import { ignoreAsCalled } from './signals.ts';
-import { EXIT, UsageError } from './usage-error.ts';
-import { safeJson } from './visible.ts';
+import { complaintOf, complaintText } from './terminal/complaint.ts';
+import { flushed } from './terminal/output.ts';
+import { ignoreAsCalled } from './terminal/signals.ts';
+import { EXIT, UsageError } from './terminal/usage-error.ts';
+import { safeJson } from './terminal/visible.ts';
 
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);

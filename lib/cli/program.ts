@@ -21,7 +21,7 @@ import { tokenCommand } from './commands/token.ts';
 import { unlockCommand } from './commands/unlock.ts';
 import { versionCommand } from './commands/version.ts';
 import { watchCommand } from './commands/watch.ts';
-import type { Runner } from './runner.ts';
+import type { Runner } from './invocation/runner.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:

@@ -4,8 +4,8 @@
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
-import { FleetRun } from '../../lib/cli/fleet-run.ts';
-import { safeJson } from '../../lib/cli/visible.ts';
+import { FleetRun } from '../../lib/cli/exec/fleet-run.ts';
+import { safeJson } from '../../lib/cli/terminal/visible.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { follow } from '../../lib/client/follow.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';

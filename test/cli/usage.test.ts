@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import { allCommands, createProgram } from '../../lib/cli/program.ts';
-import { reference } from '../../lib/cli/reference.ts';
+import { reference } from '../../tools/cli/reference.ts';
 import { refusing } from '../client/rig.ts';
 import { Cli, CNAPI } from './rig.ts';
 

@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { placeOf } from '../../lib/cli/context.ts';
+import { placeOf } from '../../lib/cli/invocation/context.ts';
 import { parseAddress } from '../../lib/client/address.ts';
 import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
 import { announceLocal, LocalTokenFiles, withdrawLocal } from '../../lib/client/local-cnapi.ts';

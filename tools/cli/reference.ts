@@ -1,8 +1,38 @@
-/** `npm run docs:cli`: regenerates docs/cli.md. */
-import { writeFileSync } from 'node:fs';
-import path from 'node:path';
-import { createProgram } from '../../lib/cli/program.ts';
-import { reference } from '../../lib/cli/reference.ts';
+/** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
+import type { Command } from 'commander';
+import { allCommands } from '../../lib/cli/program.ts';
 
-const program = createProgram({ action: () => async () => undefined });
-writeFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), reference(program));
+const HEAD = `# The command line
+
+This page is generated from the help of \`cnapi\` by \`npm run docs:cli\`; a test compares the two.
+
+\`tools/cnapi\` in a checkout is the program. \`ln -s "$PWD/tools/cnapi" /usr/local/bin/cnapi\` makes it
+a command, and so does \`npm link\`; inside the checkout \`npx cnapi\` runs it. It does not change the
+working directory.
+`;
+
+export function reference(program: Command): string {
+  const commands = allCommands(program).filter(
+    (command) => !command.name().startsWith('__') && command.name() !== 'help',
+  );
+  return [HEAD, section(program, 'cnapi'), ...commands.map((one) => section(one, pathOf(one)))].join('\n');
+}
+
+function section(command: Command, title: string): string {
+  return `## ${title}\n\n\`\`\`\n${helpOf(command).trimEnd()}\n\`\`\`\n`;
+}
+
+function helpOf(command: Command): string {
+  let text = '';
+  command.configureOutput({
+    writeOut: (piece) => {
+      text += piece;
+    },
+  });
+  command.outputHelp();
+  return text;
+}
+
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}

@@ -1,12 +1,12 @@
 /** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
-import type { Context } from '../context.ts';
-import { parseTime, shortTime } from '../duration.ts';
-import { findServer, isPrefix, isUuid } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import type { Column } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findServer, isPrefix, isUuid } from '../lookup/find.ts';
+import { parseTime, shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
 import { labels } from './tasks.ts';
 
 interface Options {

@@ -1,10 +1,10 @@
 /** `cnapi cancel`: requests the cancellation of tasks. */
 import { Command } from 'commander';
 import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
-import type { Context } from '../context.ts';
-import { forEach } from '../each.ts';
-import { findTask } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findTask } from '../lookup/find.ts';
 
 export function cancelCommand(runner: Runner): Command {
   const command = new Command('cancel')

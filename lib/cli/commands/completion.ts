@@ -4,10 +4,10 @@
  */
 import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { beginning, complete, isPlainWord, type Wanted } from '../complete.ts';
-import { completionScripts, SHELLS, type Shell } from '../completion-scripts.ts';
-import { createContext } from '../context.ts';
-import { examples, type Runner } from '../runner.ts';
+import { beginning, complete, isPlainWord, type Wanted } from '../completion/complete.ts';
+import { completionScripts, SHELLS, type Shell } from '../completion/completion-scripts.ts';
+import { createContext } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
 
 /** Maximum time that a user waits after pressing Tab. */
 const WITHIN_MS = 1000;

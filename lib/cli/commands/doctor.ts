@@ -4,10 +4,10 @@
  */
 import { Command } from 'commander';
 import type { Finding, Level } from '../../control/doctor/finding.ts';
-import type { Context } from '../context.ts';
-import type { Color } from '../output.ts';
-import { examples, type Runner } from '../runner.ts';
-import { visible } from '../visible.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import type { Color } from '../terminal/output.ts';
+import { visible } from '../terminal/visible.ts';
 
 export function doctorCommand(runner: Runner): Command {
   const command = new Command('doctor')

@@ -1,11 +1,11 @@
 /** `cnapi drain`: takes an instance out of service in an orderly way. */
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import type { Context } from '../context.ts';
-import { shortDuration } from '../duration.ts';
-import { findInstance } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import { EXIT } from '../usage-error.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findInstance } from '../lookup/find.ts';
+import { shortDuration } from '../terminal/duration.ts';
+import { EXIT } from '../terminal/usage-error.ts';
 
 const LOOK_MS = 500;
 /** With the default times a drain ends after 75 s at most, and the lease 5 s later. */

@@ -1,12 +1,12 @@
 /** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
-import type { Context } from '../context.ts';
-import { EventLines } from '../event-line.ts';
-import { findServer } from '../find.ts';
-import { exitSoon, flushed } from '../output.ts';
-import { examples, type Runner, repeated } from '../runner.ts';
-import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
-import { EXIT, UsageError } from '../usage-error.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import { findServer } from '../lookup/find.ts';
+import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { EventLines } from '../views/event-line.ts';
 
 const KINDS = ['status', 'task', 'ticket', 'instance'];
 

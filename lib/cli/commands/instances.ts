@@ -1,10 +1,10 @@
 /** `cnapi instances`: lists the instances. */
 import { Command } from 'commander';
 import type { Instance } from '../../protocol/api/instances.ts';
-import type { Context } from '../context.ts';
-import { shortDuration, shortTime } from '../duration.ts';
-import { examples, type Runner } from '../runner.ts';
-import type { Column } from '../table.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { shortDuration, shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
 
 export function instancesCommand(runner: Runner): Command {
   const command = new Command('instances')

@@ -1,14 +1,14 @@
 /** `cnapi lock`: runs a command on this machine while it holds a lock. */
 import { Command } from 'commander';
-import type { Context } from '../context.ts';
-import { parseDuration, shortDuration } from '../duration.ts';
-import { findServer } from '../find.ts';
-import { LocalCommand } from '../local-command.ts';
-import { examples, type Runner } from '../runner.ts';
-import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onStandstill } from '../signals.ts';
-import { LockLostError, TicketRenewer } from '../ticket-keeper.ts';
-import { UsageError } from '../usage-error.ts';
-import { visible } from '../visible.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { LocalCommand } from '../lock/local-command.ts';
+import { LockLostError, TicketRenewer } from '../lock/ticket-keeper.ts';
+import { findServer } from '../lookup/find.ts';
+import { parseDuration, shortDuration } from '../terminal/duration.ts';
+import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onStandstill } from '../terminal/signals.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { visible } from '../terminal/visible.ts';
 
 interface Options {
   expires: string;

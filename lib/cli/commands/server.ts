@@ -1,12 +1,12 @@
 /** `cnapi server`: shows one server, the history of its status, and its last tasks. */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
-import { complaintOf, complaintText } from '../complaint.ts';
-import type { Context } from '../context.ts';
-import { shortTime } from '../duration.ts';
-import { findServer } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import { TASK } from '../task-table.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findServer } from '../lookup/find.ts';
+import { complaintOf, complaintText } from '../terminal/complaint.ts';
+import { shortTime } from '../terminal/duration.ts';
+import { TASK } from '../views/task-table.ts';
 import { lastHeard } from './servers.ts';
 import { tasksOf } from './tasks.ts';
 

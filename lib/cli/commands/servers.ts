@@ -1,12 +1,12 @@
 /** `cnapi servers`: lists servers, with filters. */
 import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import type { Context } from '../context.ts';
-import { shortTime } from '../duration.ts';
-import { examples, type Runner, repeated } from '../runner.ts';
-import type { Column } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
-import { hasProperty, matches, noSuchProperty, parseWhere } from '../where.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/where.ts';
+import { shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
 
 interface Options {
   status?: string;

@@ -1,16 +1,16 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
-import type { Context } from '../context.ts';
-import { shortTime } from '../duration.ts';
-import { findTask } from '../find.ts';
-import { LiveOutput } from '../live-output.ts';
-import { exitSoon, flushed } from '../output.ts';
-import { examples, type Runner } from '../runner.ts';
-import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
-import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../task-end.ts';
-import { EXIT } from '../usage-error.ts';
-import { visible } from '../visible.ts';
+import { LiveOutput } from '../exec/live-output.ts';
+import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../exec/task-end.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findTask } from '../lookup/find.ts';
+import { shortTime } from '../terminal/duration.ts';
+import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT } from '../terminal/usage-error.ts';
+import { visible } from '../terminal/visible.ts';
 
 interface Options {
   follow?: boolean;

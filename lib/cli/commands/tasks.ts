@@ -4,13 +4,13 @@ import type { CnapiClient, TaskQuery } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
-import type { Context } from '../context.ts';
-import { parseTime } from '../duration.ts';
-import { findServer, labelsOf } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import { WITHHELD } from '../task-end.ts';
-import { fleetColumns, lineOf, lineOfHistory, TASK, type TaskLine } from '../task-table.ts';
-import { UsageError } from '../usage-error.ts';
+import { WITHHELD } from '../exec/task-end.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findServer, labelsOf } from '../lookup/find.ts';
+import { parseTime } from '../terminal/duration.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { fleetColumns, lineOf, lineOfHistory, TASK, type TaskLine } from '../views/task-table.ts';
 
 interface Options {
   limit: string;

@@ -1,11 +1,11 @@
 /** `cnapi tickets`: shows the queues of locks, or the tickets of one server. */
 import { Command } from 'commander';
 import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
-import type { Context } from '../context.ts';
-import { shortDuration, shortTime } from '../duration.ts';
-import { findServer } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import type { Column } from '../table.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findServer } from '../lookup/find.ts';
+import { shortDuration, shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
 
 export function ticketsCommand(runner: Runner): Command {
   const command = new Command('tickets')

@@ -5,14 +5,14 @@ import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
 import type { Role } from '../../protocol/api/roles.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
-import type { Context } from '../context.ts';
-import { parseDuration, shortTime } from '../duration.ts';
-import { forEach } from '../each.ts';
-import { findServer, isPrefix, isUuid, onlyOne } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
-import type { Column } from '../table.ts';
-import { UsageError } from '../usage-error.ts';
-import { visible } from '../visible.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findServer, isPrefix, isUuid, onlyOne } from '../lookup/find.ts';
+import { parseDuration, shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { visible } from '../terminal/visible.ts';
 
 const ROLES = ['reader', 'operator', 'admin', 'agent'];
 

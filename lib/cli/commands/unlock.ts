@@ -1,9 +1,9 @@
 /** `cnapi unlock`: deletes the ticket of a holder that no longer exists, or a ticket in a queue. */
 import { Command } from 'commander';
-import type { Context } from '../context.ts';
-import { forEach } from '../each.ts';
-import { findTicket } from '../find.ts';
-import { examples, type Runner } from '../runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { findTicket } from '../lookup/find.ts';
 
 export function unlockCommand(runner: Runner): Command {
   const command = new Command('unlock')

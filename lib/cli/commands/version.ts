@@ -2,8 +2,8 @@
 import { Command } from 'commander';
 import { NoAnswerError } from '../../client/client-errors.ts';
 import { VERSION } from '../../platform/version.ts';
-import type { Context } from '../context.ts';
-import { examples, type Runner } from '../runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
 
 export function versionCommand(runner: Runner): Command {
   const command = new Command('version')

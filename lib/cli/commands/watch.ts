@@ -3,14 +3,14 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/clock.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { complaintOf } from '../complaint.ts';
-import type { Context } from '../context.ts';
-import { parseDuration, shortTime } from '../duration.ts';
-import { countByStatus, type FleetView, screenOf, summaryOf } from '../fleet-view.ts';
-import { examples, type Runner } from '../runner.ts';
-import { Screen } from '../screen.ts';
-import { exitCodeOfSignal, onEndingSignal } from '../signals.ts';
-import { EXIT, UsageError } from '../usage-error.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner } from '../invocation/runner.ts';
+import { complaintOf } from '../terminal/complaint.ts';
+import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { Screen } from '../terminal/screen.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { countByStatus, type FleetView, screenOf, summaryOf } from '../views/fleet-view.ts';
 
 interface Options {
   interval: string;

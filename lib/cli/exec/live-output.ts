@@ -1,0 +1,169 @@
+/**
+ * Shows the output of a command on a server as it arrives: stdout to stdout, stderr to stderr,
+ * whole lines with a prefix if there are several servers. On a terminal, control characters are
+ * shown as escapes, because a server's output must not control the user's terminal. To a pipe or a
+ * file, and with `raw`, output is written unchanged. Missing output is reported on stderr, never
+ * within the output.
+ */
+
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { TaskEvent } from '../../protocol/api/tasks.ts';
+import type { Output } from '../terminal/output.ts';
+import { visibleLines } from '../terminal/visible.ts';
+import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
+
+interface Stream {
+  /** The beginning of an incomplete line. */
+  pending: string;
+  lastWasLineEnd: boolean;
+  isHeldReported: boolean;
+}
+
+interface LiveOutputOptions {
+  raw: boolean;
+  /** Written before each line; already safe to show. */
+  prefix: string | undefined;
+  /** Names the server in remarks; already safe to show. */
+  label: string;
+}
+
+/** A longer line is shown in parts. */
+const MAX_PENDING = 64 * 1024;
+/**
+ * How long output after a gap is held back. Most commands have ended by then, and nothing is
+ * missing.
+ */
+const HOLD_MS = 2000;
+
+export class LiveOutput {
+  readonly #output: Output;
+  readonly #clock: Clock;
+  readonly #options: LiveOutputOptions;
+  readonly #sequence = new OutputSequence();
+  readonly #streams: Record<StreamName, Stream> = { stdout: newStream(), stderr: newStream() };
+  #timer: Timer | undefined;
+  #isIncomplete = false;
+
+  constructor({ output, clock }: { output: Output; clock: Clock }, options: LiveOutputOptions) {
+    this.#output = output;
+    this.#clock = clock;
+    this.#options = options;
+  }
+
+  /** Some of the command's output is missing, or may be. */
+  get isIncomplete(): boolean {
+    return this.#isIncomplete;
+  }
+
+  /** Takes an `output` event. */
+  write({ data, attempt }: Pick<TaskEvent, 'data' | 'attempt'>): void {
+    this.#take(this.#sequence.write(data, attempt));
+    if (STREAMS.some((name) => this.#sequence.isHolding(name)))
+      this.#timer ??= this.#clock.after(HOLD_MS, () => this.#heldForLong());
+  }
+
+  /**
+   * Takes the task's result: shows the output that was not shown while the task ran. Agents of
+   * earlier versions send none before the end.
+   */
+  end(result: unknown): void {
+    this.#timer?.cancel();
+    this.#take(this.#sequence.end(result));
+    for (const name of STREAMS) {
+      this.#endPending(name);
+      this.#endLine(name);
+    }
+  }
+
+  /**
+   * On a terminal, shows the output that is available now; a pipe or a file receives all of it in
+   * order.
+   */
+  #heldForLong(): void {
+    this.#timer = undefined;
+    for (const name of STREAMS) {
+      if (!this.#sequence.isHolding(name)) continue;
+      if (terminalOf(name)) this.#take(this.#sequence.goOn(name));
+      else this.#reportHeld(name);
+    }
+  }
+
+  #reportHeld(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (!stream.isHeldReported)
+      this.#report('note', `some of ${name} did not come while it ran; the rest follows at its end`);
+    stream.isHeldReported = true;
+  }
+
+  #take(pieces: readonly OutputPiece[]): void {
+    for (const piece of pieces) {
+      if ('text' in piece) this.#show(piece.stream, piece.text);
+      else this.#reportCut(piece.stream, piece.cut);
+    }
+  }
+
+  #reportCut(name: StreamName, bytes: number | null): void {
+    this.#isIncomplete = true;
+    this.#endPending(name);
+    this.#endLine(name);
+    if (bytes === null) this.#report('complain', `some of ${name} may be missing; the task's result has what was kept`);
+    else this.#report('complain', `${bytes} bytes of ${name} are missing here`);
+  }
+
+  #report(how: 'note' | 'complain', text: string): void {
+    this.#output[how](this.#options.label === '' ? text : `${this.#options.label}: ${text}`);
+  }
+
+  #show(name: StreamName, text: string): void {
+    const stream = this.#streams[name];
+    if (this.#options.prefix === undefined) {
+      stream.lastWasLineEnd = text.endsWith('\n');
+      return this.#emit(name, text);
+    }
+    const lines = (stream.pending + text).split('\n');
+    stream.pending = lines.pop() ?? '';
+    if (lines.length > 0) this.#emit(name, `${lines.join('\n')}\n`);
+    if (stream.pending.length > MAX_PENDING) this.#endPending(name);
+  }
+
+  #endPending(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (stream.pending !== '') this.#emit(name, `${stream.pending}\n`);
+    stream.pending = '';
+  }
+
+  /** Ends the line, so that the shell's prompt and remarks begin on a new line. */
+  #endLine(name: StreamName): void {
+    const stream = this.#streams[name];
+    if (!stream.lastWasLineEnd && terminalOf(name)) this.#emit(name, '\n');
+    stream.lastWasLineEnd = true;
+  }
+
+  #emit(name: StreamName, text: string): void {
+    const safe = terminalOf(name) && !this.#options.raw ? visibleLines(text) : text;
+    const { prefix } = this.#options;
+    // Splits at line feeds only; other characters that a pattern treats as line ends belong to the
+    // command's output.
+    const shown =
+      prefix === undefined
+        ? safe
+        : safe
+            .replace(/\n$/, '')
+            .split('\n')
+            .map((line) => `${prefix}${line}\n`)
+            .join('');
+    if (name === 'stdout') this.#output.raw(shown);
+    else process.stderr.write(shown);
+  }
+}
+
+/** The prefix of a server's lines; `label` must be safe to show. */
+export function prefixOf(label: string, width: number): string {
+  return `${label.padEnd(width)} | `;
+}
+
+const terminalOf = (name: StreamName): boolean => process[name].isTTY === true;
+
+function newStream(): Stream {
+  return { pending: '', lastWasLineEnd: true, isHeldReported: false };
+}

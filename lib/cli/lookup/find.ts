@@ -1,0 +1,164 @@
+/**
+ * Maps what users write to what the API knows: servers by uuid or hostname, instances by uuid or
+ * address.
+ */
+
+import type { CnapiClient } from '../../client/client.ts';
+import { ApiError } from '../../client/client-errors.ts';
+import type { Instance } from '../../protocol/api/instances.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { visible } from '../terminal/visible.ts';
+import { hasProperty, matches, noSuchProperty, parseWhere } from './where.ts';
+
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+const HYPHENS = new Set([8, 13, 18, 23]);
+const AT_ONCE = 200;
+
+export const isUuid = (text: string): boolean => UUID.test(text);
+
+/** @throws UsageError when no server or several servers have the name */
+export async function findServer(client: CnapiClient, name: string): Promise<NamedServer> {
+  const [found] = await findServers(client, [name]);
+  if (found === undefined) throw new Error('findServers gave nothing');
+  return found;
+}
+
+/**
+ * Returns the servers in the order of the names, without duplicates.
+ * @throws UsageError that names all that were not found
+ */
+export async function findServers(client: CnapiClient, names: readonly string[]): Promise<NamedServer[]> {
+  const byName = new Map<string, NamedServer[]>();
+  const uuids = [...new Set(names.filter(isUuid).map((name) => name.toLowerCase()))];
+  for (let at = 0; at < uuids.length; at += AT_ONCE) {
+    const chunk = uuids.slice(at, at + AT_ONCE);
+    for (const server of await client.servers({ uuids: chunk, limit: AT_ONCE })) byName.set(server.uuid, [server]);
+  }
+  for (const name of new Set(names.filter((one) => !isUuid(one)))) {
+    byName.set(name, await client.servers({ hostname: name, limit: 10 }));
+  }
+  for (const [name, servers] of await byPrefix(
+    client,
+    names.filter((one) => (byName.get(one)?.length ?? 0) === 0),
+  ))
+    byName.set(name, servers);
+  const complaints: string[] = [];
+  const found = new Map<string, NamedServer>();
+  for (const name of names) {
+    const [server, ...others] = byName.get(isUuid(name) ? name.toLowerCase() : name) ?? [];
+    if (server === undefined) complaints.push(`There is no server ${visible(name)}`);
+    else if (others.length > 0) complaints.push(ambiguous(name, [server, ...others]));
+    else found.set(server.uuid, server);
+  }
+  if (complaints.length > 0) throw new UsageError(`${complaints.join('. ')}. cnapi servers lists them`);
+  return [...found.values()];
+}
+
+/** Finds the servers whose uuids begin with each name. */
+async function byPrefix(client: CnapiClient, names: readonly string[]): Promise<Map<string, NamedServer[]>> {
+  const prefixes = names.filter((name) => isPrefix(name));
+  if (prefixes.length === 0) return new Map();
+  const servers: NamedServer[] = [];
+  for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
+  return new Map(
+    prefixes.map((prefix) => [prefix, servers.filter(({ uuid }) => uuid.startsWith(prefix.toLowerCase()))]),
+  );
+}
+
+/** The beginning of a uuid, long enough not to be confused with another name. */
+export const isPrefix = (text: string): boolean =>
+  text.length >= 4 &&
+  text.length < 36 &&
+  [...text].every((one, at) => (HYPHENS.has(at) ? one === '-' : /[0-9a-f]/i.test(one)));
+
+/** Finds a task by its id or the beginning of its id. @throws UsageError */
+export async function findTask(client: CnapiClient, text: string): Promise<string> {
+  if (isUuid(text)) return text;
+  checkPrefix('a task', text);
+  const { tasks } = await client.tasks({ id_prefix: text.toLowerCase(), limit: 5 }).catch(unlessOlder);
+  return onlyOne(
+    'task',
+    text,
+    tasks.map(({ id }) => id),
+  );
+}
+
+/** Finds an open ticket by its uuid or the beginning of its uuid. @throws UsageError */
+export async function findTicket(client: CnapiClient, text: string): Promise<string> {
+  if (isUuid(text)) return text;
+  checkPrefix('a ticket', text);
+  const prefix = text.toLowerCase();
+  const uuids = new Set<string>();
+  for (const { server_uuid, scope, id, holder, depth } of await client.queues()) {
+    if (holder?.uuid.startsWith(prefix)) uuids.add(holder.uuid);
+    const waiting = depth === 0 ? [] : await client.openTickets(server_uuid, { scope, id });
+    for (const { uuid } of waiting) if (uuid.startsWith(prefix)) uuids.add(uuid);
+  }
+  return onlyOne('open ticket', text, [...uuids]);
+}
+
+function checkPrefix(what: string, text: string): void {
+  if (isPrefix(text)) return;
+  throw new UsageError(`${visible(text)} is not the id of ${what}, nor the first 4 or more characters of one`);
+}
+
+/** @throws UsageError when there is none, or more than one */
+export function onlyOne(what: string, prefix: string, [found, ...others]: readonly string[]): string {
+  if (found === undefined) throw new UsageError(`There is no ${what} whose id begins with ${visible(prefix)}`);
+  if (others.length === 0) return found;
+  throw new UsageError(
+    `The ids of several ${what}s begin with ${visible(prefix)}: ${[found, ...others].slice(0, 5).join(', ')}`,
+  );
+}
+
+/** An instance of an earlier version has no list of all tasks. */
+function unlessOlder(error: unknown): never {
+  if (error instanceof ApiError && error.code === 'ResourceNotFound')
+    throw new UsageError('This instance does not know tasks by the beginning of their ids; give the whole id');
+  throw error;
+}
+
+/**
+ * Returns the servers that match every `name=pattern`, or all servers if there is no condition.
+ * @throws UsageError for a property that no server has: with `!=`, a misspelt name would select all
+ * servers
+ */
+export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
+  const conditions = where.map(parseWhere);
+  const servers: NamedServer[] = [];
+  for await (const server of client.allServers()) servers.push(server);
+  const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
+  if (strange !== undefined && servers.length > 0) throw noSuchProperty(strange);
+  return servers.filter((server) => conditions.every((condition) => matches(server, condition)));
+}
+
+const nameOf = (server: Pick<NamedServer, 'uuid' | 'hostname'>): string => server.hostname || server.uuid;
+
+/** Returns a label for each server: its hostname, with the uuid if several share it. */
+export function labelsOf(servers: readonly NamedServer[]): Map<string, string> {
+  const counts = new Map<string, number>();
+  for (const server of servers) counts.set(nameOf(server), (counts.get(nameOf(server)) ?? 0) + 1);
+  const labelOf = (server: NamedServer) =>
+    (counts.get(nameOf(server)) ?? 0) > 1 ? `${nameOf(server)} ${server.uuid}` : nameOf(server);
+  return new Map(servers.map((server) => [server.uuid, labelOf(server)]));
+}
+
+/** Finds an instance by its uuid, the beginning of its uuid, or HOST:PORT. @throws UsageError */
+export function findInstance(instances: readonly Instance[], name: string): Instance {
+  const wanted = name
+    .toLowerCase()
+    .replace(/^https?:\/\//, '')
+    .replace(/\/$/, '');
+  const isIt = ({ uuid, url }: Instance) =>
+    uuid === wanted || url.replace(/^https?:\/\//, '') === wanted || (wanted.length >= 4 && uuid.startsWith(wanted));
+  const [found, ...others] = instances.filter(isIt);
+  if (found === undefined) throw new UsageError(`There is no instance ${visible(name)}; cnapi instances lists them`);
+  if (others.length > 0) throw new UsageError(`Several instances are called ${visible(name)}; give the whole uuid`);
+  return found;
+}
+
+function ambiguous(name: string, servers: readonly NamedServer[]): string {
+  const each = servers.map(({ uuid }) => uuid).join(', ');
+  return `Several servers are called ${visible(name)}; give one of the uuids ${each}`;
+}

@@ -1,0 +1,65 @@
+/**
+ * Describes an error for the user of the command: what failed, where, and what to do next; and the
+ * exit code. Pure.
+ */
+import { AddressError } from '../../client/address.ts';
+import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../../client/client-errors.ts';
+import { NameResolutionError } from '../../platform/dns/resolve.ts';
+import { messageOf } from '../../platform/errors.ts';
+import { EXIT, UsageError } from './usage-error.ts';
+import { visible } from './visible.ts';
+
+export interface Complaint {
+  code: string;
+  message: string;
+  hint?: string | undefined;
+  address?: string | undefined;
+  requestId?: string | undefined;
+  exitCode: number;
+}
+
+export function complaintOf(error: unknown): Complaint {
+  if (error instanceof UsageError || error instanceof AddressError)
+    return { code: 'Usage', message: error.message, exitCode: EXIT.usage };
+  if (error instanceof CredentialsError) return { code: error.code, message: error.message, exitCode: EXIT.usage };
+  if (error instanceof NoAnswerError) return { ...said(error), hint: hintOfSilence(error), exitCode: EXIT.noAnswer };
+  if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
+  if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
+  if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
+  return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };
+}
+
+/**
+ * Formats a complaint as one line, plus a second one with the hint. API texts may contain any
+ * character.
+ */
+export function complaintText({ message, code, hint, address, requestId }: Complaint): string {
+  const about = [address && `at ${address}`, requestId && `request ${requestId}`].filter(Boolean).join(', ');
+  const coded = address === undefined ? message : `${message} (${code}${about ? `; ${about}` : ''})`;
+  return visible(coded) + (hint === undefined ? '' : `\n  ${hint}`);
+}
+
+const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });
+
+function fieldsOf(error: ApiError | UnexpectedAnswerError) {
+  const fields = error.errors?.map(({ field, message }) => `${field}: ${message}`).join('; ');
+  const message = fields ? `${error.message}: ${fields}` : error.message;
+  return { code: error.code, message, address: error.address, requestId: error.requestId };
+}
+
+function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
+  const where = 'Say where instances are with --url or CNAPI_URL; npm start runs some on this machine';
+  if (mayHaveArrived) return 'Whether it was done is unknown: look before you do it again';
+  return attempts.length === 0 ? 'DNS names no living instance' : where;
+}
+
+function hintOf({ statusCode, code }: ApiError): string | undefined {
+  if (statusCode === 401)
+    return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
+  if (code === 'Forbidden')
+    return "The role of this token does not allow it. Who may read an instance's configuration can make a token for an admin: cnapi token create NAME --role admin --config FILE";
+  if (code === 'ServerNotRunning') return 'cnapi server SERVER says since when its agent has been away, and why';
+  if (code === 'LastInstance') return 'Start another instance first';
+  if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';
+  return undefined;
+}

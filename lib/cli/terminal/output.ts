@@ -1,0 +1,153 @@
+/**
+ * Writes results to stdout and remarks to stderr. Knows whether a person or a program reads. A
+ * reader that closes stdout is not an error: by default the command then ends silently, as `head`
+ * expects.
+ */
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { type Column, facts, table } from './table.ts';
+import { safeJson, visibleLines } from './visible.ts';
+
+interface OutputOptions {
+  json: boolean;
+  quiet: boolean;
+  env: NodeJS.ProcessEnv;
+  color: boolean;
+}
+
+/** Resolves when everything written has left this process, or when nobody reads it any more. */
+export async function flushed(): Promise<void> {
+  const each = [process.stdout, process.stderr].map(
+    (stream) =>
+      new Promise<void>((resolve) => {
+        if (stream.writableLength === 0 || stream.destroyed) return resolve();
+        stream.once('error', () => resolve());
+        stream.write('', () => resolve());
+      }),
+  );
+  await Promise.all(each);
+}
+
+const SOON_MS = 1000;
+
+/**
+ * For a second request to end: does not wait for a reader that has stopped reading. It waits a
+ * moment, because two signals may be one request (timeout(1) sends TERM twice).
+ */
+export async function exitSoon(clock: Clock, code: number): Promise<never> {
+  await settlesWithin(clock, SOON_MS, flushed());
+  process.exit(code);
+}
+
+const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
+export type Color = keyof typeof COLORS;
+
+export class Output {
+  readonly json: boolean;
+  readonly quiet: boolean;
+  readonly #color: boolean;
+  /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
+  onReaderGone: (error: NodeJS.ErrnoException) => void = () => process.exit(0);
+  #isGone = false;
+
+  constructor({ json, quiet, env, color }: OutputOptions) {
+    this.json = json;
+    this.quiet = quiet;
+    this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && process.stdout.isTTY === true;
+    process.stdout.on('error', (error) => {
+      if (this.#isGone) return;
+      this.#isGone = true;
+      this.onReaderGone(error);
+    });
+    process.stderr.on('error', () => undefined);
+  }
+
+  get isTerminal(): boolean {
+    return process.stdout.isTTY === true;
+  }
+
+  /** Width of the terminal; undefined without a terminal. */
+  get columns(): number | undefined {
+    return this.isTerminal ? process.stdout.columns || 80 : undefined;
+  }
+
+  /** Writes the text unchanged; the caller has made it safe. */
+  raw(text: string | Uint8Array): void {
+    if (!this.#isGone) process.stdout.write(text);
+  }
+
+  /**
+   * Resolves when the reader of stdout has caught up, so that a stream is not read faster than its
+   * output is written.
+   */
+  async ready(): Promise<void> {
+    while (!this.#isGone && process.stdout.writableNeedDrain) {
+      await new Promise<void>((resolve) => {
+        process.stdout.once('drain', resolve);
+        process.stdout.once('error', () => resolve());
+      });
+    }
+  }
+
+  line(text: string): void {
+    this.raw(`${visibleLines(text)}\n`);
+  }
+
+  /** Writes one JSON document: on several lines for people, on one for programs. */
+  document(value: unknown): void {
+    this.raw(`${safeJson(value, this.isTerminal ? 2 : undefined)}\n`);
+  }
+
+  /** Writes one line of JSON, for a stream of documents. */
+  record(value: unknown): void {
+    this.raw(`${safeJson(value)}\n`);
+  }
+
+  /** Writes a remark to stderr; nothing with --quiet. */
+  note(text: string): void {
+    if (!this.quiet) this.complain(text);
+  }
+
+  /** Writes to stderr, also with --quiet. */
+  complain(text: string): void {
+    process.stderr.write(`cnapi: ${visibleLines(text)}\n`);
+  }
+
+  table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
+    const painted = columns.map((one) => (isStatus(one) ? { ...one, paint: this.#paintStatus } : one));
+    const [head = '', ...lines] = table(painted, rows, this.columns);
+    this.raw(`${this.paint('bold', head)}\n`);
+    // Each cell was made safe before it was coloured.
+    for (const line of lines) this.raw(`${line}\n`);
+  }
+
+  facts(pairs: readonly (readonly [string, unknown])[]): void {
+    for (const line of facts(pairs)) {
+      const [, name = '', gap = '', value = ''] = /^(status)( +)(.*)$/.exec(line) ?? [];
+      if (name === '') this.line(line);
+      else this.raw(`${name}${gap}${this.#paintStatus(visibleLines(value), value)}\n`);
+    }
+  }
+
+  paint(color: Color, text: string): string {
+    return this.#color ? `\x1b[${COLORS[color]}m${text}\x1b[0m` : text;
+  }
+
+  /** Colours the status of a server, a task or an instance. */
+  readonly #paintStatus = (text: string, status: string): string => {
+    const color = STATUS_COLORS[status];
+    return color === undefined ? text : this.paint(color, text);
+  };
+}
+
+const STATUS_COLORS: Readonly<Record<string, Color>> = {
+  running: 'green',
+  complete: 'green',
+  live: 'green',
+  draining: 'yellow',
+  rebooting: 'yellow',
+  unknown: 'red',
+  failure: 'red',
+  dead: 'red',
+};
+
+const isStatus = <Row>({ head }: Column<Row>): boolean => head === 'STATUS' || head === 'STATE';

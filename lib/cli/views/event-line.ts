@@ -1,0 +1,51 @@
+/**
+ * Formats events for people, one line each: time, kind, object and change. Keeps in mind which run
+ * of each instance started last, because the end of an earlier run can be told after it.
+ */
+import type { FleetEvent } from '../../protocol/api/events.ts';
+import type { Instance } from '../../protocol/api/instances.ts';
+import { shortTime } from '../terminal/duration.ts';
+import { visible } from '../terminal/visible.ts';
+
+export class EventLines {
+  /** The run of each instance that was live last, by the instance's uuid. */
+  readonly #runs = new Map<string, string>();
+
+  /** `instances`: those that were listed before the first event. */
+  constructor(instances: readonly Pick<Instance, 'uuid' | 'run' | 'started'>[]) {
+    const inOrder = [...instances].sort((a, b) => Date.parse(a.started) - Date.parse(b.started));
+    for (const { uuid, run } of inOrder) this.#runs.set(uuid, run);
+  }
+
+  next({ event, data }: FleetEvent): string {
+    return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${this.#about(event, data)}`);
+  }
+
+  #about(event: string, data: Readonly<Record<string, unknown>>): string {
+    const of = (name: string) => textOf(data[name]) ?? '-';
+    switch (event) {
+      case 'status':
+        return `${of('server_uuid')}  ${of('previous')} -> ${of('status')}  ${of('reason')}`;
+      case 'task':
+        return `${of('server_uuid')}  ${of('id')}  ${of('task')}  ${of('status')}`;
+      case 'ticket':
+        return `${of('server_uuid')}  ${of('uuid')}  ${of('scope')}/${of('id')}  ${of('status')}`;
+      case 'instance':
+        return `${of('uuid')}  ${of('url')}  run ${of('run').slice(0, 8)}  ${this.#stateOf(of('uuid'), of('run'), of('state'))}`;
+      case 'gap':
+        return of('message');
+      default:
+        return JSON.stringify(data);
+    }
+  }
+
+  #stateOf(uuid: string, run: string, state: string): string {
+    if (state === 'live') this.#runs.set(uuid, run);
+    const isEarlier = (this.#runs.get(uuid) ?? run) !== run;
+    return isEarlier ? `${state} (an earlier run)` : state;
+  }
+}
+
+function textOf(value: unknown): string | undefined {
+  return value === undefined || value === null ? undefined : String(value);
+}

@@ -1,0 +1,57 @@
+import t from 'tap';
+import { facts, table, widthOf } from '../../../lib/cli/terminal/table.ts';
+
+const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+
+t.test('colours do not count towards the width of a cell', (t) => {
+  const paint = (text: string, value: string) => (value === 'unknown' ? `<${text}>` : text);
+  const columns = [
+    { head: 'STATUS', of: ({ status }: { status: string }) => status, paint },
+    { head: 'N', of: () => 1 },
+  ];
+  t.strictSame(table(columns, [{ status: 'running' }, { status: 'unknown' }], 20), [
+    'STATUS   N',
+    'running  1',
+    '<unknown>  1',
+  ]);
+  t.strictSame(table(columns.slice(0, 1), [{ status: 'running' }, { status: 'unknown' }])[2], '<unknown>');
+  t.end();
+});
+
+t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
+  const columns = [
+    { head: 'UUID', of: (row: Row) => row.uuid },
+    { head: 'HOSTNAME', of: (row: Row) => row.hostname, shrinks: true },
+    { head: 'N', of: (row: Row) => row.count, align: 'right' as const },
+  ];
+  interface Row {
+    uuid: string;
+    hostname?: string;
+    count: number;
+  }
+  const rows = [
+    { uuid: UUID, hostname: `web-\x1b[31m${'x'.repeat(80)}`, count: 7 },
+    { uuid: UUID, count: 12345 },
+  ];
+  const fitted = table(columns, rows, 72);
+  for (const line of fitted) t.ok(widthOf(line) <= 72, line);
+  t.match(fitted[1], new RegExp(`^${UUID}  web-\\\\x1b\\[31mx+…      7$`));
+  t.equal(fitted[2], `${UUID}  -${' '.repeat(26)}  12345`);
+  t.ok(
+    table(columns, rows, 20).every((line, at) => at === 0 || line.includes(UUID)),
+    'even where it does not fit',
+  );
+  t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'unlimited width without a terminal');
+  const many = Array.from({ length: 300_000 }, (_, count) => ({ uuid: UUID, count }));
+  t.equal(table(columns, many).length, 300_001, 'with many rows');
+  t.equal(widthOf('日本é\u0301'), 5);
+  t.strictSame(
+    facts([
+      ['a', 1],
+      ['longer', 'x'],
+      ['none', undefined],
+    ]),
+    ['a       1', 'longer  x'],
+  );
+  t.end();
+});

@@ -1,0 +1,8 @@
+/** `npm run docs:cli`: regenerates docs/cli.md. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { createProgram } from '../../lib/cli/program.ts';
+import { reference } from './reference.ts';
+
+const program = createProgram({ action: () => async () => undefined });
+writeFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), reference(program));
