@@ -3,7 +3,7 @@
  * agents again. A standby that was behind lacks ends that had been recorded and acknowledged.
  * Nobody would report those again, so such a task would stay open until its timeout. Agents with
  * open tasks are therefore asked to reconnect, softly: a new session begins with an inventory, and
- * lib/control/tasks/reconciler.ts decides about what that lacks. After a synchronous standby nothing is
+ * lib/control/tasks/dispatch/reconciler.ts decides about what that lacks. After a synchronous standby nothing is
  * lacking.
  *
  * An agent that finds no other instance stays. After several unsuccessful requests it gets this
@@ -23,7 +23,7 @@ import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
 import type { Address } from '../protocol/frames.ts';
 import { doublingPause, Relocation } from './roster/relocation/relocation.ts';
 import type { Session, SessionTable } from './roster/sessions/session.ts';
-import { readServersAtWork } from './tasks/claim-store.ts';
+import { readServersAtWork } from './tasks/dispatch/claim-store.ts';
 
 interface PromotionWatchDeps {
   database: Queryable;

@@ -51,7 +51,7 @@ export const defects: readonly Defect[] = [
     rule: 'outcomes are real',
     changes: [
       {
-        file: 'lib/control/tasks/recorder.ts',
+        file: 'lib/control/tasks/reports/recorder.ts',
         find: 'this.#add({ subject, end, acknowledge }, sizeOf(end));',
         put: 'acknowledge();\n    this.#add({ subject, end, acknowledge }, sizeOf(end));',
       },
@@ -63,7 +63,7 @@ export const defects: readonly Defect[] = [
     rule: 'each task ends once',
     changes: [
       {
-        file: 'lib/control/tasks/task.ts',
+        file: 'lib/control/tasks/record/task.ts',
         find: 'if (agent.known?.attempt === task.attempt) return',
         put: `if (agent.known === undefined) return { kind: 'goes-on', started: true };
   if (agent.known?.attempt === task.attempt) return`,
@@ -87,7 +87,7 @@ export const defects: readonly Defect[] = [
     name: 'keys are not stored',
     only: ['clients to instance'],
     rule: 'a key gives one task',
-    changes: [{ file: 'lib/control/tasks/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
+    changes: [{ file: 'lib/control/tasks/record/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
   },
   {
     name: 'cancels do not reach the agent',

@@ -4,10 +4,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { claimTasks, readInherited, resendTasks, settleInventory } from '../../lib/control/tasks/claim-store.ts';
-import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
-import type { InventoryDecision } from '../../lib/control/tasks/task.ts';
-import { cancelTask } from '../../lib/control/tasks/task-store.ts';
+import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
+import {
+  claimTasks,
+  readInherited,
+  resendTasks,
+  settleInventory,
+} from '../../lib/control/tasks/dispatch/claim-store.ts';
+import type { InventoryDecision } from '../../lib/control/tasks/record/task.ts';
+import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   accept,

@@ -4,7 +4,7 @@
  * that stops reading blocks no other statement.
  */
 import t from 'tap';
-import { claimTasks, readDispatches } from '../../lib/control/tasks/claim-store.ts';
+import { claimTasks, readDispatches } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import { CuttableProxy } from '../support/cuttable-proxy.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

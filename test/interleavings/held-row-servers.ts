@@ -9,7 +9,7 @@ import { LegacyDispatch } from '../../lib/control/legacy/legacy-dispatch.ts';
 import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
 import { readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
-import { Recorder } from '../../lib/control/tasks/recorder.ts';
+import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';

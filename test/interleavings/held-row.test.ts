@@ -14,10 +14,10 @@ import { type Session, type SessionSocket, SessionTable } from '../../lib/contro
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
 import { readRow, recordOrphans } from '../../lib/control/roster/status/roster-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
-import { sweepTasks } from '../../lib/control/tasks/deadline-store.ts';
-import { Reconciler } from '../../lib/control/tasks/reconciler.ts';
-import { Recorder } from '../../lib/control/tasks/recorder.ts';
-import type { TaskSession } from '../../lib/control/tasks/sessions.ts';
+import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
+import { Reconciler } from '../../lib/control/tasks/dispatch/reconciler.ts';
+import type { TaskSession } from '../../lib/control/tasks/record/sessions.ts';
+import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
 import { expireTickets, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../lib/platform/clock.ts';

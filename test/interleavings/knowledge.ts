@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
-import type { InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import type { InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { DutyKind, Seat, TaskKind, TicketKind, World } from './statement.ts';

@@ -7,9 +7,9 @@ import { claimDuties, readHeldDuties, settleDuties } from '../../lib/control/dut
 import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
 import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/status/roster-store.ts';
-import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/claim-store.ts';
-import { recordReports } from '../../lib/control/tasks/report-store.ts';
-import { decideAtInventory } from '../../lib/control/tasks/task.ts';
+import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/dispatch/claim-store.ts';
+import { decideAtInventory } from '../../lib/control/tasks/record/task.ts';
+import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { KIND } from './duty-statements.ts';

@@ -7,7 +7,8 @@
 
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
-import type { ClaimingSession, InheritedRow } from '../../lib/control/tasks/claim-store.ts';
+import type { InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
+import type { ClaimingSession } from '../../lib/control/tasks/record/written.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Intent } from './lab-schema.ts';
 

@@ -8,8 +8,8 @@ import {
   readDeadSenders,
   readPosts,
 } from '../../lib/control/legacy/post-store.ts';
+import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
-  type ClaimingSession,
   claimTasks,
   type InheritedRow,
   readBusyServers,
@@ -19,14 +19,10 @@ import {
   readServersAtWork,
   resendTasks,
   settleInventory,
-  type WrittenTasks,
-} from '../../lib/control/tasks/claim-store.ts';
-import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/control/tasks/deadline-store.ts';
-import type { PostRoom } from '../../lib/control/tasks/dispatch.ts';
-import type { Report } from '../../lib/control/tasks/report.ts';
-import { recordReports } from '../../lib/control/tasks/report-store.ts';
-import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/task.ts';
-import { listAllTasks, readTaskTimes } from '../../lib/control/tasks/task-list-store.ts';
+} from '../../lib/control/tasks/dispatch/claim-store.ts';
+import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/record/task.ts';
+import type { PostRoom } from '../../lib/control/tasks/record/task-limits.ts';
+import { listAllTasks, readTaskTimes } from '../../lib/control/tasks/record/task-list-store.ts';
 import {
   cancelTask,
   createTask,
@@ -37,8 +33,11 @@ import {
   readPositions,
   readTask,
   readTaskByKey,
-} from '../../lib/control/tasks/task-store.ts';
-import { createTaskUnderTicket } from '../../lib/control/tasks/ticketed-store.ts';
+} from '../../lib/control/tasks/record/task-store.ts';
+import { createTaskUnderTicket } from '../../lib/control/tasks/record/ticketed-store.ts';
+import type { ClaimingSession, WrittenTasks } from '../../lib/control/tasks/record/written.ts';
+import type { Report } from '../../lib/control/tasks/reports/report.ts';
+import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { type CallOf, isSession, reads, type Statement, some, type TaskKind, type World, writes } from './statement.ts';
 
 /**

@@ -16,9 +16,9 @@ import {
   type Writer,
 } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
-import { claimTasks, type InheritedRow } from '../../lib/control/tasks/claim-store.ts';
-import { recordReports } from '../../lib/control/tasks/report-store.ts';
-import { cancelTask, createTask } from '../../lib/control/tasks/task-store.ts';
+import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
+import { cancelTask, createTask } from '../../lib/control/tasks/record/task-store.ts';
+import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { createTicket, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';

@@ -192,7 +192,7 @@ export const pureFiles: readonly string[] = [
   'lib/control/legacy/sightings.ts',
   'lib/control/servers/server.ts',
   'lib/control/events/event.ts',
-  'lib/control/tasks/task.ts',
+  'lib/control/tasks/record/task.ts',
   'lib/control/duty/duty.ts',
   'lib/control/waitlist/ticket.ts',
 ];

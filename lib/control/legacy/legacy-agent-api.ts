@@ -12,7 +12,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { kindOfAgent } from '../roster/status/roster.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
-import type { JsonObject } from '../tasks/task.ts';
+import type { JsonObject } from '../tasks/record/task.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
 import { type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';

@@ -23,10 +23,11 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DelayedRetry } from '../tasks/delayed-retry.ts';
-import type { PostOutcomes, PostRoom, PostStats, SessionlessDispatch } from '../tasks/dispatch.ts';
-import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/read-batches.ts';
-import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/report.ts';
+import { DelayedRetry } from '../tasks/dispatch/delayed-retry.ts';
+import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
+import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/read-batches.ts';
+import type { PostRoom } from '../tasks/record/task-limits.ts';
+import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
 import { DeadSenders } from './dead-senders.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import {

@@ -1,6 +1,6 @@
 /** The live sessions of this instance as the tasks subsystem sees them: those with an inventory. */
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
-import type { TaskSession, TaskSessions } from '../tasks/sessions.ts';
+import type { TaskSession, TaskSessions } from '../tasks/record/sessions.ts';
 
 export class InventoriedSessions implements TaskSessions {
   readonly #sessions: SessionTable;

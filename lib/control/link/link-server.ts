@@ -21,7 +21,7 @@ import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERS
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/coordinator.ts';
 import type { Session } from '../roster/sessions/session.ts';
-import type { TaskSession } from '../tasks/sessions.ts';
+import type { TaskSession } from '../tasks/record/sessions.ts';
 import {
   Connection,
   type ConnectionDeps,

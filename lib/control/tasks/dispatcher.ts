@@ -18,14 +18,14 @@ import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
-import type { ChangedTask } from './claim-store.ts';
-import { DeadlineCounter } from './deadline-counter.ts';
-import { advanceTicks, type SweepOptions, sweepTasks } from './deadline-store.ts';
-import type { PostOutcomes, PostStats, SessionlessDispatch } from './dispatch.ts';
-import { Reconciler } from './reconciler.ts';
-import { Recorder } from './recorder.ts';
-import { SessionDispatch } from './session-dispatch.ts';
-import type { TaskSession, TaskSessions } from './sessions.ts';
+import { DeadlineCounter } from './deadlines/deadline-counter.ts';
+import { advanceTicks, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
+import type { PostOutcomes, PostStats, SessionlessDispatch } from './dispatch/dispatch.ts';
+import { Reconciler } from './dispatch/reconciler.ts';
+import { SessionDispatch } from './dispatch/session-dispatch.ts';
+import type { TaskSession, TaskSessions } from './record/sessions.ts';
+import type { ChangedTask } from './record/written.ts';
+import { Recorder } from './reports/recorder.ts';
 
 interface DispatcherConfig {
   taskStartByMs: number;

@@ -20,9 +20,9 @@ import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protoco
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
-import type { PostOutcomes, SessionlessDispatch } from './dispatch.ts';
+import type { PostOutcomes, SessionlessDispatch } from './dispatch/dispatch.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import type { TaskSession, TaskSessions } from './sessions.ts';
+import type { TaskSession, TaskSessions } from './record/sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
   type ServerTaskHistoryEntry,
@@ -30,7 +30,7 @@ import {
   type TaskRequest,
   toServerHistoryEntry,
   toTask,
-} from './task.ts';
+} from './record/task.ts';
 import {
   BadSecretParamsError,
   IdempotencyConflictError,
@@ -41,9 +41,9 @@ import {
   TicketNotActiveError,
   TicketOfAnotherServerError,
   TooManyTasksError,
-} from './task-errors.ts';
-import { summaryOf, type TaskFilter, type TaskPage } from './task-list.ts';
-import { listAllTasks, readTaskTimes } from './task-list-store.ts';
+} from './record/task-errors.ts';
+import { summaryOf, type TaskFilter, type TaskPage } from './record/task-list.ts';
+import { listAllTasks, readTaskTimes } from './record/task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
@@ -58,11 +58,11 @@ import {
   readTaskByKey,
   type TaskPlace,
   type TaskPosition,
-} from './task-store.ts';
-import { createTaskUnderTicket, type TicketCheck } from './ticketed-store.ts';
-import { type FollowOptions, Waiters, type WaitOptions } from './waiters.ts';
+} from './record/task-store.ts';
+import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
+import { type FollowOptions, Waiters, type WaitOptions } from './record/waiters.ts';
 
-export type { WaitOptions } from './waiters.ts';
+export type { WaitOptions } from './record/waiters.ts';
 
 export type TasksConfig = Pick<
   Config,

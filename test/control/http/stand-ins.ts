@@ -2,11 +2,11 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
-import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/task.ts';
-import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/task-errors.ts';
-import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/task-list.ts';
+import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
+import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
+import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/record/task-list.ts';
+import type { FollowOptions } from '../../../lib/control/tasks/record/waiters.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
-import type { FollowOptions } from '../../../lib/control/tasks/waiters.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';

@@ -14,10 +14,11 @@ import {
   type PostOrder,
   readDeadSenders,
 } from '../../../lib/control/legacy/post-store.ts';
-import { claimTasks, MAX_UNACCEPTED_BYTES, readInherited } from '../../../lib/control/tasks/claim-store.ts';
-import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
-import { taskEnds } from '../../../lib/control/tasks/task.ts';
-import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/task-store.ts';
+import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
+import { claimTasks, readInherited } from '../../../lib/control/tasks/dispatch/claim-store.ts';
+import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { MAX_UNACCEPTED_BYTES } from '../../../lib/control/tasks/record/task-limits.ts';
+import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { setRunningByHeartbeats } from '../../support/old-agent.ts';

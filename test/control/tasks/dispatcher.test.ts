@@ -1,7 +1,7 @@
 /** Several instances over one real database and a bus in memory; agents without sockets. */
 import t from 'tap';
-import type { TaskRequest } from '../../../lib/control/tasks/task.ts';
-import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/task-errors.ts';
+import type { TaskRequest } from '../../../lib/control/tasks/record/task.ts';
+import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/record/task-errors.ts';
 import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

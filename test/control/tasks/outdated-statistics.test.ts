@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { claimPosts, endPosts, findLostPosts, readDeadSenders } from '../../../lib/control/legacy/post-store.ts';
+import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
   type ClaimedAttempt,
   claimTasks,
@@ -14,10 +15,9 @@ import {
   readServersAtWork,
   resendTasks,
   settleInventory,
-} from '../../../lib/control/tasks/claim-store.ts';
-import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadline-store.ts';
-import { recordReports } from '../../../lib/control/tasks/report-store.ts';
-import { createTask } from '../../../lib/control/tasks/task-store.ts';
+} from '../../../lib/control/tasks/dispatch/claim-store.ts';
+import { createTask } from '../../../lib/control/tasks/record/task-store.ts';
+import { recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations, newTask, overdueMs, resendMs } from './support/task-database.ts';

@@ -5,19 +5,23 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
-  type ChangedTask,
   type Claim,
   type ClaimedAttempt,
   claimTasks,
   readInherited,
   resendTasks,
   settleInventory,
-  type WrittenTasks,
-} from '../../../lib/control/tasks/claim-store.ts';
-import { sweepTasks } from '../../../lib/control/tasks/deadline-store.ts';
-import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/task.ts';
-import { type CancelledTask, type CreatedTask, cancelTask, createTask } from '../../../lib/control/tasks/task-store.ts';
+} from '../../../lib/control/tasks/dispatch/claim-store.ts';
+import { type InventoryDecision, taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import {
+  type CancelledTask,
+  type CreatedTask,
+  cancelTask,
+  createTask,
+} from '../../../lib/control/tasks/record/task-store.ts';
+import type { ChangedTask, WrittenTasks } from '../../../lib/control/tasks/record/written.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -8,7 +8,7 @@ import {
   type TaskOutcome,
   type TaskState,
   taskEnds,
-} from '../../../lib/control/tasks/task.ts';
+} from '../../../lib/control/tasks/record/task.ts';
 
 export interface TaskRow {
   state: TaskState;

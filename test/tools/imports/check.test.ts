@@ -33,7 +33,7 @@ const url = 'http://x'; import j from './j.ts';
 t.test('a tree whose imports run one way has no findings', async (t) => {
   const found = complaints(t, {
     'lib/platform/clock.ts': empty,
-    'lib/control/tasks/task.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
+    'lib/control/tasks/record/task.ts': `import type { Clock } from '../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/control/tasks/routes/task-routes.ts': `import { x } from '../task.ts';`,
     'lib/control/core-routes.ts': `import { x } from './tasks/routes/task-routes.ts';`,
     'lib/control/app.ts': `import { x } from './core-routes.ts';`,
@@ -82,8 +82,8 @@ t.test('an allowed import that no file uses is reported', async (t) => {
 
 t.test('a pure file that does I/O or imports its store is reported', async (t) => {
   const found = complaints(t, {
-    'lib/control/tasks/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
-    'lib/control/tasks/task-store.ts': empty,
+    'lib/control/tasks/record/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
+    'lib/control/tasks/record/task-store.ts': empty,
   });
   matchLists(t, found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
 });

@@ -4,7 +4,7 @@
  * the same table.
  */
 import { migrations } from '../../../lib/control/schema.ts';
-import { claimTasks } from '../../../lib/control/tasks/claim-store.ts';
+import { claimTasks } from '../../../lib/control/tasks/dispatch/claim-store.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';

@@ -5,7 +5,7 @@
  * because the cost of a statement is linear.
  */
 import { migrations } from '../../../lib/control/schema.ts';
-import { type AttemptReport, recordReports } from '../../../lib/control/tasks/report-store.ts';
+import { type AttemptReport, recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

@@ -13,7 +13,7 @@ import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
-import type { TaskPlace } from '../task-store.ts';
+import type { TaskPlace } from '../record/task-store.ts';
 import type { Tasks } from '../tasks.ts';
 import { historyFor } from './task-view.ts';
 

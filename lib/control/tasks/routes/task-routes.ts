@@ -5,7 +5,7 @@ import type { Actor } from '../../access/token.ts';
 import { InstanceDrainingError, InvalidParametersError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
-import type { TaskEvent } from '../task.ts';
+import type { TaskEvent } from '../record/task.ts';
 import type { Tasks } from '../tasks.ts';
 import { eventFor, listedFor, taskFor } from './task-view.ts';
 

@@ -9,7 +9,7 @@ import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
 import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import type { JsonObject, ServerTaskHistoryEntry, TaskEvent } from '../task.ts';
+import type { JsonObject, ServerTaskHistoryEntry, TaskEvent } from '../record/task.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 

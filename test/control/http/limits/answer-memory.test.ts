@@ -9,8 +9,8 @@ import {
 } from '../../../../lib/control/http/limits/answer-budget.ts';
 import { STREAM_BYTES } from '../../../../lib/control/http/reply/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../../../lib/control/http/reply/row-stream.ts';
-import { toServerHistoryEntry } from '../../../../lib/control/tasks/task.ts';
-import { listTasks } from '../../../../lib/control/tasks/task-store.ts';
+import { toServerHistoryEntry } from '../../../../lib/control/tasks/record/task.ts';
+import { listTasks } from '../../../../lib/control/tasks/record/task-store.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { until } from '../../../support/until.ts';
 import { type Api, type Parts, SERVER, startApi } from '../support.ts';

@@ -1,7 +1,7 @@
 /** Rows of servers with legacy agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
 import { claimPosts, type PostOrder, readPosts } from '../../../../lib/control/legacy/post-store.ts';
-import type { PostRoom } from '../../../../lib/control/tasks/dispatch.ts';
+import type { PostRoom } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/old-agent.ts';
 

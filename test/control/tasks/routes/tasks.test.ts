@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { TaskEvent } from '../../../../lib/control/tasks/task.ts';
+import type { TaskEvent } from '../../../../lib/control/tasks/record/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from '../../http/support.ts';

@@ -4,7 +4,7 @@
  * decides what it does with an attempt.
  */
 import { randomUUID } from 'node:crypto';
-import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/sessions.ts';
+import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/record/sessions.ts';
 import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { createMemoryBus, type MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';

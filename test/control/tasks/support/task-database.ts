@@ -4,14 +4,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
-import { type ChangedTask, claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/claim-store.ts';
-import { ticksOf } from '../../../../lib/control/tasks/deadline-counter.ts';
-import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadline-store.ts';
-import type { Report } from '../../../../lib/control/tasks/report.ts';
-import { recordReports } from '../../../../lib/control/tasks/report-store.ts';
-import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
+import { ticksOf } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
+import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
+import { claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
+import { createTask, type NewTask, readTask } from '../../../../lib/control/tasks/record/task-store.ts';
+import type { ChangedTask } from '../../../../lib/control/tasks/record/written.ts';
+import type { Report } from '../../../../lib/control/tasks/reports/report.ts';
+import { recordReports } from '../../../../lib/control/tasks/reports/report-store.ts';
 import { taskMigrations } from '../../../../lib/control/tasks/task-schema.ts';
-import { createTask, type NewTask, readTask } from '../../../../lib/control/tasks/task-store.ts';
 import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';

@@ -3,7 +3,7 @@
  * their agents.
  */
 import type { Test } from 'tap';
-import type { TaskRow } from '../../../../lib/control/tasks/task.ts';
+import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
 import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

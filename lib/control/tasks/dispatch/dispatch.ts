@@ -1,0 +1,43 @@
+/**
+ * The seam between the dispatcher and the two ways in which queued tasks reach servers: over the
+ * sessions of the agent link (`session-dispatch.ts`), and to servers without a session
+ * (`lib/control/legacy/legacy-dispatch.ts`).
+ */
+
+import type { ChangedTask } from '../record/written.ts';
+import type { EndReport, ReportSubject } from '../reports/report.ts';
+
+/** Claims queued tasks for this instance and sends them. */
+export interface Dispatch {
+  /** This server may have queued tasks. */
+  hint(serverUuid: string): void;
+  /** Does all work that a hint may have missed, now or soon. */
+  poll(): Promise<void> | void;
+  stop(): Promise<void>;
+}
+
+/** Sends each task once, by one request (a post). No session stands for the server. */
+export interface SessionlessDispatch extends Dispatch {
+  /** Whether this instance could post more. */
+  readonly hasRoom: boolean;
+  start(): void;
+  /** Claims nothing more; posts in flight continue. */
+  retire(): void;
+  stats(): PostStats;
+}
+
+export interface PostStats {
+  /** Tasks whose end this instance waits for. */
+  postsInFlight: number;
+  posted: number;
+  /** Posts of dead runs, ended here. */
+  postsLost: number;
+}
+
+/** Where a dispatch without sessions reports what became of its tasks. */
+export interface PostOutcomes {
+  /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
+  record(subject: ReportSubject, end: EndReport, acknowledge: () => void): void;
+  /** These tasks changed: wakes those who wait for them. */
+  onChanged(changed: readonly ChangedTask[]): void;
+}

@@ -1,0 +1,170 @@
+/**
+ * Reconciles an agent's inventory with the database when its server has a new session. Tasks that
+ * an earlier session was given and the agent has continue. The others are decided
+ * (`decideAtInventory`), and each decision is written under a guard. Tasks that have ended but that
+ * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
+ * may connect at once. If an inventory cannot be settled (the database is down, a row is locked,
+ * the instance's run is changing), it is tried again while its session lasts, and the others do not
+ * wait for it. Called by the dispatcher.
+ */
+
+import type { Clock } from '../../../platform/clock.ts';
+import { DatabaseBusyError } from '../../../platform/errors.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { InventoryFrame } from '../../../protocol/frames.ts';
+import type { TaskSession, TaskSessions } from '../record/sessions.ts';
+import { decideAtInventory } from '../record/task.ts';
+import type { ChangedTask, WrittenTasks } from '../record/written.ts';
+import { readEnded, readInherited, type Settlement, settleInventory } from './claim-store.ts';
+
+interface ReconcilerDeps {
+  database: Queryable;
+  sessions: TaskSessions;
+  clock: Clock;
+  log: Logger;
+  /** These tasks changed: wake those who wait for them. */
+  onChanged: (changed: readonly ChangedTask[]) => void;
+  /** The server's inventory is settled: claim for it. */
+  onSettled: (serverUuid: string) => void;
+}
+
+interface Inventory {
+  session: TaskSession;
+  known: Map<string, InventoryFrame['tasks'][number]>;
+  /** An earlier attempt left some of its tasks unsettled. */
+  wasLeft: boolean;
+}
+
+const MAX_BATCH = 200;
+/** Maximum of tasks settled at once; a returning fleet has many more. */
+const MAX_SETTLED = 2_000;
+/** Maximum of rounds that leave a task unsettled. */
+const MAX_ROUNDS = 5;
+
+export class Reconciler {
+  readonly #deps: ReconcilerDeps;
+  readonly #inventories: BatchQueue<Inventory>;
+
+  constructor(deps: ReconcilerDeps) {
+    this.#deps = deps;
+    this.#inventories = new BatchQueue<Inventory>({
+      ...deps,
+      what: 'comparison of inventories',
+      keyOf: ({ session }) => session.serverUuid,
+      join: (earlier, later) => (earlier.session.epoch > later.session.epoch ? earlier : later),
+      maxBatch: MAX_BATCH,
+      lanes: 2,
+      work: (batch, database) => this.#settle(batch, database),
+    });
+  }
+
+  /** Number of inventories not settled yet. */
+  get size(): number {
+    return this.#inventories.size;
+  }
+
+  add(session: TaskSession, frame: InventoryFrame): void {
+    const known = new Map(frame.tasks.map((task) => [task.id, task]));
+    this.#inventories.add({ session, known, wasLeft: false });
+  }
+
+  async stop(): Promise<void> {
+    await this.#inventories.stop();
+  }
+
+  /** Returns the inventories that are not settled completely. */
+  async #settle(batch: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
+    const current = batch.filter(({ session }) => this.#isCurrent(session));
+    const left = await this.#settleInRounds(current, database);
+    await this.#cancelEnded(
+      current.filter((inventory) => !left.includes(inventory) || !inventory.wasLeft),
+      database,
+    );
+    for (const inventory of left) inventory.wasLeft = true;
+    return left;
+  }
+
+  /** The tasks of an ended session are left to the next session's inventory. */
+  #isCurrent({ serverUuid, epoch }: TaskSession): boolean {
+    return this.#deps.sessions.get(serverUuid)?.epoch === epoch;
+  }
+
+  /**
+   * Returns the inventories with tasks whose rows are locked or kept changing. @throws
+   * DatabaseBusyError to have the batch halved
+   */
+  async #settleInRounds(inventories: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
+    const blocked: Inventory[] = [];
+    let open = inventories;
+    for (let round = 0; round < MAX_ROUNDS && open.length > 0; ) {
+      const settlements = await this.#decide(open, database);
+      const { changed, locked } = await this.#carryOut(settlements, database);
+      const isPart = settlements.length === MAX_SETTLED;
+      if (isPart && changed.length > 0) continue;
+      // Every row that was read is locked, and the limit hides the tasks of other servers.
+      if (isPart && open.length > 1) throw new DatabaseBusyError('locked');
+      round += 1;
+      const done = new Set(changed.map(({ id }) => id));
+      const inUse = new Set(locked);
+      const unsettled = serversOf(settlements, (id) => !done.has(id));
+      const skipped = serversOf(settlements, (id) => inUse.has(id));
+      for (const { session } of open) if (!unsettled.has(session.serverUuid)) this.#deps.onSettled(session.serverUuid);
+      blocked.push(...open.filter(({ session }) => skipped.has(session.serverUuid)));
+      open = open.filter(({ session: { serverUuid } }) => unsettled.has(serverUuid) && !skipped.has(serverUuid));
+    }
+    return [...blocked, ...open];
+  }
+
+  async #carryOut(settlements: readonly Settlement[], database: Queryable): Promise<WrittenTasks> {
+    if (settlements.length === 0) return { changed: [], locked: [] };
+    const written = await settleInventory(database, this.#deps.sessions.run(), settlements);
+    this.#deps.onChanged(written.changed);
+    return written;
+  }
+
+  async #decide(inventories: readonly Inventory[], database: Queryable): Promise<Settlement[]> {
+    const byServer = new Map(inventories.map((inventory) => [inventory.session.serverUuid, inventory]));
+    const inherited = await readInherited(
+      database,
+      inventories.map(({ session }) => session),
+      MAX_SETTLED,
+    );
+    return inherited.flatMap((task) => {
+      const inventory = byServer.get(task.serverUuid);
+      if (inventory === undefined) return [];
+      const { session, known } = inventory;
+      const decision = decideAtInventory(task, { journalId: session.journalId, known: known.get(task.id) });
+      this.#log(task.id, task.attempt, session, decision);
+      return [{ task, session, decision }];
+    });
+  }
+
+  #log(task: string, attempt: number, session: TaskSession, decision: { kind: string }): void {
+    const { serverUuid, epoch } = session;
+    this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task at inventory');
+  }
+
+  /**
+   * Tasks that ended while the agent was disconnected (by a timeout, for example) and that the
+   * agent still has: it must stop them.
+   */
+  async #cancelEnded(batch: readonly Inventory[], database: Queryable): Promise<void> {
+    const working = batch.flatMap(({ session, known }) =>
+      [...known.values()].flatMap((task) => (task.state === 'ended' ? [] : [{ session, task }])),
+    );
+    if (working.length === 0) return;
+    const ended = await readEnded(
+      database,
+      working.map(({ task }) => task.id),
+    );
+    for (const { session, task } of working) {
+      if (ended.has(task.id)) session.send({ type: 'task_cancel', id: task.id, attempt: task.attempt });
+    }
+  }
+}
+
+function serversOf(settlements: readonly Settlement[], isMeant: (taskId: string) => boolean): Set<string> {
+  return new Set(settlements.flatMap(({ task }) => (isMeant(task.id) ? [task.serverUuid] : [])));
+}

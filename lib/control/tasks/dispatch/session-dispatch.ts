@@ -1,0 +1,183 @@
+/**
+ * Sends tasks to the agents whose sessions this instance holds: claims what is queued for them,
+ * sends it, and sends it again until it is accepted. Fenced by the roster's row
+ * (docs/design.md section 6). Owned by the dispatcher.
+ *
+ *     hint ──────┬──▶ claim for each ──▶ `task`, `task_cancel` to agents
+ *     slow poll ─┘
+ *     slow poll ──▶ unaccepted tasks again; cancels of overdue tasks
+ *
+ * A slow link is no lost frame: while a connection is backed up, nothing is claimed for it and
+ * nothing is sent again. Otherwise copies of the same tasks would pile up until the connection of a
+ * living agent is closed.
+ */
+import type { Clock } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import type { Database, Queryable } from '../../../platform/postgres/database.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import { taskCapability } from '../../../protocol/tasks.ts';
+import { takeOverdue } from '../deadlines/deadline-store.ts';
+import type { TaskSession, TaskSessions } from '../record/sessions.ts';
+import { type TaskError, taskEnds } from '../record/task.ts';
+import type { ReportSubject } from '../reports/report.ts';
+import {
+  type ClaimedAttempt,
+  claimTasks,
+  type Order,
+  readBusyServers,
+  readDispatches,
+  resendTasks,
+} from './claim-store.ts';
+import { DelayedRetry } from './delayed-retry.ts';
+import type { Dispatch } from './dispatch.ts';
+import { readInBatches } from './read-batches.ts';
+
+interface SessionDispatchDeps {
+  database: Database;
+  sessions: TaskSessions;
+  clock: Clock;
+  log: Logger;
+  config: { taskResendMs: number; taskOverdueMs: number };
+  /** Ends an attempt that its agent cannot run. */
+  fail: (subject: ReportSubject, error: TaskError) => void;
+}
+
+const MAX_SERVERS_PER_CLAIM = 500;
+/** How many servers one statement checks for overdue and unaccepted tasks. */
+const MAX_SERVERS_PER_POLL = 2_000;
+/** Per slow poll; the next one begins with the rest. */
+const MAX_RESEND_BATCHES = 20;
+const CLAIM_LANES = 4;
+
+export class SessionDispatch implements Dispatch {
+  readonly #deps: SessionDispatchDeps;
+  /** Servers to claim for. A hint during a server's claim causes another claim after it. */
+  readonly #claims: BatchQueue<string>;
+  /** Servers with a queue that must accept or end some tasks before they are given more. */
+  readonly #full = new Set<string>();
+  /**
+   * For each claim in flight, the servers whose agents' reports were stored meanwhile. The claim's
+   * answer may not include them.
+   */
+  readonly #storedMeanwhile = new Set<Set<string>>();
+  readonly #again: DelayedRetry;
+  #sent = 0;
+  #resent = 0;
+
+  constructor(deps: SessionDispatchDeps) {
+    this.#deps = deps;
+    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#claims = new BatchQueue<string>({
+      ...deps,
+      what: 'claims of tasks',
+      keyOf: (serverUuid) => serverUuid,
+      join: (serverUuid) => serverUuid,
+      maxBatch: MAX_SERVERS_PER_CLAIM,
+      lanes: CLAIM_LANES,
+      work: (serverUuids, connection) => this.#claim(serverUuids, connection),
+    });
+  }
+
+  /** This server may have something to claim or to cancel. */
+  hint(serverUuid: string): void {
+    this.#full.delete(serverUuid);
+    if (this.#deps.sessions.get(serverUuid) === undefined) return;
+    this.#claims.add(serverUuid);
+  }
+
+  /** A report of these servers' agents is stored: they may have room again. */
+  onStored(serverUuids: readonly string[]): void {
+    for (const stored of this.#storedMeanwhile) for (const serverUuid of serverUuids) stored.add(serverUuid);
+    for (const serverUuid of serverUuids) if (this.#full.has(serverUuid)) this.hint(serverUuid);
+  }
+
+  /** @throws DatabaseUnavailableError */
+  async poll(): Promise<void> {
+    const { database, sessions: all } = this.#deps;
+    const serverUuids = await readBusyServers(database, all.run());
+    const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
+    for (const serverUuid of serverUuids) this.hint(serverUuid);
+    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
+      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
+      await this.#cancelOverdue(some);
+      await this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
+    }
+  }
+
+  async stop(): Promise<void> {
+    await this.#claims.stop();
+    this.#again.stop();
+  }
+
+  stats(): { wanted: number; sent: number; resent: number } {
+    return { wanted: this.#claims.size, sent: this.#sent, resent: this.#resent };
+  }
+
+  async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {
+    const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
+    const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
+    this.#again.add(paced.map(({ serverUuid }) => serverUuid));
+    if (sessions.length === 0) return;
+    const stored = new Set<string>();
+    this.#storedMeanwhile.add(stored);
+    const options = { sessions, resendMs: this.#deps.config.taskResendMs };
+    const claiming = claimTasks(database, this.#deps.sessions.run(), options);
+    const { given, cancels, full, again } = await claiming.finally(() => this.#storedMeanwhile.delete(stored));
+    for (const serverUuid of full) this.#full.add(serverUuid);
+    this.onStored([...stored]);
+    this.#again.add(again);
+    for (const { id, attempt, server_uuid } of cancels)
+      this.#deps.sessions.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
+    await this.#sendAll(given);
+  }
+
+  /** The slow poll sends what cannot be read now: no agent has accepted it. */
+  async #sendAll(given: readonly ClaimedAttempt[]): Promise<void> {
+    const { database, log } = this.#deps;
+    for await (const { read } of readInBatches(given, (batch) => readDispatches(database, batch), log))
+      for (const order of read) this.#send(order);
+  }
+
+  /**
+   * If the session has ended meanwhile, nothing is sent. The server's next inventory settles the
+   * task.
+   */
+  #send({ id, attempt, epoch, server_uuid: serverUuid, ...order }: Order): void {
+    const { name, params } = order;
+    const session = this.#deps.sessions.get(serverUuid);
+    if (session?.epoch !== epoch) return;
+    if (!session.capabilities.has(taskCapability(name))) {
+      this.#deps.fail({ id, attempt, serverUuid }, taskEnds.unknownTask);
+      return;
+    }
+    this.#sent += 1;
+    session.send({
+      type: 'task',
+      id,
+      attempt,
+      epoch,
+      name,
+      params,
+      timeoutMs: Math.min(order.timeout_ms, MAX_TASK_TIMEOUT_MS),
+      ...(order.req_id === null ? {} : { requestId: order.req_id }),
+    });
+  }
+
+  async #resend(sessions: readonly TaskSession[]): Promise<void> {
+    for (let batches = 0; batches < MAX_RESEND_BATCHES; batches++) {
+      const given = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
+      if (given.length === 0) return;
+      this.#resent += given.length;
+      await this.#sendAll(given);
+    }
+  }
+
+  /** Sends a cancel to an agent that has not reported the end of a task long after its timeout. */
+  async #cancelOverdue(sessions: readonly TaskSession[]): Promise<void> {
+    const { database, config, sessions: all } = this.#deps;
+    const times = { overdueMs: config.taskOverdueMs, resendMs: config.taskResendMs };
+    for (const { id, server_uuid, attempt } of await takeOverdue(database, sessions, times))
+      all.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
+  }
+}

@@ -1,0 +1,26 @@
+/**
+ * Everything that the tasks subsystem needs and knows of the agent link: this instance's live
+ * sessions whose inventory has arrived. Implemented by `lib/control/link/inventoried-sessions.ts`.
+ */
+import type { TaskAckFrame, TaskCancelFrame, TaskFrame } from '../../../protocol/frames.ts';
+
+export interface TaskSession {
+  readonly serverUuid: string;
+  /** The roster's epoch under which the session was accepted. */
+  readonly epoch: number;
+  readonly journalId: string;
+  /** From the agent's hello, e.g. `task:nop`. */
+  readonly capabilities: ReadonlySet<string>;
+  /** Much of what was sent has not left this instance yet. */
+  readonly isBackedUp: boolean;
+  /** Queues the frame; false if the session is closed or its peer has stopped reading. */
+  send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame): boolean;
+}
+
+export interface TaskSessions {
+  /** This instance's current run. It changes when the instance finds that it was declared dead. */
+  run(): string;
+  /** The server's session, if this instance holds one and its inventory has arrived. */
+  get(serverUuid: string): TaskSession | undefined;
+  all(): Iterable<TaskSession>;
+}

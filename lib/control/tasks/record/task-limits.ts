@@ -1,0 +1,22 @@
+/**
+ * How many tasks a server may hold. Claims keep to these limits, and the sweep does not count a task
+ * as refused while a limit holds it back.
+ */
+
+/** Maximum of unfinished tasks that an agent is given. Its journal holds more. */
+export const MAX_CLAIMED_PER_SERVER = 4_000;
+
+/** Params that a server may hold unaccepted. Its connection takes only a few times as much. */
+export const MAX_UNACCEPTED_BYTES = 4 * 1024 * 1024;
+
+/** Limits of posts: tasks, and bytes of their params. */
+export interface PostRoom {
+  posts: number;
+  bytes: number;
+}
+
+/**
+ * Limits of the posts to one server at a time, over all instances. A legacy agent starts a process
+ * for each at once. A task that waits behind this many does not count as refused by its server.
+ */
+export const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };

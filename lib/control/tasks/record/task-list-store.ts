@@ -1,0 +1,140 @@
+/**
+ * SQL of lists over all servers' tasks. Bounded in the rows that it reads, not only in those that
+ * it returns: if few tasks match the filter, a page ends early and says where the next one starts.
+ * Reads only narrow columns, because params and results may be megabytes.
+ */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { formatPlace, idRangeOf, type TaskPlace } from '../../../protocol/api/task-pages.ts';
+import type { ListedTask } from '../../../protocol/api/tasks.ts';
+import type { TaskOutcome, TaskState } from './task.ts';
+import type { TaskFilter, TaskPage } from './task-list.ts';
+
+interface ListedRow {
+  id: string;
+  server_uuid: string;
+  name: string;
+  state: TaskState;
+  outcome: TaskOutcome | null;
+  actor: string | null;
+  at: string;
+  created_at: Date;
+  started_at: Date | null;
+  ended_at: Date | null;
+  attempt: number;
+  cancel_requested: boolean;
+  error_code: string | null;
+  summary: string | null;
+  exit_code: number | null;
+}
+
+/** Rows read for one page. */
+const MAX_LOOKED_AT = 10_000;
+
+const AT = `(extract(epoch from created_at) * 1000000)::bigint::text as at`;
+const NEWEST_FIRST = 'order by created_at desc, id desc';
+
+/** Newest first. */
+export async function listAllTasks(
+  database: Queryable,
+  filter: TaskFilter,
+  maxLookedAt = MAX_LOOKED_AT,
+): Promise<TaskPage> {
+  const range = rangeOf(filter);
+  const { conditions, values } = sieveOf(filter, [...range.values]);
+  const limits = [values.push(maxLookedAt), values.push(filter.limit)];
+  const { rows } = await database.query<ListedRow>(
+    `select id, server_uuid, name, state, outcome, actor, at, created_at, started_at, ended_at, attempt, cancel_requested,
+         error_code, summary, exit_code
+       from (select *, ${AT}, cancel_requested_at is not null as cancel_requested,
+           substring(left(error::text, 300) from '"code":"([A-Za-z0-9_.-]{1,100})"') as error_code
+         from cnapi_tasks ${where(range.conditions)} ${NEWEST_FIRST} limit $${limits[0]}::int) as looked_at
+       ${where(conditions)} ${NEWEST_FIRST} limit $${limits[1]}::int`,
+    values,
+  );
+  const tasks = rows.map(toListed);
+  const last = rows.length === filter.limit ? rows.at(-1) : await lastLookedAt(database, range, maxLookedAt);
+  return { tasks, ...(last === undefined ? {} : { next: formatPlace(last) }) };
+}
+
+/** Undefined if the bound on rows was not reached. */
+async function lastLookedAt(
+  database: Queryable,
+  { conditions, values }: Conditions,
+  maxLookedAt: number,
+): Promise<TaskPlace | undefined> {
+  const { rows } = await database.query<TaskPlace>(
+    `select ${AT}, id from cnapi_tasks ${where(conditions)} ${NEWEST_FIRST} offset $${values.length + 1}::int limit 1`,
+    [...values, maxLookedAt - 1],
+  );
+  return rows[0];
+}
+
+/**
+ * For the ended tasks, in seconds: how long each waited for its start, and how long it ran. Null
+ * for a task that never started.
+ */
+export async function readTaskTimes(
+  database: Queryable,
+  ids: readonly string[],
+): Promise<{ wait: number | null; run: number | null }[]> {
+  const { rows } = await database.query<{ wait: number | null; run: number | null }>(
+    `select extract(epoch from started_at - created_at)::float8 as wait, extract(epoch from ended_at - started_at)::float8 as run
+       from cnapi_tasks where id = any ($1::uuid[]) and state = 'ended'`,
+    [ids],
+    { name: 'read task times' },
+  );
+  return rows;
+}
+
+interface Conditions {
+  conditions: string[];
+  values: unknown[];
+}
+
+/** The conditions that an index can answer. */
+function rangeOf({ status, serverUuid, idPrefix, since, until, after }: TaskFilter): Conditions {
+  const values: unknown[] = [];
+  const conditions = status === 'active' ? [`(state || '') <> 'ended'`] : [];
+  if (serverUuid !== undefined) conditions.push(`server_uuid = $${values.push(serverUuid)}::uuid`);
+  const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
+  if (ids !== undefined)
+    conditions.push(`id between $${values.push(ids.first)}::uuid and $${values.push(ids.last)}::uuid`);
+  if (since !== undefined) conditions.push(`created_at >= $${values.push(since)}::timestamptz`);
+  if (until !== undefined) conditions.push(`created_at < $${values.push(until)}::timestamptz`);
+  if (after !== undefined) {
+    const at = `timestamptz 'epoch' + $${values.push(after.at)}::bigint * interval '1 microsecond'`;
+    conditions.push(`(created_at, id) < (${at}, $${values.push(after.id)}::uuid)`);
+  }
+  return { conditions, values };
+}
+
+/** The conditions that are checked on each row. */
+function sieveOf({ status, name, actor }: TaskFilter, values: unknown[]): Conditions {
+  const conditions: string[] = [];
+  if (status === 'complete' || status === 'failure') conditions.push(`outcome = $${values.push(status)}::text`);
+  if (name !== undefined) conditions.push(`name = $${values.push(name)}::text`);
+  if (actor !== undefined) conditions.push(`actor = $${values.push(actor)}::text`);
+  return { conditions, values };
+}
+
+const where = (conditions: readonly string[]): string =>
+  conditions.length === 0 ? '' : `where ${conditions.join(' and ')}`;
+
+function toListed(row: ListedRow): ListedTask {
+  const { summary, exit_code, error_code } = row;
+  return {
+    id: row.id,
+    server_uuid: row.server_uuid,
+    task: row.name,
+    status: row.outcome ?? 'active',
+    actor: row.actor,
+    timestamp: row.created_at.toISOString(),
+    ...(row.started_at === null ? {} : { started_at: row.started_at.toISOString() }),
+    ...(row.ended_at === null ? {} : { finished_at: row.ended_at.toISOString() }),
+    attempt: row.attempt,
+    cancel_requested: row.cancel_requested,
+    ...(row.outcome !== 'failure' || error_code === null ? {} : { error_code }),
+    ...(summary === null ? {} : { summary }),
+    ...(exit_code === null ? {} : { exit_code }),
+  };
+}

@@ -1,0 +1,154 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { Reconciler } from '../../../../lib/control/tasks/dispatch/reconciler.ts';
+import type { TaskSession } from '../../../../lib/control/tasks/record/sessions.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { until } from '../../../support/until.ts';
+
+/**
+ * A reconciler over a database in which `serverUuid` has one inherited task. Statements wait while
+ * `gate` is set.
+ */
+function setUp(t: { teardown(work: () => unknown): void }) {
+  const serverUuid = randomUUID();
+  const task = {
+    id: randomUUID(),
+    serverUuid,
+    attempt: 1,
+    journalId: randomUUID(),
+    idempotent: true,
+    uncertain: false,
+    wasAccepted: false,
+  };
+  const state = { isSettled: false, gate: undefined as Promise<unknown> | undefined, current: undefined as unknown };
+  const epochs: number[] = [];
+  const settled: string[] = [];
+  const database: Queryable = {
+    async query<Row>(text: string, values?: readonly unknown[]) {
+      const rows: unknown[] = [];
+      if (text.includes('cnapi_settle_inventories')) {
+        if (state.isSettled) rows.push({ id: task.id, what: 'changed' });
+      } else {
+        epochs.push(...((values?.[1] ?? []) as number[]));
+        await state.gate;
+        if (settled.length === 0) rows.push({ ...task, cancelRequested: false });
+      }
+      return { rows: rows as Row[], rowCount: rows.length };
+    },
+  };
+  const reconciler = new Reconciler({
+    database,
+    sessions: { run: randomUUID, get: () => state.current as TaskSession, all: () => [] },
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onSettled: (server) => settled.push(server),
+  });
+  t.teardown(() => reconciler.stop());
+  const come = (epoch: number) => {
+    const session = {
+      serverUuid,
+      epoch,
+      journalId: randomUUID(),
+      capabilities: new Set<string>(),
+      isBackedUp: false,
+      send: () => true,
+    };
+    state.current = session;
+    reconciler.add(session, { type: 'inventory', epoch, tasks: [] });
+  };
+  return { reconciler, state, epochs, settled, come, serverUuid };
+}
+
+t.test('an inventory that could not be settled is retried until it is', async (t) => {
+  const { reconciler, state, epochs, settled, come, serverUuid } = setUp(t);
+  come(1);
+  await until(() => epochs.length > 5, 'all rounds and another one after them');
+  t.same([settled, reconciler.size], [[], 1]);
+  state.isSettled = true;
+  await until(() => settled.length > 0, 'it to be settled');
+  t.same(settled, [serverUuid]);
+});
+
+t.test("an earlier session's inventory does not replace a later one's", async (t) => {
+  const { state, epochs, settled, come } = setUp(t);
+  const gate = Promise.withResolvers<void>();
+  state.gate = gate.promise;
+  come(1);
+  await until(() => epochs.length === 1, 'the first to be in progress');
+  come(2);
+  state.isSettled = true;
+  gate.resolve();
+  await until(() => settled.length === 2, 'both to be settled');
+  t.same(epochs, [1, 2]);
+});
+
+t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
+  const serverUuids = Array.from({ length: 50 }, () => randomUUID());
+  const open = new Map<string, object>(
+    serverUuids.flatMap((serverUuid) =>
+      Array.from({ length: 100 }, () => {
+        const id = randomUUID();
+        const task = {
+          id,
+          serverUuid,
+          attempt: 1,
+          journalId: randomUUID(),
+          idempotent: true,
+          uncertain: false,
+          wasAccepted: false,
+        };
+        return [id, { ...task, cancelRequested: false }] as const;
+      }),
+    ),
+  );
+  const parts: number[] = [];
+  const sessions = new Map<string, TaskSession>();
+  const settled = new Set<string>();
+  const database: Queryable = {
+    async query<Row>(text: string, values?: readonly unknown[]) {
+      if (!text.includes('cnapi_settle_inventories')) {
+        const rows = [...open.values()].slice(0, values?.[2] as number);
+        return { rows: rows as Row[], rowCount: rows.length };
+      }
+      const ids = values?.[1] as string[];
+      parts.push(ids.length);
+      for (const id of ids) open.delete(id);
+      return { rows: ids.map((id) => ({ id, what: 'changed' })) as Row[], rowCount: ids.length };
+    },
+  };
+  const reconciler = new Reconciler({
+    database,
+    sessions: { run: randomUUID, get: (serverUuid) => sessions.get(serverUuid), all: () => [] },
+    clock: systemClock,
+    log: silentLogger,
+    onChanged: () => {},
+    onSettled: (serverUuid) => settled.add(serverUuid),
+  });
+  t.teardown(() => reconciler.stop());
+  for (const serverUuid of serverUuids) {
+    const session: TaskSession = {
+      serverUuid,
+      epoch: 2,
+      journalId: randomUUID(),
+      capabilities: new Set<string>(),
+      isBackedUp: false,
+      send: () => true,
+    };
+    sessions.set(serverUuid, session);
+    reconciler.add(session, { type: 'inventory', epoch: 2, tasks: [] });
+  }
+  await until(() => settled.size === 50, 'all to be settled');
+  t.equal(open.size, 0);
+  t.ok(parts.every((part) => part <= 2_000));
+});
+
+t.test('an inventory whose session is over is forgotten', async (t) => {
+  const { reconciler, state, epochs, come } = setUp(t);
+  come(1);
+  await until(() => epochs.length > 0, 'it to be in progress');
+  state.current = undefined;
+  await until(() => reconciler.size === 0, 'it to be forgotten');
+});
