@@ -223,7 +223,7 @@ export const defects: Defect[] = [
          set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
            ended_at = case when wanted.outcome is not null then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+           waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted
          where d.id = wanted.id and d.id in (select id from unlocked)
            and d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation`,
@@ -234,7 +234,7 @@ export const defects: Defect[] = [
          set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
            ended_at = case when wanted.outcome is not null then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+           waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted
          where d.id = wanted.id and d.id in (select id from unlocked) and d.state = 'held'`,
   },

@@ -19,7 +19,10 @@ export interface DutyLoad extends Load {
   free: number;
 }
 
-/** What there is to do for all instances; overdue is what has been free for `patienceMs`. */
+/**
+ * What there is to do for all instances; overdue is what has been free for `patienceMs`, or since a
+ * time in the future: the database's clock was set back.
+ */
 export async function readDutyLoad(
   database: Queryable,
   kinds: readonly string[],
@@ -27,7 +30,7 @@ export async function readDutyLoad(
 ): Promise<DutyLoad> {
   const { rows } = await database.query<DutyLoad>(
     `select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
-         coalesce(bool_or(is_free and free_since <= cnapi_now() - $2::int * interval '1 ms'), false) as "isOverdue",
+         coalesce(bool_or(is_free and not free_since between cnapi_now() - $2::int * interval '1 ms' and cnapi_now()), false) as "isOverdue",
          (select count(*)::int from cnapi_instances where state = 'live' and draining_since is null) as instances
        from (
          select cnapi_is_free_duty(d, cnapi_now()) as is_free,
@@ -122,7 +125,7 @@ export async function settleDuties(
          set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
            ended_at = case when wanted.outcome is not null then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
-           claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
+           waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted
          where d.id = wanted.id and d.id in (select id from unlocked)
            and d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation

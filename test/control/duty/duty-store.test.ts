@@ -73,6 +73,21 @@ t.test('statements about duties', async (t) => {
     t.same(await claimDuties(database, duty.run, { kinds: [kind], most: 9 }), [], 'it pauses');
   });
 
+  t.test("a duty does not wait longer because the database's clock was set back", async (t) => {
+    const setClock = (step: string) =>
+      database.query(`create or replace function cnapi_now() returns timestamptz language sql stable
+        as $$ select clock_timestamp() + interval '${step}' $$`);
+    const { duty, kind } = await held();
+    await createDuties(database, kind, newIds(1));
+    await settleDuties(database, duty.run, [
+      { ...duty, settlement: { kind: 'hand-over', hasFailed: true }, pauseMs: 60_000 },
+    ]);
+    await setClock('-1 hour');
+    t.teardown(() => setClock('0 seconds'));
+    t.match(await readDutyLoad(database, [kind], 1_000), { unfinished: 2, free: 2, isOverdue: true });
+    t.equal((await claimDuties(database, await liveRun(database), { kinds: [kind], most: 9 })).length, 2);
+  });
+
   t.test('ended duties are deleted after their time, and no others', async (t) => {
     const { duty } = await held();
     const other = await held();

@@ -9,7 +9,9 @@ create table cnapi_duties (
   -- Raised by each claim; (id, run, generation) is the fence of what the holder writes.
   generation int not null default 0,
   failures int not null default 0,
-  -- A waiting duty is not claimed before this.
+  -- A waiting duty is not claimed between these two. Both count: when the database's clock was set
+  -- back, a time in the future alone would keep it waiting for as long.
+  waiting_since timestamptz not null default cnapi_now(),
   claimable_at timestamptz not null default cnapi_now(),
   created_at timestamptz not null default cnapi_now(),
   held_since timestamptz,
@@ -47,7 +49,7 @@ end $$;
 create function cnapi_is_free_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
 language sql stable as $$
   select case p_duty.state
-    when 'waiting' then p_duty.claimable_at <= p_moment
+    when 'waiting' then p_moment < p_duty.waiting_since or p_moment >= p_duty.claimable_at
     when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run and i.state = 'live')
     else false end
 $$;
