@@ -172,7 +172,9 @@ const schema = z.strictObject({
     ),
   logLinesPerSource: whole(0, 1_000_000)
     .default(200)
-    .describe('Log lines per second about requests of one address; one line counts the others; 0 is no limit'),
+    .describe(
+      'Log lines per second about what one address sends, requests and frames; one line counts the others; 0 is no limit',
+    ),
   newServersPerHour: whole(0, 1_000_000)
     .default(20_000)
     .describe(

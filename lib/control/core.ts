@@ -53,6 +53,8 @@ export interface CoreDatabases {
 export interface Ingress {
   /** Its URL; known once it has started. */
   readonly url: string;
+  /** Whether this address may cause another line of the log. */
+  mayLog(address: string): boolean;
 }
 
 export interface CoreDeps {
@@ -157,6 +159,7 @@ export class Core {
       registry: this.registry,
       tasks: this.tasks,
       servers: this.servers,
+      mayLog: (address) => deps.ingress.mayLog(address),
     });
     this.roster.onRunMessage(
       (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),

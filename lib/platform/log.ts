@@ -33,3 +33,11 @@ export function createLogger(name: string, level: bunyan.LogLevel = 'info', fiel
 
 /** A logger that writes nothing, for tests and tools. */
 export const silentLogger: Logger = createLogger('silent', bunyan.FATAL + 1);
+
+const MAX_FIELD_CHARS = 200;
+
+/** Cuts text that a caller supplied to the length of a log field. */
+export function cutForLog(text: string): string {
+  if (text.length <= MAX_FIELD_CHARS) return text;
+  return `${text.slice(0, MAX_FIELD_CHARS)}… (${text.length} characters)`;
+}

@@ -28,7 +28,7 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
     databases: { main, arrivals: database, beats: database, sessionLosses: database, sightings: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
-    ingress: { url: 'http://127.0.0.1:1' },
+    ingress: { url: 'http://127.0.0.1:1', mayLog: () => true },
     lifecycle,
     clock,
     eventLoop: { busyShare: () => 0 },

@@ -223,6 +223,10 @@ class SimIngress {
     this.url = `http://${host}:8080`;
   }
 
+  mayLog(): boolean {
+    return true;
+  }
+
   get subsystem(): Subsystem {
     const close = () => {
       this.isOpen = false;

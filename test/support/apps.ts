@@ -25,7 +25,7 @@ export interface TestApp {
 export interface TestZone {
   url: string;
   database: PostgresDatabase;
-  startApp(config?: Record<string, unknown>, ports?: Pick<AppDeps, 'eventLoop'>): Promise<TestApp>;
+  startApp(config?: Record<string, unknown>, ports?: Partial<Pick<AppDeps, 'eventLoop' | 'log'>>): Promise<TestApp>;
 }
 
 /**

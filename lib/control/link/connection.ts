@@ -9,7 +9,7 @@
 import { type RawData, WebSocket } from 'ws';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { HealthyTimer } from '../../platform/healthy-timer.ts';
-import type { Logger } from '../../platform/log.ts';
+import { cutForLog, type LogFields, type Logger } from '../../platform/log.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
 import type {
@@ -76,6 +76,8 @@ export interface ConnectionDeps {
   /** Counts the agent's deadlines in healthy ticks. */
   healthyTimer: Pick<HealthyTimer, 'after'>;
   counters: LinkCounters;
+  /** Whether this address may cause another line of the log. */
+  mayLog(address: string): boolean;
   clock: Clock;
   log: Logger;
 }
@@ -156,6 +158,12 @@ export class Connection implements SessionSocket {
     this.send(frame);
   }
 
+  /** Logs what the agent caused, unless its address has caused too many lines. */
+  warn(fields: LogFields, message: string): void {
+    if (!this.#deps.mayLog(this.#stream.remoteAddress ?? '')) return;
+    this.#deps.log.warn({ server_uuid: this.serverUuid, ...fields }, message);
+  }
+
   refuse(refusal: Refusal, addresses: Address[]): void {
     this.send({ type: 'refuse', ...refusal, addresses });
     this.terminate(refusal.message);
@@ -214,9 +222,9 @@ export class Connection implements SessionSocket {
 
   #take(frame: AgentFrame, size: number): void {
     const session = this.#session;
-    if (frame.type === 'error') this.#noteComplaint(frame);
-    else if (frame.type === 'hello') this.#onHello(frame);
+    if (frame.type === 'hello') this.#onHello(frame);
     else if (session === undefined) this.#misplaced(frame);
+    else if (frame.type === 'error') this.#noteComplaint(frame);
     else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
     else if (frame.type === 'inventory') this.#onInventory(session, frame);
     else this.#deps.handlers.frame(this, session, frame, size);
@@ -250,14 +258,14 @@ export class Connection implements SessionSocket {
   #noteComplaint({ code, message }: ErrorFrame): void {
     this.#complaints += 1;
     if (this.#complaints > MAX_COMPLAINTS_LOGGED) return;
-    this.#deps.log.warn({ server_uuid: this.serverUuid, code, message }, 'agent: it did not understand a frame');
+    this.warn({ code, message: cutForLog(message) }, 'agent: it did not understand a frame');
   }
 
   async #track(work: Promise<void>): Promise<void> {
     try {
       await work;
     } catch (error) {
-      this.#deps.log.warn({ server_uuid: this.serverUuid, err: error }, 'connection: a frame could not be handled');
+      this.warn({ err: error }, 'connection: a frame could not be handled');
       this.#fail('the instance could not handle a frame');
     }
   }
@@ -286,10 +294,8 @@ export class Connection implements SessionSocket {
 
   #fail(detail: string): void {
     if (this.#state === 'closed') return;
-    this.#deps.log.warn(
-      { server_uuid: this.serverUuid, peer: this.#stream.remoteAddress, state: this.#state, detail },
-      'connection: protocol error',
-    );
+    const peer = this.#stream.remoteAddress;
+    this.warn({ peer, state: this.#state, detail: cutForLog(detail) }, 'connection: protocol error');
     const session = this.#session;
     if (session === undefined) this.send({ type: 'refuse', code: 'protocol', message: detail });
     else this.send({ type: 'error', code: 'protocol', message: detail });

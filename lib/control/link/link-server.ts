@@ -7,7 +7,7 @@ import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
-import type { Logger } from '../../platform/log.ts';
+import { cutForLog, type Logger } from '../../platform/log.ts';
 import type {
   Address,
   AgentFrame,
@@ -71,6 +71,8 @@ interface LinkServerDeps {
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;
+  /** Whether this address may cause another line of the log. */
+  mayLog(address: string): boolean;
   clock: Clock;
   log: Logger;
 }
@@ -132,7 +134,9 @@ export class LinkServer {
       backedUp: (connection) => deps.roster.arrivals.noteBackedUp(connection),
     };
     const { clock, log } = deps;
-    this.#connectionDeps = { handlers, healthyTimer: deps.roster.healthyTimer, counters: this.#counters, clock, log };
+    const mayLog = (address: string) => deps.mayLog(address);
+    const { healthyTimer } = deps.roster;
+    this.#connectionDeps = { handlers, healthyTimer, counters: this.#counters, mayLog, clock, log };
   }
 
   get counters(): Readonly<LinkCounters> {
@@ -321,18 +325,16 @@ export class LinkServer {
         return;
       } catch (error) {
         const isHeld = isTemporary(error) && this.#sysinfoBytesHeld + size <= MAX_SYSINFO_BYTES_HELD;
-        if (tries === 1 || !isHeld) this.#logNotStored(connection, error, isHeld);
+        if (tries === 1 || !isHeld) {
+          const fields = { reason: cutForLog(messageOf(error)), tried_again: isHeld };
+          connection.warn(fields, 'server: its sysinfo was not kept');
+        }
         if (!isHeld) return;
         this.#sysinfoBytesHeld += size;
         await clock.sleep(SYSINFO_RETRY_MS);
         this.#sysinfoBytesHeld -= size;
       }
     }
-  }
-
-  #logNotStored({ serverUuid }: Connection, error: unknown, isHeld: boolean): void {
-    const fields = { server_uuid: serverUuid, reason: messageOf(error), tried_again: isHeld };
-    this.#deps.log.warn(fields, 'server: its sysinfo was not kept');
   }
 
   #closed(connection: Connection, session: Session | undefined): void {

@@ -28,7 +28,14 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
   const connection = new Connection(
     { socket, stream: request.socket, serverUuid, shared: [] },
-    { handlers, healthyTimer, counters: { framesRefused: 0, readsPaused: 0 }, clock: systemClock, log: silentLogger },
+    {
+      handlers,
+      healthyTimer,
+      counters: { framesRefused: 0, readsPaused: 0 },
+      mayLog: () => true,
+      clock: systemClock,
+      log: silentLogger,
+    },
   );
   connection.welcome({ serverUuid, epoch: 1 } as Session, { type: 'heartbeat', sequence: 1 });
   peer.pause();

@@ -1,7 +1,7 @@
 /**
- * Decides which requests are logged. Caller-supplied text is cut, and one source causes a limited
- * number of lines per second; the rest is counted, and one line reports the number. So nobody can
- * fill the disk, or hide among their own lines. Owned by the listener.
+ * Decides which requests are logged, and which lines about what agents send. One source causes a
+ * limited number of lines per second; the rest is counted, and one line reports the number. So
+ * nobody can fill the disk, or hide among their own lines. Owned by the listener.
  */
 
 import type { Clock, Timer } from '../../../platform/clock.ts';
@@ -22,7 +22,6 @@ const SUMMARY_MS = 10_000;
 /** Sources that a summary names; the others are summed up. */
 const MAX_NAMED = 10;
 const MAX_COUNTED = 1000;
-const MAX_PATH_CHARS = 200;
 
 export class RequestLog {
   readonly #deps: RequestLogDeps;
@@ -69,12 +68,9 @@ export class RequestLog {
     const others = counts.slice(MAX_NAMED).reduce((sum, [, count]) => sum + count, this.#others);
     this.#unlogged.clear();
     this.#others = 0;
-    this.#deps.log.warn({ sources: named, others }, 'requests without a line of their own (logLinesPerSource)');
+    this.#deps.log.warn(
+      { sources: named, others },
+      'requests and frames without a line of their own (logLinesPerSource)',
+    );
   }
-}
-
-/** Cuts caller-supplied text to the length of a log field. */
-export function cutForLog(text: string): string {
-  if (text.length <= MAX_PATH_CHARS) return text;
-  return `${text.slice(0, MAX_PATH_CHARS)}… (${text.length} characters)`;
 }

@@ -136,6 +136,11 @@ export class HttpListener {
     return this.#exchanges.size + this.#sockets.handshakes + Number(this.#sockets.isClosing);
   }
 
+  /** Whether this address may cause another line of the log; if not, it is counted. */
+  mayLog(address: string): boolean {
+    return this.#deps.limits.requestLog.mayWrite(address);
+  }
+
   /** This instance will leave: each answer is the last one on its connection. */
   announceLeave(): void {
     this.#isLeaving = true;
