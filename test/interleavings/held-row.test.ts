@@ -45,6 +45,7 @@ t.setTimeout(FILE_TIMEOUT_MS);
 const socket: SessionSocket = {
   isUnread: false,
   isBackedUp: false,
+  unsentBytes: 0,
   send: () => true,
   probe() {},
   answersProbe: async () => false,
@@ -225,7 +226,7 @@ async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work
   const sessions = new Map<string, TaskSession>(
     now.map((one) => [
       one.serverUuid,
-      { ...one, capabilities: new Set<string>(), isBackedUp: false, send: () => true },
+      { ...one, capabilities: new Set<string>(), isBackedUp: false, unsentBytes: 0, send: () => true },
     ]),
   );
   const reconciler = new Reconciler({

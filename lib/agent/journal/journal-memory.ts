@@ -20,7 +20,7 @@ export class MemoryJournal implements Journal {
 
   async append(record: JournalRecord): Promise<void> {
     const now = this.#clock.now();
-    fold(this.#state, record, 0, now);
+    fold(this.#state, record, JSON.stringify(record).length, now);
     if (record.record === 'acknowledged') prune(this.#state, now);
   }
 

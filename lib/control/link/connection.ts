@@ -141,7 +141,11 @@ export class Connection implements SessionSocket {
   }
 
   get isBackedUp(): boolean {
-    return this.#socket.bufferedAmount > BACKED_UP_BYTES;
+    return this.unsentBytes > BACKED_UP_BYTES;
+  }
+
+  get unsentBytes(): number {
+    return this.#socket.bufferedAmount;
   }
 
   /** The session is registered: greets the agent and waits for its inventory. */
@@ -316,7 +320,7 @@ export class Connection implements SessionSocket {
 
   #canSend(): boolean {
     if (!this.isOpen) return false;
-    if (this.#socket.bufferedAmount <= MAX_BACKLOG_BYTES) return true;
+    if (this.unsentBytes <= MAX_BACKLOG_BYTES) return true;
     const session = this.#session;
     this.#socket.terminate();
     if (session !== undefined)

@@ -63,6 +63,10 @@ class SessionView implements TaskSession {
     return this.#session.socket.isBackedUp;
   }
 
+  get unsentBytes(): number {
+    return this.#session.socket.unsentBytes;
+  }
+
   send(frame: Parameters<TaskSession['send']>[0]): boolean {
     const { isEnded, socket } = this.#session;
     return !isEnded && socket.send(frame);

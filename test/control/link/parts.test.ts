@@ -15,6 +15,7 @@ t.test('a task frame goes to the socket of its session, whatever its type, until
   const socket: SessionSocket = {
     isUnread: false,
     isBackedUp: false,
+    unsentBytes: 0,
     send: (frame) => sent.push(frame) > 0,
     probe: () => {},
     answersProbe: async () => true,

@@ -26,6 +26,7 @@ import {
 const socket: SessionSocket = {
   isUnread: false,
   isBackedUp: false,
+  unsentBytes: 0,
   probe: () => {},
   answersProbe: () => Promise.resolve(false),
   send: () => true,

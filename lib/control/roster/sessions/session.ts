@@ -17,6 +17,8 @@ export interface SessionSocket {
   readonly isUnread: boolean;
   /** Much of what was sent has not left this instance yet: send nothing more that can wait. */
   readonly isBackedUp: boolean;
+  /** Bytes sent that have not left this instance. */
+  readonly unsentBytes: number;
   /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
   send(frame: InstanceFrame): boolean;
   /** Sends a probe, which the peer's WebSocket library answers. */

@@ -4,7 +4,12 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { taskEnds } from '../record/task.ts';
-import { MAX_CLAIMED_PER_SERVER, MAX_POSTS_OF_SERVER, MAX_UNACCEPTED_BYTES } from '../record/task-limits.ts';
+import {
+  MAX_CLAIMED_PER_SERVER,
+  MAX_HELD_BYTES,
+  MAX_POSTS_OF_SERVER,
+  MAX_UNACCEPTED_BYTES,
+} from '../record/task-limits.ts';
 import type { ClaimingSession } from '../record/written.ts';
 import { type Proposal, TICK_MS, ticksOf } from './deadline-counter.ts';
 
@@ -68,6 +73,11 @@ export async function takeOverdue(
   return rows;
 }
 
+/** The queues of these servers are full; the time to start of their tasks begins anew. */
+export async function noteFullServers(database: Queryable, serverUuids: readonly string[]): Promise<void> {
+  await database.query('select cnapi_note_full_servers($1::uuid[])', [serverUuids]);
+}
+
 export interface SweepOptions {
   /** Undefined: not yet. */
   startByMs: number | undefined;
@@ -87,7 +97,7 @@ export async function sweepTasks(
 ): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     `select cnapi_sweep_late_tasks($1::bigint, $2::bigint, $3::text, $4::text, $5::text, $6::int, $7::int, $8::bigint,
-       $9::int, $10::bigint, $11::boolean) as id`,
+       $9::bigint, $10::int, $11::bigint, $12::boolean) as id`,
     [
       startByMs === undefined ? null : ticksOf(startByMs),
       overdueMs === undefined ? null : ticksOf(overdueMs),
@@ -97,6 +107,7 @@ export async function sweepTasks(
       most,
       MAX_CLAIMED_PER_SERVER,
       MAX_UNACCEPTED_BYTES,
+      MAX_HELD_BYTES,
       MAX_POSTS_OF_SERVER.posts,
       MAX_POSTS_OF_SERVER.bytes,
       hasRoomForPosts,

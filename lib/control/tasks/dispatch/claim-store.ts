@@ -4,7 +4,7 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { InheritedTask, InventoryDecision, JsonObject } from '../record/task.ts';
-import { MAX_CLAIMED_PER_SERVER, MAX_UNACCEPTED_BYTES } from '../record/task-limits.ts';
+import { MAX_CLAIMED_PER_SERVER, MAX_HELD_BYTES, MAX_UNACCEPTED_BYTES } from '../record/task-limits.ts';
 import { type ClaimingSession, toWritten, type WrittenRow, type WrittenTasks } from '../record/written.ts';
 
 /** An attempt that this run claimed; `readDispatches` reads the task. */
@@ -72,7 +72,7 @@ export async function claimTasks(
 ): Promise<Claim> {
   const { rows } = await database.query<ClaimedAttempt & { what: 'send' | 'cancel' | 'full' | 'again' }>(
     `select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
-       $8::int, $9::int, $10::int, $11::int, $12::int)`,
+       $8::int, $9::int, $10::int, $11::int, $12::int, $13::int)`,
     [
       run,
       sessions.map((session) => session.serverUuid),
@@ -84,6 +84,7 @@ export async function claimTasks(
       MAX_CLAIMED_PER_SERVER,
       MAX_PER_SERVER,
       MAX_UNACCEPTED_BYTES,
+      MAX_HELD_BYTES,
       MAX_CLAIMS,
       MAX_BYTES,
       MAX_CANCELS_AT_ONCE,

@@ -17,7 +17,7 @@ import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
-import { takeOverdue } from '../deadlines/deadline-store.ts';
+import { noteFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { type TaskError, taskEnds } from '../record/task.ts';
 import type { ReportSubject } from '../reports/report.ts';
@@ -62,6 +62,8 @@ export class SessionDispatch implements Dispatch {
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
   readonly #again: DelayedRetry;
+  /** Of the sessions that were backed up at an earlier poll. */
+  readonly #unsentBytes = new WeakMap<TaskSession, number>();
   #sent = 0;
   #resent = 0;
 
@@ -103,6 +105,7 @@ export class SessionDispatch implements Dispatch {
       await this.#cancelOverdue(some);
       await this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
     }
+    await this.#notePaced(sessions.filter(({ isBackedUp }) => isBackedUp));
   }
 
   async stop(): Promise<void> {
@@ -171,6 +174,20 @@ export class SessionDispatch implements Dispatch {
       this.#resent += given.length;
       await this.#sendAll(given);
     }
+  }
+
+  /**
+   * The time to start of a queued task does not run while earlier ones move over a slow link. A link
+   * over which nothing moves from one poll to the next is no excuse.
+   */
+  async #notePaced(sessions: readonly TaskSession[]): Promise<void> {
+    const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));
+    for (const session of sessions) this.#unsentBytes.set(session, session.unsentBytes);
+    if (moving.length === 0) return;
+    await noteFullServers(
+      this.#deps.database,
+      moving.map(({ serverUuid }) => serverUuid),
+    );
   }
 
   /** Sends a cancel to an agent that has not reported the end of a task long after its timeout. */

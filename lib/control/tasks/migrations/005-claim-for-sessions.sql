@@ -24,8 +24,9 @@ $$;
 --             reached, or a row was locked
 --
 -- One call gives a server at most p_most tasks and p_most cancels. A server holds at most
--- p_most_claimed tasks, and at most p_most_bytes of params that it has not accepted (one larger
--- task may exceed it). p_most_all and p_most_all_bytes limit one call. Within them every server
+-- p_most_claimed tasks, at most p_most_bytes of params that it has not accepted, and at most
+-- p_most_held_bytes of params in all, because its journal must hold them (one task may exceed
+-- these). p_most_all and p_most_all_bytes limit one call. Within them every server
 -- gets its first task before any server gets its second, the longest waiting first.
 --
 -- A cancel is sent when it was requested, or when the task is past its timeout by p_overdue_ms
@@ -48,7 +49,7 @@ $$;
 create function cnapi_claim_for_sessions(
   p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[],
   p_overdue_ms int, p_resend_ms int,
-  p_most_claimed int, p_most int, p_most_bytes int,
+  p_most_claimed int, p_most int, p_most_bytes int, p_most_held_bytes int,
   p_most_all int, p_most_all_bytes int, p_most_cancels int
 ) returns table (
   what text, id uuid, server_uuid uuid, attempt int, epoch bigint, params_bytes int
@@ -96,7 +97,8 @@ begin
             from unnest(held, held_epochs, held_journals) as m (server_uuid, epoch, journal_id)
             cross join lateral (
               select p_most_claimed - given.tasks as tasks,
-                  p_most_bytes - given.unaccepted_bytes as bytes
+                  least(p_most_bytes - given.unaccepted_bytes, p_most_held_bytes - given.bytes)
+                    as bytes
                 from cnapi_given_tasks(m.server_uuid, false) as given) as room
             cross join lateral (
               select t.id, t.queued_at, t.params_bytes from cnapi_tasks t
@@ -124,6 +126,7 @@ begin
       from sent s order by s.queued_at, s.id;
   return query
     select case when has.tasks >= p_most_claimed or has.unaccepted_bytes >= p_most_bytes
+            or has.bytes >= p_most_held_bytes
           then 'full' else 'again' end,
         null::uuid, m.server_uuid, 0, m.epoch, 0
       from unnest(p_servers, p_epochs) as m (server_uuid, epoch)

@@ -4,6 +4,21 @@ create table cnapi_full_servers (
   tick bigint not null
 ) with (fillfactor = 50);
 
+-- The queues of these servers are full now, or cannot be sent to their agents yet.
+create function cnapi_note_full_servers(p_servers uuid[]) returns void
+language plpgsql volatile as $$
+begin
+  -- A row that another instance is writing says the same.
+  update cnapi_full_servers f set tick = cnapi_tick()
+    where f.server_uuid = any (array(
+      select s.server_uuid from cnapi_full_servers s
+        where s.server_uuid = any (p_servers) and s.tick < cnapi_tick()
+        order by s.server_uuid for update skip locked));
+  insert into cnapi_full_servers (server_uuid, tick)
+    select server_uuid, cnapi_tick() from unnest(p_servers) as server_uuid order by server_uuid
+    on conflict (server_uuid) do nothing;
+end $$;
+
 -- Ends queued tasks that no agent took for p_start_by ticks, and claimed tasks that no agent
 -- reported for p_overdue ticks beyond their timeout (ten times that while their server runs: first
 -- its instance tells the agent to end them). Null: ends no tasks of that kind. Any instance calls
@@ -11,12 +26,14 @@ create table cnapi_full_servers (
 --
 -- The time to start counts only while the server has room. A running server is full while it holds
 -- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
--- it was last full, and its queue has the whole time from then on. Bytes count only while the agent
+-- it was last full, and its queue has the whole time from then on. Its instance notes the same of a
+-- server whose link is slow, while bytes leave (`cnapi_note_full_servers`). Unaccepted bytes count only while the agent
 -- accepts tasks: a server that takes nothing for p_start_by ticks counts as stuck, not full.
 create function cnapi_sweep_late_tasks(
   p_start_by bigint, p_overdue bigint,
   p_not_taken text, p_not_taken_again text, p_timed_out text, p_most int,
-  p_most_claimed int, p_most_bytes bigint, p_most_posts int, p_most_post_bytes bigint,
+  p_most_claimed int, p_most_bytes bigint, p_most_held_bytes bigint,
+  p_most_posts int, p_most_post_bytes bigint,
   p_has_room_for_posts boolean
 ) returns setof uuid language plpgsql volatile as $$
 declare
@@ -34,19 +51,11 @@ begin
       where case when r.run is null
         then has.tasks >= p_most_posts or has.bytes >= p_most_post_bytes
           or not p_has_room_for_posts
-        else has.tasks >= p_most_claimed
+        else has.tasks >= p_most_claimed or has.bytes >= p_most_held_bytes
           or has.unaccepted_bytes >= p_most_bytes and has.unaccepted_since >= present - p_start_by
         end
       order by waiting.server_uuid);
-  -- A row that another instance is writing says the same.
-  update cnapi_full_servers f set tick = present
-    where f.server_uuid = any (array(
-      select s.server_uuid from cnapi_full_servers s
-        where s.server_uuid = any (full_servers) and s.tick < present
-        order by s.server_uuid for update skip locked));
-  insert into cnapi_full_servers (server_uuid, tick)
-    select server_uuid, present from unnest(full_servers) as server_uuid order by server_uuid
-    on conflict (server_uuid) do nothing;
+  perform cnapi_note_full_servers(full_servers);
 
   picked := array(
     select t.id from cnapi_tasks t

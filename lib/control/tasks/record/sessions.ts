@@ -13,6 +13,7 @@ export interface TaskSession {
   readonly capabilities: ReadonlySet<string>;
   /** Much of what was sent has not left this instance yet. */
   readonly isBackedUp: boolean;
+  readonly unsentBytes: number;
   /** Queues the frame; false if the session is closed or its peer has stopped reading. */
   send(frame: TaskFrame | TaskAckFrame | TaskCancelFrame): boolean;
 }

@@ -9,6 +9,9 @@ export const MAX_CLAIMED_PER_SERVER = 4_000;
 /** Params that a server may hold unaccepted. Its connection takes only a few times as much. */
 export const MAX_UNACCEPTED_BYTES = 4 * 1024 * 1024;
 
+/** Params of unfinished tasks of a server. An agent's journal refuses tasks beyond 64 MiB. */
+export const MAX_HELD_BYTES = 48 * 1024 * 1024;
+
 /** Limits of posts: tasks, and bytes of their params. */
 export interface PostRoom {
   posts: number;

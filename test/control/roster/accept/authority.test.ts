@@ -22,6 +22,7 @@ import { until } from '../../../support/until.ts';
 const socket = {
   isUnread: false,
   isBackedUp: false,
+  unsentBytes: 0,
   send: () => true,
   probe() {},
   answersProbe: async () => true,

@@ -92,6 +92,7 @@ function balanced(agents: number) {
     const socket = {
       isUnread: false,
       isBackedUp: false,
+      unsentBytes: 0,
       send: () => true,
       probe() {},
       answersProbe: async () => true,

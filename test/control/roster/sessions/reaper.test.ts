@@ -63,6 +63,7 @@ function addSession(sessions: SessionTable, run: string): Session {
   const socket = {
     isUnread: false,
     isBackedUp: false,
+    unsentBytes: 0,
     send: () => true,
     probe() {},
     answersProbe: async () => true,

@@ -36,6 +36,7 @@ function newSessionLosses() {
     const socket = {
       isUnread: false,
       isBackedUp: false,
+      unsentBytes: 0,
       send: () => true,
       probe() {},
       answersProbe: async () => true,

@@ -20,6 +20,7 @@ function watchSessions() {
   const socket = {
     isUnread: false,
     isBackedUp: false,
+    unsentBytes: 0,
     probe: () => {
       world.probes += 1;
     },

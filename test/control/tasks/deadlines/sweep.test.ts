@@ -4,8 +4,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { advanceTicks, sweepTasks, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
+import {
+  advanceTicks,
+  noteFullServers,
+  sweepTasks,
+  takeOverdue,
+} from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
+import { claimTasks } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { Dispatcher, type DispatcherDeps } from '../../../../lib/control/tasks/dispatcher.ts';
+import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/record/task-limits.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -13,7 +20,17 @@ import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
-import { backdate, claim, create, migrations, record, row, type Seat, seat } from '../support/task-database.ts';
+import {
+  backdate,
+  claim,
+  create,
+  migrations,
+  record,
+  resendMs,
+  row,
+  type Seat,
+  seat,
+} from '../support/task-database.ts';
 
 const config = { taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000, slowPollMs: 30_000 };
 const sweepTimes = { startByMs: 30_000, overdueMs: 60_000 };
@@ -161,6 +178,33 @@ for (const [name, open] of databases) {
       await db.query(`update cnapi_roster_authority set status = 'unknown' where server_uuid = $1::uuid`, [serverUuid]);
       await ticksPass(31);
       t.same(await sweepTasks(db, { ...sweepTimes, overdueMs: undefined }), [waiting]);
+    });
+
+    t.test("a server whose unfinished tasks fill its agent's journal is given no more, and is full", async (t) => {
+      const mine = await seat(db);
+      const large = await create(db, mine.serverUuid);
+      matchLists(t, await claim(db, mine), [{ id: large }]);
+      await record(db, mine, large, { name: 'accepted' });
+      await db.query('update cnapi_tasks set params_bytes = $2::int where id = $1::uuid', [large, MAX_HELD_BYTES]);
+      const waiting = await create(db, mine.serverUuid);
+      const { given, full } = await claimTasks(db, mine.run, { sessions: [mine], resendMs });
+      t.same([given, full], [[], [mine.serverUuid]]);
+      await ticksPass(31);
+      t.same(await sweepTasks(db, sweepTimes), [], 'it waits');
+      await record(db, mine, large, { name: 'complete', resultJson: '{}' });
+      matchLists(t, await claim(db, mine), [{ id: waiting }]);
+    });
+
+    t.test('the time to start begins anew when a server is noted as full', async (t) => {
+      const mine = await seat(db);
+      const waiting = await create(db, mine.serverUuid);
+      await ticksPass(31);
+      await noteFullServers(db, [mine.serverUuid]);
+      t.same(await sweepTasks(db, sweepTimes), []);
+      await ticksPass(30);
+      t.same(await sweepTasks(db, sweepTimes), []);
+      await ticksPass(1);
+      t.same(await sweepTasks(db, sweepTimes), [waiting]);
     });
 
     t.test('an agent that takes none of its params is stuck, not full', async (t) => {

@@ -54,6 +54,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
       journalId: randomUUID(),
       capabilities: new Set<string>(),
       isBackedUp: false,
+      unsentBytes: 0,
       send: () => true,
     };
     state.current = session;
@@ -135,6 +136,7 @@ t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
       journalId: randomUUID(),
       capabilities: new Set<string>(),
       isBackedUp: false,
+      unsentBytes: 0,
       send: () => true,
     };
     sessions.set(serverUuid, session);

@@ -43,6 +43,7 @@ function setUp(
     journalId: randomUUID(),
     capabilities: new Set(),
     isBackedUp: false,
+    unsentBytes: 0,
     send: (frame) => acknowledged.push(frame.id) > 0,
   };
   return { recorder, session, statements, repeated, acknowledged };

@@ -115,7 +115,7 @@ export class FakeAgent {
   /** What it does with an attempt that it has recorded in its journal. */
   works: (frame: TaskFrame) => void = (frame) => this.complete(frame.id);
   /** Its link is slow: what was sent to it has not arrived yet. */
-  isBackedUp = false;
+  unsent: () => number = () => 0;
   epoch = 0;
   #instance: Instance | undefined;
   #session: TaskSession | undefined;
@@ -132,14 +132,17 @@ export class FakeAgent {
     );
     this.epoch = rows[0]?.epoch ?? 0;
     const { epoch, serverUuid, journalId, capabilities } = this;
-    const isBackedUp = () => this.isBackedUp;
+    const unsent = () => this.unsent();
     const session: TaskSession = {
       serverUuid,
       epoch,
       journalId,
       capabilities,
       get isBackedUp() {
-        return isBackedUp();
+        return unsent() > 0;
+      },
+      get unsentBytes() {
+        return unsent();
       },
       send: (frame) => {
         if (this.#session !== session || instance.get(serverUuid) !== session) return false;
