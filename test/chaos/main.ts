@@ -4,14 +4,14 @@
  */
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { check, ruleNames } from './checker.ts';
+import { check } from './checker.ts';
 import { findDefects } from './defects.ts';
 import { faultKinds } from './faults.ts';
-import type { CheckResult } from './findings.ts';
 import { matrixOf, tableOf } from './matrix.ts';
 import { type ChaosOptions, parseOptions, USAGE, UsageError } from './options.ts';
 import { type RunResult, readEvidence, run } from './run.ts';
 import { storyOf } from './story.ts';
+import { summariesOf } from './summary.ts';
 
 // Every process of a run ends with this one, however that ends: tools/processes/guardian.ts and the
 // keepers of the stores.
@@ -35,38 +35,19 @@ async function chaos(options: ChaosOptions): Promise<number> {
   const rows = matrixOf(evidence.history, results, kinds);
   writeFileSync(path.join(directory, 'matrix.md'), `${tableOf(rows)}\n`);
   for (const line of storyOf(evidence.history, results)) console.log(line);
-  const rules = sumByRule(results);
   const missing = rows.filter(({ times, fault }) => times === 0 && kinds.includes(fault)).map(({ fault }) => fault);
   if (missing.length > 0) console.log(`${missing.length} kinds of faults did not occur: ${missing.join('; ')}`);
-  // A rule that was never applied proves nothing, unless the faults that it needs did not occur.
   const isWhole = missing.length === 0 && options.only.length === 0 && options.plan === undefined;
-  // One that was only applied while the machine was too busy says so, and does not fail the run.
-  const hasFailed = (sum: Sum) => sum.violated > 0 || (isWhole && sum.held + sum.void === 0);
-  for (const [rule, sum] of rules) {
-    const counts = `${sum.held} held, ${sum.void} void, ${sum.violated} violated`;
-    const note = sum.held > 0 ? '' : ' (proved nothing)';
-    console.log(`${hasFailed(sum) ? 'not ok' : 'ok'} ${rule}: ${counts}${note}`);
-  }
-  const failed = [...rules.values()].filter(hasFailed).length;
+  const summaries = summariesOf(results, isWhole);
+  for (const { line } of summaries) console.log(line);
+  const failed = summaries.filter(({ hasFailed }) => hasFailed).length;
   if (failed === 0 && options.out === undefined && options.check === undefined)
     rmSync(directory, { recursive: true, force: true });
   else console.log(`history, database and logs are in ${directory}`);
-  console.log(`${rules.size - failed} passed, ${failed} failed`);
+  console.log(`${summaries.length - failed} passed, ${failed} failed`);
   return failed === 0 ? 0 : 1;
 }
 
 function recheck(directory: string): RunResult {
   return { directory, evidence: readEvidence(directory), kinds: faultKinds.map(({ name }) => name) };
-}
-
-type Sum = Record<CheckResult['outcome'], number>;
-
-function sumByRule(results: readonly CheckResult[]): Map<string, Sum> {
-  const sums = new Map<string, Sum>(ruleNames.map((rule) => [rule, { held: 0, void: 0, violated: 0 }]));
-  for (const { rule, outcome } of results) {
-    const sum = sums.get(rule) ?? { held: 0, void: 0, violated: 0 };
-    sum[outcome] += 1;
-    sums.set(rule, sum);
-  }
-  return sums;
 }

@@ -109,7 +109,9 @@ async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: read
   const until = recorder.now() + minutes * 60_000;
   const walk = new Walk({ zone, health, random, simulated, recorder, kinds, until, say });
   await walk.run(options.plan === undefined ? Number.POSITIVE_INFINITY : 1);
-  say(`${walk.injected} faults; ${recorder.asked} requests, ${recorder.unanswered} of them without an answer`);
+  say(
+    `${walk.injected} faults; ${recorder.asked} requests, ${recorder.unanswered} of them without an answer, which only a fault may cause`,
+  );
   await workloads.finish();
   const end = recorder.now() + END_MS;
   while (recorder.now() < end && (await unended(zone)) > 0) await sleep(500);
