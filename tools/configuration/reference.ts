@@ -5,8 +5,8 @@ const HEAD = `# Configuration
 
 An instance starts with \`node server.ts --config FILE\` (Node 22.18 or newer). FILE is a JSON object
 with the keys below; environment variables override it. An unknown key in either is refused by name.
-If values contradict each other, the start ends with a line that names them. \`cnapi doctor --config
-FILE\` checks the values and what they refer to.
+If values contradict each other, the start ends with a line that names them.
+\`cnapi doctor --config FILE\` checks the values and what they refer to.
 
 This page is generated from the schema (\`npm run docs:config\`). How to use the features:
 [operating](operating.md). Times are in milliseconds. An instance reads its configuration at its

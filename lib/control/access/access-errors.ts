@@ -28,7 +28,7 @@ export class RoleTooSmallError extends CnapiError {
     super(
       'Forbidden',
       403,
-      `This needs the role ${need}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create --role ${need}`,
+      `This needs the role ${need}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${need}`,
     );
   }
 }
