@@ -1,12 +1,14 @@
 /**
  * The command table: every command with its arguments and options, defined in the command's own
- * file.
+ * file. Those of documents are made from the declarations of their nouns.
  */
 import { Command, Option } from 'commander';
+import { nounList } from '../control/nouns/lists.ts';
 import { auditCommand } from './commands/audit.ts';
 import { cancelCommand } from './commands/cancel.ts';
 import { completeCommand, completionCommand } from './commands/completion.ts';
 import { doctorCommand } from './commands/doctor.ts';
+import { documentCommand } from './commands/document.ts';
 import { drainCommand } from './commands/drain.ts';
 import { eventsCommand } from './commands/events.ts';
 import { execCommand } from './commands/exec.ts';
@@ -60,6 +62,7 @@ export function createProgram(runner: Runner): Command {
     .helpCommand('help [command]', 'the same')
     .addHelpText('after', ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
+  for (const noun of nounList) program.addCommand(documentCommand(runner, noun));
   program.addCommand(completeCommand(runner, program), { hidden: true });
   for (const command of [program, ...allCommands(program)]) prepare(command);
   return program;

@@ -191,8 +191,10 @@ export class CnapiClient {
     const { FollowEvents } = eventContracts;
     const { path } = requestOf(FollowEvents, query);
     for await (const event of follow(this.caller, { path, ...options })) {
-      if (!isKnown([...EVENT_KINDS, 'gap'], event.name)) continue;
-      yield bodySchemaOf(FollowEvents).parse({ id: event.id, event: event.name, data: dataOf(event) });
+      const sent = { id: event.id, event: event.name, data: dataOf(event) };
+      const parsed = bodySchemaOf(FollowEvents).safeParse(sent);
+      if (parsed.success) yield parsed.data;
+      else if (isKnown([...EVENT_KINDS, 'gap'], event.name)) throw parsed.error;
     }
   }
 
@@ -339,6 +341,14 @@ export class CnapiClient {
 
   async revokeToken(uuid: string): Promise<void> {
     await this.caller.call(requestOf(tokenContracts.RevokeToken, { uuid }));
+  }
+
+  /** Asks what a noun of the bucket store declares; undefined if the answer has no body. */
+  async documents(contract: Contract, params: Record<string, unknown>): Promise<Record<string, unknown> | undefined> {
+    if (Object.values(contract.responses).some(({ schema }) => schema !== undefined))
+      return (await this.#ask(contract, params)) as Record<string, unknown>;
+    await this.caller.call(requestOf(contract, params));
+    return undefined;
   }
 
   /** Returns the body of the answer, checked against the contract. */

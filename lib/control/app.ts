@@ -14,7 +14,6 @@ import { PostgresDatabase, type PostgresDeps } from '../platform/postgres/pool.t
 import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
-import { contractList } from '../protocol/api/contracts.ts';
 import { openApiDocument } from '../protocol/api/openapi.ts';
 import { Gate } from './access/gate.ts';
 import { NewServers } from './access/new-servers.ts';
@@ -30,6 +29,7 @@ import type { Config } from './config.ts';
 import { Core, type CoreDatabases } from './core.ts';
 import { coreRoutes } from './core-routes.ts';
 import { DescriptorWatch } from './descriptors.ts';
+import type { Noun } from './documents/noun.ts';
 import { Housekeeping } from './housekeeping/housekeeping.ts';
 import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
 import { Limits } from './http/limits/limits.ts';
@@ -42,6 +42,8 @@ import type { Route } from './http/route.ts';
 import { httpSubsystem } from './http/subsystem.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
+import { allContracts, documentKinds } from './nouns/lists.ts';
+import { openNouns } from './nouns/open-nouns.ts';
 import { busSubsystem, databaseSubsystem } from './platform-subsystems.ts';
 import { PromotionWatch } from './promotion.ts';
 import type { Readiness } from './roster/coordinator.ts';
@@ -79,6 +81,7 @@ export class App {
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
+  readonly #nouns: readonly Noun[];
 
   constructor(deps: AppDeps) {
     const { config, clock, random, log } = deps;
@@ -116,6 +119,7 @@ export class App {
       ingress: this.#listener,
       lifecycle: this.#lifecycle,
     });
+    this.#nouns = openNouns({ database, clock, random, log });
     const handlers = this.#handlers();
     this.#lifecycle.add(
       busSubsystem(this.#bus),
@@ -126,6 +130,7 @@ export class App {
       this.#createDescriptorWatch(),
       httpSubsystem({ listener: this.#listener, handlers, limits, certificates: this.#certificates }),
       ...this.#core.subsystems,
+      ...this.#nouns.map(({ subsystem }) => subsystem),
     );
     this.#lifecycle.add(
       housekeepingSubsystem(new Housekeeping({ database, clock, log, chores: this.#lifecycle.chores })),
@@ -269,9 +274,16 @@ export class App {
         stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
         logLevel: { get: () => log.level(), set: (level) => log.level(level) },
         metrics: () => this.#metrics.read(),
-        openApi: () => openApiDocument(contractList, VERSION),
+        openApi: () => openApiDocument(allContracts, VERSION),
       }),
-      ...coreRoutes(this.#core, { cnapiUuid: config.cnapiUuid, newServers: this.#newServers, waitsOver, clock }),
+      ...coreRoutes(this.#core, {
+        cnapiUuid: config.cnapiUuid,
+        newServers: this.#newServers,
+        waitsOver,
+        clock,
+        documentKinds,
+      }),
+      ...this.#nouns.flatMap(({ routes }) => routes),
       ...tokenRoutes({ tokens: new Tokens({ database: this.#database, random }) }),
       ...auditRoutes({ audit: this.#audit }),
     ];

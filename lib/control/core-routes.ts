@@ -20,9 +20,12 @@ interface CoreRouteDeps {
   /** Aborts when this instance leaves and every open wait must be answered. */
   waitsOver: AbortSignal;
   clock: Clock;
+  /** The nouns of documents that tell of their changes. */
+  documentKinds?: readonly string[];
 }
 
-export function coreRoutes(core: Core, { cnapiUuid, newServers, waitsOver, clock }: CoreRouteDeps): Route[] {
+export function coreRoutes(core: Core, deps: CoreRouteDeps): Route[] {
+  const { cnapiUuid, newServers, waitsOver, clock, documentKinds = [] } = deps;
   const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources } = core;
   const lastHeartbeat = (serverUuid: string) => {
     const session = roster.sessions.get(serverUuid);
@@ -35,6 +38,6 @@ export function coreRoutes(core: Core, { cnapiUuid, newServers, waitsOver, clock
     ...taskRoutes({ tasks, waitsOver }),
     ...ticketRoutes({ waitlist, waitsOver }),
     ...instanceRoutes({ roster }),
-    ...eventRoutes({ events }),
+    ...eventRoutes({ events, documentKinds }),
   ];
 }

@@ -3,8 +3,8 @@
  * declared form, and no field is undeclared. The product does not check its answers; tests do.
  */
 import { z } from 'zod';
+import { allContracts } from '../../lib/control/nouns/lists.ts';
 import { type Contract, OPEN } from '../../lib/protocol/api/contract.ts';
-import { contractList } from '../../lib/protocol/api/contracts.ts';
 import { codesOf, errorBody, errorBodyWith } from '../../lib/protocol/api/errors.ts';
 
 interface RealAnswer {
@@ -13,7 +13,7 @@ interface RealAnswer {
   text: string;
 }
 
-const PATTERNS = contractList.map((contract) => ({
+const PATTERNS = allContracts.map((contract) => ({
   contract,
   pattern: new RegExp(`^${contract.path.replace(/:\w+/g, '[^/]+')}/?$`, 'i'),
 }));

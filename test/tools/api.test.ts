@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import { contractList } from '../../lib/protocol/api/contracts.ts';
+import { allContracts } from '../../lib/control/nouns/lists.ts';
 import { reference } from '../../tools/api/reference.ts';
 
 t.test('docs/rest-api.md describes each route as its contract does (npm run docs:api)', (t) => {
   const page = readFileSync(new URL('../../docs/rest-api.md', import.meta.url), 'utf8');
-  t.equal(page, reference(contractList));
+  t.equal(page, reference(allContracts));
   t.end();
 });

@@ -1,6 +1,6 @@
 /** Generates docs/rest-api.md from the contracts of the API, so that it matches what is served. Pure. */
 import type { Contract } from '../../lib/protocol/api/contract.ts';
-import { needOf, pathParamsOf, TAGS } from '../../lib/protocol/api/contract.ts';
+import { needOf, pathParamsOf, tagOf, tagsOf } from '../../lib/protocol/api/contract.ts';
 import { codesOf, ERROR_CODES } from '../../lib/protocol/api/errors.ts';
 import { openApiDocument } from '../../lib/protocol/api/openapi.ts';
 
@@ -41,9 +41,9 @@ Parameters may be in the query or, for POST and PUT, in a JSON body. Every error
 
 export function reference(contracts: readonly Contract[]): string {
   const document = JSON.parse(openApiDocument(contracts, '')) as Document;
-  const tags = Object.entries(TAGS).map(([tag, description]) => {
-    const routes = contracts.filter((one) => one.tag === tag).map((one) => route(one, document));
-    return [`## ${tag}\n\n${description}.\n`, ...routes].join('\n');
+  const tags = tagsOf(contracts).map(({ name, description }) => {
+    const routes = contracts.filter((one) => tagOf(one).name === name).map((one) => route(one, document));
+    return [`## ${name}\n\n${description}.\n`, ...routes].join('\n');
   });
   const { Error: error = {}, ErrorCode: _codes, ...schemas } = document.components.schemas;
   const objects = Object.entries({ Error: error, ...schemas }).map(([name, schema]) => object(name, schema));
@@ -94,8 +94,9 @@ function answersOf(contract: Contract, { responses }: Operation): Row[] {
 function object(name: string, schema: Schema): string {
   const title = `### ${name}\n`;
   const about = schema.description === undefined ? '' : `${schema.description}.\n`;
-  if (schema.oneOf !== undefined) {
-    const kinds = schema.oneOf.map((one) => `- ${typeOf(one)}`).join('\n');
+  const several = schema.oneOf ?? schema.anyOf;
+  if (several !== undefined) {
+    const kinds = several.map((one) => `- ${typeOf(one)}`).join('\n');
     return [title, about, `One of:\n\n${kinds}\n`].filter(Boolean).join('\n');
   }
   return [title, about, table('Field', fieldsOf(schema))].filter(Boolean).join('\n');

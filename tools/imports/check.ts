@@ -33,18 +33,19 @@ export function checkTable(root: string, table = mayImport): string[] {
     ),
   );
   return Object.entries(table).flatMap(([from, allowed]) => {
-    const idle = allowed.filter((to) => !base.includes(to) && !used.has(`${from} → ${to}`));
+    if (from.includes('*')) return [];
+    const idle = allowed.filter((to) => !base.includes(to) && !to.includes('*') && !used.has(`${from} → ${to}`));
     return idle.map((to) => `tools/imports/layers.ts: ${from} may import ${to}, and does not: take it out`);
   });
 }
 
 function checkDirection({ name, imports }: SourceFile): string[] {
   const from = layerOf(name);
-  const allowed = mayImport[from];
+  const allowed = allowedTo(from);
   if (allowed === undefined) return [`${name}: lib/${from} has no line in tools/imports/layers.ts`];
   return localImports(name, imports).flatMap((target) => {
     const to = target.startsWith('lib/') ? layerOf(target) : target;
-    if (to === from || allowed.includes(to)) return [];
+    if (to === from || allowed.some((entry) => entry === to || formOf(entry).test(to))) return [];
     return [`${name} imports ${target}: ${from} may not know ${to}`];
   });
 }
@@ -132,6 +133,28 @@ function localImports(name: string, imports: readonly string[]): string[] {
  */
 export function layerOf(name: string, table = mayImport): string {
   const inside = name.replace(/^lib\//, '');
-  const parts = Object.keys(table).filter((part) => inside === part || inside.startsWith(`${part}/`));
+  const parts = Object.keys(table).flatMap((part) => startOf(part, inside) ?? []);
   return parts.sort((a, b) => b.length - a.length)[0] ?? path.posix.dirname(inside);
+}
+
+/** The part of this form, or of this name, that contains the file. */
+function startOf(part: string, file: string): string | undefined {
+  const [start] = new RegExp(`^${formOf(part).source.slice(1, -1)}(?=/|$)`).exec(file) ?? [];
+  return start;
+}
+
+/** What a part may import; for a form, the name that stands for its `*` is put into what it allows. */
+function allowedTo(part: string): readonly string[] | undefined {
+  const known = mayImport[part];
+  if (known !== undefined) return known;
+  const forms = Object.keys(mayImport).filter((form) => form.includes('*') && formOf(form).test(part));
+  const [form] = forms.sort((a, b) => b.length - a.length);
+  if (form === undefined) return undefined;
+  const [, star = ''] = formOf(form).exec(part) ?? [];
+  return mayImport[form]?.map((entry) => entry.replace('*', star));
+}
+
+/** `*` stands for one name without a dot, so never for a file. */
+function formOf(part: string): RegExp {
+  return new RegExp(`^${part.replace(/[.]/g, '\\.').replace('*', '([^/.]+)')}$`);
 }

@@ -1,5 +1,7 @@
 /** `cnapi events`: shows changes as they happen. */
 import { Command } from 'commander';
+import { documentKinds } from '../../control/nouns/lists.ts';
+import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
@@ -8,7 +10,7 @@ import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EventLines } from '../views/event-line.ts';
 
-const KINDS = ['status', 'task', 'ticket', 'instance'];
+const KINDS: readonly string[] = [...EVENT_KINDS, ...documentKinds];
 
 const MORE = `
 Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage; 3 no instance answered for a

@@ -35,8 +35,12 @@ export class EventLines {
       case 'gap':
         return of('message');
       default:
-        return JSON.stringify(data);
+        return this.#document(data);
     }
+  }
+
+  #document({ uuid, change, time: _, ...shown }: Readonly<Record<string, unknown>>): string {
+    return `${uuid}  ${change}  ${JSON.stringify(shown)}`;
   }
 
   #stateOf(uuid: string, run: string, state: string): string {

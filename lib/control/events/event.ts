@@ -1,13 +1,13 @@
 /**
- * An event: one change of a server's status, a task, a ticket or an instance, in short form. Events
+ * An event: one change of a server's status, a task, a ticket, an instance or a document, in short form. Events
  * are numbered in the order in which every reader receives them. Pure.
  */
-import type { EventKind } from '../../protocol/api/events.ts';
-
 export interface LoggedEvent {
   id: number;
-  /** `gap`: changes before this event may be missing. */
-  kind: EventKind | 'gap';
+  /**
+   * One of `EVENT_KINDS`, or the noun of a document; `gap`: changes before this event may be missing.
+   */
+  kind: string;
   /** Null for an event that does not concern one server. */
   serverUuid: string | null;
   storedAt: Date;
@@ -17,7 +17,7 @@ export interface LoggedEvent {
 
 /** An absent field means all kinds, or all servers. */
 export interface EventFilter {
-  kinds?: readonly EventKind[] | undefined;
+  kinds?: readonly string[] | undefined;
   serverUuid?: string | undefined;
 }
 

@@ -36,6 +36,22 @@ export const TAGS = {
   events: 'Changes of the whole fleet as they happen',
 } as const;
 
+/** Of a noun of the bucket store: its plural, and what it is. */
+export interface Tag {
+  name: string;
+  description: string;
+}
+
+export const tagOf = ({ tag }: Pick<Contract, 'tag'>): Tag =>
+  typeof tag === 'string' ? { name: tag, description: TAGS[tag] } : tag;
+
+/** The tags that the contracts have, in the order of `TAGS`, then of the contracts. */
+export function tagsOf(contracts: readonly Contract[]): Tag[] {
+  const used = new Map(contracts.map(tagOf).map((tag) => [tag.name, tag]));
+  const known = Object.keys(TAGS).flatMap((name) => used.get(name) ?? []);
+  return [...known, ...[...used.values()].filter(({ name }) => !(name in TAGS))];
+}
+
 export interface Answer<Schema extends z.ZodType = z.ZodType> {
   description: string;
   /** Of the body; of each event, for `text/event-stream`. Absent: no body, or an error's. */
@@ -57,7 +73,7 @@ export interface Contract {
   /** With `:name` for path parameters. */
   path: string;
   summary: string;
-  tag: keyof typeof TAGS;
+  tag: keyof typeof TAGS | Tag;
   origin: Origin;
   /**
    * All parameters: path parameters by name; the others by query (GET, DELETE) or body (POST, PUT),

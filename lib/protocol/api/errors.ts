@@ -45,6 +45,7 @@ export const ERROR_CODES = {
   TooManyTickets: 'The queue, or its server, holds as many tickets as it may',
   TooManyWaiters: 'The instance has as many waits as it may',
   Unauthorized: 'No token, or an invalid one',
+  UniqueAttribute: 'Another object has this value, and no two may have it',
   UnknownTask: 'The agent does not know this task',
   UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not understood',
   UpgradeRequired: 'Agents connect here with a WebSocket',

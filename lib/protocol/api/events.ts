@@ -1,12 +1,13 @@
 /** Live events of the whole fleet: each is one change of an object, in short form. */
 import { z } from 'zod';
-import { answer, contracts, error, type Known } from './contract.ts';
+import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
 import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
 export type EventKind = (typeof EVENT_KINDS)[number];
 
-const KIND = new RegExp(`^(${EVENT_KINDS.join('|')})$`);
+/** Of these kinds and those of documents, which the instance knows. */
+const KIND = /^[a-z][a-z0-9_]{0,29}$/;
 
 const time = z.string().describe('When the change was made, by the clock of the database');
 const status = z.enum(['running', 'unknown']);
@@ -52,9 +53,16 @@ const bodies = {
 const event = <Kind extends keyof typeof bodies>(kind: Kind) =>
   answer({ id: z.string().describe('Where to resume after it'), event: z.literal(kind), data: bodies[kind] });
 
+/** A change of a document: the kind is its noun, and there are the fields that its declaration names. */
+const documentEvent = answer({
+  id: z.string(),
+  event: z.string().regex(KIND),
+  data: openAnswer({ uuid: uuid(), change: z.enum(['created', 'updated', 'deleted']), time }),
+});
+
 /** The fields of a server-sent event; `data` is JSON. */
 const fleetEvent = z
-  .discriminatedUnion('event', [event('status'), event('task'), event('ticket'), event('instance'), event('gap')])
+  .union([event('status'), event('task'), event('ticket'), event('instance'), event('gap'), documentEvent])
   .meta({ id: 'FleetEvent' });
 
 export type FleetEvent = Known<z.output<typeof fleetEvent>>;
@@ -64,15 +72,17 @@ export const eventContracts = contracts({
     method: 'GET',
     path: '/events',
     summary:
-      'Changes of servers, tasks, tickets and instances as they happen, as server-sent events: status, task, ticket, ' +
-      'instance; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+      'Changes of servers, tasks, tickets, instances and documents as they happen, as server-sent events: status, task, ' +
+      'ticket, instance, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
     lasts: 'stream',
     tag: 'events',
     origin: 'own',
     params: z.object({
       kind: list('kind', KIND)
         .optional()
-        .describe(`Of these kinds only: ${EVENT_KINDS.join(', ')}; several by comma or by giving it again`),
+        .describe(
+          `Of these kinds only: ${EVENT_KINDS.join(', ')}, or a noun of documents; several by comma or by giving it again`,
+        ),
       server: uuid().optional().describe('Of this server only'),
       after: text()
         .optional()

@@ -1,6 +1,6 @@
 /** The OpenAPI 3.1 document of a list of contracts, made from the schemas that validate requests. */
 import { z } from 'zod';
-import { type Answer, type Contract, needOf, OPEN, pathParamsOf, TAGS, takesBody } from './contract.ts';
+import { type Answer, type Contract, needOf, OPEN, pathParamsOf, tagOf, tagsOf, takesBody } from './contract.ts';
 import { codesOf, errorBody, errorBodyWith } from './errors.ts';
 
 type Json = Record<string, unknown>;
@@ -26,7 +26,6 @@ function makeDocument(contracts: readonly Contract[], version: string): Json {
     const path = contract.path.replace(/:(\w+)/g, '{$1}');
     paths[path] = { ...paths[path], [contract.method.toLowerCase()]: operation(contract) };
   }
-  const used = new Set(contracts.map(({ tag }) => tag));
   return {
     openapi: '3.1.0',
     info: {
@@ -36,7 +35,7 @@ function makeDocument(contracts: readonly Contract[], version: string): Json {
       license: { name: 'No license: all rights reserved', identifier: 'LicenseRef-UNLICENSED' },
     },
     servers: [{ url: '/', description: 'The instance that serves this document; any instance answers any request' }],
-    tags: Object.entries(TAGS).flatMap(([name, description]) => (used.has(name as never) ? { name, description } : [])),
+    tags: tagsOf(contracts),
     paths,
     components: {
       schemas: namedSchemas([errorBody, ...contracts.flatMap(schemasOf)]),
@@ -93,7 +92,7 @@ function operation(contract: Contract): Json {
   return {
     operationId: contract.name,
     summary: contract.summary,
-    tags: [contract.tag],
+    tags: [tagOf(contract).name],
     ...(needOf(contract) === 'anyone' ? { security: [] } : { security: [{ token: [] }], 'x-role': needOf(contract) }),
     parameters: [
       ...[...inPath].map((name) => parameter(name, 'path')),

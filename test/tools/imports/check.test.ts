@@ -57,6 +57,26 @@ t.test('an import in the wrong direction is reported', async (t) => {
   }
 });
 
+t.test('a noun of the bucket store needs no line, and knows no other noun', async (t) => {
+  const contract = `import { documentNoun } from '../../../protocol/api/documents.ts';`;
+  const noun = `import { images } from './contract.ts';\nimport { Documents } from '../../documents/documents.ts';`;
+  const good = {
+    'lib/control/nouns/images/contract.ts': contract,
+    'lib/control/nouns/images/images.ts': noun,
+    'lib/control/nouns/contracts.ts': `export { images } from './images/contract.ts';`,
+    'lib/control/nouns/nouns.ts': `export { images } from './images/images.ts';`,
+  };
+  t.strictSame(complaints(t, good), []);
+  const rows: [string, string, string][] = [
+    ['lib/control/nouns/images/images.ts', '../vms/vms.ts', 'nouns/images may not know control/nouns/vms'],
+    ['lib/control/nouns/images/images.ts', '../vms/contract.ts', 'may not know control/nouns/vms/contract.ts'],
+    ['lib/control/nouns/images/contract.ts', './images.ts', 'contract.ts may not know control/nouns/images'],
+    ['lib/control/nouns/contracts.ts', './images/images.ts', 'contracts.ts may not know control/nouns/images'],
+  ];
+  for (const [from, to, expected] of rows)
+    t.match(complaints(t, { [from]: `import type { X } from '${to}';` }).join('\n'), expected, `${from} → ${to}`);
+});
+
 t.test('a folder without a line in the table is refused', async (t) => {
   matchLists(t, complaints(t, { 'lib/utils/x.ts': empty }), [/lib\/utils has no line/]);
 });

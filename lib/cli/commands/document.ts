@@ -1,0 +1,140 @@
+/**
+ * The command of a noun of the bucket store, made from its declaration: `cnapi image list`, `get`,
+ * `create`, `update`, `delete`.
+ */
+import { Command } from 'commander';
+import { z } from 'zod';
+import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
+import { MAX_LIST } from '../../protocol/api/rules.ts';
+import type { Context } from '../invocation/context.ts';
+import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+
+type Json = Record<string, unknown>;
+type Assignments = readonly string[] | undefined;
+
+export function documentCommand(runner: Runner, noun: DocumentNoun): Command {
+  const { name, plural, about, fields, indexes } = noun;
+  const uuid = `of the ${name}`;
+  const assignment = `of ${Object.keys(fields).join(', ')}`;
+  const command = new Command(name).description(`${about}.`);
+  command
+    .command('list')
+    .description(`Lists ${plural} in order of uuid.`)
+    .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, repeated)
+    .option('--limit <count>', 'at most this many (default: all)')
+    .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
+  command
+    .command('get')
+    .description(`Shows ${withArticle(name)}.`)
+    .argument('<uuid>', uuid)
+    .action(runner.action((context, [id]) => show(context, noun, 'get', { uuid: id })));
+  command
+    .command('create')
+    .description(`Creates ${withArticle(name)} and prints its uuid.`)
+    .argument('<field=value...>', assignment)
+    .action(runner.action((context, [given]) => create(noun, context, given as Assignments)));
+  command
+    .command('update')
+    .description(`Changes fields of ${withArticle(name)}; FIELD= removes an optional one.`)
+    .argument('<uuid>', uuid)
+    .argument('<field=value...>', assignment)
+    .action(
+      runner.action((context, [id, given]) =>
+        show(context, noun, 'update', { uuid: id, ...assigned(noun, given as Assignments, { emptyIs: null }) }),
+      ),
+    );
+  command
+    .command('delete')
+    .description(`Deletes ${withArticle(name)}.`)
+    .argument('<uuid>', uuid)
+    .action(
+      runner.action(async ({ client }, [id]) => void (await client.documents(noun.contracts.delete, { uuid: id }))),
+    );
+  const [filter = 'uuid'] = Object.keys(indexes);
+  return examples(command, [`cnapi ${name} list --where ${filter}=VALUE`, `cnapi ${name} list --json`]);
+}
+
+interface ListOptions {
+  where?: string[];
+  limit?: string;
+}
+
+async function list(noun: DocumentNoun, { client, output }: Context, { where, limit }: ListOptions): Promise<void> {
+  if (limit !== undefined && !/^[1-9]\d{0,8}$/.test(limit))
+    throw new UsageError(`--limit ${limit} is not a number from 1 on`);
+  const wanted = limit === undefined ? Number.POSITIVE_INFINITY : Number(limit);
+  const filter = assigned({ ...noun, fields: onlyIndexed(noun) }, where, { asText: true });
+  const found: Json[] = [];
+  for (let after: unknown; ; ) {
+    const size = Math.min(MAX_LIST, wanted - found.length);
+    const page = (await client.documents(noun.contracts.list, { ...filter, limit: size, after })) ?? {};
+    found.push(...(page[noun.plural] as Json[]));
+    after = page.next;
+    if (after === undefined || found.length >= wanted) break;
+  }
+  if (output.json) return output.document(found);
+  output.table(columnsOf(noun), found);
+  if (found.length === 0) output.note(`There are no such ${noun.plural}`);
+}
+
+async function create(noun: DocumentNoun, context: Context, given: Assignments): Promise<void> {
+  const { client, output, random } = context;
+  const made = await client.documents(noun.contracts.create, { uuid: random.uuid(), ...assigned(noun, given) });
+  if (output.json) output.document(made);
+  else output.line(String(made?.uuid));
+}
+
+async function show(
+  { client, output }: Context,
+  { contracts }: DocumentNoun,
+  operation: 'get' | 'update',
+  params: Json,
+): Promise<void> {
+  const found = await client.documents(contracts[operation], params);
+  if (output.json) output.document(found);
+  else output.facts(Object.entries(found ?? {}));
+}
+
+const columnsOf = ({ listed }: DocumentNoun): Column<Json>[] => [
+  { head: 'UUID', of: ({ uuid }) => textOf(uuid) },
+  ...listed.map((field) => ({ head: field.toUpperCase(), of: (row: Json) => textOf(row[field]), shrinks: true })),
+];
+
+const textOf = (value: unknown): string | undefined =>
+  value === undefined ? undefined : typeof value === 'object' ? JSON.stringify(value) : String(value);
+
+function onlyIndexed({ fields, indexes }: DocumentNoun): DocumentNoun['fields'] {
+  return Object.fromEntries(Object.entries(fields).filter(([field]) => field in indexes));
+}
+
+interface Reading {
+  emptyIs?: null;
+  /** For a query, which has only texts. */
+  asText?: boolean;
+}
+
+/** What `field=value` words say. @throws UsageError */
+function assigned({ name, fields }: DocumentNoun, words: Assignments = [], { emptyIs, asText }: Reading = {}): Json {
+  const pairs = words.map((word) => {
+    const [, field = '', text = ''] = /^([^=]*)=(.*)$/s.exec(word) ?? [];
+    const schema = fields[field];
+    if (schema === undefined || !word.includes('='))
+      throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
+    if (text === '' && emptyIs === null) return [field, null];
+    return [field, asText === true ? text : readAs(`${name} ${field}`, schema as z.ZodType, text)];
+  });
+  return Object.fromEntries(pairs);
+}
+
+/** A text, or JSON for a field that has no texts. @throws UsageError */
+function readAs(what: string, schema: z.ZodType, text: string): unknown {
+  const { type } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+  if (type === undefined || type === 'string') return text;
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new UsageError(`${what} is a JSON ${type}, which ${text} is not`, { cause });
+  }
+}

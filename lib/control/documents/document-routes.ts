@@ -1,0 +1,53 @@
+/** Answers the five routes of a noun (lib/protocol/api/documents.ts). */
+import type { BucketObject } from '../../platform/moray/bucket.ts';
+import { MAX_LIST } from '../../protocol/api/rules.ts';
+import { InvalidParametersError } from '../http/http-errors.ts';
+import { bind, empty, ok, type Route } from '../http/route.ts';
+import type { Documents } from './documents.ts';
+
+const LIST_BYTES = 2 * 1024 * 1024;
+
+export function documentRoutes(documents: Documents): Route[] {
+  const { contracts, plural } = documents.noun;
+  return bind(
+    contracts,
+    {
+      async list({ params: { limit = MAX_LIST, after, ...fields } }) {
+        const place = { limit: Number(limit), after: after as string | undefined };
+        const { objects, next } = await documents.list(fields, place);
+        return ok({ [plural]: objects.map(({ value }) => value), ...(next !== undefined && { next }) });
+      },
+      get: async ({ params }) => answered(200, await documents.get(String(params.uuid))),
+      create: async ({ params, withRecord }) => answered(201, await documents.create(params, withRecord)),
+      async update({ params: { uuid, ...changes }, header, withRecord }) {
+        return answered(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
+      },
+      async delete({ params, header, withRecord }) {
+        await documents.delete(String(params.uuid), ifMatch(header), withRecord);
+        return empty(204);
+      },
+    },
+    {
+      list: { answerBytes: LIST_BYTES },
+      create: { commitsRecord: true },
+      update: { commitsRecord: true },
+      delete: { commitsRecord: true },
+    },
+  );
+}
+
+const answered = (status: number, { value, etag }: Pick<BucketObject, 'value' | 'etag'>) => ({
+  ...ok(value),
+  status,
+  headers: { ETag: `"${etag}"` },
+});
+
+/** The etag that the document must have (RFC 9110, section 13.1.1). @throws InvalidParametersError */
+function ifMatch(header: (name: string) => string | undefined): string | undefined {
+  const text = header('If-Match')?.trim();
+  if (text === undefined || text === '*') return undefined;
+  const [, etag] = /^"([^"]*)"$/.exec(text) ?? [];
+  if (etag !== undefined) return etag;
+  const message = 'value was not one entity tag in double quotes, nor *';
+  throw new InvalidParametersError(400, [{ field: 'If-Match', code: 'Invalid', message }]);
+}

@@ -1,0 +1,173 @@
+/**
+ * The documents of one noun: creates, reads, lists, changes and deletes them in its bucket. Each
+ * write is one statement, which also writes the record of the audit and, by the bucket's trigger,
+ * the event. A change reads the document, decides, and writes if nobody wrote meanwhile. Called by
+ * `document-routes.ts`.
+ */
+import { CnapiError } from '../../platform/errors.ts';
+import { type BucketObject, type DocumentBucket, documentBucket } from '../../platform/moray/bucket.ts';
+import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
+import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
+import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
+import type { Random } from '../../platform/random.ts';
+import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import { InvalidParametersError, ResourceNotFoundError } from '../http/http-errors.ts';
+import type { WithRecord } from '../http/route.ts';
+
+interface DocumentsDeps {
+  buckets: BucketStore;
+  random: Random;
+  /** Throws what the caller gets if a document may not be created (no `before`) or changed so. */
+  check?(after: Fields, before: Fields | undefined): void;
+}
+
+/** `undefined`: whatever version there is. */
+type ExpectedEtag = string | undefined;
+
+type Fields = Readonly<Record<string, unknown>>;
+
+type Versioned = Pick<BucketObject, 'value' | 'etag'>;
+
+/** The document has another version than the caller's `If-Match`. */
+class VersionMismatchError extends CnapiError {
+  constructor(what: string, expected: string) {
+    super('EtagConflict', 412, `${what} is not at version "${expected}" any more; read it again and decide again`);
+  }
+}
+
+const UPDATE_ATTEMPTS = 5;
+/** The values of a page; one document may be longer. */
+const PAGE_BYTES = 1024 * 1024;
+
+export class Documents {
+  readonly noun: DocumentNoun;
+  readonly #bucket: DocumentBucket;
+  readonly #deps: DocumentsDeps;
+
+  constructor(noun: DocumentNoun, deps: DocumentsDeps) {
+    this.noun = noun;
+    this.#bucket = bucketOf(noun);
+    this.#deps = deps;
+  }
+
+  /** Creates the bucket, or adds what this version declares. Call it after the migrations. */
+  prepare(): Promise<void> {
+    return this.#deps.buckets.ensureBucket(this.#bucket);
+  }
+
+  /** @throws EtagConflictError when the uuid is taken, UniqueAttributeError */
+  async create(fields: Fields, withRecord: WithRecord): Promise<Versioned> {
+    const { buckets, check, random } = this.#deps;
+    const value = { uuid: random.uuid(), ...withoutNulls(fields) };
+    check?.(value, undefined);
+    const { etag } = await withRecord(
+      (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
+      value.uuid,
+    );
+    return { value, etag };
+  }
+
+  /** @throws ResourceNotFoundError */
+  async get(uuid: string): Promise<Versioned> {
+    return this.#deps.buckets.get(this.#bucket, uuid).catch((error: unknown) => {
+      throw this.#explained(error, uuid);
+    });
+  }
+
+  /** Those whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
+  list(fields: Fields, { limit, after }: { limit: number; after: string | undefined }): Promise<BucketPage<Fields>> {
+    const wanted = Object.entries(fields).flatMap(([field, value]) =>
+      value === undefined ? [] : [this.#is(field, value)],
+    );
+    return this.#deps.buckets.page(this.#bucket, and(...wanted), { limit, after, bytes: PAGE_BYTES });
+  }
+
+  /**
+   * Changes the given fields; null removes one.
+   * @throws ResourceNotFoundError, VersionMismatchError, UniqueAttributeError, InvalidParametersError;
+   * EtagConflictError after several conflicts
+   */
+  async update(uuid: string, changes: Fields, expected: ExpectedEtag, withRecord: WithRecord): Promise<Versioned> {
+    const { buckets, check } = this.#deps;
+    for (let attempt = 1; ; attempt++) {
+      const before = await this.get(uuid);
+      if (expected !== undefined && expected !== before.etag) throw this.#mismatch(uuid, expected);
+      const value = this.#whole({ ...before.value, ...changes });
+      check?.(value, before.value);
+      try {
+        const { etag } = await withRecord((also) =>
+          buckets.put(this.#bucket, uuid, value, { etag: before.etag, also }),
+        );
+        return { value, etag };
+      } catch (error) {
+        if (!(error instanceof EtagConflictError) || attempt === UPDATE_ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  /** @throws ResourceNotFoundError, VersionMismatchError */
+  async delete(uuid: string, expected: ExpectedEtag, withRecord: WithRecord): Promise<void> {
+    const { buckets } = this.#deps;
+    await withRecord((also) => buckets.delete(this.#bucket, uuid, { etag: expected, also })).catch((error: unknown) => {
+      throw error instanceof EtagConflictError ? this.#mismatch(uuid, String(expected)) : this.#explained(error, uuid);
+    });
+  }
+
+  /** How many documents have each value of an indexed field; for metrics. */
+  countBy(field: string): Promise<Record<string, number>> {
+    return this.#deps.buckets.countBy(this.#bucket, field);
+  }
+
+  /** @throws InvalidParametersError for a required field that was removed */
+  #whole(fields: Fields): Record<string, unknown> {
+    const result = this.noun.document.safeParse(withoutNulls(fields));
+    if (result.success) return result.data;
+    const errors = result.error.issues.map(({ path, message }) => ({
+      field: String(path[0]),
+      code: 'Invalid',
+      message,
+    }));
+    throw new InvalidParametersError(400, errors);
+  }
+
+  #is(field: string, value: unknown): Filter {
+    const text = String(value);
+    const isPrefix = this.noun.indexes[field] === 'string' && text.endsWith('*');
+    return isPrefix ? startsWith(field, text.slice(0, -1)) : eq(field, text);
+  }
+
+  #explained(error: unknown, uuid: string): unknown {
+    return error instanceof ObjectNotFoundError
+      ? new ResourceNotFoundError(`There is no ${this.noun.name} ${uuid}`)
+      : error;
+  }
+
+  #mismatch(uuid: string, expected: string): CnapiError {
+    return new VersionMismatchError(`${this.noun.name} ${uuid}`, expected);
+  }
+}
+
+function bucketOf({
+  name,
+  plural,
+  version,
+  indexes,
+  unique = [],
+  told,
+  serverField = '',
+}: DocumentNoun): DocumentBucket {
+  return documentBucket({
+    name: `cnapi_${plural}`,
+    version,
+    indexes: Object.fromEntries(
+      Object.entries(indexes).flatMap(([field, type]) =>
+        type === undefined ? [] : [[field, { type, unique: unique.includes(field) }]],
+      ),
+    ),
+    onChange: { name: 'cnapi_tell_document', arguments: [name, serverField, 'uuid', ...told] },
+  });
+}
+
+function withoutNulls<Value extends Fields>(fields: Value): Value {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value != null)) as Value;
+}

@@ -1,0 +1,5 @@
+/**
+ * The declarations of the nouns of the bucket store: one line for each, so that a noun is added by
+ * one line. They are pure, and the command line reads them, too.
+ */
+export {};

@@ -1,0 +1,16 @@
+/** The declarations of the nouns as lists. */
+import type { Contract } from '../../protocol/api/contract.ts';
+import { contractList } from '../../protocol/api/contracts.ts';
+import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import * as declared from './contracts.ts';
+
+export const nounList: readonly DocumentNoun[] = Object.values<DocumentNoun>({ ...declared });
+
+/** The kinds of their events. */
+export const documentKinds: readonly string[] = nounList.map(({ name }) => name);
+
+/** Of the whole API, in the order of the OpenAPI document. */
+export const allContracts: readonly Contract[] = [
+  ...contractList,
+  ...nounList.flatMap(({ contracts }) => Object.values(contracts)),
+];
