@@ -7,7 +7,7 @@
  * Postgres are for test/interleavings. One thing about locks is simulated: Postgres keeps what a statement has locked until
  * its client has read the whole answer, and an answer that does not fit the buffers waits for its client (`unread-answers.ts`).
  */
-import { PGlite, types } from '@electric-sql/pglite';
+import { type PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/control/schema.ts';
 import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -15,6 +15,8 @@ import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';
 import { PgliteDatabase } from '../support/pglite.ts';
+import { openPglite } from '../support/pglite-image.ts';
+import { PreparedPglite } from '../support/prepared-pglite.ts';
 import type { Change } from './changes.ts';
 import { CHANGES_CHANNEL, changesSql, parseChange } from './changes.ts';
 import { makeDefective } from './defects.ts';
@@ -90,12 +92,12 @@ do $$ declare names text; begin
 end $$;
 select setval(quote_ident(sequencename)::regclass, 1, false) from pg_sequences where schemaname = 'public';
 insert into cnapi_event_log default values;
-insert into cnapi_event_numberings (id, last_id, read_id, dropped_id) values (1, 0, 0, 0);
-discard plans`;
+insert into cnapi_event_numberings (id, last_id, read_id, dropped_id) values (1, 0, 0, 0)`;
 
 /** Starts in some seconds; used for one seed after the other. */
 export class SimPostgres {
   readonly #pglite: PGlite;
+  readonly #prepared: PreparedPglite;
   readonly #database: PgliteDatabase;
   #world: PostgresWorld | undefined;
   #changes: Change[] = [];
@@ -113,12 +115,14 @@ export class SimPostgres {
 
   private constructor(pglite: PGlite) {
     this.#pglite = pglite;
-    this.#database = new PgliteDatabase(pglite);
+    this.#prepared = new PreparedPglite(pglite);
+    this.#database = new PgliteDatabase(this.#prepared);
   }
 
   static async open(): Promise<SimPostgres> {
-    const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
-    await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off`);
+    const pglite = await openPglite({ parsers: { [types.INT8]: parseInt8 } });
+    // One plan for each statement of a world: planning it five times would cost more than a worse plan does.
+    await pglite.exec(`set timezone = 'UTC'; set synchronous_commit = off; set plan_cache_mode = force_generic_plan`);
     const postgres = new SimPostgres(pglite);
     makeDefective(migrations);
     await migrate(new PgliteDatabase(pglite), migrations, { log: silentLogger });
@@ -143,6 +147,7 @@ export class SimPostgres {
     this.#unread.clear();
     this.#onceWide = undefined;
     await this.#atVirtualTime(() => this.#pglite.exec(emptyAll));
+    await this.#prepared.forget();
     this.#changes = [];
   }
 

@@ -2,16 +2,14 @@
  * The Database over PGlite: Postgres in this process with one connection. Statements and
  * transactions run one by one.
  */
-import { PGlite, types } from '@electric-sql/pglite';
+import { type PGlite, types } from '@electric-sql/pglite';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/platform/postgres/database.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
+import { openPglite } from './pglite-image.ts';
 import type { Teardown } from './postgres.ts';
 
-/**
- * A new empty in-process database, closed when `t` ends; with `migrations` applied if given. It
- * starts in about 2 s.
- */
+/** A new empty in-process database, closed when `t` ends; with `migrations` applied if given. */
 export async function freshPglite(
   t: Teardown,
   { migrations = [] as readonly Migration[] } = {},
@@ -22,18 +20,28 @@ export async function freshPglite(
   return database;
 }
 
-type Connection = Pick<PGlite, 'query' | 'exec'>;
+interface Connection {
+  query(text: string, values: unknown[]): Promise<Result>;
+  exec(text: string): Promise<Result[]>;
+}
+
+interface Result {
+  rows: unknown[];
+  affectedRows?: number;
+}
+
+type Connections = Connection & Pick<PGlite, 'transaction' | 'close'>;
 
 export class PgliteDatabase implements Database {
-  readonly #pglite: PGlite;
+  readonly #pglite: Connections;
   #stopped: Promise<void> | undefined;
 
-  constructor(pglite: PGlite) {
+  constructor(pglite: Connections) {
     this.#pglite = pglite;
   }
 
   static async open(): Promise<PgliteDatabase> {
-    const pglite = await PGlite.create({ parsers: { [types.INT8]: parseInt8 } });
+    const pglite = await openPglite({ parsers: { [types.INT8]: parseInt8 } });
     await pglite.exec(`set timezone = 'UTC'`);
     return new PgliteDatabase(pglite);
   }
