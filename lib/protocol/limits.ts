@@ -42,6 +42,9 @@ export const MAX_INVENTORY_TASKS = 5_000;
  * pieces of this length.
  */
 export const MAX_OUTPUT_CHUNK = 16 * 1024;
+/** Maximum of arguments, and of environment variables, of a command. */
+export const MAX_COMMAND_ARGS = 1_000;
+export const MAX_COMMAND_VARIABLES = 1_000;
 /** Maximum timeout in a task frame; an agent rejects a frame with a longer one. */
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
 /** Maximum time that a goaway may give an agent to leave. */

@@ -7,7 +7,7 @@
 const SECRET_PARAMS = 'secret_params';
 const HIDDEN = '(secret)';
 
-const MAX_POINTERS = 100;
+export const MAX_POINTERS = 100;
 const MAX_POINTER_CHARS = 1000;
 
 type JsonObject = Record<string, unknown>;

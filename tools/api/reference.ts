@@ -144,7 +144,7 @@ function typeOf(schema: Schema): string {
     );
     return `object (${fields.join('; ') || 'empty'})`;
   }
-  if (schema.type === 'object' && typeof additionalProperties === 'object' && additionalProperties.type !== undefined)
+  if (schema.type === 'object' && typeof additionalProperties === 'object' && typeOf(additionalProperties) !== 'any')
     return `map of ${typeOf(additionalProperties)}`;
   return [schema.type ?? 'any'].flat().join(' or ');
 }

@@ -5,6 +5,7 @@
  * live output is sent.
  */
 import { z } from 'zod';
+import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES } from '../../protocol/limits.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { defineTask } from './task.ts';
 
@@ -16,9 +17,12 @@ const params = z.object({
   script: text.min(1, 'is empty').max(1024 * 1024),
   args: z
     .array(text.max(128 * 1024))
-    .max(1000)
+    .max(MAX_COMMAND_ARGS)
     .default([]),
-  env: z.record(variable, text.max(128 * 1024)).default({}),
+  env: z
+    .record(variable, text.max(128 * 1024))
+    .refine((env) => Object.keys(env).length <= MAX_COMMAND_VARIABLES, `holds more than ${MAX_COMMAND_VARIABLES}`)
+    .default({}),
   timeout: z.coerce.number().int().min(1).max(86_400_000).optional(),
   paced: z.boolean().default(false),
 });

@@ -4,7 +4,8 @@
  * caller disconnects or an instance dies.
  */
 import { z } from 'zod';
-import { MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_POINTERS } from '../secret-params.ts';
 import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
 import {
   BAD_REQUEST,
@@ -159,12 +160,12 @@ export const serverTaskContracts = contracts({
       ...serverUuid,
       ...underTicket,
       script: text().min(1, 'value is empty'),
-      args: textArray().optional(),
-      env: textMap().optional(),
+      args: textArray(MAX_COMMAND_ARGS).optional(),
+      env: textMap(MAX_COMMAND_VARIABLES).optional(),
       secret_params: z
         .unknown()
         .optional()
-        .meta({ type: 'array', items: { type: 'string' } })
+        .meta({ type: 'array', items: { type: 'string' }, maxItems: MAX_POINTERS })
         .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
       timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
       json: truthy().optional(),
