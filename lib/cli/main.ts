@@ -2,32 +2,31 @@
  * `cnapi`: the command line. Reads the arguments, runs one command, reports an error in one line,
  * and ends with the command's exit code.
  */
-import { type Command, CommanderError } from 'commander';
-import { type Context, createContext, type GlobalOptions } from './invocation/context.ts';
-import type { Runner, Work } from './invocation/runner.ts';
-import { createProgram } from './program.ts';
+import { CommanderError } from 'commander';
+import { Runner } from './invocation/runner.ts';
+import { createProgram, helpOf } from './program.ts';
 import { complaintOf, complaintText } from './terminal/complaint.ts';
 import { flushed } from './terminal/output.ts';
 import { ignoreAsCalled } from './terminal/signals.ts';
-import { EXIT, UsageError } from './terminal/usage-error.ts';
+import { EXIT } from './terminal/usage-error.ts';
 import { safeJson } from './terminal/visible.ts';
 
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);
-  const run = new Run(rest);
-  const program = createProgram(run);
+  const runner = new Runner(rest);
+  const program = createProgram(runner);
   try {
     if (args.length === 0) {
-      process.stdout.write(textOf(program));
+      process.stdout.write(helpOf(program));
       return EXIT.usage;
     }
     await program.parseAsync(args, { from: 'user' });
-    return run.exitCode;
+    return runner.exitCode;
   } catch (error) {
     if (error instanceof CommanderError) return usage(error);
     return complain(error, args.includes('--json'));
   } finally {
-    run.context?.client.close();
+    runner.context?.client.close();
   }
 }
 
@@ -35,39 +34,6 @@ async function main(argv: readonly string[]): Promise<number> {
 function split(argv: readonly string[]): { args: string[]; rest: string[] | undefined } {
   const at = argv.indexOf('--');
   return at < 0 ? { args: [...argv], rest: undefined } : { args: argv.slice(0, at), rest: argv.slice(at + 1) };
-}
-
-class Run implements Runner {
-  exitCode: number = EXIT.ok;
-  context: Context | undefined;
-  readonly #rest: readonly string[] | undefined;
-
-  constructor(rest: readonly string[] | undefined) {
-    this.#rest = rest;
-  }
-
-  action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
-    return async (...given: unknown[]): Promise<void> => {
-      const command = given.at(-1) as Command;
-      if (!takesRest && this.#rest !== undefined)
-        throw new UsageError(`${command.name()} takes nothing after --; see cnapi ${pathOf(command)} --help`);
-      const options = command.optsWithGlobals<Options & GlobalOptions>();
-      this.context = createContext(options, { env: process.env, rest: this.#rest });
-      this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
-    };
-  }
-}
-
-function pathOf(command: Command): string {
-  const parent = command.parent?.parent ? `${pathOf(command.parent)} ` : '';
-  return parent + command.name();
-}
-
-function textOf(program: Command): string {
-  let text = '';
-  program.configureOutput({ writeOut: (piece) => (text += piece) });
-  program.outputHelp();
-  return text;
 }
 
 /** The user asked for help, or the command line is wrong. */

@@ -23,7 +23,7 @@ import { tokenCommand } from './commands/token.ts';
 import { unlockCommand } from './commands/unlock.ts';
 import { versionCommand } from './commands/version.ts';
 import { watchCommand } from './commands/watch.ts';
-import type { Runner } from './invocation/runner.ts';
+import { type Runner, repeated } from './invocation/runner.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:
@@ -49,7 +49,7 @@ export function createProgram(runner: Runner): Command {
     .description('Manages a fleet of servers: runs commands on them, holds locks, shows their state.')
     .addOption(
       new Option('--url <url>', 'an instance; for several, separate them by commas or repeat the option').argParser(
-        (url: string, others: string[] | undefined) => [...(others ?? []), url],
+        repeated,
       ),
     )
     .option('--dns <address:port>', "a name server that knows the instances (default: the system's)")
@@ -92,6 +92,14 @@ const COMMANDS = [
 /** All commands except the program itself, depth first. */
 export function allCommands(program: Command): Command[] {
   return program.commands.flatMap((command) => [command, ...allCommands(command)]);
+}
+
+/** Returns the help text of a command. */
+export function helpOf(command: Command): string {
+  let text = '';
+  command.configureOutput({ writeOut: (piece) => (text += piece) });
+  command.outputHelp();
+  return text;
 }
 
 function prepare(command: Command): void {

@@ -6,6 +6,9 @@
  */
 import { MAX_JSON_DEPTH } from './storable.ts';
 
+/** An object as `JSON.parse` returns it. */
+export type JsonObject = Record<string, unknown>;
+
 interface JsonLimits {
   /** Maximum number of values: scalars, arrays, objects, and the names of members. */
   maxValues: number;

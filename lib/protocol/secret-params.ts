@@ -4,13 +4,13 @@
  * readers see `(secret)` in their place, and the values are deleted when the task ends. Pure; used
  * where tasks are created, and by the agent's journal and history.
  */
+import type { JsonObject } from './bounded-json.ts';
+
 const SECRET_PARAMS = 'secret_params';
 const HIDDEN = '(secret)';
 
 export const MAX_POINTERS = 100;
 const MAX_POINTER_CHARS = 1000;
-
-type JsonObject = Record<string, unknown>;
 
 /**
  * Returns why `secret_params` is invalid; undefined when it is valid. A pointer to a missing value

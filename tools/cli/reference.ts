@@ -1,6 +1,7 @@
 /** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
 import type { Command } from 'commander';
-import { allCommands } from '../../lib/cli/program.ts';
+import { pathOf } from '../../lib/cli/invocation/runner.ts';
+import { allCommands, helpOf } from '../../lib/cli/program.ts';
 
 const HEAD = `# The command line
 
@@ -20,19 +21,4 @@ export function reference(program: Command): string {
 
 function section(command: Command, title: string): string {
   return `## ${title}\n\n\`\`\`\n${helpOf(command).trimEnd()}\n\`\`\`\n`;
-}
-
-function helpOf(command: Command): string {
-  let text = '';
-  command.configureOutput({
-    writeOut: (piece) => {
-      text += piece;
-    },
-  });
-  command.outputHelp();
-  return text;
-}
-
-function pathOf(command: Command): string {
-  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }

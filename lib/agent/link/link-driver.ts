@@ -8,6 +8,7 @@
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
+import { LogLimiter } from '../../platform/log-limiter.ts';
 import type { Random } from '../../platform/random.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseInstanceFrame } from '../../protocol/codec.ts';
 import type {
@@ -21,7 +22,6 @@ import type {
   WelcomeFrame,
 } from '../../protocol/frames.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
-import { Complaints } from '../complaints.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { step } from './link.ts';
@@ -72,7 +72,7 @@ const ROOMY_BYTES = 1024 * 1024;
 
 export class Link {
   readonly #deps: LinkDeps;
-  readonly #complaints: Complaints;
+  readonly #warnings: LogLimiter;
   readonly #refusals: Refusals;
   #state: LinkState;
   readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
@@ -87,7 +87,7 @@ export class Link {
 
   constructor(deps: LinkDeps) {
     this.#deps = deps;
-    this.#complaints = new Complaints(deps);
+    this.#warnings = new LogLimiter(deps);
     this.#refusals = new Refusals(deps);
     this.#state = initialLink(deps.epoch, DEFAULT_LINK_TIMES.reconnectMaxMs);
   }
@@ -341,7 +341,7 @@ export class Link {
       case 'task_cancel':
         return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
       case 'error':
-        return this.#complaints.warn(
+        return this.#warnings.warn(
           { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },
           'the instance did not understand a frame',
         );
@@ -366,13 +366,13 @@ export class Link {
     if (session?.socket === socket && session.epoch === epoch && frame.epoch === epoch)
       return this.#deps.owner.onTask(frame);
     const fields = { server_uuid: this.#deps.serverUuid, task: frame.id, attempt: frame.attempt, epoch: frame.epoch };
-    this.#complaints.warn({ ...fields, highest: epoch }, 'task refused: not from the session of the highest epoch');
+    this.#warnings.warn({ ...fields, highest: epoch }, 'task refused: not from the session of the highest epoch');
   }
 
   #onBadFrame(socket: number, error: FrameError): void {
     const held = this.#sockets.get(socket);
     if (!held || (error.code === 'type' && (this.#live?.peerVersion ?? 0) > PROTOCOL_VERSION)) return;
-    this.#complaints.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
+    this.#warnings.warn({ server_uuid: this.#deps.serverUuid, reason: error.message }, 'frame not understood');
     held.badFrames += 1;
     if (held.badFrames < MAX_BAD_FRAMES) {
       return this.#sendOn(socket, { type: 'error', code: error.code, message: error.message.slice(0, 1000) });

@@ -20,9 +20,9 @@
 
 import { type Clock, isoNow, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import { LogLimiter } from '../../platform/log-limiter.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
-import { Complaints } from '../complaints.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
@@ -65,7 +65,7 @@ const REPEAT_ENDS_MS = 15_000;
 
 export class Runner {
   readonly #deps: RunnerDeps;
-  readonly #complaints: Complaints;
+  readonly #warnings: LogLimiter;
   readonly #works = new Map<string, Work>();
   readonly #lanes: Record<LaneName, Semaphore> = {
     serial: new Semaphore(1),
@@ -83,7 +83,7 @@ export class Runner {
 
   constructor(deps: RunnerDeps) {
     this.#deps = deps;
-    this.#complaints = new Complaints(deps);
+    this.#warnings = new LogLimiter(deps);
   }
 
   get isPaused(): boolean {
@@ -219,7 +219,7 @@ export class Runner {
     const known = journal.state.tasks.get(id);
     if (!known || known.attempt === attempt) return;
     const fields = { server_uuid: serverUuid, task: id, attempt, known: known.attempt, state: known.state };
-    this.#complaints.warn(fields, 'another attempt of a task this agent already has');
+    this.#warnings.warn(fields, 'another attempt of a task this agent already has');
     const record = renumberingOf(journal.state, { id, attempt });
     if (record === undefined) return;
     const work = this.#works.get(id);

@@ -1,12 +1,13 @@
 /** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
-import { findServer, isPrefix, isUuid } from '../lookup/find.ts';
+import { findServer, isPrefix } from '../lookup/find.ts';
+import { parseCount } from '../terminal/count.ts';
 import { parseTime, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 import { labels } from './tasks.ts';
 
 interface Options {
@@ -59,8 +60,7 @@ function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Col
 }
 
 async function audit({ client, output, clock }: Context, _: unknown, options: Options): Promise<void> {
-  if (!/^[1-9]\d{0,5}$/.test(options.limit)) throw new UsageError(`--limit ${options.limit} is not a number from 1 on`);
-  const limit = Number(options.limit);
+  const limit = parseCount(options.limit, '--limit');
   const query = {
     actor: options.actor,
     action: options.action,

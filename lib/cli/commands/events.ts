@@ -5,6 +5,7 @@ import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
+import { parseCount } from '../terminal/count.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
@@ -46,7 +47,7 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   const kinds = (options.kind ?? []).flatMap((kind) => kind.split(','));
   const unknownKind = kinds.find((kind) => !KINDS.includes(kind));
   if (unknownKind !== undefined) throw new UsageError(`--kind ${unknownKind} is not one of ${KINDS.join(', ')}`);
-  const limit = limitOf(options.limit);
+  const limit = options.limit === undefined ? Number.POSITIVE_INFINITY : parseCount(options.limit, '--limit');
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
   const lines = new EventLines(await client.learnInstances());
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
@@ -66,10 +67,4 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   }
   stop();
   return EXIT.ok;
-}
-
-function limitOf(text: string | undefined): number {
-  if (text === undefined) return Number.POSITIVE_INFINITY;
-  if (!/^[1-9]\d{0,8}$/.test(text)) throw new UsageError(`--limit ${text} is not a number from 1 on`);
-  return Number(text);
 }

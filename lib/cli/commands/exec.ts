@@ -13,6 +13,7 @@ import { UnreadInput } from '../exec/unread-input.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { findServers, findTicket, labelsOf, selectServers } from '../lookup/find.ts';
+import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
@@ -101,7 +102,7 @@ export function execCommand(runner: Runner): Command {
 
 async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
   const { client, clock, output, random } = context;
-  const concurrency = concurrencyOf(options.concurrency);
+  const concurrency = parseCount(options.concurrency, '--concurrency', MAX_CONCURRENCY);
   const input = options.script === '-' ? undefined : new UnreadInput(output);
   const command = await commandOf(context, options);
   const servers = await serversOf(context, names as string[], options);
@@ -217,12 +218,6 @@ function variableOf(text: string): [string, string] {
   const [, name, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
   if (name === undefined || value === undefined) throw new UsageError(`--env ${text} is not NAME=VALUE`);
   return [name, value];
-}
-
-function concurrencyOf(text: string): number {
-  const count = Number(text);
-  if (/^\d{1,4}$/.test(text) && count >= 1 && count <= MAX_CONCURRENCY) return count;
-  throw new UsageError(`--concurrency ${text} is not a number from 1 to ${MAX_CONCURRENCY}`);
 }
 
 type LabelOf = (server: NamedServer) => string;

@@ -4,6 +4,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/where.ts';
+import { parseCount } from '../terminal/count.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -44,7 +45,7 @@ async function servers({ client, output }: Context, _: unknown, options: Options
   if (options.status !== undefined && !STATUSES.includes(options.status))
     throw new UsageError(`--status ${options.status} is not one of ${STATUSES.join(', ')}`);
   const { datacenter, limit: limitText, wide = false } = options;
-  const limit = limitText === undefined ? Number.POSITIVE_INFINITY : countOf(limitText);
+  const limit = limitText === undefined ? Number.POSITIVE_INFINITY : parseCount(limitText, '--limit');
   const conditions = conditionsOf(options).map(parseWhere);
   const found: NamedServer[] = [];
   let isAny = false;
@@ -81,11 +82,6 @@ function conditionsOf({ status, datacenter, hostname, where = [] }: Options): st
   const given = { status, datacenter, hostname };
   const each = Object.entries(given).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${value}`]));
   return [...each, ...where];
-}
-
-function countOf(text: string): number {
-  if (/^[1-9]\d{0,8}$/.test(text)) return Number(text);
-  throw new UsageError(`--limit ${text} is not a number from 1 on`);
 }
 
 /**

@@ -8,6 +8,7 @@ import { WITHHELD } from '../exec/task-end.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer, labelsOf } from '../lookup/find.ts';
+import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { fleetColumns, lineOf, lineOfHistory, TASK, type TaskLine } from '../views/task-table.ts';
@@ -48,7 +49,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
   const { client, output } = context;
   const query = queryOf(context, options);
   const server = name === undefined ? undefined : await findServer(client, String(name));
-  const limit = Number(options.limit);
+  const limit = parseCount(options.limit, '--limit', MAX_TASKS);
   if (server !== undefined) {
     const { found, lines } = await tasksOf(client, server.uuid, { limit, query });
     if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
@@ -83,9 +84,7 @@ export async function tasksOf(
 }
 
 function queryOf({ clock }: Context, options: Options): TaskQuery {
-  const { limit, active = false, status, name, actor, since, until } = options;
-  if (!/^\d{1,5}$/.test(limit) || Number(limit) < 1 || Number(limit) > MAX_TASKS)
-    throw new UsageError(`--limit ${limit} is not a number from 1 to ${MAX_TASKS}`);
+  const { active = false, status, name, actor, since, until } = options;
   const known = STATUSES.find((one) => one === status);
   if (status !== undefined && known === undefined)
     throw new UsageError(`--status ${status} is not one of ${STATUSES.join(', ')}`);

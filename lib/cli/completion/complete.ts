@@ -3,6 +3,8 @@
  * and names.
  */
 import type { Argument, Command, Option } from 'commander';
+import { EVENT_KINDS } from '../../protocol/api/events.ts';
+import { TOKEN_ROLES } from '../../protocol/api/roles.ts';
 
 /** The kind of names to request from the fleet. */
 export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
@@ -10,9 +12,9 @@ export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
 export type Completion = { words: readonly string[] } | { wanted: Wanted };
 
 const CHOICES: Readonly<Record<string, readonly string[]>> = {
-  '--role': ['reader', 'operator', 'admin', 'agent'],
+  '--role': TOKEN_ROLES,
   '--status': ['running', 'unknown'],
-  '--kind': ['status', 'task', 'ticket', 'instance'],
+  '--kind': EVENT_KINDS,
 };
 const NOTHING: Completion = { words: [] };
 const OF_FLEET: readonly string[] = ['server', 'task', 'instance', 'ticket', 'token'];

@@ -1,16 +1,15 @@
 /** Interprets the end of a task. Pure. */
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { exitCodeOfSignal } from '../terminal/signals.ts';
 
 /** For a caller that may look at tasks but not run them. */
 export const WITHHELD = 'its parameters and output are shown only to the role operator and above';
 
-type Json = Readonly<Record<string, unknown>>;
-
 /**
  * Takes the data of an `end` event: true if the task completed and, if it was a command, exited
  * with 0.
  */
-export function hasSucceeded(end: Json): boolean {
+export function hasSucceeded(end: JsonObject): boolean {
   return end.status === 'complete' && [undefined, 0].includes(exitCodeOf(end.result));
 }
 
@@ -18,16 +17,16 @@ export function hasSucceeded(end: Json): boolean {
  * A command's exit code, or a shell's code for a signal that ended it; undefined for other tasks.
  */
 export function exitCodeOf(result: unknown): number | undefined {
-  const { exitCode, signal } = (result ?? {}) as Json;
+  const { exitCode, signal } = (result ?? {}) as JsonObject;
   if (typeof exitCode === 'number') return exitCode;
   return typeof signal === 'string' ? exitCodeOfSignal(signal) : undefined;
 }
 
 /** Returns why the task did not succeed; undefined if it did. */
-export function errorOf(end: Json): string | undefined {
+export function errorOf(end: JsonObject): string | undefined {
   if (hasSucceeded(end)) return undefined;
-  const { message, code } = (end.error ?? {}) as Json;
+  const { message, code } = (end.error ?? {}) as JsonObject;
   if (typeof message === 'string') return typeof code === 'string' ? `${message} (${code})` : message;
-  const { exitCode, signal } = (end.result ?? {}) as Json;
+  const { exitCode, signal } = (end.result ?? {}) as JsonObject;
   return typeof exitCode === 'number' ? `exit code ${exitCode}` : `ended by ${String(signal ?? 'something')}`;
 }

@@ -1,6 +1,7 @@
 /** How commands are run: created by main.ts, passed to every file of commands/. */
 import type { Command } from 'commander';
-import type { Context } from './context.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { type Context, createContext, type GlobalOptions } from './context.ts';
 
 /** Returns the exit code; undefined means 0. */
 export type Work<Options> = (
@@ -9,9 +10,33 @@ export type Work<Options> = (
   options: Options,
 ) => Promise<number | undefined> | Promise<void>;
 
-export interface Runner {
+/** One call of `cnapi`: what its command leaves to main.ts. */
+export class Runner {
+  exitCode: number = EXIT.ok;
+  context: Context | undefined;
+  readonly #rest: readonly string[] | undefined;
+
+  /** `rest`: the words after `--`. */
+  constructor(rest?: readonly string[]) {
+    this.#rest = rest;
+  }
+
   /** Turns `work` into a commander action. With `rest`, the command accepts words after `--`. */
-  action<Options>(work: Work<Options>, takes?: { rest: boolean }): (...given: unknown[]) => Promise<void>;
+  action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
+    return async (...given: unknown[]): Promise<void> => {
+      const command = given.at(-1) as Command;
+      if (!takesRest && this.#rest !== undefined)
+        throw new UsageError(`${command.name()} takes nothing after --; see ${pathOf(command)} --help`);
+      const options = command.optsWithGlobals<Options & GlobalOptions>();
+      this.context = createContext(options, { env: process.env, rest: this.#rest });
+      this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
+    };
+  }
+}
+
+/** Returns a command as the user calls it, e.g. `cnapi token create`. */
+export function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
 /** Adds examples at the end of a help text. */

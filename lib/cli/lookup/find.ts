@@ -6,16 +6,14 @@
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { visible } from '../terminal/visible.ts';
 import { hasProperty, matches, noSuchProperty, parseWhere } from './where.ts';
 
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 const HYPHENS = new Set([8, 13, 18, 23]);
 const AT_ONCE = 200;
-
-export const isUuid = (text: string): boolean => UUID.test(text);
 
 /** @throws UsageError when no server or several servers have the name */
 export async function findServer(client: CnapiClient, name: string): Promise<NamedServer> {

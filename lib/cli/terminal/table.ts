@@ -77,15 +77,7 @@ function widestOf(texts: readonly string[]): number {
 }
 
 function shortened(cell: string, width: number): string {
-  if (widthOf(cell) <= width) return cell;
-  let kept = '';
-  let used = 0;
-  for (const character of cell) {
-    used += widthOf(character);
-    if (used > width - 1) break;
-    kept += character;
-  }
-  return kept + ELLIPSIS;
+  return widthOf(cell) <= width ? cell : clipped(cell, width - 1) + ELLIPSIS;
 }
 
 function aligned(cell: string, width: number, align: 'right' | undefined): string {

@@ -1,9 +1,8 @@
 /** The OpenAPI 3.1 document of a list of contracts, made from the schemas that validate requests. */
 import { z } from 'zod';
+import type { JsonObject } from '../bounded-json.ts';
 import { type Answer, type Contract, needOf, OPEN, pathParamsOf, tagOf, tagsOf, takesBody } from './contract.ts';
 import { codesOf, errorBody, errorBodyWith } from './errors.ts';
-
-type Json = Record<string, unknown>;
 
 /** Errors with one of these statuses say when a retry makes sense. */
 const RETRIED: ReadonlySet<number> = new Set([408, 429, 503]);
@@ -20,8 +19,8 @@ export function openApiDocument(contracts: readonly Contract[], version: string)
   return document;
 }
 
-function makeDocument(contracts: readonly Contract[], version: string): Json {
-  const paths: Record<string, Json> = {};
+function makeDocument(contracts: readonly Contract[], version: string): JsonObject {
+  const paths: Record<string, JsonObject> = {};
   for (const contract of contracts) {
     const path = contract.path.replace(/:(\w+)/g, '{$1}');
     paths[path] = { ...paths[path], [contract.method.toLowerCase()]: operation(contract) };
@@ -64,23 +63,23 @@ const refusals = {
 };
 const ALL_REFUSALS = { 401: 'Unauthorized', 403: 'Forbidden', 429: 'TooManyRequests' };
 
-function refusalsOf(contract: Contract): Json {
+function refusalsOf(contract: Contract): JsonObject {
   const names = needOf(contract) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
   return Object.fromEntries(
     Object.entries(names).map(([status, name]) => [status, { $ref: `#/components/responses/${name}` }]),
   );
 }
 
-function operation(contract: Contract): Json {
+function operation(contract: Contract): JsonObject {
   const { properties = {}, required = [] } = jsonSchema(contract.params) as {
-    properties?: Record<string, Json>;
+    properties?: Record<string, JsonObject>;
     required?: string[];
   };
   const inPath = new Set(pathParamsOf(contract.path));
   const others = Object.keys(properties).filter((name) => !inPath.has(name));
   const hasBody = contract.method !== 'DELETE' && takesBody(contract);
   const parameter = (name: string, where: string) => {
-    const { description, ...schema } = properties[name] as Json;
+    const { description, ...schema } = properties[name] as JsonObject;
     return {
       name,
       in: where,
@@ -110,7 +109,12 @@ function operation(contract: Contract): Json {
   };
 }
 
-function requestBody(contract: Contract, properties: Record<string, Json>, names: string[], required: string[]): Json {
+function requestBody(
+  contract: Contract,
+  properties: Record<string, JsonObject>,
+  names: string[],
+  required: string[],
+): JsonObject {
   const ownRequired = required.filter((name) => names.includes(name));
   const schema = {
     type: 'object',
@@ -121,21 +125,27 @@ function requestBody(contract: Contract, properties: Record<string, Json>, names
   return { required: ownRequired.length > 0, content: { 'application/json': { schema } } };
 }
 
-function header(name: string, description: string): Json {
+function header(name: string, description: string): JsonObject {
   return { name, in: 'header', required: false, description, schema: { type: 'string' } };
 }
 
 /** Every error has a body. */
-function responseOf(status: number, one: Answer): Json {
+function responseOf(status: number, one: Answer): JsonObject {
   return status >= 400 && one.schema === undefined ? errorResponse(status, one) : response(one);
 }
 
-function errorResponse(status: number, { description, codes, headers = {} }: Answer): Json {
+function errorResponse(status: number, { description, codes, headers = {} }: Answer): JsonObject {
   const all = RETRIED.has(status) ? { ...headers, 'Retry-After': 'Seconds after which to try again' } : headers;
   return response({ description, schema: errorBodyWith(codesOf(status, codes)), headers: all });
 }
 
-function response({ description, schema, example, contentType = 'application/json', headers = {} }: Answer): Json {
+function response({
+  description,
+  schema,
+  example,
+  contentType = 'application/json',
+  headers = {},
+}: Answer): JsonObject {
   const described = Object.entries(headers).map(([name, text]) => [
     name,
     { description: text, schema: { type: 'string' } },
@@ -154,18 +164,18 @@ function schemasOf({ responses }: Contract): z.ZodType[] {
  * As callers write a value: before lower-casing, splitting and the like. Named schemas are found
  * among the components.
  */
-function jsonSchema(schema: z.ZodType): Json {
+function jsonSchema(schema: z.ZodType): JsonObject {
   const { $schema, $defs, id, ...rest } = withDefinitions(schema);
   return rest;
 }
 
 /** The named schemas that these schemas use. */
-function namedSchemas(schemas: readonly z.ZodType[]): Json {
+function namedSchemas(schemas: readonly z.ZodType[]): JsonObject {
   const named = schemas.map((schema) => withDefinitions(z.object({ schema })).$defs ?? {});
   return Object.fromEntries(named.flatMap((one) => Object.entries(one)).map(([name, { id, ...rest }]) => [name, rest]));
 }
 
-function withDefinitions(schema: z.ZodType): Json & { $defs?: Record<string, Json> } {
+function withDefinitions(schema: z.ZodType): JsonObject & { $defs?: Record<string, JsonObject> } {
   const described = z.toJSONSchema(schema, {
     io: 'input',
     unrepresentable: 'any',
@@ -176,7 +186,7 @@ function withDefinitions(schema: z.ZodType): Json & { $defs?: Record<string, Jso
 }
 
 /** All fields of an answer are declared, except where its schema is marked as open. */
-function describeFields(schema: Json): void {
+function describeFields(schema: JsonObject): void {
   if (schema.properties === undefined) return;
   if (schema[OPEN] !== true) delete schema.additionalProperties;
   delete schema[OPEN];

@@ -14,7 +14,11 @@ const uuidSchema = { format: 'uuid' } as const;
  */
 const classOf = (value: unknown): string => Object.prototype.toString.call(value);
 
-export const isUuid = (value: unknown): value is string => typeof value === 'string' && UUID.test(value);
+export function isUuid(value: string): boolean;
+export function isUuid(value: unknown): value is string;
+export function isUuid(value: unknown): boolean {
+  return typeof value === 'string' && UUID.test(value);
+}
 
 /**
  * An id in a path; lower-cased, so each object has one name. A failure is 409 `Invalid <name>`

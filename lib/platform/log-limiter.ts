@@ -1,15 +1,15 @@
 /**
- * Limits warnings that an instance can cause at will to a few per minute. More would add no
- * information and would fill the disk.
+ * Limits warnings that the other end of a connection can cause at will to a few per minute. More
+ * would add no information and would fill the disk.
  */
 
-import type { Clock } from '../platform/clock.ts';
-import type { LogFields, Logger } from '../platform/log.ts';
+import type { Clock } from './clock.ts';
+import type { LogFields, Logger } from './log.ts';
 
 const MAX_A_PERIOD = 10;
 const PERIOD_MS = 60_000;
 
-export class Complaints {
+export class LogLimiter {
   readonly #deps: { log: Logger; clock: Clock };
   #periodEndsAt = 0;
   #count = 0;

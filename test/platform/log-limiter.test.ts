@@ -1,17 +1,17 @@
 import t from 'tap';
-import { Complaints } from '../../lib/agent/complaints.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
+import { LogLimiter } from '../../lib/platform/log-limiter.ts';
 
 t.test('at most ten warnings a minute are logged, and the next one counts those left out', async (t) => {
   let now = 0;
   const lines: unknown[] = [];
   const log = Object.assign(Object.create(silentLogger), { warn: (fields: unknown) => void lines.push(fields) });
-  const complaints = new Complaints({ log, clock: { ...systemClock, now: () => now } });
-  for (let n = 0; n < 1000; n++) complaints.warn({ n }, 'again');
+  const limiter = new LogLimiter({ log, clock: { ...systemClock, now: () => now } });
+  for (let n = 0; n < 1000; n++) limiter.warn({ n }, 'again');
   t.equal(lines.length, 10);
   now = 60_000;
-  complaints.warn({ n: 1000 }, 'again');
-  complaints.warn({ n: 1001 }, 'again');
+  limiter.warn({ n: 1000 }, 'again');
+  limiter.warn({ n: 1001 }, 'again');
   t.same(lines.slice(10), [{ n: 1000, unlogged: 990 }, { n: 1001 }]);
 });

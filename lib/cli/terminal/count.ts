@@ -1,0 +1,9 @@
+/** Parses the numbers of options such as --limit. Pure. */
+import { UsageError } from './usage-error.ts';
+
+/** Parses a whole number from 1 to `max`. Without `max` it has at most nine digits. @throws UsageError */
+export function parseCount(text: string, option: string, max?: number): number {
+  const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (count >= 1 && count <= (max ?? count)) return count;
+  throw new UsageError(`${option} ${text} is not a number from 1 ${max === undefined ? 'on' : `to ${max}`}`);
+}
