@@ -18,13 +18,13 @@ export const LONG = [
 export interface Selection {
   /** Arguments for tap. */
   args: string[];
-  /** Number of files left out. */
-  left: number;
+  /** Files left out. */
+  left: readonly string[];
 }
 
 /** Selects the named files if any; all files with `--all`, or where nothing may be skipped. */
 export function select(given: readonly string[], { root, isWhole }: { root: string; isWhole: boolean }): Selection {
   const args = given.filter((argument) => argument !== '--all');
-  if (isWhole || args.length > 0 || args.length < given.length) return { args, left: 0 };
-  return { args: LONG.map((pattern) => `--exclude=${pattern}`), left: globSync([...LONG], { cwd: root }).length };
+  if (isWhole || args.length > 0 || args.length < given.length) return { args, left: [] };
+  return { args: LONG.map((pattern) => `--exclude=${pattern}`), left: globSync([...LONG], { cwd: root }).sort() };
 }

@@ -2,7 +2,8 @@
  * `npm test`: type check, lint, import direction, and the tests on a real Postgres and a real
  * Redis, without the longest, which `.ci/run` adds. With arguments it runs only those test files.
  * The last line is `N passed, N failed`; the exit code is 0 only if nothing failed. The lines
- * before it name what failed; the details are printed where each failure occurred.
+ * before it name the slowest files, what was left out or skipped, and what failed; the details are
+ * printed where each failure occurred.
  */
 import path from 'node:path';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
@@ -60,14 +61,22 @@ async function runTests(): Promise<Outcome> {
     const { totals, unsteady } = isAgainAsked
       ? await runAgain(first, (file) => run([file]))
       : { totals: first, unsteady: [] };
-    const { skipped, ...outcome } = totals;
+    const { skipped, slowest, ...outcome } = totals;
     for (const file of unsteady) console.log(`unsteady: ${file} failed above, and passed when it ran by itself`);
-    if (selection.left > 0) console.log(`left ${selection.left} long test files to .ci/run, or npm test -- --all`);
+    if (slowest.length > 0)
+      console.log(`slowest files: ${slowest.map(({ file, ms }) => saidTime(file, ms)).join(', ')}`);
+    const { left } = selection;
+    if (left.length > 0)
+      console.log(`left ${left.length} long test files to .ci/run, or npm test -- --all: ${left.join(' ')}`);
     for (const [reason, count] of skipped) console.log(`skipped ${count} tests: ${reason}`);
     return outcome;
   } finally {
     await postgres?.close();
   }
+}
+
+function saidTime(file: string, ms: number): string {
+  return `${file} ${Math.round(ms / 1000)} s`;
 }
 
 function lastLines(text: string): string {

@@ -10,10 +10,18 @@ export interface TapTotals {
   /** One line for each failure: file, test, assertion. */
   failures: readonly string[];
   failedFiles: readonly string[];
+  /** The files that took longest, the slowest first; none when only one ran. */
+  slowest: readonly FileTime[];
   /** The run was complete: every file was run. */
   isWhole: boolean;
 }
 
+export interface FileTime {
+  file: string;
+  ms: number;
+}
+
+const SLOWEST = 10;
 const fileResult = /^(not )?ok \d+ - (\S+)(?: # time=([\d.]+m?s))?/;
 const leafSkipped = /^\s+ok \d+ .*# SKIP ?(.*)$/;
 const notOk = /^( *)not ok \d+(?: - (.*?))?(?: # time=[\d.]+m?s)?(?: \{)?$/;
@@ -29,6 +37,7 @@ export class TapReport {
   #totals: { pass: number; fail: number } | undefined;
   readonly #failures: string[] = [];
   readonly #failedFiles: string[] = [];
+  readonly #times: FileTime[] = [];
 
   constructor(print: (text: string) => void) {
     this.#print = print;
@@ -60,11 +69,13 @@ export class TapReport {
       skipped: this.#skipped,
       failures: this.#failures,
       failedFiles: this.#failedFiles,
+      slowest: this.#times.length > 1 ? this.#times.toSorted((one, other) => other.ms - one.ms).slice(0, SLOWEST) : [],
       isWhole,
     };
   }
 
   #finishFile([line, not, name, time]: RegExpExecArray): void {
+    if (time !== undefined) this.#times.push({ file: name ?? '', ms: millisecondsOf(time) });
     if (not === undefined) {
       this.#print(`ok ${name}${time === undefined ? '' : ` (${time})`}`);
     } else {
@@ -106,6 +117,11 @@ export function failuresOf(file: string, lines: readonly string[]): string[] {
 /** The indentation in levels of four spaces. */
 function indentOf(match: RegExpExecArray): number {
   return (match[1]?.length ?? 0) / 4;
+}
+
+/** Of `12.5ms` or `3.2s`. */
+function millisecondsOf(time: string): number {
+  return Number.parseFloat(time) * (time.endsWith('ms') ? 1 : 1000);
 }
 
 function numberAfter(word: string, line: string): number {

@@ -8,6 +8,7 @@ function totals(passed: number, failedFiles: readonly string[]) {
     failed: failedFiles.length,
     failedFiles,
     failures,
+    slowest: [],
     isWhole: true,
     skipped: new Map<string, number>(),
   };

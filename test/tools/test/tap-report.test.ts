@@ -26,9 +26,24 @@ t.test('a file that passed is one line, and skipped tests are counted by reason'
     skipped: new Map([['no redis', 2]]),
     failures: [],
     failedFiles: [],
+    slowest: [],
     isWhole: true,
   });
   t.strictSame(printed, ['ok test/a.test.ts (12.5ms)']);
+});
+
+t.test('the ten slowest files are told, the slowest first', async (t) => {
+  const files = Array.from({ length: 12 }, (_, number) => `ok ${number} - test/${number}.test.ts # time=${number}s`);
+  const { totals } = report(`${good}${files.join('\n')}`, true);
+  t.equal(totals.slowest.length, 10);
+  t.strictSame(totals.slowest[0], { file: 'test/11.test.ts', ms: 11_000 });
+  t.strictSame(totals.slowest[9], { file: 'test/2.test.ts', ms: 2_000 });
+  const short = report(`${good}ok 2 - test/b.test.ts # time=0.1s`, true).totals.slowest;
+  t.strictSame(
+    short.map(({ file }) => file),
+    ['test/b.test.ts', 'test/a.test.ts'],
+    'seconds and milliseconds',
+  );
 });
 
 t.test('a file that failed is printed in full', async (t) => {
