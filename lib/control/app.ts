@@ -15,7 +15,7 @@ import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
 import { openApiDocument } from '../protocol/api/openapi.ts';
-import { Gate } from './access/gate.ts';
+import { Authenticator } from './access/authenticator.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
 import { accessSubsystem } from './access/subsystem.ts';
@@ -75,7 +75,7 @@ export class App {
   readonly #bus: Bus;
   readonly #metrics: Metrics;
   readonly #certificates: Certificates | undefined;
-  readonly #gate: Gate;
+  readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #newServers: NewServers;
   readonly #listener: HttpListener;
@@ -100,7 +100,7 @@ export class App {
     // Separate, so no caller of this instance can delay the end of a token.
     const signInDatabase = this.#openDatabase('cnapi access', SHORT);
     const signIn = new SignIn({ database: signInDatabase, clock, log });
-    this.#gate = new Gate({ config, clock, signIn });
+    this.#authenticator = new Authenticator({ config, clock, signIn });
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
     this.#newServers = new NewServers({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
@@ -124,7 +124,13 @@ export class App {
     this.#lifecycle.add(
       busSubsystem(this.#bus),
       databaseSubsystem(database, this.#writes),
-      accessSubsystem({ gate: this.#gate, signIn, newServers: this.#newServers, database, signInDatabase }),
+      accessSubsystem({
+        authenticator: this.#authenticator,
+        signIn,
+        newServers: this.#newServers,
+        database,
+        signInDatabase,
+      }),
       auditSubsystem(this.#audit, database),
       this.#createPromotionWatch(),
       this.#createDescriptorWatch(),
@@ -240,7 +246,7 @@ export class App {
       certificates: this.#certificates,
       limits,
       authorizer: new RequestAuthorizer({
-        gate: this.#gate,
+        authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.instances.isDatabaseHealthy,
         log,

@@ -6,7 +6,7 @@
 import { OPEN } from '../../lib/control/access/token.ts';
 import type { Core } from '../../lib/control/core.ts';
 import { coreRoutes } from '../../lib/control/core-routes.ts';
-import { carryOut } from '../../lib/control/http/request/pipeline.ts';
+import { validateAndHandle } from '../../lib/control/http/request/pipeline.ts';
 import type { Route } from '../../lib/control/http/route.ts';
 import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
@@ -99,7 +99,7 @@ export class SimClient {
       const header = (key: string) => headers[key];
       const requireServer = requireServerOf(core.servers);
       const call = { rawParams: params, requireServer, actor: OPEN, requestId, source: '127.0.0.1', header, signal };
-      const reply = await carryOut(route, call);
+      const reply = await validateAndHandle(route, call);
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {
       if (signal.aborted && error === signal.reason) return { status: 'lost' };

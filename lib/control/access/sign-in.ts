@@ -1,6 +1,6 @@
 /**
  * Authenticates a token, and ends what was opened with a token that is no longer valid. Called by
- * `gate.ts`. Nothing waits for the bus. A known token is read again when the knowledge is 400 ms
+ * `authenticator.ts`. Nothing waits for the bus. A known token is read again when the knowledge is 400 ms
  * old. Whatever lasts longer (links, waits, streams) is held in a list that is checked as often. So
  * a revoked token stops working within a second on every instance, from database reads alone. While
  * the database does not answer, no new caller is authenticated, and no connected one is cut off.

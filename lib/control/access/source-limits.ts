@@ -1,7 +1,7 @@
 /**
  * Limits the rate of each source: a token bucket that fills at an even rate, and allows a burst of
  * its size. Bounded: with too many sources the least recently seen one is forgotten, and its bucket
- * starts full again. Time is passed with each call; called by `gate.ts`.
+ * starts full again. Time is passed with each call; called by `authenticator.ts`.
  */
 interface BucketOptions {
   perSecond: number;

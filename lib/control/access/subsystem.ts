@@ -2,7 +2,7 @@
 import type { Database } from '../../platform/postgres/database.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
-import type { Gate } from './gate.ts';
+import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
 import { forgetTokens } from './token-store.ts';
@@ -12,7 +12,7 @@ const KEEP_TOKENS_DAYS = 400;
 const FORGET_BATCH = 5_000;
 
 interface AccessParts {
-  gate: Gate;
+  authenticator: Authenticator;
   signIn: SignIn;
   newServers: NewServers;
   database: Database;
@@ -20,8 +20,14 @@ interface AccessParts {
   signInDatabase: Database;
 }
 
-export function accessSubsystem({ gate, signIn, newServers, database, signInDatabase }: AccessParts): Subsystem {
-  const { stats } = gate;
+export function accessSubsystem({
+  authenticator,
+  signIn,
+  newServers,
+  database,
+  signInDatabase,
+}: AccessParts): Subsystem {
+  const { stats } = authenticator;
   return {
     name: 'access',
     start: () => signIn.start(),

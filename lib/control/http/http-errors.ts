@@ -142,3 +142,8 @@ export class StoppingError extends CnapiError {
     });
   }
 }
+
+/** The caller's own text, shortened, for a message that names it. */
+export function printable(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
+}

@@ -65,7 +65,7 @@ export interface RequestContext<Params> {
   /** Aborted when the caller disconnects or this instance stops. */
   signal: AbortSignal;
   /** Names the object that the request has created, for the audit, if the reply does not. */
-  concerns(object: string): void;
+  setAuditedObject(object: string): void;
   /**
    * Makes the change of a route that `commitsRecord`. `work` writes the audit's record of this
    * request in the statement of the change. `object`: what it concerns, if that is known before.

@@ -17,7 +17,7 @@ export function httpSubsystem({ listener, handlers, limits, certificates }: Http
     name: 'listener',
     start: () => listener.start(handlers),
     unfinished: () => listener.unanswered,
-    beginDrain: () => listener.announceLeave(),
+    beginDrain: () => listener.beginDrain(),
     endDrain: () => listener.stopAccepting(),
     disconnect: () => listener.stop(),
     metrics: [

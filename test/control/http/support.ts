@@ -3,7 +3,7 @@
  * test says.
  */
 import { connect } from 'node:net';
-import { Gate, type GateConfig } from '../../../lib/control/access/gate.ts';
+import { Authenticator, type AuthenticatorConfig } from '../../../lib/control/access/authenticator.ts';
 import { NewServers } from '../../../lib/control/access/new-servers.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenRoutes } from '../../../lib/control/access/token-routes.ts';
@@ -91,7 +91,7 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof eventRoutes>[0];
 
 export interface ApiOptions {
-  config?: Partial<ListenerDeps['config'] & GateConfig & LimitsConfig>;
+  config?: Partial<ListenerDeps['config'] & AuthenticatorConfig & LimitsConfig>;
   parts?: Partial<Parts>;
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
@@ -102,7 +102,7 @@ export interface ApiOptions {
   accessDatabase?: (database: Queryable) => Queryable;
 }
 
-const OPEN_GATE: GateConfig = {
+const OPEN_GATE: AuthenticatorConfig = {
   access: 'open',
   trustedNetworks: [],
   requestsPerSecond: 0,
@@ -145,7 +145,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     random: systemRandom,
     log: silentLogger,
   });
-  const gate = new Gate({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
+  const authenticator = new Authenticator({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
   signIn.start();
   t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
   let level = 30;
@@ -192,7 +192,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     version: '1.2.3',
     limits,
     authorizer: new RequestAuthorizer({
-      gate,
+      authenticator,
       audit,
       isDatabaseHealthy: () => health.database,
       log: recordingLogger(logged),

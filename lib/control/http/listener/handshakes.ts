@@ -7,6 +7,7 @@ import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
+import { connectionKey } from './connection-key.ts';
 
 export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
 /** Thousands of agents may connect at once, and share one core. */
@@ -28,7 +29,7 @@ export class Handshakes {
   constructor(server: Server, deps: { clock: Clock; log: Logger }) {
     this.#deps = deps;
     server.on('connection', (socket) => this.#begin(socket as Socket));
-    server.on('secureConnection', (socket) => this.#end(callOf(socket)));
+    server.on('secureConnection', (socket) => this.#end(connectionKey(socket)));
     // By default Node passes these to the handler of bad requests, which cannot answer before the
     // handshake.
     server.removeAllListeners('tlsClientError');
@@ -55,24 +56,24 @@ export class Handshakes {
 
   #begin(socket: Socket): void {
     if (socket.remotePort === undefined) return void socket.destroy();
-    const call = callOf(socket);
+    const key = connectionKey(socket);
     const timer = this.#deps.clock.after(HANDSHAKE_WITHIN_MS, () => {
       this.#complain(socket.remoteAddress, `no handshake within ${HANDSHAKE_WITHIN_MS} ms`);
       socket.destroy();
     });
-    this.#underWay.set(call, { socket, timer });
-    socket.once('close', () => this.#end(call, socket));
+    this.#underWay.set(key, { socket, timer });
+    socket.once('close', () => this.#end(key, socket));
   }
 
   /**
    * The TLS socket is another object over the same connection; its port may later belong to another
    * connection.
    */
-  #end(call: string, socket?: Socket): void {
-    const one = this.#underWay.get(call);
+  #end(key: string, socket?: Socket): void {
+    const one = this.#underWay.get(key);
     if (!one || (socket && one.socket !== socket)) return;
     one.timer.cancel();
-    this.#underWay.delete(call);
+    this.#underWay.delete(key);
   }
 
   #complain(source: string | undefined, reason: string): void {
@@ -87,11 +88,4 @@ export class Handshakes {
     const why = reason === 'ERR_SSL_HTTP_REQUEST' ? 'plain HTTP was spoken; the caller wants https://' : reason;
     this.#deps.log.warn({ source, reason: why }, 'tls: handshake failed');
   }
-}
-
-/**
- * Identifies a connection by its two ends; ours matters if the instance has more than one address.
- */
-function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress}`;
 }

@@ -3,7 +3,7 @@
  * socket, its limits, and each request from the first check (`request-head.ts`) to the one reply
  * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in use.
  *
- *     new ──start()──▶ listening ──announceLeave()──▶ leaving
+ *     new ──start()──▶ listening ──beginDrain()──▶ leaving
  *     leaving ──stopAccepting()──▶ closed to new connections ──stop()──▶ stopped
  *     any ──stop()──▶ stopped     (stop answers waits with 503; links are closed by their owner)
  */
@@ -142,7 +142,7 @@ export class HttpListener {
   }
 
   /** This instance will leave: each answer is the last one on its connection. */
-  announceLeave(): void {
+  beginDrain(): void {
     this.#isLeaving = true;
   }
 
@@ -200,7 +200,7 @@ export class HttpListener {
     const early = server as unknown as {
       first(admit: (request: IncomingMessage, response: UpgradableResponse) => boolean): void;
     };
-    early.first((request, response) => this.#admit(request, response));
+    early.first((request, response) => this.#checkHead(request, response));
     server.on('restifyError', (request: IncomingMessage, _response: unknown, error: unknown) =>
       this.#refuseUnrouted(request, error),
     );
@@ -213,7 +213,7 @@ export class HttpListener {
     Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
-      const refusal = authorizer.tooMuch(request) ?? new ExpectationFailedError();
+      const refusal = authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError();
       void this.#exchange(request, response).send(errorReply(refusal));
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
@@ -249,7 +249,7 @@ export class HttpListener {
   ): Promise<void> {
     const { authorizer } = this.#deps;
     try {
-      const actor = authorizer.isOpen ? OPEN : await authorizer.enterLink(request, serverUuid);
+      const actor = authorizer.isOpen ? OPEN : await authorizer.authenticateLink(request, serverUuid);
       if (socket.destroyed) return;
       const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
       if (refusal !== undefined) throw refusal;
@@ -262,9 +262,9 @@ export class HttpListener {
   }
 
   /** True: continue to routing. Counts all; answers a refused upgrade on the bare socket. */
-  #admit(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const tooMuch = this.#deps.authorizer.tooMuch(request);
-    const reason = tooMuch ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
+  #checkHead(request: IncomingMessage, response: UpgradableResponse): boolean {
+    const refusal = this.#deps.authorizer.rateLimitRefusal(request);
+    const reason = refusal ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
@@ -340,7 +340,7 @@ export class HttpListener {
     try {
       if (this.#stopped !== undefined) throw new StoppingError();
       const { authorizer } = this.#deps;
-      return await authorizer.carryOut(route, { request, path: request.params, exchange, requireServer });
+      return await authorizer.serveAuthorized(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request failed');

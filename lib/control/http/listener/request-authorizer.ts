@@ -1,5 +1,5 @@
 /**
- * Connects the listener with the gate and the audit. Counts connections, authenticates a request or
+ * Connects the listener with the authenticator and the audit. Counts connections, authenticates a request or
  * an upgrade, carries the request out under that identity, and records it if it changes something.
  * Ends long-lasting requests when their token ends.
  */
@@ -11,15 +11,16 @@ import type { StatementPart } from '../../../platform/sql-text.ts';
 import { needOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { TokenEndedError, TooManyRequestsError } from '../../access/access-errors.ts';
-import type { Gate } from '../../access/gate.ts';
+import type { Authenticator } from '../../access/authenticator.ts';
 import { plainAddress } from '../../access/networks.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import type { Exchange } from '../reply/exchange.ts';
-import { answer, type ChangeRecord, type RoutedExchange } from '../request/pipeline.ts';
+import { type ChangeRecord, type RoutedExchange, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Reply, type Route } from '../route.ts';
+import { connectionKey } from './connection-key.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
@@ -28,7 +29,7 @@ const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: und
 const MAX_PATH_CHARS = 500;
 
 interface RequestAuthorizerDeps {
-  gate: Gate;
+  authenticator: Authenticator;
   audit: AuditLog;
   /** Whether the beats of this instance succeed. */
   isDatabaseHealthy: () => boolean;
@@ -36,57 +37,61 @@ interface RequestAuthorizerDeps {
 }
 
 export class RequestAuthorizer {
-  readonly #gate: Gate;
+  readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #isDatabaseHealthy: () => boolean;
   readonly #log: Logger;
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
-  constructor({ gate, audit, isDatabaseHealthy, log }: RequestAuthorizerDeps) {
-    this.#gate = gate;
+  constructor({ authenticator, audit, isDatabaseHealthy, log }: RequestAuthorizerDeps) {
+    this.#authenticator = authenticator;
     this.#audit = audit;
     this.#isDatabaseHealthy = isDatabaseHealthy;
     this.#log = log;
   }
 
   get isOpen(): boolean {
-    return this.#gate.isOpen;
+    return this.#authenticator.isOpen;
   }
 
   /** A connection is open, perhaps before its handshake; may cut it off at once. */
   connected(socket: Socket): void {
     const address = socket.remoteAddress;
-    if (this.#gate.isOpen || address === undefined) return;
-    const classification = this.#gate.connected(address);
-    const call = callOf(socket);
-    this.#counted.set(call, { address, isExcess: classification === 'excess' });
-    socket.once('close', () => this.#uncount(call));
+    if (this.#authenticator.isOpen || address === undefined) return;
+    const classification = this.#authenticator.connected(address);
+    const key = connectionKey(socket);
+    this.#counted.set(key, { address, isExcess: classification === 'excess' });
+    socket.once('close', () => this.#uncount(key));
     if (classification === 'cut') socket.destroy();
   }
 
   /** Why a request is refused before it is parsed. */
-  tooMuch({ socket, headersDistinct }: IncomingMessage): CnapiError | undefined {
-    if (this.#gate.isOpen) return undefined;
-    const isExcess = this.#counted.get(callOf(socket))?.isExcess === true;
+  rateLimitRefusal({ socket, headersDistinct }: IncomingMessage): CnapiError | undefined {
+    if (this.#authenticator.isOpen) return undefined;
+    const isExcess = this.#counted.get(connectionKey(socket))?.isExcess === true;
     const address = socket.remoteAddress ?? '';
-    return this.#gate.tooMuch({ address, authorization: headersDistinct.authorization ?? [], isExcess });
+    return this.#authenticator.rateLimitRefusal({
+      address,
+      authorization: headersDistinct.authorization ?? [],
+      isExcess,
+    });
   }
 
   /** @throws any refusal, or what the route throws */
-  async carryOut(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
-    if (this.#gate.isOpen && !changesSomething(route)) return answer(route, { ...routed, actor: OPEN });
+  async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
+    if (this.#authenticator.isOpen && !changesSomething(route)) return readAndHandle(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
     try {
-      const actor = await this.#enter(route, routed, record);
+      const actor = await this.#authenticate(route, routed, record);
       if (record !== undefined) this.#refuseWhileUnhealthy();
-      const reply = await answer(route, { ...routed, record, actor });
+      const reply = await readAndHandle(route, { ...routed, record, actor });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
       const { status, body } = errorReply(error);
       const { code } = body as { code: string };
-      const isAbandoned = routed.exchange.hasCallerLeft && record?.isCarried === true;
+      const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
       if (!(error instanceof TooManyRequestsError))
         record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
@@ -94,17 +99,17 @@ export class RequestAuthorizer {
   }
 
   /**
-   * Authorizes the agent of this server, or its token, to open its link. @throws as `Gate.enter`
+   * Authorizes the agent of this server, or its token, to open its link. @throws as `Authenticator.authenticate`
    */
-  async enterLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
+  async authenticateLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
     const { socket, headersDistinct } = request;
     const authorization = headersDistinct.authorization ?? [];
     const address = socket.remoteAddress ?? '';
     try {
-      return await this.#gate.enter({ address, authorization, need: 'agent', serverUuid });
+      return await this.#authenticator.authenticate({ address, authorization, need: 'agent', serverUuid });
     } catch (error) {
       const { code, message } = error as CnapiError;
-      if (!isDefect(error) && this.#gate.linkRefused())
+      if (!isDefect(error) && this.#authenticator.linkRefused())
         this.#log.warn({ server_uuid: serverUuid, source: plainAddress(address), code, message }, 'link: refused');
       throw error;
     }
@@ -115,14 +120,18 @@ export class RequestAuthorizer {
    * token.
    */
   linked(socket: Socket, actor: Actor): void {
-    this.#uncount(callOf(socket));
+    this.#uncount(connectionKey(socket));
     if (actor.tokenUuid === undefined) return;
-    const release = this.#gate.hold(actor, () => socket.destroy());
+    const release = this.#authenticator.hold(actor, () => socket.destroy());
     if (socket.destroyed) release();
     else socket.once('close', release);
   }
 
-  async #enter(route: Route, { request, path, exchange }: Asked, record: AuditEntry | undefined): Promise<Actor> {
+  async #authenticate(
+    route: Route,
+    { request, path, exchange }: Asked,
+    record: AuditEntry | undefined,
+  ): Promise<Actor> {
     const entry = {
       address: request.socket.remoteAddress ?? '',
       authorization: request.headersDistinct.authorization ?? [],
@@ -130,21 +139,21 @@ export class RequestAuthorizer {
       serverUuid: path.server_uuid?.toLowerCase(),
       mayBeStale: route.withoutDatabase === true,
     };
-    const actor = await this.#gate.signIn(entry).catch((error: unknown) => {
+    const actor = await this.#authenticator.signIn(entry).catch((error: unknown) => {
       // The request is refused, but the caller is known: the record names it.
-      const known = isTemporary(error) ? this.#gate.remembered(entry.authorization) : undefined;
+      const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
       throw error;
     });
     exchange.actor = actor;
     record?.by(actor);
-    this.#gate.admit(actor, entry);
+    this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
     return actor;
   }
 
   #endWithToken(exchange: Exchange, actor: Actor): void {
-    const release = this.#gate.hold(actor, () => exchange.abort(new TokenEndedError()));
+    const release = this.#authenticator.hold(actor, () => exchange.abort(new TokenEndedError()));
     if (exchange.signal.aborted) release();
     else exchange.signal.addEventListener('abort', release, { once: true });
   }
@@ -158,17 +167,12 @@ export class RequestAuthorizer {
     if (!this.#isDatabaseHealthy()) throw new DatabaseUnavailableError(new Error('the beats of this instance fail'));
   }
 
-  #uncount(call: string): void {
-    const counted = this.#counted.get(call);
+  #uncount(key: string): void {
+    const counted = this.#counted.get(key);
     if (counted === undefined) return;
-    this.#counted.delete(call);
-    this.#gate.disconnected(counted.address);
+    this.#counted.delete(key);
+    this.#authenticator.disconnected(counted.address);
   }
-}
-
-/** Identifies an open connection; the same before and after TLS. */
-function callOf({ remoteAddress, remotePort, localAddress }: Socket): string {
-  return `${remoteAddress} ${remotePort} ${localAddress}`;
 }
 
 /** The audit record of one request. */
@@ -178,7 +182,7 @@ class AuditEntry implements ChangeRecord {
   #isTried = false;
   #isBegun = false;
   /** The request may have changed something. */
-  isCarried = false;
+  hasHandlerStarted = false;
   #made: string | undefined;
 
   constructor(audit: AuditLog, route: Route, { request, path, exchange }: Asked) {
@@ -203,11 +207,11 @@ class AuditEntry implements ChangeRecord {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid });
   }
 
-  carried(): void {
-    this.isCarried = true;
+  handlerStarted(): void {
+    this.hasHandlerStarted = true;
   }
 
-  concerns(object: string): void {
+  setAuditedObject(object: string): void {
     this.#made = object;
   }
 

@@ -9,7 +9,7 @@ import type { FieldError } from '../../../platform/errors.ts';
 import { type Contract, pathParamsOf } from '../../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
-import { InvalidArgumentError, InvalidParametersError } from '../http-errors.ts';
+import { InvalidArgumentError, InvalidParametersError, printable } from '../http-errors.ts';
 
 export type Params = Record<string, unknown>;
 
@@ -112,8 +112,4 @@ function fieldErrors(issues: readonly z.core.$ZodIssue[]): FieldError[] {
 function invalidId(name: string, error: z.ZodError): InvalidArgumentError {
   const message = error.issues[0]?.message ?? 'is not valid';
   return new InvalidArgumentError(`Invalid ${name}`, { errors: [{ field: name, code: 'Invalid', message }] });
-}
-
-function printable(name: string): string {
-  return name.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
 }

@@ -31,9 +31,9 @@ export interface ChangeRecord {
   /** Instead of `begin`: `work` writes the record together with the change. */
   beginWith<Result>(work: (record: StatementPart) => Promise<Result>, object: string | undefined): Promise<Result>;
   /** Called when all rules are met: what follows may change something. */
-  carried(): void;
+  handlerStarted(): void;
   /** The object that the request creates, for a request without an answer. */
-  concerns(object: string): void;
+  setAuditedObject(object: string): void;
 }
 
 /** A request whose parameters are gathered, from any source. */
@@ -41,7 +41,10 @@ export interface Call
   extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
     Pick<RoutedExchange, 'requireServer' | 'record'> {}
 
-export async function answer(route: Route, { request, path, exchange, ...rest }: RoutedExchange): Promise<Reply> {
+export async function readAndHandle(
+  route: Route,
+  { request, path, exchange, ...rest }: RoutedExchange,
+): Promise<Reply> {
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.lasts !== undefined) exchange.begin(route.lasts);
@@ -54,10 +57,10 @@ export async function answer(route: Route, { request, path, exchange, ...rest }:
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
   const source = plainAddress(request.socket.remoteAddress ?? '');
   const header = (name: string) => singleHeader(request, name);
-  return carryOut(route, { ...rest, rawParams, requestId, signal, source, header });
+  return validateAndHandle(route, { ...rest, rawParams, requestId, signal, source, header });
 }
 
-export async function carryOut(route: Route, call: Call): Promise<Reply> {
+export async function validateAndHandle(route: Route, call: Call): Promise<Reply> {
   const { rawParams, requireServer, record } = call;
   refuseUndeclared(route, rawParams);
   refuseUnstorable(route, rawParams);
@@ -71,11 +74,11 @@ export async function carryOut(route: Route, call: Call): Promise<Reply> {
   resultOf(begin);
   const params = await parsed;
   refuseIfOver(call.signal);
-  record?.carried();
-  const concerns = (object: string) => record?.concerns(object);
+  record?.handlerStarted();
+  const setAuditedObject = (object: string) => record?.setAuditedObject(object);
   const withRecord: WithRecord = (work, object) =>
     route.commitsRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
-  return route.handler({ ...call, concerns, withRecord, params, server });
+  return route.handler({ ...call, setAuditedObject, withRecord, params, server });
 }
 
 function resultOf<Value>(result: PromiseSettledResult<Value>): Value {

@@ -8,7 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import type { CnapiError } from '../../../platform/errors.ts';
 import { isLoopback } from '../../access/networks.ts';
-import { ForbiddenError, InvalidContentError, RequestTooLargeError } from '../http-errors.ts';
+import { ForbiddenError, InvalidContentError, printable, RequestTooLargeError } from '../http-errors.ts';
 
 export const MAX_URL_CHARS = 8 * 1024;
 
@@ -87,10 +87,6 @@ function isOurs(hostHeader: string, { names, anyAddress }: OwnNames, hasToken: b
 
 function isSameOrigin(origin: string, scheme: string, host: string | undefined): boolean {
   return host !== undefined && origin.toLowerCase() === `${scheme}://${host.toLowerCase()}`;
-}
-
-function printable(text: string): string {
-  return text.replace(/[^\x20-\x7e]/g, '?').slice(0, 100);
 }
 
 /** Ignores an offer of another protocol (`h2c`), as HTTP permits. */

@@ -57,7 +57,7 @@ export const RETURN_BURST = 20;
 export const RETURN_EVERY_MS = 5_000;
 
 /**
- * How a server's agent is connected. `linked`: over a session of the run on the row. `old`: a
+ * How a server's agent is connected. `linked`: over a session of the run on the row. `legacy`: a
  * legacy agent, which posts to any instance, so the row says `running` without a run (in SQL:
  * `status = 'running' and run is null`). `none`: not connected. Work for a legacy agent is fenced
  * by the epoch, which rises when the server returns from `unknown`, as it does at an accept.

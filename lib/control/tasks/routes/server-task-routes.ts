@@ -149,12 +149,19 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
  */
 async function runTask(
   { tasks, waitsOver: over }: Pick<ServerTaskRouteDeps, 'tasks' | 'waitsOver'>,
-  { params: { server_uuid: serverUuid, ticket_uuid }, requestId, actor, signal, concerns, withRecord }: RunContext,
+  {
+    params: { server_uuid: serverUuid, ticket_uuid },
+    requestId,
+    actor,
+    signal,
+    setAuditedObject,
+    withRecord,
+  }: RunContext,
   { name, params }: { name: string; params: Record<string, unknown> },
 ): Promise<Record<string, unknown>> {
   const about = { requestId, actor: actor.name, ...given('ticketUuid', ticket_uuid) };
   const { id } = await withRecord((record) => tasks.create({ serverUuid, name, params, ...about, record }));
-  concerns(id);
+  setAuditedObject(id);
   const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
   const task = await waiting.catch((error: unknown) => {
     if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);

@@ -25,7 +25,7 @@ async function say(port: number, text: string): Promise<string> {
 
 t.test('connections accepted by the kernel before the listener closes are answered', async (t) => {
   const { listener, port } = await startApi(t);
-  listener.announceLeave();
+  listener.beginDrain();
   const callers = Array.from({ length: 20 }, () => say(port, PING));
   // By then the kernel has accepted them, but this process has not.
   await new Promise<void>((resolve) => process.nextTick(resolve));
@@ -42,7 +42,7 @@ t.test('connections accepted by the kernel before the listener closes are answer
 
 t.test('pipelined requests are all answered', async (t) => {
   const { listener, port } = await startApi(t);
-  listener.announceLeave();
+  listener.beginDrain();
   const socket = connect({ host: '127.0.0.1', port });
   let heard = '';
   socket.setEncoding('utf8').on('data', (chunk: string) => {
@@ -67,7 +67,7 @@ t.test('a kept-alive connection is answered once more after the listening socket
   socket.write(PING);
   await until(() => answersIn(heard) === 1, 'an answer');
   t.match(heard, /Keep-Alive: timeout=4/, 'the answer says how long the connection is kept');
-  listener.announceLeave();
+  listener.beginDrain();
   listener.stopAccepting();
   await until(() => listener.unanswered === 0, 'the listening sockets to close');
   socket.write(PING);

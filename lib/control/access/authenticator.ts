@@ -21,7 +21,7 @@ import type { SignIn } from './sign-in.ts';
 import { SourceBuckets, SourceCounts } from './source-limits.ts';
 import { type Actor, bearerOf, isBasic, NOBODY, OPEN, permits } from './token.ts';
 
-export interface GateConfig {
+export interface AuthenticatorConfig {
   access: 'open' | 'tokens';
   trustedNetworks: readonly TrustedNetwork[];
   /** Each 0: no limit. */
@@ -48,7 +48,7 @@ export interface UnparsedRequest extends Pick<Entry, 'address' | 'authorization'
   isExcess: boolean;
 }
 
-interface GateStats {
+interface AuthenticatorStats {
   linksRefused: number;
   signInsFailed: number;
   requestsLimited: number;
@@ -63,8 +63,8 @@ const BURST_S = 2;
 const SPARE_CONNECTIONS = 50;
 const REFUSED_LINES = { perSecond: 1 / 6, burst: 10 };
 
-export class Gate {
-  readonly #config: GateConfig;
+export class Authenticator {
+  readonly #config: AuthenticatorConfig;
   readonly #clock: Clock;
   readonly #signIn: SignIn;
   readonly #networks: TrustedNetworks;
@@ -72,9 +72,14 @@ export class Gate {
   readonly #failures: SourceBuckets | undefined;
   readonly #lines = new SourceBuckets(REFUSED_LINES);
   readonly #connections = new SourceCounts();
-  readonly #stats: GateStats = { linksRefused: 0, signInsFailed: 0, requestsLimited: 0, connectionsLimited: 0 };
+  readonly #stats: AuthenticatorStats = {
+    linksRefused: 0,
+    signInsFailed: 0,
+    requestsLimited: 0,
+    connectionsLimited: 0,
+  };
 
-  constructor({ config, clock, signIn }: { config: GateConfig; clock: Clock; signIn: SignIn }) {
+  constructor({ config, clock, signIn }: { config: AuthenticatorConfig; clock: Clock; signIn: SignIn }) {
     this.#config = config;
     this.#clock = clock;
     this.#signIn = signIn;
@@ -88,7 +93,7 @@ export class Gate {
     return this.#config.access === 'open';
   }
 
-  get stats(): Readonly<GateStats> {
+  get stats(): Readonly<AuthenticatorStats> {
     return this.#stats;
   }
 
@@ -109,7 +114,7 @@ export class Gate {
   }
 
   /** Returns why a request is refused before it is parsed. Counts the request. */
-  tooMuch({ address, authorization, isExcess }: UnparsedRequest): TooManyRequestsError | undefined {
+  rateLimitRefusal({ address, authorization, isExcess }: UnparsedRequest): TooManyRequestsError | undefined {
     if (this.isOpen) return undefined;
     if (isExcess && !this.#isRemembered(authorization))
       return new TooManyRequestsError('connections', 'connectionsPerSource', 1);
@@ -126,9 +131,9 @@ export class Gate {
   }
 
   /** Authenticates and authorizes. */
-  async enter(entry: Entry): Promise<Actor> {
+  async authenticate(entry: Entry): Promise<Actor> {
     const actor = await this.signIn(entry);
-    this.admit(actor, entry);
+    this.authorize(actor, entry);
     return actor;
   }
 
@@ -142,7 +147,7 @@ export class Gate {
   }
 
   /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
-  admit(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
+  authorize(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
     if (!permits(actor.roles, need)) throw new RoleTooSmallError(actor, need);
     if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
   }
