@@ -172,8 +172,8 @@ export const defects: Defect[] = [
     breaks: 'I7',
     firstSeed: 1,
     file: 'lib/control/link/link-server.ts',
-    was: 'this.#connections.delete(connection);\n    if (session',
-    is: 'if (session',
+    was: 'if (this.#connections.delete(connection)) this.#shared.leave(connection.shared);',
+    is: 'this.#shared.leave(connection.shared);',
   },
   {
     name: 'an instance does not start while its database is unreachable',
