@@ -46,19 +46,24 @@ export class DatabaseUnavailableError extends CnapiError {
 }
 
 /**
- * The database answers, but not to this statement in time: a row is locked or the statement is
- * slow. The statement was rolled back. This says nothing about other statements or the database's
- * health. 503.
+ * The database answers, but cannot carry out this statement now. A row is locked, the statement is
+ * slow, or it needs more memory than there is: it was rolled back. Or it had no answer in time,
+ * because it or its answer is large: it is unknown whether it was carried out. This says nothing
+ * about other statements or the database's health. 503.
  */
 export class DatabaseBusyError extends CnapiError {
-  readonly condition: 'locked' | 'slow';
+  readonly condition: 'locked' | 'slow' | 'resources' | 'unanswered';
 
   constructor(condition: DatabaseBusyError['condition'], cause?: unknown) {
     const why = {
       locked: 'What this request needs is locked by another one; try again shortly',
       slow: 'The database took too long for this request; try again shortly',
+      resources: 'The database lacks the resources for this request; try again shortly',
+      unanswered: "The database's answer to this request did not arrive in time; try again shortly",
     };
-    super('DatabaseBusy', 503, why[condition], { cause, retryAfterSeconds: 1 });
+    // Callers may rely on DatabaseBusy that nothing was changed.
+    const code = condition === 'unanswered' ? 'ServiceUnavailable' : 'DatabaseBusy';
+    super(code, 503, why[condition], { cause, retryAfterSeconds: 1 });
     this.condition = condition;
   }
 }

@@ -2,7 +2,7 @@
  * One pass over items that are all known now, under the failure rule of `batch-queue.ts`: the items
  * that are locked, slow or refused alone are left out, and the others are done.
  */
-import type { DatabaseUnavailableError } from '../errors.ts';
+import { DatabaseUnavailableError } from '../errors.ts';
 import { BatchQueue, type BatchQueueDeps } from './batch-queue.ts';
 
 type OnceDeps<Item> = Pick<BatchQueueDeps<Item>, 'clock' | 'log' | 'database' | 'what' | 'keyOf' | 'work' | 'maxBatch'>;
@@ -16,8 +16,8 @@ export async function doOnce<Item>(items: readonly Item[], options: OnceDeps<Ite
     mayBegin: () => false,
     work: (batch, database) => (outage === undefined ? options.work(batch, database) : Promise.reject(outage)),
     lost: (_, error) => {
-      outage = error;
-      return true;
+      if (error instanceof DatabaseUnavailableError) outage = error;
+      return outage !== undefined;
     },
   });
   for (const item of items) queue.add(item);

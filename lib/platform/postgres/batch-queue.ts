@@ -7,9 +7,14 @@
  *        ▲                                 ├─database down──▶ waiting again; everything pauses,
  *        └─────────────────────────────────┤                  100 ms doubling to 1 s
  *                                          ├─locked, slow or refused──▶ halves, down to one item
+ *                                          ├─unanswered──▶ smaller batches, all of them from now on
  *                                          └─skipped by the statement: its row is locked────┐
- *     alone: locked or slow ──▶ set aside, tried again after 100 ms doubling to 1 s ◀───────┘
+ *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
  *            refused ──▶ its owner decides
+ *
+ * A pause is 100 ms doubling to 1 s, and for a statement that takes long, up to four times as long
+ * as it takes. Unanswered: the statement or its answer was too large for the network (`pool.ts`);
+ * `batch-limit.ts` adapts the size of batches to that.
  *
  * Halves and items that were set aside share one lane of their own, with a short lock timeout.
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
@@ -19,7 +24,9 @@
 import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
-import type { Queryable } from './database.ts';
+import { BatchLimit } from './batch-limit.ts';
+import { type Queryable, withLockTimeout } from './database.ts';
+import { FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside, type Tried } from './set-aside.ts';
 
 export interface BatchQueueDeps<Item> {
   clock: Clock;
@@ -51,11 +58,14 @@ export interface BatchQueueDeps<Item> {
   gapMs?: number;
   /** Whether a statement may begin now; call `wake()` after a change. Default: always. */
   mayBegin?: () => boolean;
-  /** The database is down. Return true to drop the items. Default: they wait. */
-  lost?: (items: readonly Item[], error: DatabaseUnavailableError) => boolean;
   /**
-   * The item alone is locked or slow, or was skipped, `agedMs` after the first time. Return true to
-   * drop it. Default: it is tried for ever.
+   * The database is down, or the statement was unanswered: it is unknown whether it was carried
+   * out. Return true to drop the items. Default: they wait.
+   */
+  lost?: (items: readonly Item[], error: DatabaseUnavailableError | DatabaseBusyError) => boolean;
+  /**
+   * The item alone is locked, slow or unanswered, or was skipped, `agedMs` after this was first
+   * tried. Return true to drop it. Default: it is tried for ever.
    */
   busy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
   /**
@@ -65,17 +75,6 @@ export interface BatchQueueDeps<Item> {
   refused?: (item: Item, error: unknown) => Item | undefined;
 }
 
-interface Aside<Item> {
-  item: Item;
-  since: number;
-  dueAt: number;
-  pauseMs: number;
-  /** It failed alone, so it is tried alone; skipped items are tried together. */
-  isAlone: boolean;
-}
-
-const FIRST_PAUSE_MS = 100;
-const LONGEST_PAUSE_MS = 1_000;
 /** Lock timeout of the search for the blocked item. A row in brief use is free again by then. */
 const ISOLATING_LOCK_TIMEOUT_MS = 50;
 
@@ -85,6 +84,7 @@ export class BatchQueue<Item> {
   readonly #gapMs: number;
   readonly #database: Queryable;
   readonly #impatient: Queryable;
+  readonly #limit: BatchLimit<Item>;
   /** Items by key, in order; none of these keys is taken. With `join`, one item each. */
   #waiting = new Map<string, Item[]>();
   /** Items whose keys are taken. */
@@ -92,9 +92,7 @@ export class BatchQueue<Item> {
   /** Number of items in these two maps. */
   #waitingCount = 0;
   readonly #halves: Item[][] = [];
-  readonly #aside = new Map<string, Aside<Item>>();
-  /** No item that is set aside is due before this. */
-  #asideDueAt = Number.POSITIVE_INFINITY;
+  readonly #aside: SetAside<Item>;
   /** Keys in a statement, in a half, or set aside. */
   readonly #taken = new Set<string>();
   readonly #inFlight = new Set<Promise<void>>();
@@ -113,8 +111,10 @@ export class BatchQueue<Item> {
 
   constructor(deps: BatchQueueDeps<Item>) {
     this.#deps = deps;
+    this.#aside = new SetAside(deps.clock);
     this.#lanes = deps.lanes ?? 1;
     this.#gapMs = deps.gapMs ?? 0;
+    this.#limit = new BatchLimit(deps);
     const { database, lockTimeoutMs } = deps;
     this.#database = lockTimeoutMs === undefined ? database : withLockTimeout(database, lockTimeoutMs);
     this.#impatient = withLockTimeout(database, ISOLATING_LOCK_TIMEOUT_MS);
@@ -148,9 +148,8 @@ export class BatchQueue<Item> {
     const lines = this.#linesOf(key);
     this.#waitingCount -= lines.get(key)?.length ?? 0;
     lines.delete(key);
-    // Infinite: it is in a statement now, which frees its key.
-    const aside = this.#aside.get(key);
-    if (aside !== undefined && aside.dueAt !== Number.POSITIVE_INFINITY) this.#freeKey(key);
+    // The statement that it may be in frees its key.
+    if (this.#aside.since(key) !== undefined && !this.#aside.isInStatement(key)) this.#freeKey(key);
   }
 
   /** Call when `mayBegin` may have changed. */
@@ -181,7 +180,7 @@ export class BatchQueue<Item> {
     for (const item of await this.stop()) this.#append(item);
     this.#pauseMs = 0;
     while (this.#pauseMs === 0) {
-      const batch = this.#halves.shift() ?? this.#batch();
+      const batch = this.#nextHalf() ?? this.#batch();
       if (batch.length === 0) break;
       await this.#run(batch, this.#impatient);
     }
@@ -190,8 +189,8 @@ export class BatchQueue<Item> {
 
   /** Items that are in no statement, in order within each key. */
   #left(): Item[] {
-    const aside = [...this.#aside.values()].map(({ item }) => item);
-    return [...this.#halves.flat(), ...aside, ...[...this.#waiting.values(), ...this.#behind.values()].flat()];
+    const waiting = [...this.#waiting.values(), ...this.#behind.values()];
+    return [...this.#halves.flat(), ...this.#aside.items(), ...waiting.flat()];
   }
 
   #linesOf(key: string): Map<string, Item[]> {
@@ -218,7 +217,7 @@ export class BatchQueue<Item> {
     const now = this.#deps.clock.now();
     if (now < this.#resumesAt) return this.#wakeAt(this.#resumesAt);
     this.#nextOfWaiting(now);
-    this.#nextOfHalves(now);
+    this.#nextOfHalves();
   }
 
   #nextOfWaiting(now: number): void {
@@ -234,29 +233,22 @@ export class BatchQueue<Item> {
     }
   }
 
-  #nextOfHalves(now: number): void {
+  #nextOfHalves(): void {
     if (this.#isIsolating || this.#deps.mayBegin?.() === false) return;
-    const batch = this.#halves.shift() ?? this.#dueAside(now);
-    if (batch.length === 0) return;
+    const batch = this.#nextHalf() ?? this.#aside.takeDue((items) => this.#limit.count(items));
+    if (batch.length === 0) return this.#wakeAt(this.#aside.dueAt);
     this.#isIsolating = true;
     this.#begin(batch, this.#impatient, () => {
       this.#isIsolating = false;
     });
   }
 
-  /** What has been due for longest: one item that failed alone, or all that were skipped. */
-  #dueAside(now: number): Item[] {
-    if (this.#asideDueAt > now) {
-      this.#wakeAt(this.#asideDueAt);
-      return [];
-    }
-    const due = [...this.#aside.values()].filter(({ dueAt }) => dueAt <= now).sort((a, b) => a.dueAt - b.dueAt);
-    const tried = due[0]?.isAlone ? due.slice(0, 1) : due.filter(({ isAlone }) => !isAlone);
-    tried.length = Math.min(tried.length, this.#deps.maxBatch);
-    for (const aside of tried) aside.dueAt = Number.POSITIVE_INFINITY;
-    this.#asideDueAt = Number.POSITIVE_INFINITY;
-    for (const { dueAt } of this.#aside.values()) this.#asideDueAt = Math.min(this.#asideDueAt, dueAt);
-    return tried.map(({ item }) => item);
+  #nextHalf(): Item[] | undefined {
+    const half = this.#halves.shift();
+    if (half === undefined) return undefined;
+    const count = this.#limit.count(half);
+    if (count < half.length) this.#halves.unshift(half.slice(count));
+    return half.slice(0, count);
   }
 
   #begin(batch: Item[], database: Queryable, ended: () => void): void {
@@ -270,13 +262,10 @@ export class BatchQueue<Item> {
 
   /** Items of different keys, in order; takes their keys. */
   #batch(): Item[] {
-    const { maxBatch, maxBatchSize = Number.POSITIVE_INFINITY, sizeOf = () => 0 } = this.#deps;
     const batch: Item[] = [];
-    let size = 0;
+    const count = this.#limit.count(this.#firstOfEachKey());
     for (const [key, [first, ...rest]] of this.#waiting) {
-      if (first === undefined) continue;
-      size += sizeOf(first);
-      if (batch.length === maxBatch || (batch.length > 0 && size > maxBatchSize)) break;
+      if (first === undefined || batch.length === count) break;
       batch.push(first);
       this.#taken.add(key);
       this.#waiting.delete(key);
@@ -287,38 +276,52 @@ export class BatchQueue<Item> {
     return batch;
   }
 
+  *#firstOfEachKey(): Generator<Item> {
+    for (const [first] of this.#waiting.values()) if (first !== undefined) yield first;
+  }
+
   /** Never rejects. */
   async #run(batch: Item[], database: Queryable): Promise<void> {
+    const { clock, work } = this.#deps;
+    const began = clock.now();
     try {
-      const skipped = new Set(await this.#deps.work(batch, database));
+      const skipped = new Set(await work(batch, database));
+      const tookMs = clock.now() - began;
       this.#noteAnswer();
+      this.#limit.answered(batch, tookMs);
       for (const item of batch) {
-        if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), false);
+        if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), { isAlone: false, tookMs });
         else this.#free(item);
       }
     } catch (error) {
-      this.#failed(batch, error);
+      const tookMs = clock.now() - began;
+      if (isUnanswered(error)) this.#limit.unanswered(batch, tookMs);
+      this.#failed(batch, error, tookMs);
     }
   }
 
-  #failed(batch: Item[], error: unknown): void {
+  #failed(batch: Item[], error: unknown, tookMs: number): void {
     const [item] = batch;
-    if (error instanceof DatabaseUnavailableError) {
+    const isDown = error instanceof DatabaseUnavailableError;
+    if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {
+      for (const one of batch) this.#free(one);
+    } else if (isDown) {
       this.#wasDown(batch, error);
-    } else if (batch.length > 1) {
+    } else if (item !== undefined && batch.length === 1) {
+      this.#noteAnswer();
+      this.#failedAlone(item, error, tookMs);
+    } else if (isUnanswered(error)) {
+      this.#halves.unshift(batch);
+    } else {
       this.#noteAnswer();
       const middle = Math.ceil(batch.length / 2);
       this.#halves.push(batch.slice(0, middle), batch.slice(middle));
-    } else if (item !== undefined) {
-      this.#noteAnswer();
-      this.#failedAlone(item, error);
     }
   }
 
   #wasDown(batch: Item[], error: DatabaseUnavailableError): void {
-    const { clock, log, lost, what } = this.#deps;
+    const { clock, log, what } = this.#deps;
     for (const item of batch) this.#free(item);
-    if (lost?.(batch, error)) return;
     const later = [...this.#waiting.values()].flat();
     this.#waiting.clear();
     this.#waitingCount -= later.length;
@@ -329,35 +332,27 @@ export class BatchQueue<Item> {
     this.#resumesAt = clock.now() + this.#pauseMs;
   }
 
-  #failedAlone(item: Item, error: unknown): void {
+  #failedAlone(item: Item, error: unknown, tookMs: number): void {
     const { keyOf, log, refused, what } = this.#deps;
-    if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, true);
+    if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, { isAlone: true, tookMs });
     if (refused === undefined) log.error({ err: error, what, key: keyOf(item) }, 'failed; will be retried');
     const instead = refused === undefined ? item : refused(item, error);
     if (instead === undefined) this.#free(item);
-    else this.#putAside(instead, true);
+    else this.#aside.put(keyOf(instead), instead, { isAlone: true, tookMs });
   }
 
-  #wasBusy(item: Item, error: DatabaseBusyError, isAlone: boolean): void {
-    const { busy, clock, keyOf } = this.#deps;
-    const agedMs = clock.now() - (this.#aside.get(keyOf(item))?.since ?? clock.now());
-    if (busy?.(item, error, agedMs)) this.#free(item);
-    else this.#putAside(item, isAlone);
-  }
-
-  #putAside(item: Item, isAlone: boolean): void {
-    const { clock, keyOf, log, what } = this.#deps;
+  #wasBusy(item: Item, error: DatabaseBusyError, how: Tried): void {
+    const { busy, clock, keyOf, log, sizeOf, what } = this.#deps;
     const key = keyOf(item);
-    const now = clock.now();
-    const before = this.#aside.get(key);
-    const pauseMs = longer(before?.pauseMs ?? 0);
-    if (pauseMs === LONGEST_PAUSE_MS && !this.#isBlocked) {
-      this.#isBlocked = true;
-      log.warn({ what, key, set_aside: this.#aside.size }, 'waits for a locked row; the others continue');
-    }
-    const dueAt = now + pauseMs;
-    this.#aside.set(key, { item, since: before?.since ?? now, dueAt, pauseMs, isAlone });
-    this.#asideDueAt = Math.min(this.#asideDueAt, dueAt);
+    const since = this.#aside.since(key);
+    const agedMs = since === undefined ? how.tookMs : clock.now() - since;
+    if (busy?.(item, error, agedMs)) return this.#free(item);
+    const pauseMs = this.#aside.put(key, item, how);
+    const isTooLarge = error.condition === 'unanswered' && since === undefined;
+    if (!isTooLarge && (pauseMs < LONGEST_PAUSE_MS || this.#isBlocked)) return;
+    this.#isBlocked = true;
+    const fields = { what, key, size: sizeOf?.(item), took_ms: Math.round(how.tookMs), set_aside: this.#aside.size };
+    log.warn(fields, `${reasons[error.condition]}; the others continue`);
   }
 
   #free(item: Item): void {
@@ -394,7 +389,12 @@ export class BatchQueue<Item> {
 
 const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
-/** The same database, with a limit on how long its statements wait for a locked row. */
-function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
-  return { query: (text, values, options) => database.query(text, values, { ...options, lockTimeoutMs }) };
-}
+const isUnanswered = (error: unknown): error is DatabaseBusyError =>
+  error instanceof DatabaseBusyError && error.condition === 'unanswered';
+
+const reasons = {
+  locked: 'waits for a locked row',
+  slow: 'takes the database too long',
+  resources: 'lacks resources of the database',
+  unanswered: 'does not pass the network to the database in time',
+} satisfies Record<DatabaseBusyError['condition'], string>;

@@ -3,9 +3,11 @@
  * greeting or later, that it is read-only (a standby, or a primary set so). Created by the pool
  * (`pool.ts`) and by the bus over LISTEN/NOTIFY.
  */
+import type { Socket } from 'node:net';
 import pg from 'pg';
 import { sqlStateOf } from './database.ts';
 import type { DatabaseHosts, Droppable, Host } from './hosts.ts';
+import type { Traffic } from './unavailable.ts';
 
 /**
  * Postgres 14 and newer report these at the start and at each change. A pooler repeats what its
@@ -43,6 +45,8 @@ export class DatabaseClient extends pg.Client implements Droppable {
   readonly databaseHost: Host;
   readonly #hosts: DatabaseHosts;
   readonly #timeoutMs: number;
+  /** Below TLS, if there is TLS. */
+  readonly #socket: Socket;
   #isOpen = false;
 
   constructor(hosts: DatabaseHosts, options: ClientOptions, { pooled = false } = {}) {
@@ -50,6 +54,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
     const connectionTimeoutMillis = Math.ceil(options.connectionTimeoutMillis / hosts.count);
     super({ ...options, connectionString: host.url, connectionTimeoutMillis });
     this.databaseHost = host;
+    this.#socket = this.connection.stream as Socket;
     this.#hosts = hosts;
     this.#timeoutMs = connectionTimeoutMillis;
     const noteFailure = () => this.#isOpen || hosts.failed(host);
@@ -103,6 +108,21 @@ export class DatabaseClient extends pg.Client implements Droppable {
       if (NOT_TOLD.includes(state ?? '')) return undefined;
       throw error;
     }
+  }
+
+  get traffic(): Traffic {
+    const { bytesRead, bytesWritten } = this.connection.stream as Socket;
+    return { read: bytesRead, written: bytesWritten };
+  }
+
+  /**
+   * Ends the connection with a reset, so what it has queued is not sent any more. Otherwise an
+   * abandoned statement would take the bandwidth of its successors. Then release it at once.
+   */
+  abandon(): void {
+    const isTcp = this.#socket.remoteFamily !== undefined;
+    if (isTcp) this.#socket.resetAndDestroy();
+    else this.#socket.destroy();
   }
 
   drop(cause: Error): void {

@@ -52,6 +52,11 @@ export interface Database extends Queryable {
   stop(): Promise<void>;
 }
 
+/** The same database, with a limit on how long its statements wait for a locked row. */
+export function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
+  return { query: (text, values, options) => database.query(text, values, { ...options, lockTimeoutMs }) };
+}
+
 /** The SQLSTATE of a database error; undefined for any other value. */
 export function sqlStateOf(error: unknown): string | undefined {
   const code = (error as { code?: unknown } | null | undefined)?.code;

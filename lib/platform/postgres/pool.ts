@@ -3,22 +3,22 @@
  * them: connecting, each statement (by the server, and by this side if the server is silent), each
  * lock, each idle transaction. It therefore notices a server that is gone, frozen or partitioned,
  * and replaces the connection instead of waiting. A lost database makes statements fail with
- * DatabaseUnavailableError; a locked row or a slow statement with DatabaseBusyError. Neither
- * crashes the process.
+ * DatabaseUnavailableError; a locked row, a slow statement or one that is too large for the network
+ * with DatabaseBusyError. Neither crashes the process.
  *
  *     available ──a statement or connection fails──▶ lost ──a statement succeeds──▶ available
  *     (each change is logged)
  */
 import pg from 'pg';
 import type { Clock } from '../clock.ts';
-import { DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from './client.ts';
 import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
-import { asDatabaseError, isConnectionLost } from './unavailable.ts';
+import { asDatabaseError, isConnectionLost, type Traffic, unansweredError } from './unavailable.ts';
 
 export interface PostgresDeps {
   /** A URL of one host or several, or the hosts that all pools of an instance share. */
@@ -212,7 +212,7 @@ export class PostgresDatabase implements Database {
 
   async #run<Row>(client: pg.PoolClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
     try {
-      const result = await this.#answered(submit(client, statement), timeoutMs);
+      const result = await this.#answered(client, statement, timeoutMs);
       const last = Array.isArray(result) ? result.at(-1) : result;
       return { rows: (last?.rows ?? []) as Row[], rowCount: last?.rowCount ?? 0 };
     } catch (error) {
@@ -220,22 +220,29 @@ export class PostgresDatabase implements Database {
     }
   }
 
-  /**
-   * Resolves to `answer`, or rejects with DatabaseUnavailableError when it does not come in time.
-   * The caller must then destroy the connection.
-   */
-  #answered<Result>(answer: Promise<Result>, timeoutMs: number): Promise<Result> {
+  /** After no answer in time the caller must destroy the connection. */
+  #answered(
+    client: pg.PoolClient,
+    statement: Statement,
+    timeoutMs: number,
+  ): Promise<pg.QueryResult | pg.QueryResult[]> {
     return new Promise((resolve, reject) => {
+      const before = trafficOf(client);
       const timer = this.#clock.after(timeoutMs, () => {
-        reject(new DatabaseUnavailableError(new Error(`no answer from the database in ${timeoutMs} ms`)));
+        const { read, written } = trafficOf(client);
+        reject(unansweredError({ read: read - before.read, written: written - before.written }, timeoutMs));
       });
-      answer.then(resolve, reject).finally(() => timer.cancel());
+      submit(client, statement)
+        .then(resolve, reject)
+        .finally(() => timer.cancel());
     });
   }
 
   #giveBack(client: pg.PoolClient, error: unknown): void {
     this.#suspect(client, error);
-    client.release(isConnectionLost(error));
+    const isLost = isConnectionLost(error);
+    if (isLost && client instanceof DatabaseClient) client.abandon();
+    client.release(isLost);
   }
 
   /**
@@ -243,7 +250,7 @@ export class PostgresDatabase implements Database {
    * for ever.
    */
   #suspect(client: pg.PoolClient, error: unknown): void {
-    if (isConnectionLost(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
+    if (isDown(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
   }
 
   #begin(statementTimeoutMs?: number): string {
@@ -254,7 +261,7 @@ export class PostgresDatabase implements Database {
 
   #explain(error: unknown): unknown {
     this.#onError?.(error);
-    if (isConnectionLost(error)) this.#noteFailure(error);
+    if (isDown(error)) this.#noteFailure(error);
     return asDatabaseError(error);
   }
 
@@ -306,6 +313,12 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
     }
   }
 }
+
+/** An unanswered large statement says nothing about the host. */
+const isDown = (error: unknown): boolean => isConnectionLost(error) && !(error instanceof DatabaseBusyError);
+
+const trafficOf = (client: pg.PoolClient): Traffic =>
+  client instanceof DatabaseClient ? client.traffic : { read: 0, written: 0 };
 
 function submit(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
   const { text, values, name, limits } = statement;

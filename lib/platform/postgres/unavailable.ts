@@ -1,7 +1,8 @@
 /**
- * Distinguishes four kinds of failure: the database is down or takes no writes, a row is locked, a
- * statement is slow, and a statement's own error. The first three are worth a retry; only the first
- * says something about the database's health. Pure. Called by `pool.ts`.
+ * Distinguishes the kinds of failure: the database is down or takes no writes, a row is locked, a
+ * statement is slow, or so large that it does not pass the network in time, and a statement's own
+ * error. All but the last are worth a retry; only the first says something about the database's
+ * health. Pure. Called by `pool.ts`.
  */
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary } from '../errors.ts';
 import { sqlStateOf } from './database.ts';
@@ -19,6 +20,7 @@ const lostStates = new Set([
   '57P02', // crash_shutdown
   '57P03', // cannot_connect_now
   '57P05', // idle_session_timeout
+  '53300', // too_many_connections
   '25P03', // idle_in_transaction_session_timeout
   '25006', // read_only_sql_transaction: this server is a standby now
   '26000', // invalid_sql_statement_name: a pooler gave us another server session
@@ -26,11 +28,14 @@ const lostStates = new Set([
 
 const DISK_FULL = '53100';
 
-/** SQLSTATEs of a statement that took too long, on a connection that is still usable. */
+/** SQLSTATEs of a statement that may succeed later, on a connection that is still usable. */
 const busyStates: ReadonlyMap<string, DatabaseBusyError['condition']> = new Map([
   ['57014', 'slow'], // query_canceled, by statement_timeout
   ['55P03', 'locked'], // lock_not_available, by lock_timeout
   ['40P01', 'locked'], // deadlock_detected
+  ['53000', 'resources'], // insufficient_resources
+  ['53200', 'resources'], // out_of_memory
+  ['53400', 'resources'], // configuration_limit_exceeded
 ]);
 
 /** Messages that the driver throws without a code. */
@@ -67,18 +72,38 @@ export function writeTroubleOf(error: unknown): string | undefined {
 
 /** True when the connection that threw this must not be used again. */
 export function isConnectionLost(error: unknown): boolean {
+  if (error instanceof DatabaseBusyError) return error.condition === 'unanswered';
   if (error instanceof DatabaseUnavailableError && sqlStateOf(error.cause) === DISK_FULL) return false;
   const state = sqlStateOf(error);
-  if (state === DISK_FULL) return false;
   if (state === '0A000') return isPlanOutdated(error);
   if (state !== undefined && !networkCodes.has(state)) {
-    return state.startsWith('08') || state.startsWith('53') || lostStates.has(state);
+    return state.startsWith('08') || lostStates.has(state);
   }
   if (!(error instanceof Error)) return false;
   if (error instanceof DatabaseUnavailableError) return true;
   return (
     networkCodes.has((error as { code?: string }).code ?? '') || driverMessages.some((one) => one.test(error.message))
   );
+}
+
+/** The bytes that a connection has moved. */
+export interface Traffic {
+  read: number;
+  written: number;
+}
+
+/** A link that does not move this much within a statement's time is as good as down. */
+const SMALL_BYTES = 16 * 1024;
+
+/**
+ * The error of a statement without an answer in time, by what its connection has moved meanwhile. A
+ * small statement without any answer shows that the database is down. A large one may still be on
+ * its way, and an answer that has begun to arrive shows that the database is up.
+ */
+export function unansweredError(moved: Traffic, timeoutMs: number): DatabaseUnavailableError | DatabaseBusyError {
+  const cause = new Error(`no answer from the database in ${timeoutMs} ms`);
+  if (moved.read > 0 || moved.written >= SMALL_BYTES) return new DatabaseBusyError('unanswered', cause);
+  return new DatabaseUnavailableError(cause);
 }
 
 /**

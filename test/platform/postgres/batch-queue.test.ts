@@ -15,7 +15,11 @@ interface World {
   refused: Set<string>;
   isDown: boolean;
   skipsLocked: boolean;
+  /** A larger statement, in characters, has no answer after DEADLINE_MS. */
+  most: number;
 }
+
+const DEADLINE_MS = 4_000;
 
 function setUp(options: Partial<BatchQueueDeps<string>> = {}) {
   const clock = new ManualClock();
@@ -27,12 +31,15 @@ function setUp(options: Partial<BatchQueueDeps<string>> = {}) {
     refused: new Set(),
     isDown: false,
     skipsLocked: false,
+    most: Number.POSITIVE_INFINITY,
   };
   const database: Queryable = {
     async query(_text, values = [], { lockTimeoutMs } = {}) {
       const items = values as string[];
       world.statements.push(items.join(' ') + (lockTimeoutMs === undefined ? '' : ' !'));
-      await clock.sleep(1);
+      const size = items.join('').length;
+      await clock.sleep(size > world.most ? DEADLINE_MS : Math.max(1, (DEADLINE_MS * size) / world.most));
+      if (size > world.most) throw new DatabaseBusyError('unanswered');
       if (world.isDown) throw new DatabaseUnavailableError(new Error('connection refused'));
       if (items.some((one) => world.refused.has(one))) throw new Error('such a value');
       if (!world.skipsLocked && items.some((one) => world.locked.has(one))) throw new DatabaseBusyError('locked');
@@ -155,6 +162,83 @@ t.test('while the database is down all items wait in order, with one attempt per
   await clock.advance(1_100);
   t.same(world.done, ['a', 'b', 'c']);
   matchLists(t, logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
+});
+
+t.test('a batch that is too large for the network is divided, and later batches are smaller at once', async (t) => {
+  const { clock, logged, queue, world } = setUp({ sizeOf: (item) => item.length, maxBatchSize: 64 });
+  world.most = 10;
+  queue.add('-');
+  for (const item of 'abcdefgh') queue.add(`${item}xxx`);
+  await clock.advance(20 * DEADLINE_MS);
+  t.equal(world.done.length, 9, 'all pass');
+  t.same(world.statements.slice(1), [
+    'axxx bxxx cxxx dxxx exxx fxxx gxxx hxxx',
+    'axxx bxxx cxxx dxxx !',
+    'axxx bxxx !',
+    'cxxx dxxx !',
+    'exxx fxxx !',
+    'gxxx hxxx !',
+  ]);
+  const before = world.statements.length;
+  for (const item of 'ijklmnop') queue.add(`${item}xxx`);
+  await clock.advance(20 * DEADLINE_MS);
+  const later = world.statements.slice(before);
+  t.ok(
+    later.every((one) => one.split(' ').length <= 2),
+    later.join(', '),
+  );
+  t.same(logged, [], 'slow is not down');
+});
+
+t.test('batches grow again when the network is faster', async (t) => {
+  const { clock, queue, world } = setUp();
+  world.most = 1;
+  for (const item of '0abcdefgh') queue.add(item);
+  await clock.advance(40 * DEADLINE_MS);
+  t.equal(world.done.length, 9);
+  world.most = 1_000;
+  for (let round = 0; round < 10; round += 1) {
+    for (const item of 'abcdefghijklmnop') queue.add(item);
+    await clock.advance(DEADLINE_MS);
+  }
+  t.equal(world.done.length, 169);
+  t.same(world.statements.slice(-2), ['b c d e f g h i', 'j k l m n o p']);
+});
+
+t.test('an item that never passes the network is tried less and less often and stops no other', async (t) => {
+  const { clock, logged, queue, world } = setUp({ sizeOf: (item) => item.length, maxBatchSize: 40 });
+  world.most = 10;
+  queue.add('0');
+  queue.add('large, and more');
+  for (const item of 'abc') queue.add(item);
+  await clock.advance(3 * DEADLINE_MS);
+  t.same(world.done, ['0', 'a', 'b', 'c']);
+  t.equal(queue.setAside, 1);
+  const before = world.statements.length;
+  const began = world.done.length;
+  for (let second = 0; second < 200; second += 1) {
+    queue.add(String.fromCharCode(200 + second));
+    await clock.advance(1_000);
+  }
+  t.equal(world.done.length - began, 200, 'each small item is done within its second');
+  const tries = world.statements.slice(before).filter((one) => one.startsWith('large')).length;
+  t.ok(tries >= 8 && tries <= 15, `${tries} tries in 200 s`);
+  matchLists(t, logged, [
+    { level: 'warn', key: 'l', size: 15, msg: /does not pass the network .* the others continue/ },
+  ]);
+  t.equal(logged.length, 1);
+  world.most = 1_000;
+  await clock.advance(5 * DEADLINE_MS);
+  t.same([world.done.at(-1), queue.size], ['large, and more', 0]);
+});
+
+t.test('the owner of unanswered items may drop them', async (t) => {
+  const lost: string[] = [];
+  const { clock, queue, world } = setUp({ lost: (items) => lost.push(...items) > 0 });
+  world.most = 2;
+  for (const item of '0abcd') queue.add(item);
+  await clock.advance(2 * DEADLINE_MS);
+  t.same([world.done, lost, queue.size], [['0'], ['a', 'b', 'c', 'd'], 0]);
 });
 
 t.test('a value that the database refuses is isolated, and its owner decides what to do', async (t) => {

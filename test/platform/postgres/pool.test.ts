@@ -202,6 +202,34 @@ t.test("the server gives up an answer that is not read, and releases the stateme
   await reading;
 });
 
+t.test('a statement that is too large for the network is slow, and is not sent to its end', async (t) => {
+  const { url, database: other } = await freshDatabase(t);
+  await other.query('create table wide (text text)');
+  const { port } = new URL(url);
+  const proxy = await CuttableProxy.start({
+    host: '127.0.0.1',
+    port: 0,
+    target: { host: '127.0.0.1', port: Number(port) },
+  });
+  t.teardown(() => proxy.stop());
+  const behind = new URL(url);
+  behind.port = String(proxy.port);
+  const said: Record<string, unknown>[] = [];
+  const far = open(t, behind.href, { queryTimeoutMs: 1_000, log: recordingLogger(said) });
+  const backend = await backendOf(far);
+  proxy.throttle(200_000);
+  // The operating system takes all of it at once.
+  const writing = far.query('insert into wide values ($1)', ['x'.repeat(1_000_000)]);
+  await t.rejects(writing, { code: 'ServiceUnavailable', condition: 'unanswered', cause: /no answer/ });
+  t.not(await backendOf(far), backend, 'the database is not down');
+  const reading = far.query(`select repeat('x', 1000000)`);
+  await t.rejects(reading, { code: 'ServiceUnavailable', condition: 'unanswered' });
+  t.same(said, [], 'the database does not count as lost');
+  const backends = `select 1 from pg_stat_activity where pid = $1::int`;
+  await until(async () => (await other.query(backends, [backend])).rowCount === 0, 'the end of the connection');
+  t.same((await other.query('select 1 from wide')).rowCount, 0, 'the statement did not arrive');
+});
+
 t.test('statements wait for a free connection, but not forever', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1, connectTimeoutMs: 500 });

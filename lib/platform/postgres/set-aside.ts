@@ -1,0 +1,94 @@
+/**
+ * Items whose statements failed, each until its pause is over. A pause doubles with each failure of
+ * its item. Pure but for the clock that it is given. Used by `batch-queue.ts`.
+ */
+import type { Clock } from '../clock.ts';
+
+export const FIRST_PAUSE_MS = 100;
+export const LONGEST_PAUSE_MS = 1_000;
+/** Bounds what items that never succeed take of the network and of their lane. */
+const LONGEST_PAUSE_FACTOR = 4;
+
+export interface Tried {
+  /** It failed alone, so it is tried alone; skipped items are tried together. */
+  isAlone: boolean;
+  /** Its last statement. */
+  tookMs: number;
+}
+
+interface Aside<Item> {
+  item: Item;
+  since: number;
+  /** Infinite while it is in a statement. */
+  dueAt: number;
+  pauseMs: number;
+  isAlone: boolean;
+}
+
+export class SetAside<Item> {
+  readonly #clock: Clock;
+  readonly #asides = new Map<string, Aside<Item>>();
+  /** No item is due before this. */
+  #dueAt = Number.POSITIVE_INFINITY;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get size(): number {
+    return this.#asides.size;
+  }
+
+  get dueAt(): number {
+    return this.#dueAt;
+  }
+
+  items(): Item[] {
+    return [...this.#asides.values()].map(({ item }) => item);
+  }
+
+  /** When its first failed statement began; undefined if it is not set aside. */
+  since(key: string): number | undefined {
+    return this.#asides.get(key)?.since;
+  }
+
+  isInStatement(key: string): boolean {
+    return this.#asides.get(key)?.dueAt === Number.POSITIVE_INFINITY;
+  }
+
+  /** Returns the pause before it is tried again. */
+  put(key: string, item: Item, { isAlone, tookMs }: Tried): number {
+    const now = this.#clock.now();
+    const before = this.#asides.get(key);
+    const longestMs = Math.max(LONGEST_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);
+    const pauseMs = Math.min(Math.max(2 * (before?.pauseMs ?? 0), FIRST_PAUSE_MS, tookMs), longestMs);
+    const dueAt = now + pauseMs;
+    this.#asides.set(key, { item, since: before?.since ?? now - tookMs, dueAt, pauseMs, isAlone });
+    this.#dueAt = Math.min(this.#dueAt, dueAt);
+    return pauseMs;
+  }
+
+  /**
+   * What has been due for longest: one item that failed alone, or skipped ones, as many as `count`
+   * lets pass. They stay until they are deleted or put again.
+   */
+  takeDue(count: (items: readonly Item[]) => number): Item[] {
+    const now = this.#clock.now();
+    if (this.#dueAt > now) return [];
+    const due = [...this.#asides.values()].filter(({ dueAt }) => dueAt <= now).sort((a, b) => a.dueAt - b.dueAt);
+    const tried = due[0]?.isAlone ? due.slice(0, 1) : due.filter(({ isAlone }) => !isAlone);
+    tried.length = count(tried.map(({ item }) => item));
+    for (const aside of tried) aside.dueAt = Number.POSITIVE_INFINITY;
+    this.#dueAt = Number.POSITIVE_INFINITY;
+    for (const { dueAt } of this.#asides.values()) this.#dueAt = Math.min(this.#dueAt, dueAt);
+    return tried.map(({ item }) => item);
+  }
+
+  delete(key: string): void {
+    this.#asides.delete(key);
+  }
+
+  clear(): void {
+    this.#asides.clear();
+  }
+}
