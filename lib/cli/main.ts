@@ -3,7 +3,7 @@
  * and ends with the command's exit code.
  */
 import { CommanderError } from 'commander';
-import { Runner } from './invocation/runner.ts';
+import { Invocation } from './invocation/runner.ts';
 import { createProgram, helpOf } from './program.ts';
 import { complaintOf, complaintText } from './terminal/complaint.ts';
 import { flushed } from './terminal/output.ts';
@@ -13,20 +13,20 @@ import { safeJson } from './terminal/visible.ts';
 
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);
-  const runner = new Runner(rest);
-  const program = createProgram(runner);
+  const invocation = new Invocation(rest);
+  const program = createProgram(invocation);
   try {
     if (args.length === 0) {
       process.stdout.write(helpOf(program));
       return EXIT.usage;
     }
     await program.parseAsync(args, { from: 'user' });
-    return runner.exitCode;
+    return invocation.exitCode;
   } catch (error) {
     if (error instanceof CommanderError) return usage(error);
     return complain(error, args.includes('--json'));
   } finally {
-    runner.context?.client.close();
+    invocation.context?.client.close();
   }
 }
 

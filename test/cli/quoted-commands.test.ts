@@ -6,12 +6,12 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import t from 'tap';
-import { Runner } from '../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../lib/cli/invocation/runner.ts';
 import { createProgram } from '../../lib/cli/program.ts';
 import { reference } from '../../tools/cli/reference.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const program = () => createProgram(new Runner());
+const program = () => createProgram(parseOnly);
 const names = program().commands.map((command) => command.name());
 const MENTION = new RegExp(`(?<![\\w/@.-])cnapi (?=(${names.join('|')})\\b)`, 'g');
 

@@ -3,13 +3,13 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { Runner } from '../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../lib/cli/invocation/runner.ts';
 import { allCommands, createProgram } from '../../lib/cli/program.ts';
 import { reference } from '../../tools/cli/reference.ts';
 import { refusing } from '../client/rig.ts';
 import { Cli, CNAPI } from './rig.ts';
 
-const program = () => createProgram(new Runner());
+const program = () => createProgram(parseOnly);
 
 t.test('a mistake on the command line is named, exits 2, and sends no request', async (t) => {
   const cli = new Cli(t, [await refusing()]);

@@ -6,12 +6,13 @@ import { Command } from 'commander';
 import { z } from 'zod';
 import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
 import { MAX_LIST } from '../../protocol/api/rules.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
-type Json = Record<string, unknown>;
 type Assignments = readonly string[] | undefined;
 
 export function documentCommand(runner: Runner, noun: DocumentNoun): Command {
@@ -62,15 +63,13 @@ interface ListOptions {
 }
 
 async function list(noun: DocumentNoun, { client, output }: Context, { where, limit }: ListOptions): Promise<void> {
-  if (limit !== undefined && !/^[1-9]\d{0,8}$/.test(limit))
-    throw new UsageError(`--limit ${limit} is not a number from 1 on`);
-  const wanted = limit === undefined ? Number.POSITIVE_INFINITY : Number(limit);
+  const wanted = limit === undefined ? Number.POSITIVE_INFINITY : parseCount(limit, '--limit');
   const filter = assigned({ ...noun, fields: onlyIndexed(noun) }, where, { asText: true });
-  const found: Json[] = [];
+  const found: JsonObject[] = [];
   for (let after: unknown; ; ) {
     const size = Math.min(MAX_LIST, wanted - found.length);
     const page = (await client.documents(noun.contracts.list, { ...filter, limit: size, after })) ?? {};
-    found.push(...(page[noun.plural] as Json[]));
+    found.push(...(page[noun.plural] as JsonObject[]));
     after = page.next;
     if (after === undefined || found.length >= wanted) break;
   }
@@ -90,16 +89,16 @@ async function show(
   { client, output }: Context,
   { contracts }: DocumentNoun,
   operation: 'get' | 'update',
-  params: Json,
+  params: JsonObject,
 ): Promise<void> {
   const found = await client.documents(contracts[operation], params);
   if (output.json) output.document(found);
   else output.facts(Object.entries(found ?? {}));
 }
 
-const columnsOf = ({ listed }: DocumentNoun): Column<Json>[] => [
+const columnsOf = ({ listed }: DocumentNoun): Column<JsonObject>[] => [
   { head: 'UUID', of: ({ uuid }) => textOf(uuid) },
-  ...listed.map((field) => ({ head: field.toUpperCase(), of: (row: Json) => textOf(row[field]), shrinks: true })),
+  ...listed.map((field) => ({ head: field.toUpperCase(), of: (row: JsonObject) => textOf(row[field]), shrinks: true })),
 ];
 
 const textOf = (value: unknown): string | undefined =>
@@ -116,7 +115,11 @@ interface Reading {
 }
 
 /** What `field=value` words say. @throws UsageError */
-function assigned({ name, fields }: DocumentNoun, words: Assignments = [], { emptyIs, asText }: Reading = {}): Json {
+function assigned(
+  { name, fields }: DocumentNoun,
+  words: Assignments = [],
+  { emptyIs, asText }: Reading = {},
+): JsonObject {
   const pairs = words.map((word) => {
     const [, field = '', text = ''] = /^([^=]*)=(.*)$/s.exec(word) ?? [];
     const schema = fields[field];

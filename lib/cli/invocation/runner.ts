@@ -10,18 +10,25 @@ export type Work<Options> = (
   options: Options,
 ) => Promise<number | undefined> | Promise<void>;
 
+export interface Runner {
+  /** Turns `work` into a commander action. With `rest`, the command accepts words after `--`. */
+  action<Options>(work: Work<Options>, takes?: { rest: boolean }): (...given: unknown[]) => Promise<void>;
+}
+
+/** For help texts, and to ask whether a command line is accepted: no command does anything. */
+export const parseOnly: Runner = { action: () => async () => undefined };
+
 /** One call of `cnapi`: what its command leaves to main.ts. */
-export class Runner {
+export class Invocation implements Runner {
   exitCode: number = EXIT.ok;
   context: Context | undefined;
   readonly #rest: readonly string[] | undefined;
 
   /** `rest`: the words after `--`. */
-  constructor(rest?: readonly string[]) {
+  constructor(rest: readonly string[] | undefined) {
     this.#rest = rest;
   }
 
-  /** Turns `work` into a commander action. With `rest`, the command accepts words after `--`. */
   action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
     return async (...given: unknown[]): Promise<void> => {
       const command = given.at(-1) as Command;

@@ -1,10 +1,10 @@
 import t from 'tap';
 import { complete, isPlainWord } from '../../../lib/cli/completion/complete.ts';
-import { Runner } from '../../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../../lib/cli/invocation/runner.ts';
 import { createProgram } from '../../../lib/cli/program.ts';
 
 t.test('completion offers what may come next on a command line', (t) => {
-  const program = createProgram(new Runner());
+  const program = createProgram(parseOnly);
   const rows: [string[], unknown][] = [
     [['serve'], { words: ['servers', 'server'] }],
     [['servers', '--st'], { words: ['--status'] }],
