@@ -19,10 +19,11 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { messageOf } from '../../platform/errors.ts';
+import { DatabaseUnavailableError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { eachStep } from '../../platform/postgres/each-step.ts';
 import { DelayedRetry } from '../tasks/dispatch/delayed-retry.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/read-batches.ts';
@@ -283,10 +284,12 @@ export class LegacyDispatch implements SessionlessDispatch {
     const moving = known.filter((one) => one.run !== run);
     for (const one of moving) this.#moves.add(one);
     try {
-      await this.#findLost(run, known.map(idOf), database);
-      await this.#endPostsOfDeadRuns(new Set(moving.map((one) => one.run)), database);
+      await eachStep([
+        () => this.#findLost(run, known.map(idOf), database),
+        () => this.#endPostsOfDeadRuns(new Set(moving.map((one) => one.run)), database),
+      ]);
     } catch (error) {
-      this.#deadSenders.forget();
+      if (error instanceof DatabaseUnavailableError) this.#deadSenders.forget();
       throw error;
     }
     for (const post of this.#held.values()) this.#record(post);

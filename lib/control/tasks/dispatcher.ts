@@ -14,8 +14,10 @@
 import type { Bus } from '../../platform/bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
+import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
+import { eachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { DeadlineCounter } from './deadlines/deadline-counter.ts';
@@ -153,16 +155,17 @@ export class Dispatcher {
     publishChanges(bus, TASK_ENDS_TOPIC, ended);
   }
 
-  /** Does all work that a hint may have missed. @throws DatabaseUnavailableError */
+  /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
     void this.#withoutSession?.poll();
     try {
-      await this.#advanceTicks();
-      await this.#sessions.poll();
-      await this.#sweep();
+      await eachStep([() => this.#advanceTicks(), () => this.#sessions.poll(), () => this.#sweep()]);
     } catch (error) {
-      this.#answersSince = undefined;
-      this.#ticks.forget();
+      // Otherwise one slow or locked statement would stop the deadlines of all tasks.
+      if (error instanceof DatabaseUnavailableError) {
+        this.#answersSince = undefined;
+        this.#ticks.forget();
+      }
       throw error;
     }
   }

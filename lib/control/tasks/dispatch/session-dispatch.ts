@@ -15,6 +15,7 @@ import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
+import { eachStep } from '../../../platform/postgres/each-step.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
 import { noteFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
@@ -94,18 +95,13 @@ export class SessionDispatch implements Dispatch {
     for (const serverUuid of serverUuids) if (this.#full.has(serverUuid)) this.hint(serverUuid);
   }
 
-  /** @throws DatabaseUnavailableError */
+  /** @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
     const { database, sessions: all } = this.#deps;
     const serverUuids = await readBusyServers(database, all.run());
     const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
     for (const serverUuid of serverUuids) this.hint(serverUuid);
-    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
-      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
-      await this.#cancelOverdue(some);
-      await this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
-    }
-    await this.#notePaced(sessions.filter(({ isBackedUp }) => isBackedUp));
+    await eachStep(this.#stepsOfPoll(sessions));
   }
 
   async stop(): Promise<void> {
@@ -115,6 +111,15 @@ export class SessionDispatch implements Dispatch {
 
   stats(): { wanted: number; sent: number; resent: number } {
     return { wanted: this.#claims.size, sent: this.#sent, resent: this.#resent };
+  }
+
+  *#stepsOfPoll(sessions: readonly TaskSession[]): Generator<() => Promise<void>> {
+    yield () => this.#notePaced(sessions.filter(({ isBackedUp }) => isBackedUp));
+    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
+      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
+      yield () => this.#cancelOverdue(some);
+      yield () => this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
+    }
   }
 
   async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {

@@ -14,7 +14,7 @@ import { claimTasks } from '../../../../lib/control/tasks/dispatch/claim-store.t
 import { Dispatcher, type DispatcherDeps } from '../../../../lib/control/tasks/dispatcher.ts';
 import { MAX_HELD_BYTES } from '../../../../lib/control/tasks/record/task-limits.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
-import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
@@ -37,9 +37,18 @@ const sweepTimes = { startByMs: 30_000, overdueMs: 60_000 };
 
 /** A dispatcher whose polls a test answers, at `now` of its clock. */
 function start(t: Test) {
-  const world = { isAway: false, now: 0, swept: [] as unknown[], proposed: [] as unknown[], tick: 1 };
+  const world = {
+    isAway: false,
+    /** A part of the text of the statement that is slow. */
+    slow: undefined as string | undefined,
+    now: 0,
+    swept: [] as unknown[],
+    proposed: [] as unknown[],
+    tick: 1,
+  };
   const query = async (text: string, values: unknown[] = []) => {
     if (world.isAway) throw new DatabaseUnavailableError();
+    if (world.slow !== undefined && text.includes(world.slow)) throw new DatabaseBusyError('slow');
     if (text.includes('cnapi_sweep_late_tasks')) world.swept = values.slice(0, 2);
     if (!text.includes('cnapi_advance_ticks')) return { rows: [], rowCount: 0 };
     world.proposed = values;
@@ -75,6 +84,19 @@ t.test('an instance that could not read for a while gives waiting tasks their fu
   world.isAway = false;
   t.same(await sweepAt(95_000), [null, null], 'the database has just come back');
   t.same(await sweepAt(125_000), [120, null]);
+});
+
+t.test('a slow statement of the poll stops neither the deadlines nor the search for overdue tasks', async (t) => {
+  const { sweepAt, world } = start(t);
+  world.slow = 'as busy';
+  t.same(await sweepAt(0), [null, null]);
+  for (const now of [30_000, 60_000]) await sweepAt(now);
+  t.same([world.tick, world.swept], [61, [120, 60]]);
+  world.slow = 'cnapi_advance_ticks';
+  t.same(await sweepAt(70_000), [120, 60]);
+  world.slow = undefined;
+  await sweepAt(90_000);
+  t.equal(world.tick, 91, 'the time of the slow statement counts');
 });
 
 t.test("the zone's time advances with the polls that the database answers", async (t) => {
