@@ -61,8 +61,8 @@ export const defects: readonly Defect[] = [
       },
       {
         file: 'lib/control/http/request/body.ts',
-        find: 'parseBoundedJson(content, { maxValues: MAX_BODY_VALUES })',
-        put: 'parseBoundedJson(content, { maxValues: 1e9 })',
+        find: 'countJsonValues(content, { maxValues: MAX_BODY_VALUES })',
+        put: 'countJsonValues(content, { maxValues: 1e9 })',
       },
     ],
   },

@@ -33,6 +33,11 @@ export function httpSubsystem({ listener, handlers, limits, certificates }: Http
         () => limits.quotas.refused,
       ),
       counter(
+        'http_body_cost_refusals_total',
+        'Requests refused because the bodies of their caller cost too much to read',
+        () => limits.bodies.refused,
+      ),
+      counter(
         'http_slow_readers_cut_total',
         'Answers cut off because their caller did not read them',
         () => limits.slowReaders,

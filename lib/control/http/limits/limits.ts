@@ -1,11 +1,12 @@
 /**
- * Limits on what callers use of this instance: memory for answers, long-lasting requests, and log
- * lines. One value that the listener passes to each exchange, and whose counters the metrics read.
+ * Limits on what callers use of this instance: memory for answers, long-lasting requests, the
+ * cost of bodies, and log lines. One value that the listener passes to each exchange, and whose counters the metrics read.
  */
 
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { AnswerBudget } from './answer-budget.ts';
+import { BodyCosts } from './body-costs.ts';
 import { type CallerQuotaOptions, CallerQuotas } from './caller-quotas.ts';
 import { RequestLog } from './request-log.ts';
 
@@ -14,6 +15,7 @@ export interface LimitsConfig extends CallerQuotaOptions {
   answerMemoryMiB: number;
   answerMemoryPerCallerMiB: number;
   logLinesPerSource: number;
+  requestsPerSecond: number;
 }
 
 const MEBIBYTE = 1024 * 1024;
@@ -21,6 +23,7 @@ const MEBIBYTE = 1024 * 1024;
 export class Limits {
   readonly answers: AnswerBudget;
   readonly quotas: CallerQuotas;
+  readonly bodies: BodyCosts;
   readonly requestLog: RequestLog;
   /** Nobody authenticates: everybody on this machine is one caller, without quotas. */
   readonly isOpen: boolean;
@@ -30,6 +33,7 @@ export class Limits {
     const { access, answerMemoryMiB, answerMemoryPerCallerMiB } = config;
     this.isOpen = access === 'open';
     this.quotas = new CallerQuotas(config);
+    this.bodies = new BodyCosts(config);
     this.requestLog = new RequestLog({ linesPerSecond: config.logLinesPerSource, clock, log });
     this.answers = new AnswerBudget({
       maxBytes: answerMemoryMiB * MEBIBYTE,

@@ -13,6 +13,7 @@ import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { plainAddress, sourceOf } from '../../access/networks.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
 import type { AnswerShare } from '../limits/answer-budget.ts';
+import type { BodySize } from '../limits/body-costs.ts';
 import type { Limits } from '../limits/limits.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -141,6 +142,15 @@ export class Exchange {
   /** The status that was sent; 499 if the caller disconnected before that. */
   get status(): number {
     return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;
+  }
+
+  /** Before a body is read, and, with its size, before it is parsed. @throws BodyCostError */
+  payForBody(size?: BodySize): void {
+    const { limits, clock } = this.#deps;
+    const caller = { actor: this.actor, address: this.#address };
+    if (limits.isOpen) return;
+    if (size === undefined) limits.bodies.check(caller, clock.now());
+    else limits.bodies.pay(caller, size, clock.now());
   }
 
   /** The body will be read: a caller that waits for `100 Continue` gets it now. */

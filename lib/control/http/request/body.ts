@@ -6,53 +6,85 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
-import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../../protocol/bounded-json.ts';
+import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/bounded-json.ts';
 import {
   InvalidContentError,
   RequestTooLargeError,
   UnsupportedEncodingError,
   UnsupportedMediaTypeError,
 } from '../http-errors.ts';
+import { type BodySize, FREE_BODY_BYTES } from '../limits/body-costs.ts';
 import { fromUrlEncoded } from './params.ts';
 
 export const MAX_BODY_BYTES = 1024 * 1024;
 /** The status of a machine with a thousand VMs has about 20,000. */
 const MAX_BODY_VALUES = 50_000;
 
+/** Whose body it is. */
+interface BodyReader {
+  /** Called before the first byte is read: for `100 Continue`. */
+  acceptBody(): void;
+  /** Called before a body is read, and, with its size, before it is parsed. */
+  payForBody(size?: BodySize): void;
+}
+
 /**
- * The body's parameters; none if it is empty. Calls `onWanted` before it reads the first byte: for
- * `100 Continue`.
- * @throws InvalidContentError, RequestTooLargeError, UnsupportedEncodingError,
+ * The body's parameters; none if it is empty.
+ * @throws what the reader throws, InvalidContentError, RequestTooLargeError, UnsupportedEncodingError,
  * UnsupportedMediaTypeError, InvalidArgumentError
  */
-export async function readBody(request: IncomingMessage, onWanted: () => void): Promise<Record<string, unknown>> {
+export async function readBody(request: IncomingMessage, reader: BodyReader): Promise<Record<string, unknown>> {
   if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
   const isCompressed = isGzip(request.headers['content-encoding']);
-  onWanted();
+  if (isCompressed || !isSmall(request)) reader.payForBody();
+  reader.acceptBody();
   const received = await collect(request);
   if (received.length === 0) return {};
   const bytes = isCompressed ? await decompress(received) : received;
-  return parseBody(decode(bytes), mediaType(request.headers['content-type']));
+  const isFree = !isCompressed && bytes.length <= FREE_BODY_BYTES;
+  const pay = (values: number) => (isFree ? undefined : reader.payForBody({ bytes: bytes.length, values }));
+  return parseBody(decode(bytes), mediaType(request.headers['content-type']), pay);
+}
+
+function isSmall({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) <= FREE_BODY_BYTES;
 }
 
 /** `type` is a media type in lower case without parameters; absent means JSON. */
-export function parseBody(content: string, type: string | undefined): Record<string, unknown> {
-  if (type === 'application/x-www-form-urlencoded') return fromUrlEncoded(content);
+export function parseBody(
+  content: string,
+  type: string | undefined,
+  pay: (values: number) => void = () => undefined,
+): Record<string, unknown> {
+  if (type === 'application/x-www-form-urlencoded') {
+    pay(0);
+    return fromUrlEncoded(content);
+  }
   if (type !== undefined && type !== 'application/json' && !type.endsWith('+json'))
     throw new UnsupportedMediaTypeError(type);
-  return parseJsonObject(content);
+  return parseJsonObject(content, pay);
 }
 
-function parseJsonObject(content: string): Record<string, unknown> {
+function parseJsonObject(content: string, pay: (values: number) => void): Record<string, unknown> {
+  pay(valuesOf(content));
   let value: unknown;
   try {
-    value = parseBoundedJson(content, { maxValues: MAX_BODY_VALUES });
+    value = JSON.parse(content);
   } catch (cause) {
-    if (cause instanceof JsonLimitError) throw new RequestTooLargeError(`The body ${cause.message}`);
     throw new InvalidContentError(`Invalid JSON: ${(cause as Error).message.slice(0, 200)}`, { cause });
   }
   if (isJsonObject(value)) return value;
   throw new InvalidContentError('Invalid JSON: the body is not an object');
+}
+
+/** @throws RequestTooLargeError */
+function valuesOf(content: string): number {
+  try {
+    return countJsonValues(content, { maxValues: MAX_BODY_VALUES });
+  } catch (cause) {
+    if (!(cause instanceof JsonLimitError)) throw cause;
+    throw new RequestTooLargeError(`The body ${cause.message}`);
+  }
 }
 
 async function collect(request: IncomingMessage): Promise<Buffer> {

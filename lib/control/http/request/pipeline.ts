@@ -48,12 +48,7 @@ export async function readAndHandle(
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.lasts !== undefined) exchange.begin(route.lasts);
-  const body = takesBody(route)
-    ? await unlessOver(
-        readBody(request, () => exchange.acceptBody()),
-        signal,
-      )
-    : {};
+  const body = takesBody(route) ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
   const source = plainAddress(request.socket.remoteAddress ?? '');
   const header = (name: string) => singleHeader(request, name);

@@ -1,0 +1,85 @@
+/**
+ * Limits what the bodies of one caller cost to read: their bytes and JSON values, at the price and
+ * rate that frames of the agent link have (`lib/protocol/allowance.ts`). The caller is an agent's
+ * token for one server, or an address. A body is read if the earlier ones are paid for, except a
+ * burst. Small ones are free: a caller that sends too much keeps its heartbeats. Owned by the
+ * listener; asked before a body is read and before it is parsed.
+ */
+import { CnapiError } from '../../../platform/errors.ts';
+import { BYTES_PER_MS, consume, pauseMsOf, VALUE_BYTES } from '../../../protocol/allowance.ts';
+import { plainAddress, sourceOf } from '../../access/networks.ts';
+import type { Actor } from '../../access/token.ts';
+
+/** 429: the caller's bodies cost more than they may. */
+export class BodyCostError extends CnapiError {
+  constructor(retryAfterSeconds: number) {
+    super('TooManyRequests', 429, 'The bodies of this caller hold too much for this rate; wait and try again', {
+      retryAfterSeconds,
+    });
+  }
+}
+
+interface Caller {
+  actor: Actor | undefined;
+  address: string;
+}
+
+export interface BodySize {
+  bytes: number;
+  values: number;
+}
+
+/** The mean cost of each request that an address may send. The default rate is then a link's. */
+const BYTES_PER_REQUEST = 32 * 1024;
+/** A body of this size is free, unless it is compressed. */
+export const FREE_BODY_BYTES = 1024;
+const MAX_CALLERS = 50_000;
+
+export class BodyCosts {
+  /** How many times the rate of a link an address has; 0: no limit. */
+  readonly #addressRate: number;
+  /** When everything is paid for. The least recently charged comes first. */
+  readonly #paidAt = new Map<string, number>();
+  #refused = 0;
+
+  constructor({ requestsPerSecond }: { requestsPerSecond: number }) {
+    this.#addressRate = (requestsPerSecond * BYTES_PER_REQUEST) / (1000 * BYTES_PER_MS);
+  }
+
+  get refused(): number {
+    return this.#refused;
+  }
+
+  /** Whether the caller's earlier bodies are paid for. @throws BodyCostError */
+  check(caller: Caller, now: number): void {
+    this.pay(caller, { bytes: 0, values: 0 }, now);
+  }
+
+  /** @throws BodyCostError */
+  pay(caller: Caller, { bytes, values }: BodySize, now: number): void {
+    const { key, rate } = this.#accountOf(caller);
+    if (rate === 0) return;
+    const paidAt = this.#paidAt.get(key) ?? now;
+    const pauseMs = pauseMsOf(paidAt, now);
+    if (pauseMs > 0) {
+      this.#refused += 1;
+      throw new BodyCostError(Math.ceil(pauseMs / 1000));
+    }
+    const cost = bytes + values * VALUE_BYTES;
+    if (cost > 0) this.#keep(key, consume(cost / rate, paidAt, now));
+  }
+
+  #accountOf({ actor, address }: Caller): { key: string; rate: number } {
+    // Agents with a token for several servers have an address each.
+    if (actor?.tokenUuid !== undefined && actor.serverUuid !== undefined) return { key: actor.tokenUuid, rate: 1 };
+    return { key: sourceOf(plainAddress(address)), rate: this.#addressRate };
+  }
+
+  #keep(key: string, paidAt: number): void {
+    this.#paidAt.delete(key);
+    this.#paidAt.set(key, paidAt);
+    if (this.#paidAt.size <= MAX_CALLERS) return;
+    const [oldest] = this.#paidAt.keys();
+    if (oldest !== undefined) this.#paidAt.delete(oldest);
+  }
+}

@@ -1,0 +1,66 @@
+import t from 'tap';
+import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
+import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/allowance.ts';
+import { SERVER } from '../support.ts';
+import { startWithTokens as start } from '../with-tokens.ts';
+
+const agent = (tokenUuid: string, serverUuid?: string) =>
+  ({ name: 'a', roles: ['agent'], tokenUuid, ...(serverUuid && { serverUuid }) }) as const;
+
+t.test('a caller pays for the bytes and values of its bodies', async (t) => {
+  const costs = new BodyCosts({ requestsPerSecond: 500 });
+  const caller = { actor: agent('t', SERVER), address: '10.0.0.1' };
+  const refused = { code: 'TooManyRequests', statusCode: 429, retryAfterSeconds: 1 };
+  costs.pay(caller, { bytes: BURST_BYTES, values: 0 }, 0);
+  costs.pay(caller, { bytes: 0, values: BYTES_PER_MS / VALUE_BYTES }, 0);
+  t.throws(() => costs.check(caller, 0), refused, 'before it is read');
+  t.throws(() => costs.pay(caller, { bytes: 2000, values: 1 }, 0), refused, 'and before it is parsed');
+  costs.check({ ...caller, actor: agent('other', SERVER) }, 0);
+  costs.check({ ...caller, actor: agent('t') }, 0);
+  costs.check(caller, 1);
+  t.equal(costs.refused, 2);
+});
+
+t.test('callers with a token for any server, or none, pay by their address', async (t) => {
+  const pay = (costs: BodyCosts, address: string, now: number) => {
+    try {
+      costs.pay({ actor: agent('t'), address }, { bytes: BURST_BYTES * 2, values: 0 }, now);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const costs = new BodyCosts({ requestsPerSecond: 500 });
+  t.same(
+    ['10.0.0.1', '10.0.0.1', '::ffff:10.0.0.1', '10.0.0.2'].map((address) => pay(costs, address, 0)),
+    [true, false, false, true],
+  );
+  const faster = new BodyCosts({ requestsPerSecond: 5000 });
+  t.same(
+    [0, 0, 0, 0, 0, 0, 0].map((now) => pay(faster, '10.0.0.1', now)),
+    [true, true, true, true, true, true, false],
+    'in proportion to requestsPerSecond',
+  );
+  const unlimited = new BodyCosts({ requestsPerSecond: 0 });
+  t.ok(pay(unlimited, '10.0.0.1', 0) && pay(unlimited, '10.0.0.1', 0));
+});
+
+t.test('wide bodies of an agent are refused with 429, and its heartbeats are not', async (t) => {
+  const { call, as, limits, addServer } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
+  await addServer(SERVER);
+  const bound = await as('agent', SERVER);
+  const other = await as('agent');
+  const wide = Object.fromEntries(Array.from({ length: 24_000 }, (_, at) => [`k${at}`, 0]));
+  const post = (path: string, body: unknown, { headers } = bound) =>
+    call('POST', `/servers/${SERVER}/${path}`, body, headers);
+  const statuses: number[] = [];
+  for (let each = 0; each < 5; each += 1) statuses.push((await post('events/status', wide)).status);
+  t.same(statuses, [204, 204, 204, 429, 429]);
+  const refused = await post('sysinfo', { sysinfo: { UUID: SERVER, filler: 'x'.repeat(2_000) } });
+  t.match(refused.body, { code: 'TooManyRequests' });
+  t.equal(refused.headers.get('retry-after'), '1');
+  t.equal((await post('events/heartbeat', { small: true })).status, 204);
+  t.equal((await post('events/status', wide, other)).status, 204, 'another caller pays for itself');
+  t.equal(limits.bodies.refused, 3);
+});
