@@ -1,12 +1,13 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes at most a quarter of an hour on two
  * cores: the proofs that the lab detects deliberate defects, minutes of random load, and tests that
- * need a distribution's Postgres or another version of cnapi.
+ * need a distribution's Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
 
 export const LONG = [
   'test/**/defects.test.ts',
+  'test/docs/adding-a-noun.test.ts',
   'test/failover/*.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/mix.test.ts',

@@ -12,5 +12,5 @@ export const documentKinds: readonly string[] = nounList.map(({ name }) => name)
 /** Of the whole API, in the order of the OpenAPI document. */
 export const allContracts: readonly Contract[] = [
   ...contractList,
-  ...nounList.flatMap(({ contracts }) => Object.values(contracts)),
+  ...nounList.flatMap(({ contracts, further = {} }) => [...Object.values(contracts), ...Object.values(further)]),
 ];

@@ -1,7 +1,8 @@
 /**
  * A noun of the bucket store, declared once: its fields, which of them lists are filtered by, and
  * what its events show. Its five contracts follow from that; the server makes its bucket and its
- * routes from it (lib/control/documents), the command line its commands.
+ * routes from it (lib/control/documents), the command line its commands. docs/adding-a-noun.md adds
+ * one.
  */
 import { z } from 'zod';
 import { answer, type Contract, error } from './contract.ts';
@@ -30,6 +31,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   serverField?: keyof Fields & string;
   /** The columns of the command line's list, beside `uuid`. */
   listed: readonly (keyof Fields & string)[];
+  /** Contracts of its own, beside the five. */
+  further?: Readonly<Record<string, Contract>>;
 }
 
 export type Operation = 'list' | 'get' | 'create' | 'update' | 'delete';
