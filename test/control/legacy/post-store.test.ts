@@ -118,6 +118,19 @@ t.test('statements about posts', async (t) => {
     t.same(ids(await claimPostsFor(db, run, { ...bounds, ofServer: { posts: 9, bytes: 1_000 } })), [made[4]]);
   });
 
+  t.test('the server that waits longest is served first, and a full one takes no place', async (t) => {
+    const [low = '', high = ''] = [await oldServer(db), await oldServer(db)].sort();
+    const tasks: string[] = [];
+    for (const serverUuid of [high, high, low]) tasks.push(await create(db, serverUuid));
+    const claimed = async () => {
+      const options = { servers: [low, high], room: { posts: 1, bytes: 1_000 }, ofServer: { posts: 9, bytes: 1 } };
+      const { given, full, again } = await claimPosts(db, run, options);
+      return { given: ids(given), full, again };
+    };
+    t.same(await claimed(), { given: [tasks[0]], full: [high], again: [low] });
+    t.same(await claimed(), { given: [tasks[2]], full: [high], again: [] });
+  });
+
   t.test('the bytes of one claim are bounded over its servers', async (t) => {
     const one = await queued({ params: { text: 'x'.repeat(600) } });
     const two = await queued({ params: { text: 'x'.repeat(600) } });

@@ -1,9 +1,11 @@
 -- Gives one live run queued tasks to post, from servers that run with a legacy agent (null: from
 -- all of them). The roster row is locked against the accept of a session and against other claims
 -- for the same server. So its limits hold over all instances: p_most_of_server tasks posted and not
--- ended, with p_bytes_of_server of params. Returns what to read (`readPosts`) and post; 'full' for
--- each of these servers that has queued tasks left; and 'again' for each named server whose row
--- another transaction had locked.
+-- ended, with p_bytes_of_server of params. The servers that wait longest come first, and a server
+-- without room takes nobody's place. Returns what to read (`readPosts`) and post; 'full' for each
+-- server that has queued tasks left, after this claim or for lack of room; and 'again' for each
+-- other named server with queued tasks: another transaction had locked its row, or p_most was
+-- reached.
 --
 -- The run is read without a lock. If it dies at that moment, its posts are moved or ended like
 -- those of any dead run.
@@ -16,27 +18,39 @@ create function cnapi_claim_for_posts(
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
+  waiting uuid[];
   held uuid[];
   held_epochs bigint[];
   picked uuid[];
   picked_epochs bigint[];
   moment timestamptz;
 begin
+  waiting := array(
+    select m.server_uuid
+      from unnest(coalesce(p_servers,
+          array(select distinct t.server_uuid from cnapi_tasks t where t.state = 'queued')))
+        as m (server_uuid)
+      cross join lateral (
+        select 1 from cnapi_roster_authority r
+          where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
+          offset 0) as r
+      cross join lateral (
+        select t.queued_at from cnapi_tasks t
+          where t.server_uuid = m.server_uuid and t.state = 'queued'
+          order by t.queued_at limit 1) as t
+      order by t.queued_at, m.server_uuid);
   select array_agg(m.server_uuid), array_agg(m.epoch) into held, held_epochs
     from (
       select r.server_uuid, r.epoch
         from (
-          select distinct t.server_uuid from cnapi_tasks t
-            where t.state = 'queued' and (p_servers is null or t.server_uuid = any (p_servers))
-            order by t.server_uuid
+          select m.server_uuid from unnest(waiting) as m (server_uuid)
+            cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
+            where has.tasks < p_most_of_server and has.bytes < p_bytes_of_server
+            offset 0
         ) as m
         cross join lateral (
           select r.server_uuid, r.epoch from cnapi_roster_authority r
             where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
-              and p_most_of_server > (
-                select count(*) from cnapi_tasks t
-                  where t.server_uuid = r.server_uuid and t.state = 'claimed'
-                    and t.posted_by is not null)
             for no key update of r skip locked) as r
         limit p_most
     ) as m;
@@ -57,11 +71,9 @@ begin
                 as own_bytes_before
             from unnest(held, held_epochs) as m (server_uuid, epoch)
             cross join lateral (
-              select p_most_of_server - count(*) as tasks,
-                  p_bytes_of_server - coalesce(sum(c.params_bytes), 0) as bytes
-                from cnapi_tasks c
-                where c.server_uuid = m.server_uuid and c.state = 'claimed'
-                  and c.posted_by is not null) as room
+              select p_most_of_server - given.tasks as tasks,
+                  p_bytes_of_server - given.bytes as bytes
+                from cnapi_given_tasks(m.server_uuid, true) as given) as room
             cross join lateral (
               select t.id, t.queued_at, t.params_bytes from cnapi_tasks t
                 where t.server_uuid = m.server_uuid and t.state = 'queued'
@@ -92,14 +104,19 @@ begin
         select 1 from cnapi_tasks t
           where t.server_uuid = m.server_uuid and t.state = 'queued' offset 0);
   return query
-    select 'again', null::uuid, r.server_uuid, 0, 0 from cnapi_roster_authority r
-      where r.server_uuid = any (p_servers) and not r.server_uuid = any (coalesce(held, '{}'))
-        and r.run is null and r.status = 'running'
-        and exists (
-          select 1 from cnapi_tasks t
-            where t.server_uuid = r.server_uuid and t.state = 'queued' offset 0)
-        and p_most_of_server > (
-          select count(*) from cnapi_tasks t
-            where t.server_uuid = r.server_uuid and t.state = 'claimed'
-              and t.posted_by is not null);
+    select case when has.tasks >= p_most_of_server or has.bytes >= p_bytes_of_server
+          then 'full' else 'again' end,
+        null::uuid, m.server_uuid, 0, 0
+      from unnest(waiting) as m (server_uuid)
+      cross join lateral (
+        select 1 from cnapi_roster_authority r
+          where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
+            and exists (
+              select 1 from cnapi_tasks t
+                where t.server_uuid = m.server_uuid and t.state = 'queued' offset 0)
+          offset 0) as r
+      cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
+      where m.server_uuid <> all (coalesce(held, '{}'))
+        and (p_servers is not null
+          or has.tasks >= p_most_of_server or has.bytes >= p_bytes_of_server);
 end $$;
