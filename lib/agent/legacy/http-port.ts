@@ -20,6 +20,7 @@ import type { Random } from '../../platform/random.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import type { TaskAddress } from '../machine/machine.ts';
 import type { HttpAccess } from './http-access.ts';
+import { HEAD_WITHIN_MS, HttpCallers } from './http-callers.ts';
 import { BodyBudget, PostError, parsePost } from './http-post.ts';
 import type { HistoryEntry, PostedTask } from './posted-tasks.ts';
 
@@ -64,12 +65,16 @@ const STOP_GRACE_MS = 300;
 export class HttpPort {
   readonly #deps: HttpPortDeps;
   readonly #server: Server;
+  readonly #callers: HttpCallers;
   readonly #bodies = new BodyBudget();
   #worker: HttpWorker | undefined;
 
   constructor(deps: HttpPortDeps) {
     this.#deps = deps;
-    this.#server = createServer((request, response) => void this.#serve(request, response));
+    const options = { headersTimeout: HEAD_WITHIN_MS, connectionsCheckingInterval: HEAD_WITHIN_MS / 2 };
+    this.#server = createServer(options, (request, response) => void this.#serve(request, response));
+    this.#callers = new HttpCallers(deps.clock);
+    this.#server.on('connection', (socket) => this.#callers.connected(socket));
     this.#server.maxConnections = MAX_CONNECTIONS;
     this.#server.requestTimeout = REQUEST_WITHIN_MS;
   }
@@ -168,7 +173,10 @@ export class HttpPort {
   }
 
   #authenticate(request: IncomingMessage): void {
-    if (this.#deps.access.admits(request)) return;
+    if (this.#deps.access.admits(request)) {
+      this.#callers.admit(request.socket);
+      return;
+    }
     throw new PostError(
       'Unauthorized',
       401,

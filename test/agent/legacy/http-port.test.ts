@@ -1,6 +1,7 @@
+import { once } from 'node:events';
 import { chmod, mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { type ClientRequest, request as httpRequest } from 'node:http';
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -194,6 +195,53 @@ t.test('without the token nobody can post tasks, read the history or pause the a
 
   await chmod(file, 0o644);
   await t.rejects(openHttpAccess({ directory, open: false, from: [], log }), /others may read it/);
+});
+
+t.test('connections of callers without the token do not lock out the owner', async (t) => {
+  const access: HttpAccess = { admits: ({ headers }) => headers.authorization === 'Bearer right' };
+  const port = await httpPort(t, random.uuid(), access);
+  const hold = async (localAddress: string) => {
+    const socket = connect({ ...port.address, localAddress });
+    socket.on('error', () => undefined);
+    socket.on('connect', () => socket.write('GET /history HTTP/1.1\r\n'));
+    t.teardown(() => socket.destroy());
+    await Promise.race([once(socket, 'connect'), once(socket, 'close')]);
+    return socket;
+  };
+  const idle: Socket[] = [];
+  for (let each = 0; each < 1_050; each += 1) idle.push(await hold(`127.0.1.${each % 7}`));
+  const owner = await asker(port)('GET', '/history', { headers: { authorization: 'Bearer right' } });
+  t.equal(owner.status, 404, 'it is answered, though no agent has started');
+  const isOpen = (socket: Socket) => !socket.destroyed;
+  await until(() => idle.filter(isOpen).length <= 200, 'most of the idle connections to be closed');
+  t.ok(
+    idle.slice(0, 850).every((socket) => socket.destroyed),
+    'the oldest first',
+  );
+  const one = await hold('127.0.2.1');
+  one.resume();
+  await once(one, 'close');
+  t.pass('one that sends no request is closed');
+});
+
+t.test('a caller with the token keeps a connection that is older than those of others', async (t) => {
+  const access: HttpAccess = { admits: ({ headers }) => headers.authorization === 'Bearer right' };
+  const port = await httpPort(t, random.uuid(), access);
+  const kept = connect({ ...port.address });
+  t.teardown(() => kept.destroy());
+  const ask = async () => {
+    kept.write('GET /history HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer right\r\n\r\n');
+    const [answer] = await once(kept, 'data');
+    return String(answer);
+  };
+  t.match(await ask(), / 404 /);
+  for (let each = 0; each < 120; each += 1) {
+    const other = connect({ ...port.address });
+    other.on('error', () => undefined);
+    t.teardown(() => other.destroy());
+    await once(other, 'connect');
+  }
+  t.match(await ask(), / 404 /);
 });
 
 t.test('the history hides the secret parameters of a posted task', async (t) => {

@@ -1,0 +1,59 @@
+/**
+ * The connections of the agent's HTTP port whose caller is not known yet. Few are kept, of one
+ * address and of all: a further one ends the oldest. So a caller that may use the port gets through
+ * however many connections others hold, because its request arrives with its connection. Owned by
+ * the port.
+ */
+import type { Socket } from 'node:net';
+import type { Clock, Timer } from '../../platform/clock.ts';
+
+const MAX_UNKNOWN = 200;
+const MAX_UNKNOWN_PER_ADDRESS = 50;
+/** From the connection to the head of a request that is admitted. */
+export const HEAD_WITHIN_MS = 5_000;
+
+export class HttpCallers {
+  readonly #clock: Clock;
+  /** The oldest comes first. */
+  readonly #unknown = new Map<Socket, { address: string; timer: Timer }>();
+  readonly #counts = new Map<string, number>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  connected(socket: Socket): void {
+    const address = socket.remoteAddress ?? '';
+    const timer = this.#clock.after(HEAD_WITHIN_MS, () => this.#end(socket));
+    this.#unknown.set(socket, { address, timer });
+    const count = (this.#counts.get(address) ?? 0) + 1;
+    this.#counts.set(address, count);
+    socket.once('close', () => this.admit(socket));
+    if (count > MAX_UNKNOWN_PER_ADDRESS) this.#endOldest(address);
+    else if (this.#unknown.size > MAX_UNKNOWN) this.#endOldest();
+  }
+
+  /** Its caller may use the port, or it is closed. */
+  admit(socket: Socket): void {
+    const one = this.#unknown.get(socket);
+    if (one === undefined) return;
+    one.timer.cancel();
+    this.#unknown.delete(socket);
+    const count = (this.#counts.get(one.address) ?? 0) - 1;
+    if (count > 0) this.#counts.set(one.address, count);
+    else this.#counts.delete(one.address);
+  }
+
+  #endOldest(address?: string): void {
+    for (const [socket, one] of this.#unknown) {
+      if (address !== undefined && one.address !== address) continue;
+      this.#end(socket);
+      return;
+    }
+  }
+
+  #end(socket: Socket): void {
+    this.admit(socket);
+    socket.destroy();
+  }
+}
