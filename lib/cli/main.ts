@@ -5,11 +5,11 @@
 import { CommanderError } from 'commander';
 import { Invocation } from './invocation/runner.ts';
 import { createProgram, helpOf } from './program.ts';
-import { complaintOf, complaintText } from './terminal/complaint.ts';
+import { errorReportOf, errorReportText } from './terminal/error-report.ts';
+import { safeJson } from './terminal/escape-controls.ts';
 import { flushed } from './terminal/output.ts';
 import { ignoreAsCalled } from './terminal/signals.ts';
 import { EXIT } from './terminal/usage-error.ts';
-import { safeJson } from './terminal/visible.ts';
 
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);
@@ -46,9 +46,9 @@ function usage(error: CommanderError): number {
 }
 
 function complain(error: unknown, isJson: boolean): number {
-  const complaint = complaintOf(error);
-  const { exitCode, ...about } = complaint;
-  process.stderr.write(isJson ? `${safeJson({ error: about })}\n` : `cnapi: ${complaintText(complaint)}\n`);
+  const report = errorReportOf(error);
+  const { exitCode, ...about } = report;
+  process.stderr.write(isJson ? `${safeJson({ error: about })}\n` : `cnapi: ${errorReportText(report)}\n`);
   return exitCode;
 }
 

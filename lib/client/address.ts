@@ -19,7 +19,7 @@ export interface Address {
 }
 
 /** Where the caller says that instances are. */
-export type Place = { urls: readonly string[] } | { dns: string | undefined; datacenter: string; domain: string };
+export type Discovery = { urls: readonly string[] } | { dns: string | undefined; datacenter: string; domain: string };
 
 /** An address, or the way to find one, is invalid. */
 export class AddressError extends CnapiError {
@@ -58,24 +58,24 @@ export function parseAddress(text: string): Address {
  * them belongs to this zone.
  * @throws AddressError
  */
-export function tlsNamesOf(place: Place, secure: boolean): string[] {
-  if (!('urls' in place)) return secure ? [serviceName(place)] : [];
-  const given = place.urls.map(parseAddress).filter((address) => address.secure && isIP(address.name) === 0);
+export function tlsNamesOf(discovery: Discovery, secure: boolean): string[] {
+  if (!('urls' in discovery)) return secure ? [serviceName(discovery)] : [];
+  const given = discovery.urls.map(parseAddress).filter((address) => address.secure && isIP(address.name) === 0);
   return [...new Set(given.map(({ name }) => name))];
 }
 
 /** Returns the addresses to try, in order. @throws AddressError, NameResolutionError */
 export async function addressesOf(
-  place: Place,
+  discovery: Discovery,
   { clock, random, secure = false }: { clock: Clock; random: Random; secure?: boolean },
 ): Promise<Address[]> {
-  if ('urls' in place) {
-    const each = await Promise.all(place.urls.map((url) => expanded(parseAddress(url), clock)));
+  if ('urls' in discovery) {
+    const each = await Promise.all(discovery.urls.map((url) => expanded(parseAddress(url), clock)));
     return each.flat().slice(0, MAX_ADDRESSES);
   }
-  const { dns: server, datacenter, domain } = place;
+  const { dns: server, datacenter, domain } = discovery;
   const found = await resolveInstances({ server, datacenter, domain, timeoutMs: RESOLVE_TIMEOUT_MS, clock, random });
-  const name = serviceName(place);
+  const name = serviceName(discovery);
   return found.slice(0, MAX_ADDRESSES).map(({ host, port }) => ({ secure, host, port, name: secure ? name : host }));
 }
 

@@ -11,16 +11,16 @@
  */
 import type { z } from 'zod';
 import type { Clock } from '../platform/clock.ts';
-import type { HttpAnswer } from '../platform/http-client/exchange.ts';
 import { HttpError } from '../platform/http-client/http-error.ts';
+import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Random } from '../platform/random.ts';
-import { type Address, addressesOf, addressKey, addressText, type Place, tlsNamesOf } from './address.ts';
+import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
 import { bodyOf, Connections, type HttpCall, whyOf } from './http-call.ts';
 
 export interface CallerDeps {
-  place: Place;
+  discovery: Discovery;
   /** Whether instances found by DNS use TLS. */
   secure?: boolean;
   /** A function is called once, at the first call. */
@@ -91,8 +91,8 @@ export class Caller {
    * as one for their own names.
    */
   learn(addresses: readonly Address[]): void {
-    const { place, secure = false } = this.#deps;
-    const otherNames = tlsNamesOf(place, secure);
+    const { discovery, secure = false } = this.#deps;
+    const otherNames = tlsNamesOf(discovery, secure);
     this.#learnt = addresses.slice(0, 100).map((one) => (one.secure ? { ...one, otherNames } : one));
   }
 
@@ -226,7 +226,7 @@ export class Caller {
   /** Resolved again for each round, because instances come and go. */
   async #inOrder(): Promise<Address[]> {
     try {
-      this.#addresses = await addressesOf(this.#deps.place, this.#deps);
+      this.#addresses = await addressesOf(this.#deps.discovery, this.#deps);
     } catch (error) {
       // The addresses found before may still be valid while the name server does not answer.
       if (this.#addresses.length === 0 && this.#learnt.length === 0) throw error;

@@ -83,7 +83,7 @@ export class CnapiClient {
   constructor(deps: CallerDeps) {
     this.caller = new Caller(deps);
     this.#secure =
-      'urls' in deps.place ? deps.place.urls.some((url) => url.startsWith('https:')) : deps.secure === true;
+      'urls' in deps.discovery ? deps.discovery.urls.some((url) => url.startsWith('https:')) : deps.secure === true;
   }
 
   close(): void {

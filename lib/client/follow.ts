@@ -6,7 +6,7 @@
  * be reached for `patienceMs`.
  */
 import { CnapiError } from '../platform/errors.ts';
-import type { HttpAnswer } from '../platform/http-client/exchange.ts';
+import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Caller } from './caller.ts';
 import { EventParser, type ServerSentEvent } from './server-sent.ts';
 

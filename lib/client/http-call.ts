@@ -4,9 +4,9 @@
  */
 import { createSecureContext, type SecureContext } from 'node:tls';
 import type { Clock } from '../platform/clock.ts';
-import type { HttpAnswer } from '../platform/http-client/exchange.ts';
 import { HttpClient, type HttpRequest } from '../platform/http-client/http-client.ts';
 import type { HttpError } from '../platform/http-client/http-error.ts';
+import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Address } from './address.ts';
 import { type Credentials, tokenFor } from './credentials.ts';
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { processFacts } from '../../lib/agent/machine/proc.ts';
-import { LegacyCnapiClient } from '../support/old-cnapi.ts';
+import { FakeLegacyCnapi } from '../support/fake-legacy-cnapi.ts';
 import { type Script, ScriptedInstance, type ScriptedSession } from '../support/scripted-instance.ts';
 import { until } from '../support/until.ts';
 
@@ -146,7 +146,7 @@ t.test('an agent resumes by itself after SIGSTOP and SIGCONT', async (t) => {
 });
 
 t.test('when an agent dies, its posted task fails and the next agent does not know it', async (t) => {
-  const [data, cnapi] = await Promise.all([folder(t), LegacyCnapiClient.start()]);
+  const [data, cnapi] = await Promise.all([folder(t), FakeLegacyCnapi.start()]);
   t.teardown(() => cnapi.stop());
   const serverUuid = crypto.randomUUID();
   const args = [

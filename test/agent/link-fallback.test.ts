@@ -19,11 +19,11 @@ t.test('only HTTP 404, 405 and 426 mean a legacy CNAPI', async (t) => {
 
 t.test('an agent falls back depending on how many addresses are legacy and on failed rounds', async (t) => {
   const rows: [string, Parameters<typeof shouldFallBack>[0], boolean][] = [
-    ['all are legacy: at once', { known: [A, B], old: ['a:1', 'b:2'], failedRounds: 0 }, true],
-    ['some are legacy, first round: not yet', { known: [A, B], old: ['a:1'], failedRounds: 0 }, false],
-    ['some are legacy, after several rounds', { known: [A, B], old: ['a:1'], failedRounds: 3 }, true],
-    ['none is legacy, however many rounds fail', { known: [A, B], old: [], failedRounds: 1000 }, false],
-    ['no address is known', { known: [], old: [], failedRounds: 1000 }, false],
+    ['all are legacy: at once', { known: [A, B], legacyEndpoints: ['a:1', 'b:2'], failedRounds: 0 }, true],
+    ['some are legacy, first round: not yet', { known: [A, B], legacyEndpoints: ['a:1'], failedRounds: 0 }, false],
+    ['some are legacy, after several rounds', { known: [A, B], legacyEndpoints: ['a:1'], failedRounds: 3 }, true],
+    ['none is legacy, however many rounds fail', { known: [A, B], legacyEndpoints: [], failedRounds: 1000 }, false],
+    ['no address is known', { known: [], legacyEndpoints: [], failedRounds: 1000 }, false],
   ];
   for (const [name, round, falls] of rows) t.equal(shouldFallBack(round), falls, name);
 });
@@ -50,7 +50,7 @@ t.test('one new instance among legacy ones gets the link in the first round', as
   old(walk);
   old(walk);
   walk.greet(1);
-  matchLists(t, walk.state, { phase: 'live', scheme: 'link', old: [], session: { epoch: 1 } });
+  matchLists(t, walk.state, { phase: 'live', scheme: 'link', legacyEndpoints: [], session: { epoch: 1 } });
 });
 
 t.test('an agent waits for new instances that are briefly away although legacy ones answer', async (t) => {

@@ -5,7 +5,7 @@ import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { FleetRun } from '../../lib/cli/exec/fleet-run.ts';
-import { safeJson } from '../../lib/cli/terminal/visible.ts';
+import { safeJson } from '../../lib/cli/terminal/escape-controls.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { follow } from '../../lib/client/follow.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
@@ -70,7 +70,7 @@ t.test('a task that can no longer be followed is reported as unknown, not as fai
       json(response, created, created === 202 ? { id: TICKET } : NOT_NOW);
     });
     const client = new CnapiClient({
-      place: { urls: [instance.url] },
+      discovery: { urls: [instance.url] },
       credentials: { token: undefined, ca: undefined },
       clock,
       random,

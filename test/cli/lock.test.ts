@@ -3,9 +3,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import t, { type Test } from 'tap';
 import { timesOf } from '../../lib/cli/commands/lock.ts';
+import { HeldTicket } from '../../lib/cli/lock/held-ticket.ts';
 import { PassedTime } from '../../lib/cli/lock/passed-time.ts';
 import { placeIn } from '../../lib/cli/lock/place-report.ts';
-import { TicketRenewer } from '../../lib/cli/lock/ticket-keeper.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
@@ -23,15 +23,15 @@ function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
   return { uuid, server_uuid: 'default', scope: 'a', id: 'b', action: 'deploy', extra: {}, status, ...times };
 }
 
-function keeperFor(t: Test, url: string, clock: Clock): TicketRenewer {
+function keeperFor(t: Test, url: string, clock: Clock): HeldTicket {
   const client = new CnapiClient({
-    place: { urls: [url] },
+    discovery: { urls: [url] },
     credentials: { token: undefined, ca: undefined },
     clock,
     random: systemRandom,
   });
   t.teardown(() => client.close());
-  return new TicketRenewer(
+  return new HeldTicket(
     { client, clock, note: () => undefined },
     { serverUuid: 'default', scope: 'a', id: 'b', action: 'x', expiresMs: 3_600_000, marginMs: 1000, requestId: 'r' },
   );

@@ -22,7 +22,7 @@ t.test('allServers reads every server, also when one is removed between two page
     );
   });
   const client = new CnapiClient({
-    place: { urls: [url] },
+    discovery: { urls: [url] },
     secure: false,
     credentials: { token: undefined, ca: undefined },
     clock: systemClock,

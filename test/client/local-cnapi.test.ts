@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { placeOf } from '../../lib/cli/invocation/context.ts';
+import { discoveryOf } from '../../lib/cli/invocation/context.ts';
 import { parseAddress } from '../../lib/client/address.ts';
 import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
 import { announceLocal, LocalTokenFiles, withdrawLocal } from '../../lib/client/local-cnapi.ts';
@@ -46,18 +46,18 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
   const env = { XDG_CONFIG_HOME: home };
   const config = path.join(home, 'cnapi');
   const usual = { urls: ['http://127.0.0.1:8080'] };
-  t.same(placeOf({}, env), usual, 'none runs');
+  t.same(discoveryOf({}, env), usual, 'none runs');
   const nine = ['http://127.0.0.1:9000', 'http://127.0.0.1:9001'];
   announceLocal(config, '/data/one', { pid, urls: nine });
-  t.same(placeOf({}, env), { urls: nine });
-  t.same(placeOf({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
-  t.same(placeOf({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
+  t.same(discoveryOf({}, env), { urls: nine });
+  t.same(discoveryOf({ url: ['http://10.0.0.1'] }, env), { urls: ['http://10.0.0.1'] });
+  t.same(discoveryOf({}, { ...env, CNAPI_URL: 'http://10.0.0.1' }), { urls: ['http://10.0.0.1'] });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
   const several = /Several .* --url URL or CNAPI_URL: http:..127.0.0.1:\d+ \(its data: .data.\w+\) or http/;
-  t.throws(() => placeOf({}, env), { message: several });
+  t.throws(() => discoveryOf({}, env), { message: several });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
-  t.throws(() => placeOf({}, env), { message: several }, 'the default address is not preferred');
-  t.same(placeOf({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });
+  t.throws(() => discoveryOf({}, env), { message: several }, 'the default address is not preferred');
+  t.same(discoveryOf({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });
 });
 
 t.test('a running caller no longer finds a local cnapi that was withdrawn or killed', async (t) => {

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
-import type { Place } from '../../lib/client/address.ts';
+import type { Discovery } from '../../lib/client/address.ts';
 import { Caller } from '../../lib/client/caller.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
@@ -75,11 +75,17 @@ export function caller(t: Teardown, urls: readonly string[], token?: string): Ca
 
 export function callerAt(
   t: Teardown,
-  place: Place,
+  discovery: Discovery,
   { token, ca }: { token?: string | undefined; ca?: string } = {},
 ): Caller {
   const credentials = { token, ca };
-  const made = new Caller({ place, secure: ca !== undefined, credentials, clock: systemClock, random: systemRandom });
+  const made = new Caller({
+    discovery,
+    secure: ca !== undefined,
+    credentials,
+    clock: systemClock,
+    random: systemRandom,
+  });
   t.teardown(() => made.close());
   return made;
 }

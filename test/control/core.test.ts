@@ -5,12 +5,12 @@ import { Core } from '../../lib/control/core.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import type { SessionSocket } from '../../lib/control/roster/sessions/session.ts';
 import { migrations } from '../../lib/control/schema.ts';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 t.test('agents that arrive do not wait for the statements of requests and tasks', async (t) => {

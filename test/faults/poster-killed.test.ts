@@ -5,9 +5,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import type { Task } from '../../lib/protocol/api/tasks.ts';
+import { type FakeLegacyAgent, startFakeLegacyAgent } from '../support/fake-legacy-agent.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { matchLists } from '../support/match-lists.ts';
-import { type OldAgent, startOldAgent } from '../support/old-agent.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 import { until } from '../support/until.ts';
@@ -23,8 +23,8 @@ async function post<Body>(url: string, body: object = {}): Promise<Body> {
  * A legacy agent that posts its heartbeats to the instances in turn, as through a DNS name of all
  * of them.
  */
-async function joinOldAgent(t: Test, zone: Zone): Promise<OldAgent> {
-  const agent = await startOldAgent(t);
+async function joinOldAgent(t: Test, zone: Zone): Promise<FakeLegacyAgent> {
+  const agent = await startFakeLegacyAgent(t);
   const { serverUuid: UUID, port } = agent;
   const sysinfo = { UUID, Hostname: 'old', 'Admin IP': '127.0.0.1', 'CN Agent Port': port };
   await post(`${zone.instances[0]?.url}/servers/${UUID}/sysinfo`, { sysinfo });
@@ -41,7 +41,7 @@ async function joinOldAgent(t: Test, zone: Zone): Promise<OldAgent> {
   return agent;
 }
 
-async function hold({ url }: Instance, agent: OldAgent, name: string): Promise<string> {
+async function hold({ url }: Instance, agent: FakeLegacyAgent, name: string): Promise<string> {
   const body = { task: 'hold', params: { name } };
   const { id } = await post<{ id: string }>(`${url}/servers/${agent.serverUuid}/tasks`, body);
   await agent.holds(name);

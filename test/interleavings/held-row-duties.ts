@@ -4,11 +4,11 @@ import type { Test } from 'tap';
 import type { DutyOutcome } from '../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../lib/control/duty/duty-keeper.ts';
 import { createDuties } from '../../lib/control/duty/duty-store.ts';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { dutyRow } from '../control/duty/support.ts';
 import { liveRun } from '../control/legacy/support/legacy-seats.ts';
+import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { until } from '../support/until.ts';
 import { heldOf, NAMES, ports, type Work, workOn } from './held-row-work.ts';
 

@@ -10,12 +10,12 @@ import { readSightedRows, recordSightings, recordSilences } from '../../lib/cont
 import { readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { liveRun, oldServer } from '../control/legacy/support/legacy-seats.ts';
 import { create, row } from '../control/tasks/support/task-database.ts';
+import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';
 
 async function newServers(t: Test, database: PostgresDatabase) {

@@ -19,7 +19,6 @@ import { Reconciler } from '../../lib/control/tasks/dispatch/reconciler.ts';
 import type { TaskSession } from '../../lib/control/tasks/record/sessions.ts';
 import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
 import { expireTickets, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
-import { createMemoryBus, MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -33,6 +32,7 @@ import {
   newQueue,
   statusOf,
 } from '../control/waitlist/support/waitlist-database.ts';
+import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';

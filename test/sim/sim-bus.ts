@@ -5,8 +5,8 @@
 import type { Bus } from '../../lib/platform/bus/bus.ts';
 import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
 import { LineBus } from '../../lib/platform/bus/line-bus.ts';
-import { MemoryHub } from '../../lib/platform/bus/memory-bus.ts';
 import type { Logger } from '../../lib/platform/log.ts';
+import { MemoryHub } from '../support/memory-bus.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { Story } from './story.ts';

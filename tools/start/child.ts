@@ -10,7 +10,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
 import type { Clock, Timer } from '../../lib/platform/clock.ts';
 import { describeProcess } from '../setup/processes.mjs';
-import type { Rank } from './ending.ts';
+import type { Rank } from './end-processes.ts';
 import type { RotatingLog } from './rotating-log.ts';
 import type { Watch } from './watch.ts';
 

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import type { Clock } from '../../lib/platform/clock.ts';
 import { Child, type Command } from './child.ts';
-import { endInOrder, type Rank } from './ending.ts';
+import { endInOrder, type Rank } from './end-processes.ts';
 import { Refusal } from './refusal.ts';
 import { RotatingLog } from './rotating-log.ts';
 import type { Watch } from './watch.ts';

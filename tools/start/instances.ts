@@ -12,7 +12,7 @@ import type { Random } from '../../lib/platform/random.ts';
 import type { ReadyInstance } from './banner.ts';
 import type { Child, Command } from './child.ts';
 import type { Children } from './children.ts';
-import { instanceUuids, rememberUrls } from './keepsakes.ts';
+import { instanceUuids, rememberUrls } from './persisted-settings.ts';
 import { isTcpFree } from './ports.ts';
 import type { InstancePlan } from './programs.ts';
 import { agentsOn, answersReady, areNamed } from './readiness.ts';

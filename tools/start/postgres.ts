@@ -21,7 +21,7 @@ import pg from 'pg';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { linkPostgres, postgresDirectory } from '../setup/postgres-links.mjs';
 import type { Command } from './child.ts';
-import { password, rememberedPort, rememberPort } from './keepsakes.ts';
+import { password, rememberedPort, rememberPort } from './persisted-settings.ts';
 import { type Identity, postgresIdentity } from './place.ts';
 import { freePort } from './ports.ts';
 import { Refusal } from './refusal.ts';

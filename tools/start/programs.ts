@@ -3,7 +3,7 @@
  */
 import path from 'node:path';
 import type { Command } from './child.ts';
-import { writePrivate } from './keepsakes.ts';
+import { writePrivate } from './persisted-settings.ts';
 import { projectRoot } from './place.ts';
 
 const datacenter = 'local';

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import type { Clock } from '../../lib/platform/clock.ts';
-import { ask } from './ask.ts';
+import { httpGet } from './http-get.ts';
 
 const answerLimitMs = 2000;
 const agentLimitMs = 10_000;
@@ -14,7 +14,7 @@ const progressMs = 5_000;
 /** Whether the instance at `url` reports that it is ready for work. */
 export async function answersReady(url: string): Promise<boolean> {
   try {
-    return (await ask(`${url}/ready`, { withinMs: answerLimitMs })).status === 200;
+    return (await httpGet(`${url}/ready`, { withinMs: answerLimitMs })).status === 200;
   } catch {
     return false;
   }
@@ -43,7 +43,7 @@ export async function agentsOn(url: string, { headers, ...instance }: InstanceQu
 /** Empty when it does not say. */
 async function readInstances(url: string, headers: Record<string, string>): Promise<z.output<typeof instanceRows>> {
   try {
-    const { text } = await ask(`${url}/instances`, { headers, withinMs: answerLimitMs });
+    const { text } = await httpGet(`${url}/instances`, { headers, withinMs: answerLimitMs });
     return instanceRows.parse(JSON.parse(text));
   } catch {
     return [];
@@ -122,7 +122,7 @@ async function runningServers({ url, headers }: Pick<AgentsQuestion, 'url' | 'he
   try {
     for (let offset = 0, running = 0; ; offset += serverPage) {
       const list = `${url}/servers?fields=uuid,status&limit=${serverPage}&offset=${offset}`;
-      const { text } = await ask(list, { headers, withinMs: answerLimitMs });
+      const { text } = await httpGet(list, { headers, withinMs: answerLimitMs });
       const rows = serverRows.parse(JSON.parse(text));
       running += rows.filter(({ status }) => status === 'running').length;
       if (rows.length < serverPage) return running;
@@ -156,7 +156,7 @@ export async function untilServerRuns(question: ServerQuestion): Promise<boolean
 
 async function statusOf({ url, uuid, headers }: ServerQuestion): Promise<string | undefined> {
   try {
-    const { text } = await ask(`${url}/servers/${uuid}`, { headers, withinMs: answerLimitMs });
+    const { text } = await httpGet(`${url}/servers/${uuid}`, { headers, withinMs: answerLimitMs });
     return (JSON.parse(text) as { status?: string }).status;
   } catch {
     return undefined;

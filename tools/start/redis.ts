@@ -5,7 +5,7 @@
 import { accessSync, chownSync, constants, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from './child.ts';
-import { password, rememberedPort, rememberPort, writePrivate } from './keepsakes.ts';
+import { password, rememberedPort, rememberPort, writePrivate } from './persisted-settings.ts';
 import { postgresIdentity } from './place.ts';
 import { freePort } from './ports.ts';
 

@@ -5,7 +5,7 @@
  */
 import path from 'node:path';
 import { parseConfig } from '../../lib/control/config.ts';
-import { read, writePrivate } from './keepsakes.ts';
+import { read, writePrivate } from './persisted-settings.ts';
 
 export interface TokenFiles {
   operator: string;

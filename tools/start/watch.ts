@@ -10,7 +10,7 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock, Timer } from '../../lib/platform/clock.ts';
 import { isAlive } from '../setup/processes.mjs';
-import type { Ending } from './ending.ts';
+import type { Ending } from './end-processes.ts';
 
 const restartPauseMs = 500;
 const goneLimitMs = 1000;

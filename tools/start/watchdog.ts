@@ -6,7 +6,7 @@
  */
 import { createInterface } from 'node:readline';
 import { systemClock } from '../../lib/platform/clock.ts';
-import { type Ending, endInOrder } from './ending.ts';
+import { type Ending, endInOrder } from './end-processes.ts';
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGPIPE'] as const) process.on(signal, () => undefined);
 

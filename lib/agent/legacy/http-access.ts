@@ -10,7 +10,7 @@ import { BlockList, isIP } from 'node:net';
 import { join } from 'node:path';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { ReloadedFile } from '../kept-file.ts';
+import { ReloadedFile } from '../reloaded-file.ts';
 
 export interface HttpAccess {
   admits(request: Pick<IncomingMessage, 'headers' | 'socket'>): boolean;

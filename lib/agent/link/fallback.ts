@@ -17,7 +17,7 @@ export type Protocol = (typeof PROTOCOLS)[number];
 interface FailedRound {
   known: readonly Endpoint[];
   /** Keys of the legacy addresses. */
-  old: readonly string[];
+  legacyEndpoints: readonly string[];
   /** Failed rounds before this one. */
   failedRounds: number;
 }
@@ -36,12 +36,12 @@ const LOOK_AGAIN_MS = 30_000;
 export const isLegacyCnapi = (status: number | undefined): boolean =>
   status === 404 || status === 405 || status === 426;
 
-export function areAllLegacy({ known, old }: Pick<FailedRound, 'known' | 'old'>): boolean {
-  return known.length > 0 && known.every((endpoint) => old.includes(endpointKey(endpoint)));
+export function areAllLegacy({ known, legacyEndpoints }: Pick<FailedRound, 'known' | 'legacyEndpoints'>): boolean {
+  return known.length > 0 && known.every((endpoint) => legacyEndpoints.includes(endpointKey(endpoint)));
 }
 
 export function shouldFallBack(round: FailedRound): boolean {
-  return areAllLegacy(round) || (round.old.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
+  return areAllLegacy(round) || (round.legacyEndpoints.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
 }
 
 /** 30 to 60 s. */

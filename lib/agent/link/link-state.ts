@@ -47,8 +47,8 @@ export interface LinkState {
   /** Keys of the endpoints tried in this round. */
   tried: readonly string[];
   /** Keys of the endpoints tried in this round that have no link route. */
-  old: readonly string[];
-  /** How the agent communicates while there is no session; `old` is the legacy protocol. */
+  legacyEndpoints: readonly string[];
+  /** How the agent communicates while there is no session; `legacy` is the legacy protocol. */
   scheme: 'link' | 'legacy';
   /** Endpoints that asked not to be tried for a while, and until when. */
   held: Holds;
@@ -141,7 +141,7 @@ export function initialLink(epoch: number, reconnectMaxMs: number): LinkState {
     sockets: 0,
     known: [],
     tried: [],
-    old: [],
+    legacyEndpoints: [],
     scheme: 'link',
     held: {},
     lost: undefined,

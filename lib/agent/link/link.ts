@@ -155,7 +155,7 @@ function onJournalled(link: Draft): void {
   link.attempt = undefined;
   link.lost = undefined;
   link.move = 'no';
-  link.old = [];
+  link.legacyEndpoints = [];
   link.scheme = 'link';
   link.effects.push({ do: 'enter', socket, welcome });
   if (former) link.effects.push({ do: 'close', socket: former.socket, reason: 'moved to another instance' });
@@ -206,7 +206,7 @@ function onClosed(link: Draft, { socket, retryAfterMs, ...closed }: Extract<Link
   if (isAttempt(link, socket) && link.phase !== 'renewing') {
     const { endpoint } = attemptOf(link);
     hold(link, endpoint, retryAfterMs);
-    if (closed.isLegacyCnapi) link.old = [...link.old, endpointKey(endpoint)];
+    if (closed.isLegacyCnapi) link.legacyEndpoints = [...link.legacyEndpoints, endpointKey(endpoint)];
     return attemptFailed(link);
   }
   if (isSession(link, socket)) sessionLost(link);
@@ -321,7 +321,7 @@ function sessionLost(link: Draft): void {
 
 function startRound(link: Draft): void {
   link.tried = [];
-  link.old = [];
+  link.legacyEndpoints = [];
   link.corrections = 0;
   link.resolvedThisRound = false;
   nextAddress(link);

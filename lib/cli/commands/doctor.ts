@@ -6,8 +6,8 @@ import { Command } from 'commander';
 import type { Finding, Level } from '../../control/doctor/finding.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import type { Color } from '../terminal/output.ts';
-import { visible } from '../terminal/visible.ts';
 
 export function doctorCommand(runner: Runner): Command {
   const command = new Command('doctor')
@@ -47,8 +47,8 @@ const COLORS: Record<Level, Color> = { ok: 'green', warn: 'yellow', fail: 'red' 
 
 function show({ output }: Context, found: readonly Finding[]): void {
   for (const { part, level, found: text, todo } of found) {
-    output.raw(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${visible(text)}\n`);
-    if (todo !== undefined) output.line(`${' '.repeat(19)}${visible(todo)}`);
+    output.raw(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${escapeControls(text)}\n`);
+    if (todo !== undefined) output.line(`${' '.repeat(19)}${escapeControls(todo)}`);
   }
   const count = (wanted: Level) => found.filter(({ level }) => level === wanted).length;
   output.note(`${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} to fix`);

@@ -15,10 +15,10 @@ import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { findServers, findTicket, labelsOf, selectServers } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { visible } from '../terminal/visible.ts';
 
 interface Options {
   all?: boolean;
@@ -188,7 +188,7 @@ async function commandOf({ rest, env: own }: Context, options: Options): Promise
 
 function secretOf(env: NodeJS.ProcessEnv, name: string): [string, string] {
   const value = env[name];
-  if (value === undefined) throw new UsageError(`--secret-env ${visible(name)}: there is no such variable here`);
+  if (value === undefined) throw new UsageError(`--secret-env ${escapeControls(name)}: there is no such variable here`);
   return [name, value];
 }
 
@@ -224,7 +224,7 @@ type LabelOf = (server: NamedServer) => string;
 
 function createLabelOf(servers: readonly NamedServer[]): LabelOf {
   const labels = labelsOf(servers);
-  return (server) => visible(labels.get(server.uuid) ?? server.uuid);
+  return (server) => escapeControls(labels.get(server.uuid) ?? server.uuid);
 }
 
 /** `onLeave`: reports nothing more about any server, and shows the output that was held back. */
@@ -239,9 +239,9 @@ function listenerOf(context: Context, servers: readonly NamedServer[], options: 
   const labelOf = createLabelOf(servers);
   const remarks = {
     onBroken: (server: NamedServer, why: string) =>
-      output.note(`${labelOf(server)}: ${visible(why)}; continuing at another instance`),
+      output.note(`${labelOf(server)}: ${escapeControls(why)}; continuing at another instance`),
     onNotCancelled: (server: NamedServer, id: string, why: string) =>
-      output.complain(`${labelOf(server)}: task ${id} could not be asked to end: ${visible(why)}`),
+      output.complain(`${labelOf(server)}: task ${id} could not be asked to end: ${escapeControls(why)}`),
   };
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
@@ -306,7 +306,7 @@ function shown(context: Context, servers: readonly NamedServer[], options: Optio
       isIncomplete ||= live.isIncomplete;
       lives.delete(server);
       if (ending.kind === 'failed' || ending.kind === 'unknown')
-        output.complain(`${labelOf(server)}: ${visible(whyOf(ending))}`);
+        output.complain(`${labelOf(server)}: ${escapeControls(whyOf(ending))}`);
     },
     onLeave() {
       for (const live of lives.values()) live.end(undefined);

@@ -2,13 +2,13 @@
 import { Command } from 'commander';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
+import { HeldTicket, LockLostError } from '../lock/held-ticket.ts';
 import { LocalCommand } from '../lock/local-command.ts';
-import { LockLostError, TicketRenewer } from '../lock/ticket-keeper.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseDuration, shortDuration } from '../terminal/duration.ts';
-import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onStandstill } from '../terminal/signals.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onJobControlStop } from '../terminal/signals.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { visible } from '../terminal/visible.ts';
 
 interface Options {
   expires: string;
@@ -80,8 +80,8 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
   const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
   await client.learnInstances().catch(() => undefined);
-  const keeper = new TicketRenewer(
-    { client, clock, note: (text) => output.note(visible(text)) },
+  const ticket = new HeldTicket(
+    { client, clock, note: (text) => output.note(escapeControls(text)) },
     {
       serverUuid,
       scope: String(scope),
@@ -92,7 +92,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
       requestId: random.uuid(),
     },
   );
-  const holder = new Holder(context, keeper, killAfterMs);
+  const holder = new Holder(context, ticket, killAfterMs);
   try {
     const until = clock.now() + waitMs;
     if (await holder.take(until)) return await holder.run(rest);
@@ -101,10 +101,10 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   } catch (error) {
     if (holder.endedBy !== undefined) return exitCodeOfSignal(holder.endedBy);
     if (!(error instanceof LockLostError)) throw error;
-    output.complain(visible(`the lock was lost before the command was run: ${error.message}`));
+    output.complain(escapeControls(`the lock was lost before the command was run: ${error.message}`));
     return LOST;
   } finally {
-    const isReleased = await keeper.release();
+    const isReleased = await ticket.release();
     holder.stopListening();
     if (!isReleased)
       output.complain(`no instance answered the release of the lock; it becomes free in ${shortDuration(expiresMs)}`);
@@ -113,20 +113,20 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
 
 class Holder {
   readonly #context: Context;
-  readonly #keeper: TicketRenewer;
+  readonly #ticket: HeldTicket;
   readonly #killAfterMs: number;
   readonly #ending = new AbortController();
   readonly #stops: readonly (() => void)[];
   endedBy: EndingSignal | undefined;
   #command: LocalCommand | undefined;
 
-  constructor(context: Context, keeper: TicketRenewer, killAfterMs: number) {
+  constructor(context: Context, ticket: HeldTicket, killAfterMs: number) {
     this.#context = context;
-    this.#keeper = keeper;
+    this.#ticket = ticket;
     this.#killAfterMs = killAfterMs;
     this.#stops = [
       onEndingSignal((signal) => this.#onSignal(signal)),
-      onStandstill({
+      onJobControlStop({
         clock: context.clock,
         onStop: () => this.#command?.onStop(),
         onContinue: () => void this.#continueCommand(),
@@ -139,34 +139,36 @@ class Holder {
   }
 
   async take(until: number): Promise<boolean> {
-    await this.#keeper.take(this.#ending.signal);
-    return this.#keeper.untilActive(until, this.#ending.signal);
+    await this.#ticket.take(this.#ending.signal);
+    return this.#ticket.untilActive(until, this.#ending.signal);
   }
 
   /** @throws LockLostError when the lock was lost before the command began */
   async run(argv: readonly string[]): Promise<number> {
     const { clock, env, output } = this.#context;
-    const { lost } = this.#keeper;
-    this.#keeper.confirm();
+    const { lost } = this.#ticket;
+    this.#ticket.confirm();
     this.#ending.signal.throwIfAborted();
-    const command = new LocalCommand(argv, { clock, env: { ...env, CNAPI_TICKET: this.#keeper.uuid } });
+    const command = new LocalCommand(argv, { clock, env: { ...env, CNAPI_TICKET: this.#ticket.uuid } });
     this.#command = command;
     const { promise: isLost, resolve } = Promise.withResolvers<'lost'>();
     lost.addEventListener('abort', () => resolve('lost'), { once: true });
     const first = await Promise.race([command.ended, isLost]);
     if (first !== 'lost') return (await this.#isHeldToTheEnd()) ? first : LOST;
-    output.complain(visible(`the lock is lost, the command is stopped: ${(lost.reason as LockLostError).message}`));
+    output.complain(
+      escapeControls(`the lock is lost, the command is stopped: ${(lost.reason as LockLostError).message}`),
+    );
     await command.stop(this.#killAfterMs);
     return LOST;
   }
 
   async #isHeldToTheEnd(): Promise<boolean> {
     try {
-      await this.#keeper.confirmToTheEnd();
+      await this.#ticket.confirmToTheEnd();
       return true;
     } catch (error) {
       if (!(error instanceof LockLostError)) throw error;
-      this.#context.output.complain(visible(`the lock was lost before the command ended: ${error.message}`));
+      this.#context.output.complain(escapeControls(`the lock was lost before the command ended: ${error.message}`));
       return false;
     }
   }
@@ -180,7 +182,7 @@ class Holder {
     if (command === undefined) return;
     command.pause();
     try {
-      await this.#keeper.renewAnew();
+      await this.#ticket.renewAnew();
       command.resume();
     } catch (error) {
       if (!(error instanceof LockLostError)) throw error;

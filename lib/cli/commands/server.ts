@@ -4,8 +4,8 @@ import type { StatusChange } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
-import { complaintOf, complaintText } from '../terminal/complaint.ts';
 import { shortTime } from '../terminal/duration.ts';
+import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import { TASK } from '../views/task-table.ts';
 import { lastHeard } from './servers.ts';
 import { tasksOf } from './tasks.ts';
@@ -26,7 +26,7 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     client.server(uuid),
     client.statusHistory(uuid, CHANGES),
     tasksOf(client, uuid, { limit: CHANGES }).catch((error: unknown) => {
-      output.complain(`its tasks are not known: ${complaintText(complaintOf(error))}`);
+      output.complain(`its tasks are not known: ${errorReportText(errorReportOf(error))}`);
       return undefined;
     }),
   ]);

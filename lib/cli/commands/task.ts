@@ -7,10 +7,10 @@ import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
 import { findTask } from '../lookup/find.ts';
 import { shortTime } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
-import { visible } from '../terminal/visible.ts';
 
 interface Options {
   follow?: boolean;
@@ -81,7 +81,7 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
     if (event.name !== 'end') continue;
     if (!output.json && !isWithheld) live.end(event.data.result);
     const message = errorOf(event.data);
-    if (message !== undefined && !output.json) output.complain(`${name} failed: ${visible(message)}`);
+    if (message !== undefined && !output.json) output.complain(`${name} failed: ${escapeControls(message)}`);
     return codeOf(hasSucceeded(event.data), live);
   }
   // The stream ended without an `end` event: the task ended after the last event received.
@@ -107,7 +107,7 @@ function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
   const about =
     name === 'progress' ? ` ${data.value} % ${data.message ?? ''}` : name === 'retry' ? ` ${data.reason}` : '';
   const again = attempt > 1 ? ` (attempt ${attempt})` : '';
-  return visible(`${shortTime(timestamp)} ${name}${about}${again}`);
+  return escapeControls(`${shortTime(timestamp)} ${name}${about}${again}`);
 }
 
 function show(context: Context, found: Task): void {

@@ -11,9 +11,9 @@ import { forEach } from '../invocation/each.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer, isPrefix, onlyOne } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { visible } from '../terminal/visible.ts';
 
 const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
@@ -99,7 +99,7 @@ async function create({ client, output }: Context, [name]: readonly unknown[], o
 
 function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {
   const until = made.expires_at ? `until ${shortTime(made.expires_at)}` : 'until it is revoked';
-  output.note(visible(`token ${made.uuid} (${made.name}, ${made.role}) is good ${until}`));
+  output.note(escapeControls(`token ${made.uuid} (${made.name}, ${made.role}) is good ${until}`));
   if (output.json) return output.document(file === undefined ? { ...made, token } : { ...made, file });
   if (file === undefined) output.line(token);
   else output.line(file);
@@ -183,7 +183,7 @@ async function header({ client, output }: Context): Promise<void> {
 async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found !== undefined) return found.uuid;
-  if (!isPrefix(name)) throw new UsageError(`There is no token ${visible(name)}; cnapi token list shows them`);
+  if (!isPrefix(name)) throw new UsageError(`There is no token ${escapeControls(name)}; cnapi token list shows them`);
   const uuids: string[] = [];
   for await (const { uuid } of client.allTokens()) if (uuid.startsWith(name.toLowerCase())) uuids.push(uuid);
   return onlyOne('token', name, uuids);

@@ -5,8 +5,8 @@ import { isoNow } from '../../platform/clock.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { examples, type Runner } from '../invocation/runner.ts';
-import { complaintOf } from '../terminal/complaint.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { errorReportOf } from '../terminal/error-report.ts';
 import { Screen } from '../terminal/screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
@@ -83,7 +83,7 @@ class Watch {
   async #look(): Promise<void> {
     const before = this.#last;
     const view = await look(this.#context).catch((error: unknown) => {
-      const trouble = complaintOf(error).message;
+      const trouble = errorReportOf(error).message;
       return { ...(before ?? EMPTY), trouble };
     });
     if (this.#ending.signal.aborted) return;

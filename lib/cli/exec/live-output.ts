@@ -8,8 +8,8 @@
 
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
+import { escapeControlsInLines } from '../terminal/escape-controls.ts';
 import type { Output } from '../terminal/output.ts';
-import { visibleLines } from '../terminal/visible.ts';
 import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
 
 interface Stream {
@@ -140,7 +140,7 @@ export class LiveOutput {
   }
 
   #emit(name: StreamName, text: string): void {
-    const safe = terminalOf(name) && !this.#options.raw ? visibleLines(text) : text;
+    const safe = terminalOf(name) && !this.#options.raw ? escapeControlsInLines(text) : text;
     const { prefix } = this.#options;
     // Splits at line feeds only; other characters that a pattern treats as line ends belong to the
     // command's output.

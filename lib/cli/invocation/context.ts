@@ -1,8 +1,8 @@
 /**
- * What a command works with: the client for the place that the options name, the output, the clock
+ * What a command works with: the client for the instances that the options name, the output, the clock
  * and randomness.
  */
-import type { Place } from '../../client/address.ts';
+import type { Discovery } from '../../client/address.ts';
 import { CnapiClient } from '../../client/client.ts';
 import { configFolder, credentialsOf } from '../../client/credentials.ts';
 import { runningLocals } from '../../client/local-cnapi.ts';
@@ -39,12 +39,12 @@ const LOCAL_URL = 'http://127.0.0.1:8080';
 export function createContext(options: GlobalOptions, { env, rest }: Pick<Context, 'env' | 'rest'>): Context {
   const color = options.color !== false;
   const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
-  const place = placeOf(options, env);
+  const discovery = discoveryOf(options, env);
   const secure = options.tls === true || env.CNAPI_TLS === '1';
-  if (secure && 'urls' in place && place.urls.some((url) => !url.startsWith('https:')))
+  if (secure && 'urls' in discovery && discovery.urls.some((url) => !url.startsWith('https:')))
     throw new UsageError('--tls and CNAPI_TLS=1 do not go with an address without TLS: write https://HOST:PORT');
   const client = new CnapiClient({
-    place,
+    discovery,
     secure,
     // Read at the first call: commands that make no call must work without valid credentials, to
     // repair them.
@@ -53,13 +53,13 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
     random: systemRandom,
     agent: `cnapi-cli/${VERSION}`,
     onSlow: (text) => output.note(text),
-    remembered: new RememberedAddress(place, { env, clock: systemClock }),
+    remembered: new RememberedAddress(discovery, { env, clock: systemClock }),
   });
   return { client, output, clock: systemClock, random: systemRandom, env, rest };
 }
 
 /** Options take precedence over the environment, addresses over names. @throws UsageError */
-export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
+export function discoveryOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Discovery {
   const { url = [], dns, dnsName } = options;
   if (url.length > 0 && (dns ?? dnsName) !== undefined)
     throw new UsageError('--url does not go with --dns, --dns-name');
@@ -67,14 +67,14 @@ export function placeOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Place {
   if ((dns ?? dnsName) !== undefined) return named(dns ?? env.CNAPI_DNS, dnsName ?? env.CNAPI_DNS_NAME);
   if (env.CNAPI_URL) return { urls: listed([env.CNAPI_URL]) };
   if (env.CNAPI_DNS || env.CNAPI_DNS_NAME) return named(env.CNAPI_DNS, env.CNAPI_DNS_NAME);
-  return { urls: localPlace(env) };
+  return { urls: localUrls(env) };
 }
 
 /**
  * Of this user's `npm start` on this machine, whatever its ports. Of several, none is preferred: a
  * command must not reach a fleet that the user did not mean.
  */
-function localPlace(env: NodeJS.ProcessEnv): string[] {
+function localUrls(env: NodeJS.ProcessEnv): string[] {
   const all = runningLocals(configFolder(env)).filter(({ urls }) => urls.length > 0);
   const [only, ...others] = all;
   if (only === undefined) return [LOCAL_URL];
@@ -88,7 +88,7 @@ function localPlace(env: NodeJS.ProcessEnv): string[] {
 const listed = (urls: readonly string[]): string[] =>
   urls.flatMap((url) => url.split(',').map((one) => one.trim())).filter((one) => one !== '');
 
-function named(dns: string | undefined, dnsName = 'cnapi.local.cnapi.internal'): Place {
+function named(dns: string | undefined, dnsName = 'cnapi.local.cnapi.internal'): Discovery {
   const [, datacenter, domain] = /^cnapi\.([^.]+)\.(.+?)\.?$/.exec(dnsName) ?? [];
   if (datacenter === undefined || domain === undefined)
     throw new UsageError(`--dns-name ${dnsName} is not cnapi.DATACENTER.DOMAIN`);

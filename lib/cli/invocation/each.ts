@@ -3,7 +3,7 @@
  * reader of stdout has left. It stops when no instance answers.
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
-import { complaintOf, complaintText } from '../terminal/complaint.ts';
+import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Output } from '../terminal/output.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 
@@ -27,7 +27,7 @@ export async function forEach<Result>(
       results.push(await work(id));
     } catch (error) {
       if (!(error instanceof ApiError || error instanceof NoAnswerError)) throw error;
-      output.complain(complaintText(complaintOf(error)));
+      output.complain(errorReportText(errorReportOf(error)));
       refused.push({ id, error });
       if (error instanceof NoAnswerError) return { results, refused, exitCode: EXIT.noAnswer };
     }

@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { z } from 'zod';
-import type { Place } from '../../client/address.ts';
+import type { Discovery } from '../../client/address.ts';
 import type { Clock } from '../../platform/clock.ts';
 
 const KEEP_MS = 10 * 60_000;
@@ -20,10 +20,10 @@ export class RememberedAddress {
   readonly #place: string;
   readonly #clock: Clock;
 
-  constructor(place: Place, { env, clock }: { env: NodeJS.ProcessEnv; clock: Clock }) {
+  constructor(discovery: Discovery, { env, clock }: { env: NodeJS.ProcessEnv; clock: Clock }) {
     const cache = env.XDG_CACHE_HOME?.startsWith('/') ? env.XDG_CACHE_HOME : join(env.HOME ?? homedir(), '.cache');
     this.#file = join(cache, 'cnapi', 'answered.json');
-    this.#place = JSON.stringify(place);
+    this.#place = JSON.stringify(discovery);
     this.#clock = clock;
     this.first = this.#read();
   }

@@ -2,7 +2,7 @@
  * Elapsed time that includes the sleep of a suspended machine. During a sleep the monotonic clock
  * stands still, and the wall clock has jumped forward when the machine wakes. A jump backwards is
  * ignored, so a deadline is never noticed too late. A forward jump without a sleep (somebody sets
- * the clock) may end a deadline too early. Used by ticket-keeper.ts.
+ * the clock) may end a deadline too early. Used by held-ticket.ts.
  */
 import type { Clock } from '../../platform/clock.ts';
 

@@ -1,7 +1,7 @@
 /**
  * Reports how many tickets are ahead of a waiting one, and reports again when that changes. It runs
  * beside the wait and never delays it: a lock that is ours does not wait for this report. Used by
- * ticket-keeper.ts.
+ * held-ticket.ts.
  */
 
 import type { CnapiClient } from '../../client/client.ts';

@@ -8,8 +8,8 @@ import { ApiError } from '../../client/client-errors.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { visible } from '../terminal/visible.ts';
 import { hasProperty, matches, noSuchProperty, parseWhere } from './where.ts';
 
 const HYPHENS = new Set([8, 13, 18, 23]);
@@ -45,7 +45,7 @@ export async function findServers(client: CnapiClient, names: readonly string[])
   const found = new Map<string, NamedServer>();
   for (const name of names) {
     const [server, ...others] = byName.get(isUuid(name) ? name.toLowerCase() : name) ?? [];
-    if (server === undefined) complaints.push(`There is no server ${visible(name)}`);
+    if (server === undefined) complaints.push(`There is no server ${escapeControls(name)}`);
     else if (others.length > 0) complaints.push(ambiguous(name, [server, ...others]));
     else found.set(server.uuid, server);
   }
@@ -98,15 +98,15 @@ export async function findTicket(client: CnapiClient, text: string): Promise<str
 
 function checkPrefix(what: string, text: string): void {
   if (isPrefix(text)) return;
-  throw new UsageError(`${visible(text)} is not the id of ${what}, nor the first 4 or more characters of one`);
+  throw new UsageError(`${escapeControls(text)} is not the id of ${what}, nor the first 4 or more characters of one`);
 }
 
 /** @throws UsageError when there is none, or more than one */
 export function onlyOne(what: string, prefix: string, [found, ...others]: readonly string[]): string {
-  if (found === undefined) throw new UsageError(`There is no ${what} whose id begins with ${visible(prefix)}`);
+  if (found === undefined) throw new UsageError(`There is no ${what} whose id begins with ${escapeControls(prefix)}`);
   if (others.length === 0) return found;
   throw new UsageError(
-    `The ids of several ${what}s begin with ${visible(prefix)}: ${[found, ...others].slice(0, 5).join(', ')}`,
+    `The ids of several ${what}s begin with ${escapeControls(prefix)}: ${[found, ...others].slice(0, 5).join(', ')}`,
   );
 }
 
@@ -151,12 +151,14 @@ export function findInstance(instances: readonly Instance[], name: string): Inst
   const isIt = ({ uuid, url }: Instance) =>
     uuid === wanted || url.replace(/^https?:\/\//, '') === wanted || (wanted.length >= 4 && uuid.startsWith(wanted));
   const [found, ...others] = instances.filter(isIt);
-  if (found === undefined) throw new UsageError(`There is no instance ${visible(name)}; cnapi instances lists them`);
-  if (others.length > 0) throw new UsageError(`Several instances are called ${visible(name)}; give the whole uuid`);
+  if (found === undefined)
+    throw new UsageError(`There is no instance ${escapeControls(name)}; cnapi instances lists them`);
+  if (others.length > 0)
+    throw new UsageError(`Several instances are called ${escapeControls(name)}; give the whole uuid`);
   return found;
 }
 
 function ambiguous(name: string, servers: readonly NamedServer[]): string {
   const each = servers.map(({ uuid }) => uuid).join(', ');
-  return `Several servers are called ${visible(name)}; give one of the uuids ${each}`;
+  return `Several servers are called ${escapeControls(name)}; give one of the uuids ${each}`;
 }

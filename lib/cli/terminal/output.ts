@@ -4,8 +4,8 @@
  * expects.
  */
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { type Column, facts, table } from './table.ts';
-import { safeJson, visibleLines } from './visible.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -89,7 +89,7 @@ export class Output {
   }
 
   line(text: string): void {
-    this.raw(`${visibleLines(text)}\n`);
+    this.raw(`${escapeControlsInLines(text)}\n`);
   }
 
   /** Writes one JSON document: on several lines for people, on one for programs. */
@@ -109,7 +109,7 @@ export class Output {
 
   /** Writes to stderr, also with --quiet. */
   complain(text: string): void {
-    process.stderr.write(`cnapi: ${visibleLines(text)}\n`);
+    process.stderr.write(`cnapi: ${escapeControlsInLines(text)}\n`);
   }
 
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
@@ -124,7 +124,7 @@ export class Output {
     for (const line of facts(pairs)) {
       const [, name = '', gap = '', value = ''] = /^(status)( +)(.*)$/.exec(line) ?? [];
       if (name === '') this.line(line);
-      else this.raw(`${name}${gap}${this.#paintStatus(visibleLines(value), value)}\n`);
+      else this.raw(`${name}${gap}${this.#paintStatus(escapeControlsInLines(value), value)}\n`);
     }
   }
 

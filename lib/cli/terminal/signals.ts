@@ -50,7 +50,7 @@ export function onEndingSignal(listener: (signal: EndingSignal, before: number) 
   return () => each.forEach((stop) => void stop());
 }
 
-interface Standstill {
+interface JobControlStop {
   clock: Clock;
   onStop: () => void;
   onContinue: () => void;
@@ -62,7 +62,7 @@ interface Standstill {
  * -t, docker exec -it) the process does not stop: there the kernel drops TSTP, for this process and
  * for the command, but it never drops STOP.
  */
-export function onStandstill({ clock, onStop, onContinue }: Standstill): () => void {
+export function onJobControlStop({ clock, onStop, onContinue }: JobControlStop): () => void {
   let isOver = false;
   const stop = () => {
     onStop();

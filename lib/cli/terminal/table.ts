@@ -2,7 +2,7 @@
  * Tables for people: columns are as wide as needed, and fit the terminal by shortening those that
  * may be shortened. Pure.
  */
-import { visible } from './visible.ts';
+import { escapeControls } from './escape-controls.ts';
 
 export interface Column<Row> {
   head: string;
@@ -50,7 +50,7 @@ export function facts(pairs: readonly (readonly [string, unknown])[]): string[] 
 
 function textOf(value: unknown): string {
   if (value === undefined || value === null || value === '') return '-';
-  return visible(typeof value === 'object' ? JSON.stringify(value) : String(value));
+  return escapeControls(typeof value === 'object' ? JSON.stringify(value) : String(value));
 }
 
 function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][], width: number | undefined): number[] {

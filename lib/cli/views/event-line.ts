@@ -5,7 +5,7 @@
 import type { FleetEvent } from '../../protocol/api/events.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import { shortTime } from '../terminal/duration.ts';
-import { visible } from '../terminal/visible.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 
 export class EventLines {
   /** The run of each instance that was live last, by the instance's uuid. */
@@ -18,7 +18,7 @@ export class EventLines {
   }
 
   next({ event, data }: FleetEvent): string {
-    return visible(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${this.#about(event, data)}`);
+    return escapeControls(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${this.#about(event, data)}`);
   }
 
   #about(event: string, data: Readonly<Record<string, unknown>>): string {

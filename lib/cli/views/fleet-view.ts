@@ -8,8 +8,8 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
 import type { Queue } from '../../protocol/api/tickets.ts';
 import { shortTime } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { type Column, clipped, table } from '../terminal/table.ts';
-import { visible } from '../terminal/visible.ts';
 
 export interface FleetView {
   instances: readonly Instance[];
@@ -37,7 +37,7 @@ export function summaryOf({ instances, total, counts, queues, tasks, hasMoreTask
   const states = [...new Set(instances.map(({ state }) => state))];
   const each = states.map((state) => `${instances.filter((one) => one.state === state).length} ${state}`);
   const held = queues.filter(({ holder }) => holder !== null).length;
-  return visible(
+  return escapeControls(
     [
       `instances: ${each.join(', ') || 'none'}`,
       `servers: ${statusText(total, counts)}`,
@@ -63,7 +63,7 @@ export function screenOf(
   const clip = (line: string) => clipped(line, width);
   const held = queues.filter(({ holder }) => holder !== null).length;
   const lines = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
-  if (trouble !== undefined) lines.push(paint.red(clip(visible(trouble))), '');
+  if (trouble !== undefined) lines.push(paint.red(clip(escapeControls(trouble))), '');
   const numbers = [`servers  ${statusText(total, counts)}`, `locks    ${held} held, ${waiting(queues)} waiting`];
   if (tasks !== undefined) numbers.push(`tasks    ${tasksText(tasks, hasMoreTasks)}`);
   lines.push(...numbers.map(clip), '');
@@ -80,7 +80,7 @@ function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], wid
 
 const statusText = (total: number, counts: Readonly<Record<string, number>>): string => {
   const each = Object.entries(counts).sort(([a], [b]) => (a === 'running' ? -1 : b === 'running' ? 1 : a < b ? -1 : 1));
-  return [`${total}`, ...each.map(([status, count]) => `${count} ${visible(status)}`)].join(', ');
+  return [`${total}`, ...each.map(([status, count]) => `${count} ${escapeControls(status)}`)].join(', ');
 };
 
 const tasksText = ({ length }: readonly unknown[], hasMore: boolean): string =>

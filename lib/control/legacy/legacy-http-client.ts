@@ -6,9 +6,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../platform/clock.ts';
-import type { HttpAnswer } from '../../platform/http-client/exchange.ts';
 import { HttpClient, type HttpRequest } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
+import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import type { AgentAddress } from './agent-address.ts';
 
 export interface AgentCall {

@@ -11,7 +11,7 @@ import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
 import { LineBus } from './line-bus.ts';
-import { parseRedisUrl, type RedisPlace } from './redis-url.ts';
+import { parseRedisUrl, type RedisTarget } from './redis-url.ts';
 
 interface RedisBusDeps {
   /** In a form that `redis-url.ts` accepts. */
@@ -25,8 +25,8 @@ interface RedisBusDeps {
 }
 
 export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDeps): LineBus {
-  const place = parseRedisUrl(url);
-  const connect: Connect = (connectionName) => openClient(place, connectionName, ports.random);
+  const target = parseRedisUrl(url);
+  const connect: Connect = (connectionName) => openClient(target, connectionName, ports.random);
   const openLine = lineOpener((events) => new RedisLine(connect, prefix, events));
   return new LineBus({ kind: 'redis', openLine, ...ports });
 }
@@ -48,17 +48,17 @@ const sentinelTimeoutMs = 800;
 
 type Connect = (connectionName: string) => Redis;
 
-function openClient(place: RedisPlace, connectionName: string, random: Random): Redis {
-  if (place.kind === 'server') return new Redis(place.url, { ...clientOptions, connectionName });
-  const { tls, ...access } = place.access;
+function openClient(target: RedisTarget, connectionName: string, random: Random): Redis {
+  if (target.kind === 'server') return new Redis(target.url, { ...clientOptions, connectionName });
+  const { tls, ...access } = target.access;
   return new Redis({
     ...clientOptions,
     ...access,
     connectionName,
     ...(tls ? { tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true } : {}),
     // Random order, so that a Sentinel that does not answer is not always asked first.
-    sentinels: shuffled(place.sentinels, random),
-    name: place.masterName,
+    sentinels: shuffled(target.sentinels, random),
+    name: target.masterName,
     role: 'master',
     connectTimeout: sentinelTimeoutMs,
     sentinelCommandTimeout: sentinelTimeoutMs,

@@ -8,7 +8,7 @@
  *         [?sentinelUsername=…&sentinelPassword=…]             the part before @ is for the servers
  *     rediss+sentinel://…                                      with TLS to Sentinels and servers
  */
-export type RedisPlace =
+export type RedisTarget =
   | { kind: 'server'; url: string }
   | { kind: 'sentinel'; sentinels: { host: string; port: number }[]; masterName: string; access: SentinelAccess };
 
@@ -29,7 +29,7 @@ const PARAMETERS = ['sentinelUsername', 'sentinelPassword'];
 /**
  * @throws TypeError that says what is wrong. It never contains the URL, which may hold passwords.
  */
-export function parseRedisUrl(url: string): RedisPlace {
+export function parseRedisUrl(url: string): RedisTarget {
   if (/^rediss?:\/\//.test(url)) return { kind: 'server', url };
   const [, tls, authority = '', masterName = '', db = '0', query = ''] = SENTINEL_FORM.exec(url) ?? [];
   if (tls === undefined)

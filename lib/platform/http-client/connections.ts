@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import type { Socket } from 'node:net';
 import type * as undici from 'undici';
 import { type ConnectorDeps, connectorTo } from './connect.ts';
-import type { Exchange } from './exchange.ts';
+import type { PendingRequest } from './pending-request.ts';
 
 // All of undici takes much longer to load than the part that is used.
 const Client: typeof undici.Client = createRequire(import.meta.url)('undici/lib/dispatcher/client.js');
@@ -37,8 +37,8 @@ export class Connection {
     this.#client = new Client(ORIGIN, { ...LIMITS, connect });
   }
 
-  send(request: undici.Dispatcher.DispatchOptions, exchange: Exchange): void {
-    this.#client.dispatch(request, exchange);
+  send(request: undici.Dispatcher.DispatchOptions, pending: PendingRequest): void {
+    this.#client.dispatch(request, pending);
   }
 
   destroy(error: Error): void {

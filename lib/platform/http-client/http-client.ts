@@ -11,8 +11,8 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../clock.ts';
 import { type HttpTarget, hostAndPort } from './connect.ts';
 import { Connection, KeptConnections } from './connections.ts';
-import { Exchange, type HttpAnswer } from './exchange.ts';
 import { HttpError } from './http-error.ts';
+import { type HttpAnswer, PendingRequest } from './pending-request.ts';
 
 export interface HttpRequest {
   target: HttpTarget;
@@ -77,23 +77,23 @@ export class HttpClient {
 
   #requestOnce(request: HttpRequest): Promise<HttpAnswer> {
     const connection = this.#open(request.target);
-    const exchange = this.#exchange(request, (failure) => failure && connection.destroy(failure));
-    connection.send({ ...dispatchOf(request), reset: true }, exchange);
-    return exchange.answer;
+    const pending = this.#pendingRequest(request, (failure) => failure && connection.destroy(failure));
+    connection.send({ ...dispatchOf(request), reset: true }, pending);
+    return pending.answer;
   }
 
   async #requestKept(request: HttpRequest): Promise<HttpAnswer> {
     const kept = this.#keptTo(request.target);
     let used: { connection: Connection; opened: number } | undefined;
-    const exchange = this.#exchange(request, (failure) => used && kept.release(used.connection, failure));
+    const pending = this.#pendingRequest(request, (failure) => used && kept.release(used.connection, failure));
     kept.take((connection) => {
-      if (exchange.isOver) return false;
+      if (pending.isOver) return false;
       used = { connection, opened: connection.opened };
-      connection.send(dispatchOf(request), exchange);
+      connection.send(dispatchOf(request), pending);
       return true;
     });
     try {
-      return await exchange.answer;
+      return await pending.answer;
     } catch (error) {
       if (error instanceof HttpError)
         error.wasStale = error.trouble === 'broken-off' && used?.connection.opened === used?.opened;
@@ -101,9 +101,12 @@ export class HttpClient {
     }
   }
 
-  #exchange({ target, headMs, totalMs, signal }: HttpRequest, onOver: (failure?: HttpError) => void): Exchange {
+  #pendingRequest(
+    { target, headMs, totalMs, signal }: HttpRequest,
+    onOver: (failure?: HttpError) => void,
+  ): PendingRequest {
     const connectMs = Math.min(this.#connectMs, headMs ?? Number.POSITIVE_INFINITY);
-    return new Exchange({
+    return new PendingRequest({
       clock: this.#clock,
       target: hostAndPort(target),
       connectMs,

@@ -252,7 +252,7 @@ export class Watch<Position> {
    * The database no longer has what `seen` reported: the next read counts, even if its position is
    * lower.
    */
-  doubt(seen: Seen<Position> | undefined): void {
+  invalidate(seen: Seen<Position> | undefined): void {
     if (this.#seen === seen) this.#seen = undefined;
   }
 

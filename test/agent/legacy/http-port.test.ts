@@ -17,8 +17,8 @@ import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { until } from '../../support/until.ts';
 import { agent, instance, nop } from '../agent-rig.ts';
 import { taskFrame } from '../frames.ts';
@@ -382,7 +382,7 @@ t.test('an agent that stops ends its posted tasks with an error and closes the p
 });
 
 t.test('sysinfo names the port of an agent, and a legacy CNAPI posts tasks there', async (t) => {
-  const cnapi = await LegacyCnapiClient.start();
+  const cnapi = await FakeLegacyCnapi.start();
   t.teardown(() => cnapi.stop());
   const { serverUuid, port } = await posted(t, { protocol: 'auto', resolve: async () => [cnapi.address] });
   await until(() => cnapi.statusOf(serverUuid) === 'running', 'its heartbeat');

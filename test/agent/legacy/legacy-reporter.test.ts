@@ -8,15 +8,15 @@ import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
+import { FakeLegacyCnapi, type FakeLegacyCnapiScript } from '../../support/fake-legacy-cnapi.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { LegacyCnapiClient, type OldCnapiScript } from '../../support/old-cnapi.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import type { ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
 import { agent, instance } from '../agent-rig.ts';
 
-async function legacyCnapi(t: Test, script: OldCnapiScript = {}, port = 0): Promise<LegacyCnapiClient> {
-  const cnapi = await LegacyCnapiClient.start(script, port);
+async function legacyCnapi(t: Test, script: FakeLegacyCnapiScript = {}, port = 0): Promise<FakeLegacyCnapi> {
+  const cnapi = await FakeLegacyCnapi.start(script, port);
   t.teardown(() => cnapi.stop());
   return cnapi;
 }
@@ -33,7 +33,7 @@ const hastyClock = { ...clock, after: (ms: number, callback: () => void) => cloc
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-const beatsOf = (cnapi: LegacyCnapiClient) => cnapi.all('/events/heartbeat');
+const beatsOf = (cnapi: FakeLegacyCnapi) => cnapi.all('/events/heartbeat');
 
 for (const hangsUpOnUpgrades of [false, true]) {
   const how = hangsUpOnUpgrades ? 'hangs up on upgrades' : 'answers upgrades with 404';
@@ -170,7 +170,7 @@ t.test('an agent follows a CNAPI that is upgraded and then rolled back in place'
 
 t.test('an agent connects to a new instance behind the name before its next scheduled attempt', async (t) => {
   const old = await legacyCnapi(t);
-  const behindName: (LegacyCnapiClient | ScriptedInstance)[] = [old];
+  const behindName: (FakeLegacyCnapi | ScriptedInstance)[] = [old];
   const { agent: made } = await agentOf(t, behindName);
   await until(() => beatsOf(old).length > 0, 'a heartbeat');
   const fresh = await instance(t, {

@@ -7,8 +7,8 @@ import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { Authority } from '../../support/certificates.ts';
+import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import type { Script, ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
@@ -137,7 +137,7 @@ t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', asyn
   const { certFile, keyFile } = await authority.issue();
   const tls = { cert: await readFile(certFile), key: await readFile(keyFile) };
   const refuse = { path: /./, status: 401, retryAfter: '1' };
-  const cnapi = await LegacyCnapiClient.start({ tls, refuse });
+  const cnapi = await FakeLegacyCnapi.start({ tls, refuse });
   t.teardown(() => cnapi.stop());
   const options = { tls: true, caFile: authority.caFile, tokenFile: await tokenFile(t) };
   const logged: Record<string, unknown>[] = [];

@@ -12,7 +12,7 @@ import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
+import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { type Script, ScriptedInstance } from '../../support/scripted-instance.ts';
 import { until } from '../../support/until.ts';
 
@@ -68,7 +68,7 @@ t.test('two hundred agents in one process hold sessions, send heartbeats and run
 });
 
 t.test('some agents of a fleet can be legacy agents', async (t) => {
-  const [one, cnapi] = [await instance(t), await LegacyCnapiClient.start()];
+  const [one, cnapi] = [await instance(t), await FakeLegacyCnapi.start()];
   t.teardown(() => cnapi.stop());
   const fleet = await fleetOf(t, 6, [one], {
     agents: 10,

@@ -3,11 +3,11 @@ import { randomUUID } from 'node:crypto';
 import { DutyLostError, type DutyOutcome, type HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { type DutyHandler, DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { isHolder } from '../../../lib/control/duty/duty-store.ts';
-import { createMemoryBus, type MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { createMemoryBus, type MemoryHub } from '../../support/memory-bus.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { liveRun } from '../legacy/support/legacy-seats.ts';
 

@@ -16,8 +16,8 @@ import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
+import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
-import { startOldAgent } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
@@ -125,7 +125,7 @@ t.test('an evicted address counts again once a sysinfo comes from it', async (t)
 t.test('a task goes only to an address that its agent posted from or to a configured network', async (t) => {
   const zone = await freshZone(t);
   const plain = await zone.startApp();
-  const agent = await startOldAgent(t);
+  const agent = await startFakeLegacyAgent(t);
   const uuid = agent.serverUuid;
   const post = (host: string) => {
     const place = { 'Admin IP': host, 'CN Agent Port': agent.port };

@@ -7,7 +7,7 @@ import t from 'tap';
 import { type AgentCall, type AgentReply, LegacyHttpClient } from '../../../lib/control/legacy/legacy-http-client.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { HttpError } from '../../../lib/platform/http-client/http-error.ts';
-import { startOldAgent } from '../../support/old-agent.ts';
+import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
@@ -65,7 +65,7 @@ const drip = (socket: Socket, what: string, ms: number) => {
 };
 
 t.test('a task is sent as the reference sends it, on a connection of its own', async (t) => {
-  const agent = await startOldAgent(t);
+  const agent = await startFakeLegacyAgent(t);
   const call = callTo(agent.port, { serverUuid: agent.serverUuid, body: { task: 'nop', params: { a: 'é' } } });
   const messenger = newMessenger();
   t.same(await messenger.call(call), { status: 200, isJson: true, body: '{}' });
@@ -83,13 +83,13 @@ t.test('a task is sent as the reference sends it, on a connection of its own', a
 });
 
 t.test('a request id that is not a valid header is left out', async (t) => {
-  const agent = await startOldAgent(t);
+  const agent = await startFakeLegacyAgent(t);
   await newMessenger().call(callTo(agent.port, { serverUuid: agent.serverUuid, requestId: 'a\r\nb: c' }));
   t.equal(agent.received[0]?.headers['x-request-id'], agent.serverUuid);
 });
 
 t.test('a refused connection is reported as not sent', async (t) => {
-  const agent = await startOldAgent(t);
+  const agent = await startFakeLegacyAgent(t);
   const { port } = agent;
   await agent.close();
   const messenger = newMessenger();
@@ -227,6 +227,6 @@ t.test('many large bodies at once share one memory limit', async (t) => {
   t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
   await until(() => sockets.size === 0, 'the connections to be closed');
   // The memory counted for them is free again.
-  const agent = await startOldAgent(t);
+  const agent = await startFakeLegacyAgent(t);
   t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
 });

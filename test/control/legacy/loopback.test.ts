@@ -8,8 +8,8 @@ import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
+import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { startOldAgent } from '../../support/old-agent.ts';
 
 const cases: { when: string; config: Record<string, unknown>; isCalled: boolean }[] = [
   { when: 'anybody on this machine may do everything', config: { access: 'open' }, isCalled: true },
@@ -40,7 +40,7 @@ for (const { when, config, isCalled } of cases) {
       const text = await (await fetch(`${app.url}${path}`, { method, headers, ...sent })).text();
       return (text === '' ? undefined : JSON.parse(text)) as Body;
     };
-    const agent = await startOldAgent(t);
+    const agent = await startFakeLegacyAgent(t);
     const { serverUuid: UUID, port } = agent;
     const place = { 'Admin IP': '127.0.0.1', 'CN Agent Port': port };
     await call(agents, 'POST', `/servers/${UUID}/sysinfo`, { sysinfo: { UUID, Hostname: 'old', ...place } });

@@ -19,9 +19,9 @@ import { claimTasks, readInherited } from '../../../lib/control/tasks/dispatch/c
 import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import { MAX_UNACCEPTED_BYTES } from '../../../lib/control/tasks/record/task-limits.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
+import { setRunningByHeartbeats } from '../../support/fake-legacy-agent.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { setRunningByHeartbeats } from '../../support/old-agent.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import {
   accept,

@@ -22,7 +22,7 @@ interface Change {
   cnapi_uuid: string;
 }
 
-class OldAgent {
+class FakeLegacyAgent {
   readonly serverUuid = randomUUID();
   #timer: ReturnType<typeof setInterval> | undefined;
   #posts: Promise<unknown> = Promise.resolve();
@@ -56,8 +56,8 @@ class OldAgent {
 
 type Tap = { teardown(work: () => unknown): void };
 
-function newOldAgent(t: Tap): OldAgent {
-  const agent = new OldAgent();
+function newOldAgent(t: Tap): FakeLegacyAgent {
+  const agent = new FakeLegacyAgent();
   t.teardown(() => agent.stop());
   return agent;
 }

@@ -10,8 +10,8 @@ import t, { type Test } from 'tap';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
+import { FakeLegacyCnapi } from '../../support/fake-legacy-cnapi.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { LegacyCnapiClient } from '../../support/old-cnapi.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 
@@ -114,7 +114,7 @@ t.test('our agent and our instances with both protocols', async (t) => {
   });
 
   t.test('between a legacy CNAPI and new instances an agent with default settings uses an instance', async (t) => {
-    const old = await LegacyCnapiClient.start();
+    const old = await FakeLegacyCnapi.start();
     t.teardown(() => old.stop());
     const agent = await realAgent(t);
     const first = agent.start([old.url], '--http-port', '0', '--http-from', '127.0.0.1');

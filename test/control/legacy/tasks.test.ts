@@ -5,22 +5,28 @@
 import t from 'tap';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
+import { type FakeLegacyAgent, startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { type OldAgent, startOldAgent } from '../../support/old-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
 /** A server whose legacy agent has posted its sysinfo. */
-async function join(t: Teardown, app: TestApp, sysinfo: object = {}): Promise<OldAgent> {
-  const agent = await startOldAgent(t);
+async function join(t: Teardown, app: TestApp, sysinfo: object = {}): Promise<FakeLegacyAgent> {
+  const agent = await startFakeLegacyAgent(t);
   const uuid = agent.serverUuid;
   const place = { 'Admin IP': '127.0.0.1', 'CN Agent Port': agent.port };
   await app.post(`/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: 'old', ...place, ...sysinfo } });
   return agent;
 }
 
-async function give(app: TestApp, { serverUuid }: OldAgent, task: string, params: object = {}, more: object = {}) {
+async function give(
+  app: TestApp,
+  { serverUuid }: FakeLegacyAgent,
+  task: string,
+  params: object = {},
+  more: object = {},
+) {
   const { status, body } = await app.post<{ id: string; code?: string }>(`/servers/${serverUuid}/tasks`, {
     task,
     params,
@@ -42,7 +48,7 @@ const isOpen = (app: TestApp) =>
   );
 
 const answering =
-  (status: number, body = '', headers = {}): NonNullable<OldAgent['misbehave']> =>
+  (status: number, body = '', headers = {}): NonNullable<FakeLegacyAgent['misbehave']> =>
   (_request, response) => {
     response.writeHead(status, headers);
     response.end(body);

@@ -2,7 +2,6 @@
 import t from 'tap';
 import type { TaskRequest } from '../../../lib/control/tasks/record/task.ts';
 import { IdempotencyConflictError, TaskUnknownError } from '../../../lib/control/tasks/record/task-errors.ts';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
@@ -10,6 +9,7 @@ import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { encodeFrame, parseInstanceFrame } from '../../../lib/protocol/codec.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

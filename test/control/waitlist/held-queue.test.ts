@@ -1,6 +1,6 @@
 /** Another transaction holds the row of one queue, and many callers want it. */
 import t from 'tap';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { memoryBus, startWaitlist } from './support/instances.ts';
 import { addOne, migrations, newQueue } from './support/waitlist-database.ts';

@@ -7,9 +7,9 @@ import {
   readLastQueue,
   repairQueues,
 } from '../../../lib/control/waitlist/ticket-store.ts';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';

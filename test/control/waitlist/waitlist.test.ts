@@ -10,13 +10,13 @@ import {
 } from '../../../lib/control/waitlist/ticket-errors.ts';
 import type { Waitlist, WaitlistConfig } from '../../../lib/control/waitlist/waitlist.ts';
 import { createBus } from '../../../lib/platform/bus/create-bus.ts';
-import { MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { migrate } from '../../../lib/platform/postgres/migrations.ts';
 import { TooManyWaitersError, WaitStoppedError } from '../../../lib/platform/waits/wait-errors.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase, openDatabase, startTestPostgres } from '../../support/postgres.ts';
 import { noRedis, sharedRedisUrl } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';

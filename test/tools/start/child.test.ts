@@ -6,7 +6,7 @@ import t from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { describeProcess, isAlive } from '../../../tools/setup/processes.mjs';
 import { Child } from '../../../tools/start/child.ts';
-import { endInOrder } from '../../../tools/start/ending.ts';
+import { endInOrder } from '../../../tools/start/end-processes.ts';
 import { RotatingLog } from '../../../tools/start/rotating-log.ts';
 import { leftovers, Watch } from '../../../tools/start/watch.ts';
 import { matchLists } from '../../support/match-lists.ts';

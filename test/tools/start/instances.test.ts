@@ -12,7 +12,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Children } from '../../../tools/start/children.ts';
 import { Instances } from '../../../tools/start/instances.ts';
-import { rememberedUrls } from '../../../tools/start/keepsakes.ts';
+import { rememberedUrls } from '../../../tools/start/persisted-settings.ts';
 import { serviceName } from '../../../tools/start/programs.ts';
 import { answersReady } from '../../../tools/start/readiness.ts';
 import { Watch } from '../../../tools/start/watch.ts';

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAlive } from '../../../tools/setup/processes.mjs';
 import type { Ready } from '../../../tools/start/banner.ts';
-import type { Ending } from '../../../tools/start/ending.ts';
+import type { Ending } from '../../../tools/start/end-processes.ts';
 import { isTcpFree, isUdpFree } from '../../../tools/start/ports.ts';
 import { HANG_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';

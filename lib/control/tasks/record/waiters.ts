@@ -83,7 +83,7 @@ export class Waiters {
         if (page.events.length > 0) continue;
         if (page.isEnded || options.over?.aborted) return;
         // The database has fewer events than before: a standby that lagged behind was promoted.
-        watch.doubt(seen);
+        watch.invalidate(seen);
       }
     } finally {
       this.#follows -= 1;

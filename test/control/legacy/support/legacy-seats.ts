@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { claimPosts, type PostOrder, readPosts } from '../../../../lib/control/legacy/post-store.ts';
 import type { PostRoom } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import { setRunningByHeartbeats } from '../../../support/old-agent.ts';
+import { setRunningByHeartbeats } from '../../../support/fake-legacy-agent.ts';
 
 /** A server that runs with a legacy agent. */
 export async function oldServer(database: Queryable): Promise<string> {

@@ -9,13 +9,13 @@ import { Roster } from '../../../../lib/control/roster/coordinator.ts';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import type { Session } from '../../../../lib/control/roster/sessions/session.ts';
 import { readRow } from '../../../../lib/control/roster/status/roster-store.ts';
-import { createMemoryBus, MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 

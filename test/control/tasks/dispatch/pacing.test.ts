@@ -1,6 +1,6 @@
 /** How fast tasks are sent: as fast as the agent accepts them, and its link takes them. */
 import t from 'tap';
-import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
+import { MemoryHub } from '../../../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../../../support/patience.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';

@@ -7,7 +7,6 @@ import { randomUUID } from 'node:crypto';
 import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/record/sessions.ts';
 import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
-import { createMemoryBus, type MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import { runTopic } from '../../../../lib/platform/bus/topics.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -20,6 +19,7 @@ import type {
   TaskEventFrame,
   TaskFrame,
 } from '../../../../lib/protocol/frames.ts';
+import { createMemoryBus, type MemoryHub } from '../../../support/memory-bus.ts';
 
 /** Slow polls that no test waits for by accident. Tests about slow polls set their own. */
 const config: TasksConfig = {

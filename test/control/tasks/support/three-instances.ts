@@ -4,8 +4,8 @@
  */
 import type { Test } from 'tap';
 import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
-import { MemoryHub } from '../../../../lib/platform/bus/memory-bus.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 import { type FakeAgent, type InstanceOptions, startInstance } from './fake-agents.ts';

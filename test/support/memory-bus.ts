@@ -4,11 +4,11 @@
  * server.
  */
 
-import type { Clock } from '../clock.ts';
-import type { Logger } from '../log.ts';
-import type { Random } from '../random.ts';
-import type { BusConnection, LineEvents, OpenLine } from './line.ts';
-import { LineBus } from './line-bus.ts';
+import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
+import { LineBus } from '../../lib/platform/bus/line-bus.ts';
+import type { Clock } from '../../lib/platform/clock.ts';
+import type { Logger } from '../../lib/platform/log.ts';
+import type { Random } from '../../lib/platform/random.ts';
 
 interface MemoryHubOptions {
   /** Runs a delivery later: in order, and never within the call. */

@@ -16,14 +16,14 @@ import type { Ticket } from '../../protocol/api/tickets.ts';
 import { PassedTime } from './passed-time.ts';
 import { reportPlace } from './place-report.ts';
 
-interface KeeperDeps {
+interface HeldTicketDeps {
   client: CnapiClient;
   clock: Clock;
   /** Shows a remark to the user. */
   note(text: string): void;
 }
 
-interface KeeperRequest {
+interface LockRequest {
   serverUuid: string;
   scope: string;
   id: string;
@@ -47,9 +47,9 @@ const RELEASE_WITHIN_MS = 5000;
 /** How long to repeat the create while no instance answers and the request may have arrived. */
 const ACQUIRE_WITHIN_MS = 30_000;
 
-export class TicketRenewer {
-  readonly #deps: KeeperDeps;
-  readonly #request: KeeperRequest;
+export class HeldTicket {
+  readonly #deps: HeldTicketDeps;
+  readonly #request: LockRequest;
   readonly #lost = new AbortController();
   readonly #done = new AbortController();
   readonly #passed: PassedTime;
@@ -64,7 +64,7 @@ export class TicketRenewer {
   #lossError: LockLostError | undefined;
   #renewing: Promise<void> | undefined;
 
-  constructor(deps: KeeperDeps, request: KeeperRequest) {
+  constructor(deps: HeldTicketDeps, request: LockRequest) {
     this.#deps = deps;
     this.#request = request;
     this.#passed = new PassedTime(deps.clock);

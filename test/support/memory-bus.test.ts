@@ -1,10 +1,10 @@
 import t from 'tap';
-import { createMemoryBus, MemoryHub } from '../../../lib/platform/bus/memory-bus.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
-import { until } from '../../support/until.ts';
-import { busContract } from './contract.ts';
+import { systemClock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemRandom } from '../../lib/platform/random.ts';
+import { busContract } from '../platform/bus/contract.ts';
+import { createMemoryBus, MemoryHub } from './memory-bus.ts';
+import { until } from './until.ts';
 
 const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
 

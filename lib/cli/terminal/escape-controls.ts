@@ -8,12 +8,12 @@
 const UNSAFE = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
 /** For one line: line feeds and tabs are escaped as well. */
-export function visible(text: string): string {
+export function escapeControls(text: string): string {
   return text.replace(UNSAFE, escaped);
 }
 
 /** For many lines: line feeds and tabs are kept. */
-export function visibleLines(text: string): string {
+export function escapeControlsInLines(text: string): string {
   return text.replace(/\r\n/g, '\n').replace(UNSAFE, (one) => (one === '\n' || one === '\t' ? one : escaped(one)));
 }
 

@@ -6,10 +6,10 @@ import { AddressError } from '../../client/address.ts';
 import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../../client/client-errors.ts';
 import { NameResolutionError } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
+import { escapeControls } from './escape-controls.ts';
 import { EXIT, UsageError } from './usage-error.ts';
-import { visible } from './visible.ts';
 
-export interface Complaint {
+export interface ErrorReport {
   code: string;
   message: string;
   hint?: string | undefined;
@@ -18,7 +18,7 @@ export interface Complaint {
   exitCode: number;
 }
 
-export function complaintOf(error: unknown): Complaint {
+export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)
     return { code: 'Usage', message: error.message, exitCode: EXIT.usage };
   if (error instanceof CredentialsError) return { code: error.code, message: error.message, exitCode: EXIT.usage };
@@ -30,13 +30,13 @@ export function complaintOf(error: unknown): Complaint {
 }
 
 /**
- * Formats a complaint as one line, plus a second one with the hint. API texts may contain any
+ * Formats a report as one line, plus a second one with the hint. API texts may contain any
  * character.
  */
-export function complaintText({ message, code, hint, address, requestId }: Complaint): string {
+export function errorReportText({ message, code, hint, address, requestId }: ErrorReport): string {
   const about = [address && `at ${address}`, requestId && `request ${requestId}`].filter(Boolean).join(', ');
   const coded = address === undefined ? message : `${message} (${code}${about ? `; ${about}` : ''})`;
-  return visible(coded) + (hint === undefined ? '' : `\n  ${hint}`);
+  return escapeControls(coded) + (hint === undefined ? '' : `\n  ${hint}`);
 }
 
 const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });

@@ -12,7 +12,7 @@ const MAX_BYTES = 64 * 1024 * 1024;
 const http = new HttpClient({ clock: systemClock });
 
 /** @throws HttpError when there is no complete answer */
-export async function ask(url: string, { withinMs, ...rest }: Question): Promise<{ status: number; text: string }> {
+export async function httpGet(url: string, { withinMs, ...rest }: Question): Promise<{ status: number; text: string }> {
   const { pathname, search } = new URL(url);
   const request = { target: targetOf(url), method: 'GET', path: pathname + search, totalMs: withinMs } as const;
   const answer = await http.request({ ...request, ...rest, keepAlive: true });

@@ -8,7 +8,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 
-export interface OldCnapiScript {
+export interface FakeLegacyCnapiScript {
   /**
    * Acts like a Node older than 10: an upgrade that nobody listens for ends the connection without
    * an answer.
@@ -37,8 +37,8 @@ export interface Asked {
 const LIFETIME_MS = 11_000;
 const ROUTES = ['POST /sysinfo', 'POST ', 'POST /events/heartbeat', 'POST /events/status'];
 
-export class LegacyCnapiClient {
-  readonly script: OldCnapiScript;
+export class FakeLegacyCnapi {
+  readonly script: FakeLegacyCnapiScript;
   readonly asked: Asked[] = [];
   upgrades = 0;
   /** Unanswered requests whose caller still waits. */
@@ -48,7 +48,7 @@ export class LegacyCnapiClient {
   readonly #sockets = new Set<Socket>();
   readonly #servers = new Map<string, { sysinfo: Record<string, unknown>; heardAt: number }>();
 
-  constructor(script: OldCnapiScript) {
+  constructor(script: FakeLegacyCnapiScript) {
     this.script = script;
     const serve = (request: IncomingMessage, response: ServerResponse) => void this.#serve(request, response);
     this.#server = script.tls ? createTlsServer(script.tls, serve) : createServer(serve);
@@ -64,8 +64,8 @@ export class LegacyCnapiClient {
     }
   }
 
-  static async start(script: OldCnapiScript = {}, port = 0): Promise<LegacyCnapiClient> {
-    const cnapi = new LegacyCnapiClient(script);
+  static async start(script: FakeLegacyCnapiScript = {}, port = 0): Promise<FakeLegacyCnapi> {
+    const cnapi = new FakeLegacyCnapi(script);
     cnapi.#server.listen(port, '127.0.0.1');
     await once(cnapi.#server, 'listening');
     cnapi.port = (cnapi.#server.address() as AddressInfo).port;

@@ -19,7 +19,7 @@ export interface ReceivedTask {
 
 type Answer = [status: number, body?: unknown];
 
-export class OldAgent {
+export class FakeLegacyAgent {
   readonly serverUuid: string;
   /** Every task that reached it, including refused ones. */
   readonly received: ReceivedTask[] = [];
@@ -107,8 +107,8 @@ export class OldAgent {
 }
 
 /** A legacy agent that listens until the test ends. */
-export async function startOldAgent(t: Teardown, serverUuid?: string): Promise<OldAgent> {
-  const agent = await new OldAgent(serverUuid).listen();
+export async function startFakeLegacyAgent(t: Teardown, serverUuid?: string): Promise<FakeLegacyAgent> {
+  const agent = await new FakeLegacyAgent(serverUuid).listen();
   t.teardown(() => (agent.isListening ? agent.close() : undefined));
   return agent;
 }

@@ -32,7 +32,7 @@ export interface HttpAnswer {
   drop(): void;
 }
 
-interface ExchangeDeps {
+interface PendingRequestDeps {
   clock: Clock;
   /** For errors. */
   target: string;
@@ -54,12 +54,12 @@ const MAX_INTERIM = 8;
 /** The longest delay that a timer accepts. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-export class Exchange implements Dispatcher.DispatchHandler, HttpAnswer {
+export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
   status = 0;
   /** Whether the other side may have read the request. */
   wasSent = false;
   isOver = false;
-  readonly #deps: ExchangeDeps;
+  readonly #deps: PendingRequestDeps;
   readonly #head = Promise.withResolvers<HttpAnswer>();
   readonly #onAbort = () => this.#fail('given-up', 'given up', this.#deps.signal?.reason);
   #headers: HttpHeaders = {};
@@ -72,7 +72,7 @@ export class Exchange implements Dispatcher.DispatchHandler, HttpAnswer {
   #failure: HttpError | undefined;
   #wake: () => void = () => undefined;
 
-  constructor(deps: ExchangeDeps) {
+  constructor(deps: PendingRequestDeps) {
     this.#deps = deps;
     const { connectMs, totalMs, signal } = deps;
     this.#phaseTimer = this.#after(connectMs, `no connection within ${connectMs} ms`);
