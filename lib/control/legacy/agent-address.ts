@@ -92,14 +92,17 @@ const noServers = listOf([
   '224.0.0.0/3',
   '::/96',
   'ff00::/8',
-  // Link-local addresses, and those where clouds serve credentials (AWS, Alibaba, Azure, Oracle).
+  // Link-local addresses, and those where clouds serve credentials (AWS, Google, Alibaba,
+  // Azure, Oracle).
   '169.254.0.0/16',
   'fe80::/10',
   'fd00:ec2::254/128',
+  'fd20:ce::254/128',
   '100.100.100.200/32',
   '168.63.129.16/32',
   '192.0.0.192/32',
   // Translated into IPv4 by the network.
+  '::ffff:0:0:0/96',
   '64:ff9b::/96',
   '64:ff9b:1::/48',
   '2002::/16',

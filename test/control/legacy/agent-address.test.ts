@@ -63,6 +63,8 @@ const table: [name: string, sysinfo: AddressParts, expected: string | RegExp][] 
   ['the AWS address, embedded', { 'Admin IP': '::169.254.169.254' }, /is no address of a server/],
   ['the AWS address, translated', { 'Admin IP': '64:ff9b::a9fe:a9fe' }, /is no address of a server/],
   ['the AWS address, over 6to4', { 'Admin IP': '2002:a9fe:a9fe::1' }, /is no address of a server/],
+  ['the Google address in IPv6', { 'Admin IP': 'fd20:ce::254' }, /is no address of a server/],
+  ['IPv4 translated into IPv6 (SIIT)', { 'Admin IP': '::ffff:0:a9fe:a9fe' }, /is no address of a server/],
   ['the AWS address in IPv6', { 'Admin IP': 'fd00:ec2::254' }, /is no address of a server/],
   ['the Alibaba address of credentials', { 'Admin IP': '100.100.100.200' }, /is no address of a server/],
   ['the Azure address of its agent', { 'Admin IP': '168.63.129.16' }, /is no address of a server/],
