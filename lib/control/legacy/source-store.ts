@@ -44,17 +44,24 @@ export async function recordSources(database: Queryable, posted: readonly Source
        returning server_uuid as "serverUuid", address`,
     [servers, posted.map(({ address }) => address)],
   );
+  // It waits for no row: an instance that stores addresses of the same servers may hold some.
   await database.query(
-    `delete from cnapi_agent_sources where (server_uuid, address) in (
-       select server_uuid, address from (
-         select crowded.server_uuid, crowded.address, row_number() over (
+    `with surplus as (
+       select * from (
+         select crowded.server_uuid, crowded.address, crowded.heard_at, row_number() over (
              partition by crowded.server_uuid order by ${IS_NAMED} desc, crowded.heard_at desc, crowded.address
            ) as place
            from cnapi_agent_sources crowded left join cnapi_server_sysinfo i using (server_uuid)
            where crowded.server_uuid in (
              select server_uuid from cnapi_agent_sources where server_uuid = any ($1::uuid[])
                group by server_uuid having count(*) > $2::int)
-       ) as ordered where place > $2::int order by server_uuid, address)`,
+       ) as ordered where place > $2::int
+     ), unlocked as (
+       select source.server_uuid, source.address from cnapi_agent_sources source
+         join surplus using (server_uuid, address, heard_at)
+         for update of source skip locked
+     )
+     delete from cnapi_agent_sources where (server_uuid, address) in (select server_uuid, address from unlocked)`,
     [servers, MAX_ADDRESSES],
   );
   return rows;

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
-import { forgetSources, readSources } from '../../../lib/control/legacy/source-store.ts';
+import { forgetSources, readSources, recordSources } from '../../../lib/control/legacy/source-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
@@ -22,6 +22,27 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
 const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
+
+t.test('addresses are stored while another instance holds those that must go', async (t) => {
+  const { database, open } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const serverUuid = randomUUID();
+  await servers.recordSysinfo(serverUuid, { UUID: serverUuid });
+  await database.query(
+    `insert into cnapi_agent_sources (server_uuid, address, heard_at)
+       select $1::uuid, '10.0.0.' || n, cnapi_now() - n * interval '1 minute' from generate_series(1, 9) as n`,
+    [serverUuid],
+  );
+  const other = open();
+  await database.transaction(async (connection) => {
+    await connection.query(`select 1 from cnapi_agent_sources where address = '10.0.0.9' for update`);
+    await recordSources(other, [{ serverUuid, address: '10.0.0.1' }]);
+    t.equal((await readSources(other, serverUuid)).length, 9);
+  });
+  await recordSources(other, [{ serverUuid, address: '10.0.0.1' }]);
+  t.equal((await readSources(other, serverUuid)).length, 8, 'it goes when it is free');
+});
 
 t.test('source addresses are stored when new, for existing servers, and a few of each', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
