@@ -5,7 +5,7 @@
  */
 
 import { readLive } from '../lib/control/roster/membership/instance-store.ts';
-import { LeaseObserver } from '../lib/control/roster/membership/lease.ts';
+import { type ObservedLeases, observeLeases } from '../lib/control/roster/membership/lease.ts';
 import type { Clock } from '../lib/platform/clock.ts';
 import type { Instance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';
@@ -29,7 +29,7 @@ export class LivingInstances {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #readMs: number;
-  readonly #leases: LeaseObserver;
+  readonly #leases: ObservedLeases;
   readonly #loop: Loop;
   #instances: readonly Instance[] = [];
   #readAt = 0;
@@ -39,7 +39,7 @@ export class LivingInstances {
     this.#clock = clock;
     this.#log = log;
     this.#readMs = readMs;
-    this.#leases = new LeaseObserver(leaseMs);
+    this.#leases = observeLeases(leaseMs);
     this.#loop = new Loop({
       clock,
       log,
@@ -77,7 +77,7 @@ export class LivingInstances {
   async #read(): Promise<void> {
     try {
       const rows = await readLive(this.#database);
-      const lapsed = new Set(this.#leases.readBeats(rows).map(({ run }) => run));
+      const lapsed = new Set(this.#leases.read(rows).map(({ run }) => run));
       this.#publish(latestOfEach(rows.filter(({ run, isDraining }) => !lapsed.has(run) && !isDraining)));
     } catch (error) {
       this.#leases.readFailed();

@@ -46,7 +46,7 @@ import { allContracts, documentKinds } from './nouns/lists.ts';
 import { openNouns } from './nouns/open-nouns.ts';
 import { busSubsystem, databaseSubsystem } from './platform-subsystems.ts';
 import { PromotionWatch } from './promotion.ts';
-import type { Readiness } from './roster/coordinator.ts';
+import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
 import type { Subsystem } from './subsystem.ts';
@@ -248,7 +248,7 @@ export class App {
       authorizer: new RequestAuthorizer({
         authenticator: this.#authenticator,
         audit: this.#audit,
-        isDatabaseHealthy: () => this.#core.roster.instances.isDatabaseHealthy,
+        isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,
         log,
       }),
     });
@@ -276,7 +276,7 @@ export class App {
         version: VERSION,
         startedAt: isoNow(clock),
         isReady: () => this.#readiness(),
-        health: () => ({ database: roster.instances.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
+        health: () => ({ database: roster.membership.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
         stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
         logLevel: { get: () => log.level(), set: (level) => log.level(level) },
         metrics: () => this.#metrics.read(),

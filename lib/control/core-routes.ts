@@ -26,14 +26,14 @@ interface CoreRouteDeps {
 
 export function coreRoutes(core: Core, deps: CoreRouteDeps): Route[] {
   const { cnapiUuid, newServers, waitsOver, clock, documentKinds = [] } = deps;
-  const { roster, servers, tasks, waitlist, events, legacyAgentApi, observer, agentSources } = core;
+  const { roster, servers, tasks, waitlist, events, legacyAgentApi, heartbeatMonitor, agentSources } = core;
   const lastHeartbeat = (serverUuid: string) => {
     const session = roster.sessions.get(serverUuid);
     return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
   };
   return [
     ...serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
-    ...legacyAgentRoutes({ servers, heartbeats: observer, agentSources, newServers }),
+    ...legacyAgentRoutes({ servers, heartbeats: heartbeatMonitor, agentSources, newServers }),
     ...serverTaskRoutes({ tasks, servers, legacyAgentApi, waitsOver }),
     ...taskRoutes({ tasks, waitsOver }),
     ...ticketRoutes({ waitlist, waitsOver }),

@@ -25,8 +25,8 @@ import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { linkSubsystem } from './link/subsystem.ts';
-import { Roster } from './roster/coordinator.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
+import { Roster } from './roster/roster.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { Servers } from './servers/servers.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
@@ -76,13 +76,13 @@ const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:':
 
 export class Core {
   readonly roster: Roster;
-  readonly registry: InventoriedSessions;
+  readonly inventoriedSessions: InventoriedSessions;
   readonly tasks: Tasks;
   readonly duties: DutyKeeper;
   readonly waitlist: Waitlist;
   readonly events: Events;
   readonly servers: Servers;
-  readonly observer: HeartbeatMonitor;
+  readonly heartbeatMonitor: HeartbeatMonitor;
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
   readonly link: LinkServer;
@@ -105,7 +105,10 @@ export class Core {
       identity: () => identityOf(config, deps.ingress.url),
       instance: lifecycle,
     });
-    this.registry = new InventoriedSessions({ sessions: this.roster.sessions, run: () => this.roster.instances.run });
+    this.inventoriedSessions = new InventoriedSessions({
+      sessions: this.roster.sessions,
+      run: () => this.roster.membership.run,
+    });
     this.waitlist = new Waitlist(common);
     this.events = new Events(common);
     this.servers = new Servers({
@@ -115,12 +118,12 @@ export class Core {
       log,
       datacenter: config.datacenter,
     });
-    this.observer = new HeartbeatMonitor({
+    this.heartbeatMonitor = new HeartbeatMonitor({
       database: databases.sightings,
       cnapiUuid,
       times: config,
       healthyTimer: this.roster.healthyTimer,
-      canJudgeForeignRows: () => this.roster.instances.canJudgeForeignRows,
+      mayMarkOthersUnknown: () => this.roster.membership.mayMarkOthersUnknown,
       clock,
       log,
     });
@@ -137,26 +140,26 @@ export class Core {
     this.agentSources = new AgentSources({ database, clock, log });
     this.tasks = new Tasks({
       ...common,
-      sessions: this.registry,
+      sessions: this.inventoriedSessions,
       withoutSession: (outcomes) =>
         new LegacyDispatch({
           ...common,
           ...outcomes,
           agents: this.legacyAgentApi,
-          run: () => this.roster.instances.run,
+          run: () => this.roster.membership.run,
         }),
     });
     this.duties = new DutyKeeper({
       ...common,
-      run: () => this.roster.instances.run,
-      isHealthy: () => this.roster.instances.trouble === undefined,
+      run: () => this.roster.membership.run,
+      isHealthy: () => this.roster.membership.trouble === undefined,
       handlers: deps.dutyHandlers ?? {},
     });
     this.link = new LinkServer({
       ...common,
       cnapiUuid,
       roster: this.roster,
-      registry: this.registry,
+      inventoriedSessions: this.inventoriedSessions,
       tasks: this.tasks,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
@@ -165,7 +168,7 @@ export class Core {
       (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),
       () => this.tasks.pollSoon(),
     );
-    this.roster.instances.listen({
+    this.roster.membership.listen({
       runRenewed: () => {
         // The new run must take over the posts of the old run before others count them as lost.
         this.tasks.pollSoon();
@@ -182,7 +185,7 @@ export class Core {
       rosterSubsystem(this.roster, main),
       linkSubsystem(this.link),
       legacySubsystem({
-        monitor: this.observer,
+        monitor: this.heartbeatMonitor,
         api: this.legacyAgentApi,
         sources: this.agentSources,
         connected: () => this.roster.sessions.size,

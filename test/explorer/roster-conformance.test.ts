@@ -15,11 +15,11 @@ import {
 import { rosterMigrations } from '../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
+  markOwnerlessUnknown,
   pollRows,
   readRow,
   recordInventories,
   recordLosses,
-  recordOrphans,
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
 import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
@@ -109,7 +109,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     const run = fleet.run();
     const row = model.recordOrphan(fleet.row, run, held);
     fleet.row = row ?? fleet.row;
-    const real = await recordOrphans(fleet.database, { cnapiUuid: fleet.cnapiUuid, run }, [held]);
+    const real = await markOwnerlessUnknown(fleet.database, { cnapiUuid: fleet.cnapiUuid, run }, [held]);
     return { real, model: serverOf(row, fleet) };
   },
   async renew(fleet) {

@@ -63,14 +63,14 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'status change of ownerless rows: run and epoch are checked only in a CTE, without a lock',
-    statements: ['recordOrphans'],
+    statements: ['markOwnerlessUnknown'],
     cuts: [
       [
-        "where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
-        "where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'",
+        "where row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
+        "where row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'",
       ],
       [
-        "(select server_uuid from locked)\n       and row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'",
+        "(select server_uuid from locked)\n       and row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'",
         '(select server_uuid from locked)',
       ],
     ],

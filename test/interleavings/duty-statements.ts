@@ -1,5 +1,5 @@
 /** Rows of the table: duties. */
-import type { HeldDuty, Settlement } from '../../lib/control/duty/duty.ts';
+import type { DutyResult, HeldDuty } from '../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
   claimDuties,
@@ -23,7 +23,7 @@ const claim = (by: 'me' | 'other'): CallOf<[string, { kinds: string[]; most: num
   weight: 20,
 });
 
-const settle = (kind: DutyKind, settlement: Settlement): CallOf<[string, DutySettlement[]], SettledDuties> => ({
+const settle = (kind: DutyKind, settlement: DutyResult): CallOf<[string, DutySettlement[]], SettledDuties> => ({
   args(world) {
     const duties = some(world.inOrder(world.duties(kind)));
     const pauseMs = settlement.kind === 'hand-over' && settlement.hasFailed ? 1_000 : 0;

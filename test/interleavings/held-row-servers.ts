@@ -84,7 +84,7 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
     ...ports,
     healthyTimer,
     times: { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 500, legacyGraceMs: 5_000 },
-    canJudgeForeignRows: () => false,
+    mayMarkOthersUnknown: () => false,
   });
   t.teardown(async () => {
     healthyTimer.stop();

@@ -12,7 +12,7 @@ import { ProbeCaller } from '../../lib/control/roster/accept/probe.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
 import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
-import { readRow, recordOrphans } from '../../lib/control/roster/status/roster-store.ts';
+import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import { Reconciler } from '../../lib/control/tasks/dispatch/reconciler.ts';
@@ -133,7 +133,7 @@ async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]>
       isSo: (row) => row?.status === 'unknown',
     }),
     work('ownerless rows', orphaned, {
-      begin: turns(t, () => recordOrphans(database, writer, orphans)),
+      begin: turns(t, () => markOwnerlessUnknown(database, writer, orphans)),
       isSo: (row) => row?.status === 'unknown',
     }),
   ];

@@ -17,16 +17,16 @@ import {
   readLive,
   wasAskedToDrain,
 } from '../../lib/control/roster/membership/instance-store.ts';
-import type { HeldRow } from '../../lib/control/roster/status/roster.ts';
+import type { HeldRow } from '../../lib/control/roster/status/authority-row.ts';
 import {
   type Accepted,
   acceptSession,
   acceptSessions,
+  markOwnerlessUnknown,
   pollRows,
   readRow,
   recordInventories,
   recordLosses,
-  recordOrphans,
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
 import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status/status-history.ts';
@@ -146,7 +146,7 @@ const roster: Statement[] = [
       exclusive: (written, _, losses) => applied(written.applied, losses),
     },
   }),
-  writes(recordOrphans, {
+  writes(markOwnerlessUnknown, {
     "a dead run's, or mine without sessions": {
       args(world) {
         const orphans = some(sessions(world).filter(({ run }) => world.isDead(run) || run === world.me.run));

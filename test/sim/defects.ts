@@ -49,9 +49,9 @@ export const defects: Defect[] = [
     name: 'the rows of dead instances are never changed',
     breaks: 'I1',
     firstSeed: 2,
-    file: 'lib/control/roster/sessions/orphans.ts',
-    was: 'filter(({ aloneMs }) => aloneMs >= this.#graceMs)',
-    is: 'filter(({ aloneMs }) => aloneMs < 0)',
+    file: 'lib/control/roster/sessions/ownerless-rows.ts',
+    was: 'new UnchangedRows<HeldRow>(graceMs, {',
+    is: 'new UnchangedRows<HeldRow>(Number.POSITIVE_INFINITY, {',
   },
   {
     name: 'a session that replaces another one takes its epoch',

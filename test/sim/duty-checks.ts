@@ -50,7 +50,7 @@ export class DutyChecks {
     const isAtWork = this.#world.instances.some(
       ({ isUp, core, duties }) =>
         isUp &&
-        core?.roster.instances.run === before.run &&
+        core?.roster.membership.run === before.run &&
         [...(duties?.working ?? [])].some(({ id, generation }) => id === after.id && generation === before.generation),
     );
     if (isAtWork) this.#violated(after.id, `is ${after.state} while its holder works on it`);

@@ -149,7 +149,7 @@ function lag(world: World, fault: Fault & { ms: number }, process: SimProcess): 
 
 /** Acts like an observer whose reads show that the beat does not move. */
 function declareDead({ postgres, story }: World, { core }: SimInstance): void {
-  const run = core?.roster.instances.run;
+  const run = core?.roster.membership.run;
   if (run === undefined) return;
   const text = `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'lapsed'
      where run = $1::uuid and state = 'live'`;

@@ -43,7 +43,7 @@ export class RosterChecks {
   /** An instance that beats is not dead. */
   #checkLapse({ run, cnapi_uuid }: InstanceRow): void {
     const instance = this.#world.instances.find(({ uuid }) => uuid === cnapi_uuid);
-    if (instance?.core?.roster.instances.run !== run || !instance.isUp) return;
+    if (instance?.core?.roster.membership.run !== run || !instance.isUp) return;
     if (this.#world.calmForMs(`instances:${instance.name}`, 'database') > instance.config.leaseMs + 2_000)
       this.#world.violated('I2', `${instance.name} was declared dead although it had no fault`);
   }
@@ -133,7 +133,7 @@ export class RosterChecks {
 
   /** An open session of this epoch, at an instance that can act for it. */
   #holdsSession({ core, isUp }: SimInstance, row: RosterRow): boolean {
-    if (core === undefined || !isUp || core.roster.instances.trouble !== undefined) return false;
+    if (core === undefined || !isUp || core.roster.membership.trouble !== undefined) return false;
     const session = core.roster.sessions.get(row.server_uuid);
     return session !== undefined && !session.isEnded && session.epoch === row.epoch && session.run === row.run;
   }

@@ -219,7 +219,7 @@ export const pureFiles: readonly string[] = [
   'lib/control/access/token.ts',
   'lib/control/access/networks.ts',
   'lib/control/access/source-limits.ts',
-  'lib/control/roster/status/roster.ts',
+  'lib/control/roster/status/authority-row.ts',
   'lib/control/roster/sessions/session.ts',
   'lib/control/legacy/sightings.ts',
   'lib/control/servers/server.ts',

@@ -23,13 +23,13 @@ import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {
   DutyLostError,
   type DutyOutcome,
+  type DutyResult,
   type HeldDuty,
   type HolderEffect,
   type HolderEvent,
   type HolderState,
   pauseAfterMs,
   roomFor,
-  type Settlement,
   step,
 } from './duty.ts';
 import {
@@ -78,7 +78,7 @@ interface Held {
 
 interface Settling {
   held: Held;
-  settlement: Settlement;
+  settlement: DutyResult;
 }
 
 const DEFAULT_LIMIT = 2_000;

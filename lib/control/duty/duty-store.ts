@@ -1,6 +1,6 @@
 /** SQL of duties: create, claim, compare, settle, delete. Fenced by (id, run, generation). */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { HeldDuty, Load, Settlement } from './duty.ts';
+import type { DutyBacklog, DutyResult, HeldDuty } from './duty.ts';
 
 /**
  * Creates duties of one kind; returns the ids of those that did not exist. A function of the
@@ -14,7 +14,7 @@ export async function createDuties(database: Queryable, kind: string, ids: reado
   return rows.map(({ id }) => id);
 }
 
-export interface DutyLoad extends Load {
+export interface DutyLoad extends DutyBacklog {
   /** Duties that nobody carries out. */
   free: number;
 }
@@ -93,7 +93,7 @@ export async function isHolder(database: Queryable, { id, run, generation }: Hel
 export interface DutySettlement {
   id: string;
   generation: number;
-  settlement: Settlement;
+  settlement: DutyResult;
   /** How long a duty that is handed over waits before it is free; 0 unless its work has failed. */
   pauseMs: number;
 }

@@ -36,12 +36,12 @@ export interface HeldDuty {
 
 export type DutyOutcome = 'complete' | 'failure';
 
-export type Settlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
+export type DutyResult = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
 
 export type HolderState =
   | { name: 'working' }
   | { name: 'leaving' }
-  | { name: 'settling'; settlement: Settlement }
+  | { name: 'settling'; settlement: DutyResult }
   | { name: 'lost' }
   | { name: 'over' };
 
@@ -53,7 +53,7 @@ export type HolderEvent =
   | { name: 'stored' };
 
 /** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
-export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: Settlement };
+export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: DutyResult };
 
 export interface Step {
   state: HolderState;
@@ -104,12 +104,12 @@ export function step(state: HolderState, event: HolderEvent, id: string): Step {
 
 const same = (state: HolderState): Step => ({ state, effects: [] });
 
-const settling = (settlement: Settlement): Step => ({
+const settling = (settlement: DutyResult): Step => ({
   state: { name: 'settling', settlement },
   effects: [{ name: 'settle', settlement }],
 });
 
-export interface Load {
+export interface DutyBacklog {
   /** Duties that have not ended. */
   unfinished: number;
   /** Live instances that do not drain. */
@@ -129,7 +129,10 @@ export interface Holder {
  * How many duties an instance takes now, so that those of a dead instance spread over the living
  * ones. An instance that drains takes some only if all do.
  */
-export function roomFor({ held, limit, isDraining }: Holder, { unfinished, instances, isOverdue }: Load): number {
+export function roomFor(
+  { held, limit, isDraining }: Holder,
+  { unfinished, instances, isOverdue }: DutyBacklog,
+): number {
   if (isDraining && instances > 0) return 0;
   const share = isOverdue ? limit : Math.ceil(unfinished / Math.max(1, instances));
   return Math.max(0, Math.min(share, limit) - held);

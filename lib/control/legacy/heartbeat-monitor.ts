@@ -31,7 +31,7 @@ interface HeartbeatMonitorDeps {
   times: MonitorTimes;
   healthyTimer: HealthyTimer;
   /** Whether this instance may now decide about servers that it never held. */
-  canJudgeForeignRows: () => boolean;
+  mayMarkOthersUnknown: () => boolean;
   clock: Clock;
   log: Logger;
 }
@@ -80,7 +80,7 @@ export class HeartbeatMonitor {
       retryMs: RETRY_MS,
     });
     deps.healthyTimer.onTick((tickMs) => {
-      if (this.#sightings.countHealthyTick(tickMs) && deps.canJudgeForeignRows()) this.#loop.soon();
+      if (this.#sightings.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.soon();
     });
   }
 
@@ -195,8 +195,8 @@ export class HeartbeatMonitor {
   }
 
   async #judge(): Promise<void> {
-    const { cnapiUuid, database, log, canJudgeForeignRows } = this.#deps;
-    if (!canJudgeForeignRows()) return;
+    const { cnapiUuid, database, log, mayMarkOthersUnknown } = this.#deps;
+    if (!mayMarkOthersUnknown()) return;
     const due = this.#sightings.due();
     for (let at = 0; at < due.length; at += MAX_BATCH) {
       const batch = due.slice(at, at + MAX_BATCH);

@@ -9,7 +9,7 @@ import { CnapiError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { kindOfAgent } from '../roster/status/roster.ts';
+import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import type { JsonObject } from '../tasks/record/task.ts';

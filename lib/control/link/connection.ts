@@ -24,7 +24,7 @@ import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERS
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { Session, SessionSocket } from '../roster/sessions/session.ts';
 import { endSilence } from '../roster/sessions/silence.ts';
-import type { Refusal } from '../roster/status/roster.ts';
+import type { Refusal } from '../roster/status/authority-row.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import type { SharedAllowance } from './shared-allowances.ts';

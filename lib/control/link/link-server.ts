@@ -19,7 +19,7 @@ import type {
 } from '../../protocol/frames.ts';
 import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
-import type { Roster } from '../roster/coordinator.ts';
+import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import type { TaskSession } from '../tasks/record/sessions.ts';
 import {
@@ -66,7 +66,7 @@ interface OpenSocket extends Omit<ConnectionParts, 'shared'>, Pick<UpgradedSocke
 
 interface LinkServerDeps {
   roster: Roster;
-  registry: InventoriedSessions;
+  inventoriedSessions: InventoriedSessions;
   tasks: TaskLink;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
@@ -276,10 +276,11 @@ export class LinkServer {
    * fault.
    */
   async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
-    const { roster, tasks, registry, clock } = this.#deps;
+    const { roster, tasks, inventoriedSessions, clock } = this.#deps;
     while (!session.isEnded) {
       try {
-        if (await roster.authority.confirmInventory(session)) tasks.onInventory(registry.view(session), frame);
+        if (await roster.authority.confirmInventory(session))
+          tasks.onInventory(inventoriedSessions.view(session), frame);
         this.#connections.get(connection)?.();
         return;
       } catch (error) {
@@ -290,7 +291,7 @@ export class LinkServer {
   }
 
   #frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void {
-    const { registry, servers, tasks } = this.#deps;
+    const { inventoriedSessions, servers, tasks } = this.#deps;
     const { serverUuid } = session;
     const reason = reasonNotToKeep(frame);
     if (reason !== undefined) {
@@ -299,10 +300,10 @@ export class LinkServer {
     }
     switch (frame.type) {
       case 'task_event':
-        tasks.onTaskEvent(registry.view(session), frame);
+        tasks.onTaskEvent(inventoriedSessions.view(session), frame);
         break;
       case 'task_end':
-        tasks.onTaskEnd(registry.view(session), frame);
+        tasks.onTaskEnd(inventoriedSessions.view(session), frame);
         break;
       case 'sysinfo':
         this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame, size));

@@ -1,11 +1,11 @@
 /** Answers the routes of instances (lib/protocol/api/instances.ts). */
 import { instanceContracts } from '../../protocol/api/instances.ts';
 import { accepted, bind, ok, type Route } from '../http/route.ts';
-import type { Roster } from './coordinator.ts';
+import type { Roster } from './roster.ts';
 
-export function instanceRoutes({ roster }: { roster: Pick<Roster, 'views' | 'drain'> }): Route[] {
+export function instanceRoutes({ roster }: { roster: Pick<Roster, 'listInstances' | 'drain'> }): Route[] {
   return bind(instanceContracts, {
-    ListInstances: async () => ok(await roster.views()),
+    ListInstances: async () => ok(await roster.listInstances()),
     DrainInstance: async ({ params }) => accepted(await roster.drain(params.uuid)),
   });
 }

@@ -2,8 +2,8 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
-import type { Roster } from './coordinator.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
+import type { Roster } from './roster.ts';
 import { forgetStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
@@ -24,7 +24,7 @@ export function rosterSubsystem(roster: Roster, database: Queryable): Subsystem 
       gauge(
         'roster_ownerless_rows',
         'Servers whose instance died and whose agents have not connected to another one yet',
-        () => roster.reaper.orphans,
+        () => roster.reaper.ownerlessRows,
       ),
       counter(
         'roster_incarnation_alternations_total',
@@ -57,12 +57,12 @@ export function rosterSubsystem(roster: Roster, database: Queryable): Subsystem 
       ),
       gauge('instance_draining', '1 while the instance drains', () => Number(roster.drainer.isDraining)),
       gauge('database_healthy', "1 while the database answers this instance's beats", () =>
-        Number(roster.instances.isDatabaseHealthy),
+        Number(roster.membership.isDatabaseHealthy),
       ),
       gauge(
         'database_round_trip_seconds',
         'How far away the database is: the shortest answer to a beat in the last minutes',
-        () => roster.instances.roundTripMs / 1000,
+        () => roster.membership.roundTripMs / 1000,
       ),
     ],
     chores: [

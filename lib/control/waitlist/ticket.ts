@@ -133,7 +133,7 @@ const EARLIEST_MS = Date.parse('0001-01-01T00:00:00Z');
 const LATEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
 /** A ticket's status as last read; undefined when the ticket does not exist. */
-export type Standing = TicketStatus | undefined;
+export type TicketState = TicketStatus | undefined;
 
 /**
  * How a wait ends. 'deleted': the ticket existed when the wait began. 'timeout': it is still
@@ -144,7 +144,7 @@ export type WaitOutcome = 'active' | 'finished' | 'expired' | 'deleted' | 'timeo
 /**
  * The outcome of a wait for a ticket with this standing; undefined while the wait must continue.
  */
-export function outcomeOf(standing: Standing): Exclude<WaitOutcome, 'timeout'> | undefined {
+export function outcomeOf(standing: TicketState): Exclude<WaitOutcome, 'timeout'> | undefined {
   if (standing === undefined) return 'deleted';
   return standing === 'queued' ? undefined : standing;
 }
@@ -153,7 +153,7 @@ export function outcomeOf(standing: Standing): Exclude<WaitOutcome, 'timeout'> |
  * How far a ticket is in its life. A read that shows an earlier stage than a previous read is
  * stale.
  */
-export function lifeStage(standing: Standing): number {
+export function lifeStage(standing: TicketState): number {
   if (standing === undefined) return 3;
   return standing === 'queued' ? 0 : standing === 'active' ? 1 : 2;
 }

@@ -1,10 +1,10 @@
 /** What a holder does with its duty, and how many an instance takes. */
 import t from 'tap';
 import {
+  type DutyBacklog,
   type Holder,
   type HolderEvent,
   type HolderState,
-  type Load,
   pauseAfterMs,
   roomFor,
   step,
@@ -82,7 +82,7 @@ t.test('each event in each state', async (t) => {
 });
 
 t.test('an instance takes its share', async (t) => {
-  const rows: [name: string, holder: Partial<Holder>, load: Partial<Load>, room: number][] = [
+  const rows: [name: string, holder: Partial<Holder>, load: Partial<DutyBacklog>, room: number][] = [
     ['of three, a third', {}, { unfinished: 300, instances: 3 }, 100],
     ['rounded up, so that none is left', {}, { unfinished: 4, instances: 3 }, 2],
     ['less what it holds', { held: 60 }, { unfinished: 300, instances: 3 }, 40],

@@ -34,7 +34,7 @@ export class FakeRoster {
   isLast = false;
   changes: StatusChange[] = [];
 
-  async views() {
+  async listInstances() {
     const run = '11111111-1111-4111-8111-111111111111';
     return [
       {
@@ -53,7 +53,7 @@ export class FakeRoster {
   }
 
   async drain(cnapiUuid: string) {
-    const [instance] = await this.views();
+    const [instance] = await this.listInstances();
     if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
     if (this.isLast) throw new LastInstanceError(cnapiUuid);
     return { ...instance, state: 'draining' as const };

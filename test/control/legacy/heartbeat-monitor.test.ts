@@ -88,7 +88,7 @@ function newRig(t: { teardown(work: () => unknown): void }, servers: string[] = 
     cnapiUuid: 'me',
     times: TIMES,
     healthyTimer,
-    canJudgeForeignRows: () => fitness.mayJudge,
+    mayMarkOthersUnknown: () => fitness.mayJudge,
     clock,
     log: silentLogger,
   });

@@ -7,7 +7,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
 import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
-import { recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
+import { markOwnerlessUnknown, recordLosses, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -143,7 +143,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     t.same(await renew(one).run(), { applied: [], locked: [] }, 'then the session is closed');
     t.same(await renew(two).run(), { applied: [two], locked: [] });
     t.match(await sighting(two).run(), { epoch: null }, 'the session is live again');
-    const orphan = leg('ownerless', () => recordOrphans(database, run, [held(three, dead.run)]));
+    const orphan = leg('ownerless', () => markOwnerlessUnknown(database, run, [held(three, dead.run)]));
     matchLists(t, await inOrder(rosterRow(three), sighting(three), orphan), [{ epoch: 2 }, []]);
     t.equal(await status(three), 'running legacy-heartbeat epoch 2');
   });

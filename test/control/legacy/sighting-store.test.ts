@@ -7,7 +7,12 @@ import {
   recordSilences,
 } from '../../../lib/control/legacy/sighting-store.ts';
 import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
-import { pollRows, recordLosses, recordOrphans, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
+import {
+  markOwnerlessUnknown,
+  pollRows,
+  recordLosses,
+  renewRun,
+} from '../../../lib/control/roster/status/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
@@ -99,7 +104,7 @@ for (const [kind, open] of databases) {
         t.match(await see(server), { epoch: 2, cameBack: true });
         t.match(await row(server), { status: 'running', run: null, since });
         const held = { serverUuid: server, run: writer.run, epoch: 1 };
-        t.same(await recordOrphans(database, writer, [held]), [], 'it has no owner and needs none');
+        t.same(await markOwnerlessUnknown(database, writer, [held]), [], 'it has no owner and needs none');
         const renewed = await renewRun(database, randomUUID(), [held]);
         t.same(renewed, { applied: [], locked: [] }, 'the session of the dead run is over');
         t.same(await recordLosses(database, a, [{ ...held, reason: 'closed' }]), { applied: [], locked: [] });

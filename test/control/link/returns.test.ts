@@ -1,5 +1,5 @@
 import t from 'tap';
-import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/roster.ts';
+import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/authority-row.ts';
 import { freshZone } from '../../support/apps.ts';
 import { newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';

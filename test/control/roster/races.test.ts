@@ -16,10 +16,10 @@ import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
   acceptSessions,
+  markOwnerlessUnknown,
   readRow,
   recordInventories,
   recordLosses,
-  recordOrphans,
   renewRun,
 } from '../../../lib/control/roster/status/roster-store.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
@@ -187,7 +187,7 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
   t.test('a move to a new run and an ownerless decision at the same time', async (t) => {
     const judge = (serverUuid: string): Leg<unknown> => ({
       name: 'ownerless',
-      run: () => recordOrphans(database, other, [{ serverUuid, run: me.run, epoch: 1 }]),
+      run: () => markOwnerlessUnknown(database, other, [{ serverUuid, run: me.run, epoch: 1 }]),
     });
     const newRun = randomUUID();
     const renew = (serverUuid: string): Leg<unknown> => ({
@@ -217,7 +217,7 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
     const [one, two, orphans] = await Promise.all([
       recordLosses(database, me.cnapiUuid, losses),
       recordLosses(database, me.cnapiUuid, losses.toReversed()),
-      recordOrphans(database, other, losses.toReversed()),
+      markOwnerlessUnknown(database, other, losses.toReversed()),
     ]);
     const last = await recordLosses(database, me.cnapiUuid, losses);
     const applied = [...one.applied, ...two.applied, ...orphans, ...last.applied];

@@ -8,15 +8,15 @@ import {
   readLive,
 } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/roster.ts';
+import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/authority-row.ts';
 import {
   acceptSession,
   acceptSessions,
+  markOwnerlessUnknown,
   pollRows,
   readRow,
   recordInventories,
   recordLosses,
-  recordOrphans,
   renewRun,
 } from '../../../lib/control/roster/status/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
@@ -212,8 +212,8 @@ for (const [kind, open] of databases) {
       const hello = newHello();
       const { serverUuid } = hello;
       await acceptSession(database, dead, hello, null);
-      t.same(await recordOrphans(database, observer, [{ serverUuid, run: observer.run, epoch: 1 }]), []);
-      t.same(await recordOrphans(database, observer, [{ serverUuid, run: dead.run, epoch: 1 }]), [serverUuid]);
+      t.same(await markOwnerlessUnknown(database, observer, [{ serverUuid, run: observer.run, epoch: 1 }]), []);
+      t.same(await markOwnerlessUnknown(database, observer, [{ serverUuid, run: dead.run, epoch: 1 }]), [serverUuid]);
       t.match(await readRow(database, serverUuid), {
         status: 'unknown',
         reason: 'instance-lost',

@@ -4,7 +4,7 @@
  * are the product's; the statements are model.ts; the order of things is that of connection.ts,
  * link-server.ts, authority.ts, session-losses.ts, reaper.ts, watch.ts.
  */
-import type { LossReason } from '../../../lib/control/roster/status/roster.ts';
+import type { LossReason } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Move } from '../explorer.ts';
 import { acceptMoves } from './accepts.ts';
 import { isResponsive, spend } from './agents.ts';
@@ -35,9 +35,9 @@ export function instanceMoves(rules: Rules, state: RosterState, at: number): Mov
     moves.push(...acceptMoves(rules, state, at));
     moves.push(...sessionLosses(rules, state, at), ...silences(state, at), ...goaways(state, at));
     moves.push(...renewals(rules, state, at), ...polls(rules, state, at));
-    if (!instance.canJudgeForeignRows) {
+    if (!instance.mayMarkOthersUnknown) {
       const to = copyOf(state);
-      changeInstance(to, at, { canJudgeForeignRows: true });
+      changeInstance(to, at, { mayMarkOthersUnknown: true });
       moves.push({ what: 'has been healthy for long enough', to });
     }
   }
@@ -155,7 +155,7 @@ function renewals(rules: Rules, before: RosterState, at: number): Move<RosterSta
     const state = copyOf(before);
     const newRun = nextRun(before, at);
     state.runs = insertRun(before.runs, { run: newRun, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
-    changeInstance(state, at, { run: newRun, canJudgeForeignRows: false });
+    changeInstance(state, at, { run: newRun, mayMarkOthersUnknown: false });
     return [{ what: `takes the new run ${newRun}`, to: state }];
   }
   if (session === undefined || session.run === run || connectionOf(before, session.socket)?.isCut) return [];
@@ -227,8 +227,8 @@ function comparePoll(rules: Rules, state: RosterState, at: number): void {
     if (!isOwn && rules.closesDisowned) supersede(state, at);
   }
   const ownerless = polled.rows.filter((row) => rules.isOwnerless(state.instances[at] as InstanceState, row));
-  const orphans = rules.openOrphans(instance.orphan);
-  const due = orphans.readRows(ownerless.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })));
+  const known = rules.ownerlessAtLastPoll(instance.orphan);
+  const due = known.read(ownerless.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })));
   const [orphan] = ownerless;
   changeInstance(state, at, {
     deciding: due.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })),
@@ -254,12 +254,12 @@ function deaths(before: RosterState, at: number): Move<RosterState>[] {
     const state = copyOf(before);
     const run = nextRun(before, at);
     state.runs = insertRun(before.runs, { run, cnapiUuid: ENDPOINTS[at]?.uuid ?? '' });
-    state.instances[at] = { ...newInstance(run), canJudgeForeignRows: false };
+    state.instances[at] = { ...newInstance(run), mayMarkOthersUnknown: false };
     return [{ what: 'starts again', to: state }];
   }
   if (isFrozen) {
     const state = copyOf(before);
-    changeInstance(state, at, { isFrozen: false, canJudgeForeignRows: false });
+    changeInstance(state, at, { isFrozen: false, mayMarkOthersUnknown: false });
     return [{ what: 'continues', to: state }];
   }
   const frozen = spend(before, 'freeze').map((state) => {

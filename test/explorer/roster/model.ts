@@ -5,7 +5,7 @@
  */
 import type { DrainAnswer } from '../../../lib/control/roster/membership/instance-store.ts';
 import type { BeatReading } from '../../../lib/control/roster/membership/lease.ts';
-import type { Claim, HeldRow, RosterRow } from '../../../lib/control/roster/status/roster.ts';
+import type { HeldRow, HelloIdentity, RosterRow } from '../../../lib/control/roster/status/authority-row.ts';
 import { MAX_EPOCH_LEAD } from '../../../lib/protocol/limits.ts';
 
 export type Row = Pick<
@@ -23,7 +23,7 @@ export interface AcceptedRow {
 export function accept(
   row: Row | undefined,
   run: string,
-  hello: Claim,
+  hello: HelloIdentity,
   replaces: string | null = null,
 ): AcceptedRow | undefined {
   if (row === undefined) return acceptNew(run, hello);
@@ -52,7 +52,7 @@ export function accept(
   };
 }
 
-function acceptNew(run: string, { epoch, incarnation, conn, journalId }: Claim): AcceptedRow | undefined {
+function acceptNew(run: string, { epoch, incarnation, conn, journalId }: HelloIdentity): AcceptedRow | undefined {
   if (epoch > MAX_EPOCH_LEAD) return undefined;
   const fresh = { status: 'running', reason: 'connected', inventoryEpoch: 0, replaced: null } as const;
   return {
@@ -77,7 +77,7 @@ export function recordLoss(row: Row | undefined, loss: Held & Pick<Row, 'reason'
   return { ...row, status: 'unknown', reason: loss.reason };
 }
 
-/** `recordOrphans`, by the instance of `run`. */
+/** `markOwnerlessUnknown`, by the instance of `run`. */
 export function recordOrphan(row: Row | undefined, run: string, orphan: Held): Row | undefined {
   return recordLoss(row, { ...orphan, reason: orphan.run === run ? 'session-lost' : 'instance-lost' });
 }

@@ -1,6 +1,6 @@
 /** The roster's worlds, and their deliberate defects. */
 import { step } from '../../../lib/agent/link/link.ts';
-import { decideHello } from '../../../lib/control/roster/status/roster.ts';
+import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { recordLoss } from './model.ts';
 import { type Rules, rules } from './rules.ts';

@@ -1,7 +1,7 @@
 /** The product's parts that a world runs on, so that a test can replace one with a defect. */
 import { step } from '../../../lib/agent/link/link.ts';
-import { Orphans } from '../../../lib/control/roster/sessions/orphans.ts';
-import { decideHello } from '../../../lib/control/roster/status/roster.ts';
+import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
+import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { accept, recordLoss, recordOrphan } from './model.ts';
 import type { InstanceState, PolledHeld } from './state.ts';
 
@@ -12,7 +12,7 @@ export interface Rules {
   recordLoss: typeof recordLoss;
   recordOrphan: typeof recordOrphan;
   isOwnerless: (instance: InstanceState, row: PolledHeld) => boolean;
-  openOrphans: (known: InstanceState['orphan']) => Pick<Orphans, 'readRows'>;
+  ownerlessAtLastPoll: (known: InstanceState['orphan']) => Pick<OwnerlessRows, 'read'>;
   /** A session that does not own its row is ended. */
   closesDisowned: boolean;
   /** A poll is compared with sessions that were accepted after it was sent. */
@@ -28,24 +28,24 @@ export const rules: Rules = {
   recordLoss,
   recordOrphan,
   isOwnerless,
-  openOrphans,
+  ownerlessAtLastPoll,
   closesDisowned: true,
   ignoresRegistration: false,
 };
 
 /** `Reaper.#isOwnerless`. */
-function isOwnerless({ run, canJudgeForeignRows, pendings, session }: InstanceState, row: PolledHeld): boolean {
+function isOwnerless({ run, mayMarkOthersUnknown, pendings, session }: InstanceState, row: PolledHeld): boolean {
   if (!row.isRunning) return false;
-  if (row.run !== run) return canJudgeForeignRows;
+  if (row.run !== run) return mayMarkOthersUnknown;
   return pendings.length === 0 && session?.epoch !== row.epoch;
 }
 
 /** As the last poll left them; the grace passes between two polls. */
-function openOrphans(known: InstanceState['orphan']): Orphans {
-  const orphans = new Orphans(GRACE_MS);
+function ownerlessAtLastPoll(known: InstanceState['orphan']): OwnerlessRows {
+  const ownerless = observeOwnerless(GRACE_MS);
   if (known !== undefined) {
-    orphans.readRows([known]);
-    orphans.countHealthyTick(GRACE_MS);
+    ownerless.read([known]);
+    ownerless.countHealthyTick(GRACE_MS);
   }
-  return orphans;
+  return ownerless;
 }

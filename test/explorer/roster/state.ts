@@ -5,7 +5,7 @@
  */
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { initialLink, type LinkState } from '../../../lib/agent/link/link-state.ts';
-import type { Claim, HeldRow, LossReason, Refusal } from '../../../lib/control/roster/status/roster.ts';
+import type { HeldRow, HelloIdentity, LossReason, Refusal } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Row, Run } from './model.ts';
 
 export const SERVER = 'server';
@@ -15,7 +15,7 @@ export const ENDPOINTS: readonly (Endpoint & { uuid: string })[] = [
 ];
 
 /** A frame, or the end of the data from the other side. */
-export type UpFrame = { type: 'hello'; claim: Claim } | { type: 'inventory'; epoch: number } | { type: 'end' };
+export type UpFrame = { type: 'hello'; claim: HelloIdentity } | { type: 'inventory'; epoch: number } | { type: 'end' };
 export type DownFrame =
   | { type: 'welcome'; epoch: number }
   | { type: 'refuse'; code: Refusal['code']; conn?: number; retryAfterMs?: number }
@@ -65,7 +65,7 @@ export interface SessionState {
 export interface Pending {
   /** `agent:socket` of its connection. */
   connection: string;
-  claim: Claim;
+  claim: HelloIdentity;
   replaces: string | null;
   stage: 'asked' | 'answered' | 'probing';
   /** The run and the epoch that were written; undefined: nothing was written. */
@@ -78,7 +78,7 @@ export interface InstanceState {
   isUp: boolean;
   isFrozen: boolean;
   /** It may change the status of servers that it never held. */
-  canJudgeForeignRows: boolean;
+  mayMarkOthersUnknown: boolean;
   session: SessionState | undefined;
   registrations: number;
   pendings: readonly Pending[];
@@ -157,7 +157,7 @@ export function newInstance(run: string): InstanceState {
     run,
     isUp: true,
     isFrozen: false,
-    canJudgeForeignRows: true,
+    mayMarkOthersUnknown: true,
     session: undefined,
     registrations: 0,
     pendings: [],

@@ -9,7 +9,7 @@ import {
   type SessionSocket,
   SessionTable,
 } from '../../../lib/control/roster/sessions/session.ts';
-import type { LossReason } from '../../../lib/control/roster/status/roster.ts';
+import type { LossReason } from '../../../lib/control/roster/status/authority-row.ts';
 import {
   type Connection,
   changeConnection,

@@ -6,7 +6,7 @@
 import {
   lifeStage,
   outcomeOf,
-  type Standing,
+  type TicketState,
   type TicketStatus,
   type WaitOutcome,
 } from '../../../lib/control/waitlist/ticket.ts';
@@ -31,7 +31,7 @@ const NO_FAULTS: Budget = { die: 0, timeUp: 0, delete: 0, deleteAll: 0, renew: 0
 export interface Caller {
   phase: 'idle' | 'created' | 'waiting' | 'holding' | 'over' | 'dead';
   /** What its wait read last; null: nothing yet. */
-  seen: { position: Standing | null } | null;
+  seen: { position: TicketState | null } | null;
   /**
    * Whether it has to read; and the results of reads in progress, in the order of their statements.
    */
@@ -179,7 +179,7 @@ function receiveRead(product: Rules, state: WaitlistState, at: number, index: nu
   const { seen, reads } = state.callers[at] as Caller;
   const standing = reads[index] ?? undefined;
   let reached: WaitOutcome | undefined;
-  let last: Standing | null = seen?.position ?? null;
+  let last: TicketState | null = seen?.position ?? null;
   const watch = new Watch<TicketStatus>({
     clock: CLOCK,
     isBefore: (next, before) => lifeStage(next) < lifeStage(before),

@@ -5,7 +5,7 @@
  */
 
 import type { Silence } from '../../../lib/control/roster/sessions/silence.ts';
-import type { HeldRow } from '../../../lib/control/roster/status/roster.ts';
+import type { HeldRow } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Row, Run } from '../roster/model.ts';
 
 export const LIMITS = { silence: 3, probe: 2, lease: 4, grace: 3, startGrace: 5 } as const;

@@ -3,8 +3,8 @@
  * product's (silence, leases, orphans); the statements are the roster's model; the order is that of
  * healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
  */
-import { LeaseObserver } from '../../../lib/control/roster/membership/lease.ts';
-import { Orphans } from '../../../lib/control/roster/sessions/orphans.ts';
+import { type ObservedLeases, observeLeases } from '../../../lib/control/roster/membership/lease.ts';
+import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { countTick, endSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { Move, World } from '../explorer.ts';
 import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
@@ -223,43 +223,43 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
 function unwritten(product: Rules, state: State, at: number): State {
   const { watched, orphans, failedBeats } = state.instances[at] as InstanceState;
   const observer = observerOf(product, watched);
-  const alone = orphansOf(product, orphans);
+  const alone = ownerlessOf(product, orphans);
   if (product.startsAnew) {
     observer.readFailed();
     alone.readFailed();
   }
   return change(state, at, {
     failedBeats: Math.min(2, failedBeats + 1),
-    watched: watched.map((one) => ({ ...one, unchangedMs: observer.ageMs(one.run) ?? 0 })),
+    watched: watched.map((one) => ({ ...one, unchangedMs: observer.unchangedMs(one.run) ?? 0 })),
     orphans: product.startsAnew ? orphans.map((one) => ({ ...one, aloneMs: 0 })) : orphans,
   });
 }
 
 /** The product's objects, in their previous state. */
-function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): LeaseObserver {
-  const observer = new LeaseObserver(leaseMs);
+function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): ObservedLeases {
+  const observer = observeLeases(leaseMs);
   const oldestFirst = watched.toSorted((one, other) => other.unchangedMs - one.unchangedMs);
   let age = oldestFirst[0]?.unchangedMs ?? 0;
   for (const [index, { unchangedMs }] of oldestFirst.entries()) {
     observer.countHealthyTick(age - unchangedMs);
     age = unchangedMs;
-    observer.readBeats(oldestFirst.slice(0, index + 1));
+    observer.read(oldestFirst.slice(0, index + 1));
   }
   observer.countHealthyTick(age);
   return observer;
 }
 
-function orphansOf({ graceMs }: Rules, known: InstanceState['orphans']): Orphans {
-  const orphans = new Orphans(graceMs);
+function ownerlessOf({ graceMs }: Rules, known: InstanceState['orphans']): OwnerlessRows {
+  const ownerless = observeOwnerless(graceMs);
   const oldestFirst = known.toSorted((one, other) => other.aloneMs - one.aloneMs);
   let age = oldestFirst[0]?.aloneMs ?? 0;
   for (const [index, { aloneMs }] of oldestFirst.entries()) {
-    orphans.countHealthyTick(age - aloneMs);
+    ownerless.countHealthyTick(age - aloneMs);
     age = aloneMs;
-    orphans.readRows(oldestFirst.slice(0, index + 1));
+    ownerless.read(oldestFirst.slice(0, index + 1));
   }
-  orphans.countHealthyTick(age);
-  return orphans;
+  ownerless.countHealthyTick(age);
+  return ownerless;
 }
 
 function written(product: Rules, before: State, at: number): State {
@@ -272,7 +272,7 @@ function written(product: Rules, before: State, at: number): State {
   return lossesWritten(state, at);
 }
 
-/** `Instances.#beatOnce`; a dead instance gets a new run, and the rows of live sessions follow. */
+/** `Membership.#beatOnce`; a dead instance gets a new run, and the rows of live sessions follow. */
 function beaten(before: State, at: number): State {
   const { run, sessions } = before.instances[at] as InstanceState;
   const runs = raiseBeat(before.runs, run);
@@ -301,9 +301,9 @@ function looked(product: Rules, before: State, at: number): State {
   const { run, watched } = before.instances[at] as InstanceState;
   const observer = observerOf(product, watched);
   const live = before.runs.filter((one) => one.isLive && one.run !== run);
-  const lapsed = observer.readBeats(live.map(({ run: of, beat }) => ({ run: of, beat })));
+  const lapsed = observer.read(live.map(({ run: of, beat }) => ({ run: of, beat })));
   let state = change(before, at, {
-    watched: live.map(({ run: of, beat }) => ({ run: of, beat, unchangedMs: observer.ageMs(of) ?? 0 })),
+    watched: live.map(({ run: of, beat }) => ({ run: of, beat, unchangedMs: observer.unchangedMs(of) ?? 0 })),
   });
   for (const reading of lapsed) {
     const really = state.truth.unbeaten[reading.run] ?? 0;
@@ -317,18 +317,18 @@ function looked(product: Rules, before: State, at: number): State {
 /** `Reaper.#poll`. */
 function polled(product: Rules, before: State, at: number): State {
   const { run, sessions, orphans, healthyTicks, failedBeats } = before.instances[at] as InstanceState;
-  const canJudgeForeignRows = failedBeats < 2 && healthyTicks >= LIMITS.startGrace;
+  const mayMarkOthersUnknown = failedBeats < 2 && healthyTicks >= LIMITS.startGrace;
   const ownerless = before.rows.flatMap((row, server) => {
     if (row.status !== 'running' || row.run === null) return [];
     const isTheirs = before.runs.some((one) => one.run === row.run && one.isLive);
     const isMine = row.run === run;
     const isAlone = isMine
       ? !sessions.some((one) => one.server === server && one.epoch === row.epoch)
-      : !isTheirs && canJudgeForeignRows;
+      : !isTheirs && mayMarkOthersUnknown;
     return isAlone ? [{ serverUuid: String(server), run: row.run, epoch: row.epoch }] : [];
   });
-  const alone = orphansOf(product, orphans);
-  const due = alone.readRows(ownerless);
+  const alone = ownerlessOf(product, orphans);
+  const due = alone.read(ownerless);
   let state = before;
   for (const held of due) {
     const server = Number(held.serverUuid);

@@ -35,11 +35,11 @@ export interface Pressure {
   backedUp: number;
 }
 
-export type Load = 'on-time' | 'busy' | 'late';
+export type LoadLevel = 'on-time' | 'busy' | 'late';
 
 /** `why` is for people to read. */
 export interface Measured {
-  load: Load;
+  load: LoadLevel;
   why: string;
 }
 

@@ -1,6 +1,6 @@
 /**
  * Admits agents as fast as this instance can take them, and tells the others when to return.
- * Measures the load at each tick and asks admission.ts. Made by the coordinator. The agent link
+ * Measures the load at each tick and asks admission.ts. Made by the roster. The agent link
  * asks it before it does any work for an agent, and reports when an admitted agent works or has
  * left.
  */

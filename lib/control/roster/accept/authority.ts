@@ -22,7 +22,7 @@ import type { HelloFrame } from '../../../protocol/frames.ts';
 import { isLive } from '../membership/instance-store.ts';
 import type { Session, SessionSocket, SessionTable } from '../sessions/session.ts';
 import type { SessionLosses } from '../sessions/session-losses.ts';
-import { decideHello, type HeldRow, incarnationAlive, type Refusal } from '../status/roster.ts';
+import { decideHello, type HeldRow, incarnationAlive, type Refusal } from '../status/authority-row.ts';
 import {
   type Accepted,
   acceptSession,
@@ -75,7 +75,7 @@ const MAX_ROUNDS = 5;
 
 export class Authority {
   readonly #deps: AuthorityDeps;
-  readonly #places = new Semaphore(MAX_IN_FLIGHT);
+  readonly #acceptSlots = new Semaphore(MAX_IN_FLIGHT);
   readonly #capabilities = new CapabilitySets();
   readonly #accepts: Batcher<HelloFrame, Taken>;
   readonly #inventories: Batcher<Session, true>;
@@ -121,7 +121,7 @@ export class Authority {
   }
 
   get waiting(): number {
-    return this.#places.waiting;
+    return this.#acceptSlots.waiting;
   }
 
   /**
@@ -132,7 +132,7 @@ export class Authority {
     const { serverUuid } = candidate.hello;
     this.#deps.sessions.addPending(serverUuid);
     try {
-      return await this.#places.run(() => this.#acceptInRounds(candidate));
+      return await this.#acceptSlots.run(() => this.#acceptInRounds(candidate));
     } finally {
       this.#deps.sessions.removePending(serverUuid);
     }

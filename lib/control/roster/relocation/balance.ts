@@ -2,7 +2,7 @@
  * How instances even out after one has joined: which instance sheds agents, how many, and to which
  * other one. Pure; balancer.ts calls it once a second. docs/design.md section 5, "Balance".
  */
-export interface Load {
+export interface InstanceAgents {
   run: string;
   agents: number;
 }
@@ -22,10 +22,13 @@ const SHED_SHARE = 0.01;
  * How many of its agents the instance with `run` sheds in this second, and to which other instance.
  * Only one sheds at a time: the most loaded; among equals, the one whose run sorts first.
  */
-export function surplusOf(run: string, loads: readonly Load[]): { agents: number; to: Load } | undefined {
+export function surplusOf(
+  run: string,
+  loads: readonly InstanceAgents[],
+): { agents: number; to: InstanceAgents } | undefined {
   const mine = loads.find((load) => load.run === run);
   const others = loads.filter((load) => load.run !== run);
-  const least = others.reduce<Load | undefined>(
+  const least = others.reduce<InstanceAgents | undefined>(
     (found, load) => (found && found.agents <= load.agents ? found : load),
     undefined,
   );
@@ -36,6 +39,6 @@ export function surplusOf(run: string, loads: readonly Load[]): { agents: number
   return { agents: Math.min(surplus, Math.max(1, Math.floor(mine.agents * SHED_SHARE))), to: least };
 }
 
-function comesBefore(one: Load, other: Load): boolean {
+function comesBefore(one: InstanceAgents, other: InstanceAgents): boolean {
   return one.agents > other.agents || (one.agents === other.agents && one.run < other.run);
 }

@@ -18,7 +18,7 @@ interface BalancerDeps {
   sessions: SessionTable;
   healthyTimer: HealthyTimer;
   /** The live runs, as last read, and the run of this instance. */
-  instances: {
+  membership: {
     readonly live: readonly InstanceRow[];
     readonly run: string;
     readonly trouble: string | undefined;
@@ -66,13 +66,13 @@ export class Balancer {
    * agent may be sent there.
    */
   #isSomebodyDoubtful(): boolean {
-    const { instances, leaseMs } = this.#deps;
-    return instances.live.some(({ run }) => instances.leaseAgeMs(run) >= leaseMs / 2);
+    const { membership, leaseMs } = this.#deps;
+    return membership.live.some(({ run }) => membership.leaseAgeMs(run) >= leaseMs / 2);
   }
 
   /** No instance has joined or left lately, and none is draining. */
   #isQuiet(): boolean {
-    const { live, trouble } = this.#deps.instances;
+    const { live, trouble } = this.#deps.membership;
     const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
     if (members !== this.#members || trouble !== undefined || live.some(({ isDraining }) => isDraining)) {
       this.#members = members;
@@ -83,11 +83,11 @@ export class Balancer {
 
   /** Returns how many were asked. */
   #shedSome(): number {
-    const { instances, sessions } = this.#deps;
-    const own = { run: instances.run, agents: sessions.size };
-    const loads = [own, ...instances.live.filter(({ run }) => run !== own.run)];
+    const { membership, sessions } = this.#deps;
+    const own = { run: membership.run, agents: sessions.size };
+    const loads = [own, ...membership.live.filter(({ run }) => run !== own.run)];
     const surplus = surplusOf(own.run, loads);
-    const target = instances.live.find(({ run }) => run === surplus?.to.run);
+    const target = membership.live.find(({ run }) => run === surplus?.to.run);
     if (surplus === undefined || target === undefined) return 0;
     // That instance would only defer them.
     if (target.admission === 'paced' || target.admission === 'closed') return 0;

@@ -1,6 +1,6 @@
 /**
  * Takes this instance out of service in good order: runs drain.ts on a clock, announces the drain
- * in the database, and asks the agents to leave. Made by `core.ts`; begun by the coordinator when
+ * in the database, and asks the agents to leave. Made by `core.ts`; begun by the roster when
  * the instance's row says so, and by `server.ts` at SIGTERM. It retries failed steps; its deadlines
  * hold in any case.
  */

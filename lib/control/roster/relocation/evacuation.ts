@@ -3,7 +3,7 @@
  * and slow at first, because this instance does not know whether the others are healthy. While
  * agents leave, the rate doubles. While none leaves (the database is unreachable for all), it stays
  * at one agent in a hundred per second, and each agent is asked less and less often. Made by the
- * coordinator.
+ * roster.
  *
  *     begin ──▶ asking at the lowest rate ──agents leave──▶ twice the rate (bounded) ──end──▶ over
  *                             ▲────none left for two seconds─────┘

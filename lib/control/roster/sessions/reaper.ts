@@ -10,9 +10,15 @@ import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { HeldRow } from '../status/roster.ts';
-import { type PolledRow, pollRows, recordOrphans, type Writer } from '../status/roster-store.ts';
-import { Orphans } from './orphans.ts';
+import type { HeldRow } from '../status/authority-row.ts';
+import {
+  markOwnerlessUnknown,
+  type PolledRow,
+  pollRows,
+  reasonOfOwnerless,
+  type Writer,
+} from '../status/roster-store.ts';
+import { type OwnerlessRows, observeOwnerless } from './ownerless-rows.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
 
@@ -23,40 +29,40 @@ interface ReaperDeps {
   healthyTimer: HealthyTimer;
   writer: () => Writer;
   /** Whether this instance may now change the status of servers that it never held. */
-  canJudgeForeignRows: () => boolean;
+  mayMarkOthersUnknown: () => boolean;
   slowPollMs: () => number;
   adoptGraceMs: number;
   clock: Clock;
   log: Logger;
 }
 
-const ORPHAN_POLL_MS = 1000;
+const OWNERLESS_POLL_MS = 1000;
 /** The shortest pause between two polls, however often `pollSoon` is called. */
 const MIN_PAUSE_MS = 200;
 const MAX_BATCH = 2_000;
 
 export class Reaper {
   readonly #deps: ReaperDeps;
-  readonly #orphans: Orphans;
+  readonly #ownerless: OwnerlessRows;
   readonly #loop: Loop;
   #isReading = false;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
-    this.#orphans = new Orphans(deps.adoptGraceMs);
+    this.#ownerless = observeOwnerless(deps.adoptGraceMs);
     this.#loop = new Loop({
       ...deps,
       what: 'reaper: poll',
       work: () => this.#round(),
-      pauseMs: () => (this.#orphans.size > 0 ? Math.min(ORPHAN_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
+      pauseMs: () => (this.#ownerless.size > 0 ? Math.min(OWNERLESS_POLL_MS, deps.slowPollMs()) : deps.slowPollMs()),
       minPauseMs: MIN_PAUSE_MS,
     });
     // Ticks do not count while a poll is running: its answer describes the moment of the read.
-    deps.healthyTimer.onTick((tickMs) => !this.#isReading && this.#orphans.countHealthyTick(tickMs));
+    deps.healthyTimer.onTick((tickMs) => !this.#isReading && this.#ownerless.countHealthyTick(tickMs));
   }
 
-  get orphans(): number {
-    return this.#orphans.size;
+  get ownerlessRows(): number {
+    return this.#ownerless.size;
   }
 
   start(): void {
@@ -79,7 +85,7 @@ export class Reaper {
     try {
       await this.#poll();
     } catch (error) {
-      this.#orphans.readFailed();
+      this.#ownerless.readFailed();
       throw error;
     }
   }
@@ -92,7 +98,7 @@ export class Reaper {
     if (run !== writer().run) return;
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
-    await this.#judge(this.#orphans.readRows(rows.filter((row) => this.#isOwnerless(row, run))));
+    await this.#markUnknown(this.#ownerless.read(rows.filter((row) => this.#isOwnerless(row, run))));
   }
 
   async #read(database: Queryable, run: string): Promise<PolledRow[]> {
@@ -123,17 +129,20 @@ export class Reaper {
    */
   #isOwnerless(row: PolledRow, run: string): boolean {
     if (!row.isRunning) return false;
-    if (row.run !== run) return this.#deps.canJudgeForeignRows();
+    if (row.run !== run) return this.#deps.mayMarkOthersUnknown();
     const { sessions } = this.#deps;
     return !sessions.isPending(row.serverUuid) && sessions.get(row.serverUuid)?.epoch !== row.epoch;
   }
 
-  async #judge(due: readonly HeldRow[]): Promise<void> {
+  async #markUnknown(due: readonly HeldRow[]): Promise<void> {
     for (let at = 0; at < due.length; at += MAX_BATCH) {
       const batch = due.slice(at, at + MAX_BATCH).filter((row) => this.#isStillOwnerless(row));
-      const applied = await recordOrphans(this.#deps.database, this.#deps.writer(), batch);
-      for (const server_uuid of applied)
-        this.#deps.log.info({ server_uuid, reason: 'ownerless' }, 'server: running -> unknown');
+      const writer = this.#deps.writer();
+      const marked = new Set(await markOwnerlessUnknown(this.#deps.database, writer, batch));
+      for (const row of batch.filter(({ serverUuid }) => marked.has(serverUuid))) {
+        const reason = reasonOfOwnerless(row, writer);
+        this.#deps.log.info({ server_uuid: row.serverUuid, reason }, 'server: running -> unknown');
+      }
     }
   }
 

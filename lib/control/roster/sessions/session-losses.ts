@@ -13,7 +13,7 @@ import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { type LossReason, STATUS_REASONS } from '../status/roster.ts';
+import { type LossReason, STATUS_REASONS } from '../status/authority-row.ts';
 import { type Loss, recordLosses } from '../status/roster-store.ts';
 import type { Session, SessionTable } from './session.ts';
 

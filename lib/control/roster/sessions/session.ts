@@ -8,7 +8,7 @@
  * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads them.
  */
 import type { Address, InstanceFrame } from '../../../protocol/frames.ts';
-import type { LossReason } from '../status/roster.ts';
+import type { LossReason } from '../status/authority-row.ts';
 import type { Silence } from './silence.ts';
 
 /** What an instance may do with the connection of a session. */

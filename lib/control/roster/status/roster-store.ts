@@ -13,7 +13,7 @@ import {
   RETURN_EVERY_MS,
   type RosterRow,
   type StatusReason,
-} from './roster.ts';
+} from './authority-row.ts';
 
 /** The run that writes. */
 export interface Writer {
@@ -229,34 +229,38 @@ export async function recordLosses(database: Queryable, cnapiUuid: string, losse
   return toWritten(rows);
 }
 
+/** The reason on an ownerless row that `writer` sets to `unknown`. */
+export function reasonOfOwnerless(row: HeldRow, writer: Writer): StatusReason {
+  return row.run === writer.run ? 'session-lost' : 'instance-lost';
+}
+
 /**
  * The rows stayed ownerless: sets `unknown` where that run and epoch still stand. Writes the status
  * only and skips locked rows.
  */
-export async function recordOrphans(
+export async function markOwnerlessUnknown(
   database: Queryable,
   writer: Writer,
-  orphans: readonly HeldRow[],
+  due: readonly HeldRow[],
 ): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
-    `with orphan as (
-       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as orphan (server_uuid, run, epoch)
+    `with ownerless as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as ownerless (server_uuid, run, epoch, reason)
      ), locked as (
-       select row.server_uuid from cnapi_roster_authority row join orphan using (server_uuid)
-       where row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+       select row.server_uuid from cnapi_roster_authority row join ownerless using (server_uuid)
+       where row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'
        order by row.server_uuid for update of row skip locked
      )
      update cnapi_roster_authority row
-     set status = 'unknown', since = cnapi_now(), said_by = $5::uuid,
-       reason = case when orphan.run = $4::uuid then 'session-lost' else 'instance-lost' end
-     from orphan where row.server_uuid = orphan.server_uuid and row.server_uuid in (select server_uuid from locked)
-       and row.run = orphan.run and row.epoch = orphan.epoch and row.status = 'running'
+     set status = 'unknown', since = cnapi_now(), said_by = $5::uuid, reason = ownerless.reason
+     from ownerless where row.server_uuid = ownerless.server_uuid and row.server_uuid in (select server_uuid from locked)
+       and row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'
      returning row.server_uuid`,
     [
-      orphans.map((orphan) => orphan.serverUuid),
-      orphans.map((orphan) => orphan.run),
-      orphans.map((orphan) => orphan.epoch),
-      writer.run,
+      due.map((row) => row.serverUuid),
+      due.map((row) => row.run),
+      due.map((row) => row.epoch),
+      due.map((row) => reasonOfOwnerless(row, writer)),
       writer.cnapiUuid,
     ],
   );

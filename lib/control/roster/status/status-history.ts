@@ -1,7 +1,7 @@
 /** Reads the status history that a trigger on the roster row keeps; deletes old entries. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { StatusChange } from '../../../protocol/api/servers.ts';
-import { STATUS_REASONS, type StatusReason } from './roster.ts';
+import { STATUS_REASONS, type StatusReason } from './authority-row.ts';
 
 interface StoredChange extends Omit<StatusChange, 'since' | 'message' | 'reason'> {
   reason: StatusReason;

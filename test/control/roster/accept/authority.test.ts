@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../../../lib/control/config.ts';
-import { Roster } from '../../../../lib/control/roster/coordinator.ts';
+import { Roster } from '../../../../lib/control/roster/roster.ts';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import type { Session } from '../../../../lib/control/roster/sessions/session.ts';
 import { readRow } from '../../../../lib/control/roster/status/roster-store.ts';

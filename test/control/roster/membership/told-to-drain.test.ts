@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { insertRun, readLive, wasAskedToDrain } from '../../../../lib/control/roster/membership/instance-store.ts';
-import { Instances } from '../../../../lib/control/roster/membership/instances.ts';
+import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
@@ -23,7 +23,7 @@ async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
   const cnapiUuid = randomUUID();
   const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });
-  const instances = new Instances({
+  const instances = new Membership({
     ...{ database, cnapiUuid, healthyTimer, times, identity: () => identity },
     ...{ clock: systemClock, random: systemRandom, log: silentLogger },
     ...{ countAgents: () => 0, admission: () => 'open' },

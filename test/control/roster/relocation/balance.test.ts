@@ -1,17 +1,17 @@
 /** Which instance sheds agents, how many, to which instance, and when none does. */
 import t from 'tap';
 import type { InstanceRow } from '../../../../lib/control/roster/membership/instance-store.ts';
-import { type Load, surplusOf } from '../../../../lib/control/roster/relocation/balance.ts';
+import { type InstanceAgents, surplusOf } from '../../../../lib/control/roster/relocation/balance.ts';
 import { Balancer } from '../../../../lib/control/roster/relocation/balancer.ts';
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
-const loads = (...agents: number[]): Load[] =>
+const loads = (...agents: number[]): InstanceAgents[] =>
   agents.map((count, index) => ({ run: 'abcdef'[index] as string, agents: count }));
 
-const table: { name: string; run?: string; loads: Load[]; sheds?: { agents: number; to: string } }[] = [
+const table: { name: string; run?: string; loads: InstanceAgents[]; sheds?: { agents: number; to: string } }[] = [
   { name: 'a single instance sheds nothing', loads: loads(1000) },
   { name: 'an instance that is not among the live ones sheds nothing', run: 'f', loads: loads(1000, 0) },
   { name: 'an instance within a tenth and ten agents of the mean sheds nothing', loads: loads(115, 95, 90) },
@@ -121,7 +121,7 @@ function balanced(agents: number) {
   const balancer = new Balancer({
     sessions,
     healthyTimer,
-    instances,
+    membership: instances,
     balanceQuietMs: 30_000,
     leaseMs: 5_000,
     clock,

@@ -43,7 +43,7 @@ function newReaper() {
     sessionLosses,
     healthyTimer,
     writer: () => ({ ...writer }),
-    canJudgeForeignRows: () => grace.isOver,
+    mayMarkOthersUnknown: () => grace.isOver,
     slowPollMs: () => 5000,
     adoptGraceMs: 5000,
     clock,

@@ -1,6 +1,6 @@
 /** One instance among others, with a simulated database and clock. */
 import t from 'tap';
-import { Instances } from '../../../../lib/control/roster/membership/instances.ts';
+import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -33,7 +33,7 @@ function newInstance() {
     return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
   };
   const database: Queryable = { query };
-  const instances = new Instances({
+  const instances = new Membership({
     database,
     cnapiUuid: 'me',
     identity,
@@ -62,11 +62,11 @@ t.test('the start grace begins when the instance can accept agents, not while it
   world.isDatabaseAway = false;
   await clock.advance(1000);
   await started;
-  t.equal(instances.canJudgeForeignRows, false);
+  t.equal(instances.mayMarkOthersUnknown, false);
   await clock.advance(17_000);
-  t.equal(instances.canJudgeForeignRows, false);
+  t.equal(instances.mayMarkOthersUnknown, false);
   await clock.advance(2000);
-  t.equal(instances.canJudgeForeignRows, true);
+  t.equal(instances.mayMarkOthersUnknown, true);
 });
 
 t.test('a cancelled start ends although the database never answered', async (t) => {
@@ -82,14 +82,14 @@ t.test('a stall restarts the grace', async (t) => {
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
-  t.equal(instances.canJudgeForeignRows, true);
+  t.equal(instances.mayMarkOthersUnknown, true);
   await clock.stall(times.silenceMs + 1_000);
-  t.equal(instances.canJudgeForeignRows, false, 'agents of other instances may have come and gone meanwhile');
+  t.equal(instances.mayMarkOthersUnknown, false, 'agents of other instances may have come and gone meanwhile');
   t.equal(instances.trouble, undefined, 'one stall does not make the instance unhealthy');
   await clock.advance(times.startGraceMs - 1_000);
-  t.equal(instances.canJudgeForeignRows, false);
+  t.equal(instances.mayMarkOthersUnknown, false);
   await clock.advance(2_000);
-  t.equal(instances.canJudgeForeignRows, true);
+  t.equal(instances.mayMarkOthersUnknown, true);
   t.same(world.said, []);
 });
 
@@ -97,7 +97,7 @@ t.test('two failed beats make an instance unhealthy; one success heals it and re
   const { clock, instances, world, signal } = newInstance();
   await instances.start(signal.signal);
   await clock.advance(30_000);
-  t.equal(instances.canJudgeForeignRows, true);
+  t.equal(instances.mayMarkOthersUnknown, true);
   world.isDatabaseAway = true;
   await clock.advance(1000);
   t.equal(instances.trouble, undefined, 'one failed beat is tolerated');
@@ -106,7 +106,7 @@ t.test('two failed beats make an instance unhealthy; one success heals it and re
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same(world.said, ['the database does not answer', 'recovered']);
-  t.equal(instances.canJudgeForeignRows, false);
+  t.equal(instances.mayMarkOthersUnknown, false);
 });
 
 t.test('a beat that waits for its locked row does not make an instance unhealthy', async (t) => {
@@ -119,7 +119,7 @@ t.test('a beat that waits for its locked row does not make an instance unhealthy
   t.equal(world.beats, beats, 'no beat was incremented');
   t.ok(world.reads >= reads + 9, 'the other instances were still read');
   t.equal(instances.trouble, undefined);
-  t.equal(instances.canJudgeForeignRows, true);
+  t.equal(instances.mayMarkOthersUnknown, true);
   t.same(world.said, []);
 });
 
@@ -132,7 +132,7 @@ t.test('an instance whose run was found dead starts a new one, with a grace befo
   await clock.advance(1000);
   t.not(instances.run, run);
   t.same(world.said, ['renewed']);
-  t.equal(instances.canJudgeForeignRows, false);
+  t.equal(instances.mayMarkOthersUnknown, false);
 });
 
 t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {

@@ -33,7 +33,7 @@ import {
   readLive,
   wasAskedToDrain,
 } from './instance-store.ts';
-import { LeaseObserver } from './lease.ts';
+import { type ObservedLeases, observeLeases } from './lease.ts';
 import { RoundTrip } from './round-trip.ts';
 
 interface InstancesTimes {
@@ -43,7 +43,7 @@ interface InstancesTimes {
   startGraceMs: number;
 }
 
-interface InstancesDeps {
+interface MembershipDeps {
   /** A database of one connection with short timeouts; nothing else uses it. */
   database: Queryable;
   cnapiUuid: string;
@@ -60,7 +60,7 @@ interface InstancesDeps {
   admission: () => Admission;
 }
 
-interface InstancesListener {
+interface MembershipListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
   /** It cannot act for its agents now. */
@@ -74,11 +74,11 @@ interface InstancesListener {
 
 const FAILED_BEATS_TO_UNHEALTHY = 2;
 
-export class Instances {
-  readonly #deps: InstancesDeps;
-  readonly #observer: LeaseObserver;
+export class Membership {
+  readonly #deps: MembershipDeps;
+  readonly #leases: ObservedLeases;
   readonly #roundTrip: RoundTrip;
-  readonly #listeners: InstancesListener[] = [];
+  readonly #listeners: MembershipListener[] = [];
   readonly #stopping = new AbortController();
   #run: string;
   #live: InstanceRow[] = [];
@@ -97,9 +97,9 @@ export class Instances {
   readonly #loop: Loop;
   #hasStarted = false;
 
-  constructor(deps: InstancesDeps) {
+  constructor(deps: MembershipDeps) {
     this.#deps = deps;
-    this.#observer = new LeaseObserver(deps.times.leaseMs);
+    this.#leases = observeLeases(deps.times.leaseMs);
     this.#roundTrip = new RoundTrip(deps.clock.now());
     this.#run = deps.random.uuid();
     this.#loop = new Loop({
@@ -112,7 +112,7 @@ export class Instances {
     deps.healthyTimer.onStall(deps.times.silenceMs, (stalledMs) => this.#noteStall(stalledMs));
   }
 
-  listen(listener: InstancesListener): void {
+  listen(listener: MembershipListener): void {
     this.#listeners.push(listener);
   }
 
@@ -146,7 +146,7 @@ export class Instances {
    * Whether this instance has run long enough, without a stall or a lost database, to change the
    * status of servers that it never held.
    */
-  get canJudgeForeignRows(): boolean {
+  get mayMarkOthersUnknown(): boolean {
     return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
   }
 
@@ -164,7 +164,7 @@ export class Instances {
 
   /** How long this instance has seen a run's beat stand still, in milliseconds. */
   leaseAgeMs(run: string): number {
-    return this.#observer.ageMs(run) ?? 0;
+    return this.#leases.unchangedMs(run) ?? 0;
   }
 
   /**
@@ -205,7 +205,7 @@ export class Instances {
     this.#noteStalling();
     if (this.#stalledBeats >= FAILED_BEATS_TO_UNHEALTHY) {
       // Its lease must lapse: it changes no status, and its agents have been asked to leave.
-      this.#observer.readFailed();
+      this.#leases.readFailed();
       return;
     }
     try {
@@ -218,7 +218,7 @@ export class Instances {
       else if (row !== 'busy' && this.#isDrainPending) await this.#drainAsAskedBefore();
       this.#noteSuccess();
     } catch (error) {
-      this.#observer.readFailed();
+      this.#leases.readFailed();
       if (error instanceof DatabaseBusyError) this.#noteBusy(error);
       else this.#noteFailure(error);
     }
@@ -254,7 +254,7 @@ export class Instances {
     const runs = new Set(live.map(({ run }) => run));
     const ended = this.#live.filter(({ run }) => !runs.has(run)).map(({ run }) => run);
     this.#live = live;
-    const lapsed = this.#observer.readBeats(live.filter(({ run }) => run !== this.#run));
+    const lapsed = this.#leases.read(live.filter(({ run }) => run !== this.#run));
     if (lapsed.length > 0) ended.push(...(await this.#declare(lapsed)));
     if (ended.length > 0) for (const listener of this.#listeners) listener.runsEnded?.(ended);
   }
@@ -345,7 +345,7 @@ export class Instances {
 
   #countTick(tickMs: number): void {
     this.#standingMs += tickMs;
-    this.#observer.countHealthyTick(tickMs);
+    this.#leases.countHealthyTick(tickMs);
   }
 
   #noteStall(stalledMs: number): void {

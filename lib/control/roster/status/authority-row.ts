@@ -76,11 +76,11 @@ export interface HeldRow {
   epoch: number;
 }
 
-export type Standing = Pick<
+export type AuthorityRow = Pick<
   RosterRow,
   'run' | 'epoch' | 'status' | 'incarnation' | 'conn' | 'journalId' | 'inventoryEpoch' | 'returnsInMs'
 >;
-export type Claim = Pick<HelloFrame, 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
+export type HelloIdentity = Pick<HelloFrame, 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
 export interface Refusal {
   code: RefusalCode;
@@ -103,8 +103,8 @@ type HelloDecision =
  * incarnation that a probe has just found dead.
  */
 export function decideHello(
-  standing: Standing | undefined,
-  hello: Claim,
+  standing: AuthorityRow | undefined,
+  hello: HelloIdentity,
   replaces: string | null = null,
 ): HelloDecision {
   if (hello.epoch > (standing?.epoch ?? 0) + MAX_EPOCH_LEAD)
@@ -123,7 +123,7 @@ export function decideHello(
   return before;
 }
 
-function decideIncarnation(standing: Standing, hello: Claim, replaces: string | null): HelloDecision {
+function decideIncarnation(standing: AuthorityRow, hello: HelloIdentity, replaces: string | null): HelloDecision {
   const { incarnation, run, status, epoch, conn } = standing;
   if (incarnation === hello.incarnation) {
     if ((conn ?? 0) < hello.conn) return { kind: 'again' };

@@ -1,9 +1,9 @@
-/** What the watch over the sessions reports to admission. */
+/** What the detector over the sessions reports to admission. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { type SessionSocket, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import type { SessionLosses } from '../../../../lib/control/roster/sessions/session-losses.ts';
-import { Watch } from '../../../../lib/control/roster/sessions/watch.ts';
+import { SilenceDetector } from '../../../../lib/control/roster/sessions/silence-detector.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
@@ -25,7 +25,7 @@ function watchSessions() {
       world.probes += 1;
     },
   } as unknown as SessionSocket;
-  const watch = new Watch({
+  const detector = new SilenceDetector({
     database: { query: unused },
     sessions,
     sessionLosses: {
@@ -50,16 +50,16 @@ function watchSessions() {
       heardAt: 0,
     });
   healthyTimer.start();
-  return { clock, watch, world };
+  return { clock, detector, world };
 }
 
 t.test('agents whose heartbeats arrive a moment after a tick do not make their instance late', async (t) => {
-  const { clock, watch, world } = watchSessions();
+  const { clock, detector, world } = watchSessions();
   // The last byte came just before the first of these ticks, so a little more than a second has passed.
   for (let tick = 0; tick < 5; tick++) await clock.advance(TICK_MS);
   t.equal(world.probes, AGENTS, 'each is probed');
-  t.equal(watch.quiet, 0, 'none is overdue');
+  t.equal(detector.quiet, 0, 'none is overdue');
   await clock.advance(TICK_MS);
-  t.equal(watch.quiet, AGENTS, 'all are overdue when 1,250 ms have certainly passed');
+  t.equal(detector.quiet, AGENTS, 'all are overdue when 1,250 ms have certainly passed');
   t.equal(world.lost, 0);
 });

@@ -13,7 +13,7 @@ import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
 import { countTick, endSilence, isOverdue, type SilenceLimits } from './silence.ts';
 
-export interface WatchDeps {
+export interface SilenceDetectorDeps {
   database: Queryable;
   sessions: SessionTable;
   sessionLosses: SessionLosses;
@@ -25,8 +25,8 @@ export interface WatchDeps {
 
 const MAX_BATCH = 2_000;
 
-export class Watch {
-  readonly #deps: WatchDeps;
+export class SilenceDetector {
+  readonly #deps: SilenceDetectorDeps;
   /**
    * When this process took its present run, by its own clock; before the first change of runs, no
    * session needs renewing.
@@ -36,7 +36,7 @@ export class Watch {
   /** Sessions whose heartbeats were overdue at the last healthy tick. */
   quiet = 0;
 
-  constructor(deps: WatchDeps) {
+  constructor(deps: SilenceDetectorDeps) {
     this.#deps = deps;
     deps.healthyTimer.onTick((tickMs) => this.#tick(tickMs));
   }

@@ -18,7 +18,7 @@ import { Arrivals } from './accept/arrivals.ts';
 import { Authority } from './accept/authority.ts';
 import { ProbeCaller } from './accept/probe.ts';
 import { drainRun, type InstanceIdentity, type InstanceRow, readLive } from './membership/instance-store.ts';
-import { Instances } from './membership/instances.ts';
+import { Membership } from './membership/membership.ts';
 import { InstanceNotFoundError, LastInstanceError } from './membership/roster-errors.ts';
 import { Balancer } from './relocation/balancer.ts';
 import { Drainer, type DrainingInstance } from './relocation/drainer.ts';
@@ -26,7 +26,7 @@ import { Evacuation } from './relocation/evacuation.ts';
 import { Reaper } from './sessions/reaper.ts';
 import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
-import { Watch } from './sessions/watch.ts';
+import { SilenceDetector } from './sessions/silence-detector.ts';
 import type { Writer } from './status/roster-store.ts';
 import { readStatusHistory } from './status/status-history.ts';
 
@@ -79,7 +79,7 @@ const FRESH_WITHIN_MS = 1000;
 
 export class Roster {
   readonly sessions = new SessionTable();
-  readonly instances: Instances;
+  readonly membership: Membership;
   readonly arrivals: Arrivals;
   readonly authority: Authority;
   readonly sessionLosses: SessionLosses;
@@ -90,7 +90,7 @@ export class Roster {
   /** Deadlines that judge agents are counted in its ticks. */
   readonly healthyTimer: HealthyTimer;
   readonly #deps: RosterDeps;
-  readonly #watch: Watch;
+  readonly #silenceDetector: SilenceDetector;
   readonly #probes: ProbeCaller;
   #runMessages: Subscription | undefined;
   #runMessageListener: (message: RunMessage) => void = () => {};
@@ -105,7 +105,7 @@ export class Roster {
     const healthyTimer = new HealthyTimer({ clock, checkMs: config.checkMs });
     this.healthyTimer = healthyTimer;
     const countAgents = () => sessions.size;
-    this.instances = new Instances({
+    this.membership = new Membership({
       ...deps,
       database: deps.beatDatabase,
       healthyTimer,
@@ -113,21 +113,21 @@ export class Roster {
       countAgents,
       admission: () => this.arrivals.admission,
     });
-    const run = () => this.instances.run;
+    const run = () => this.membership.run;
     const writer = (): Writer => ({ cnapiUuid, run: run() });
     this.sessionLosses = new SessionLosses({ database: deps.sessionLossDatabase, sessions, cnapiUuid, clock, log });
     this.#probes = new ProbeCaller({ bus, sessions, run, healthyTimer, random });
     const common = { sessions, sessionLosses: this.sessionLosses, database, writer, clock, log };
     this.authority = new Authority({ ...common, arrivalDatabase: deps.arrivalDatabase, probes: this.#probes, bus });
     const limits = { probeMs: config.silenceMs * PROBE_SHARE, silenceMs: config.silenceMs };
-    this.#watch = new Watch({ ...common, healthyTimer, run, limits });
+    this.#silenceDetector = new SilenceDetector({ ...common, healthyTimer, run, limits });
     this.arrivals = new Arrivals({
       healthyTimer,
       eventLoop: deps.eventLoop,
       sessions: countAgents,
-      quiet: () => this.#watch.quiet,
+      quiet: () => this.#silenceDetector.quiet,
       statementMs: () => this.authority.statementMs,
-      roundTripMs: () => this.instances.roundTripMs,
+      roundTripMs: () => this.membership.roundTripMs,
       takesAgents: () => this.readinessForAgents().ready,
       maxAgents: config.maxAgents,
       clock,
@@ -136,25 +136,25 @@ export class Roster {
     this.reaper = new Reaper({
       ...common,
       healthyTimer,
-      canJudgeForeignRows: () => this.instances.canJudgeForeignRows,
+      mayMarkOthersUnknown: () => this.membership.mayMarkOthersUnknown,
       slowPollMs: () => this.slowPollMs,
       adoptGraceMs: config.adoptGraceMs,
     });
-    this.balancer = new Balancer({ ...common, healthyTimer, instances: this.instances, ...config });
+    this.balancer = new Balancer({ ...common, healthyTimer, membership: this.membership, ...config });
     this.evacuation = new Evacuation({
       ...common,
-      addresses: () => this.#otherAddresses(this.instances.live.filter(({ admission }) => admission !== 'closed')),
+      addresses: () => this.#otherAddresses(this.membership.live.filter(({ admission }) => admission !== 'closed')),
       askAgainMs: config.reconnectMaxMs,
     });
     this.drainer = new Drainer({
       ...deps,
       sessions,
-      announce: () => this.instances.announceDrain(),
+      announce: () => this.membership.announceDrain(),
       otherAddresses: () => this.#addressesToLeaveFor(),
       stopSessionLosses: () => void this.sessionLosses.stop(),
       times: config,
     });
-    this.instances.listen({
+    this.membership.listen({
       onDrainRequested: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
       onUnhealthy: (trouble) => {
@@ -182,7 +182,7 @@ export class Roster {
   /** Resolves when the instance is live, or when `signal` has aborted. */
   async start(signal: AbortSignal): Promise<void> {
     this.healthyTimer.start();
-    await this.instances.start(signal);
+    await this.membership.start(signal);
     if (this.#isStopped || signal.aborted) return;
     this.#subscribe();
     this.reaper.start();
@@ -202,7 +202,7 @@ export class Roster {
     this.#isStopped = true;
     this.evacuation.end();
     this.#runMessages?.close();
-    const drivers = [this.drainer, this.sessionLosses, this.reaper, this.#watch, this.instances];
+    const drivers = [this.drainer, this.sessionLosses, this.reaper, this.#silenceDetector, this.membership];
     await Promise.all(drivers.map((driver) => driver.stop()));
     this.healthyTimer.stop();
   }
@@ -222,7 +222,7 @@ export class Roster {
 
   /** Whether every instance that stays rejects new agents. */
   get isZoneAtCapacity(): boolean {
-    const staying = this.instances.live.filter(({ isDraining }) => !isDraining);
+    const staying = this.membership.live.filter(({ isDraining }) => !isDraining);
     return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
   }
 
@@ -230,9 +230,9 @@ export class Roster {
    * The live runs as the database has them now, or, if it does not answer within a second, as they
    * were last read.
    */
-  async views(): Promise<Instance[]> {
+  async listInstances(): Promise<Instance[]> {
     const { clock, database } = this.#deps;
-    const lastRead = () => this.instances.live;
+    const lastRead = () => this.membership.live;
     const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
     return live.map((instance) => this.#viewOf(instance));
   }
@@ -254,7 +254,7 @@ export class Roster {
 
   /** Where agents may go. */
   addresses(): Address[] {
-    return addressesOf(this.instances.live);
+    return addressesOf(this.membership.live);
   }
 
   statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {
@@ -274,7 +274,7 @@ export class Roster {
     // A session of a higher epoch was accepted after the removal.
     if (session !== undefined && session.epoch <= epoch)
       this.sessionLosses.supersede(session, 'its server was removed');
-    if (previousRun === this.instances.run) return;
+    if (previousRun === this.membership.run) return;
     const message: RunMessage = { kind: 'roster', server_uuid: serverUuid, epoch };
     this.#deps.bus.publish(runTopic(previousRun), message);
   }
@@ -289,7 +289,7 @@ export class Roster {
       state: instance.isDraining ? 'draining' : 'live',
       agents: instance.agents,
       admission: instance.admission ?? null,
-      lease_age_ms: this.instances.leaseAgeMs(instance.run),
+      lease_age_ms: this.membership.leaseAgeMs(instance.run),
       started: instance.startedAt.toISOString(),
     };
   }
@@ -299,25 +299,25 @@ export class Roster {
     if (!this.#isStarted) reasons.push('starting');
     if (this.#isStopped) reasons.push('stopping');
     else if (isDraining) reasons.push('draining');
-    if (this.instances.trouble !== undefined) reasons.push(this.instances.trouble);
+    if (this.membership.trouble !== undefined) reasons.push(this.membership.trouble);
     return { ready: reasons.length === 0, reasons };
   }
 
-  #otherAddresses(live: readonly InstanceRow[] = this.instances.live): Address[] {
+  #otherAddresses(live: readonly InstanceRow[] = this.membership.live): Address[] {
     return addressesOf(live).filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 
   /** Leaves out instances that may be dead: agents that are sent there could not come back here. */
   #addressesToLeaveFor(): Address[] {
-    const { instances } = this;
+    const { membership } = this;
     const doubtfulMs = this.#deps.config.leaseMs / 2;
-    return this.#otherAddresses(instances.live.filter(({ run }) => instances.leaseAgeMs(run) < doubtfulMs));
+    return this.#otherAddresses(membership.live.filter(({ run }) => membership.leaseAgeMs(run) < doubtfulMs));
   }
 
   #subscribe(): void {
     this.#runMessages?.close();
     this.#runMessages = this.#deps.bus.subscribe(
-      runTopic(this.instances.run),
+      runTopic(this.membership.run),
       (message) => this.#onRunMessage(parseRunMessage(message)),
       () => this.#runReadyListener(),
     );
@@ -331,7 +331,7 @@ export class Roster {
   }
 
   #runRenewed(): void {
-    this.#watch.runRenewed(this.#deps.clock.now());
+    this.#silenceDetector.runRenewed(this.#deps.clock.now());
     if (!this.#isStopped) this.#subscribe();
   }
 

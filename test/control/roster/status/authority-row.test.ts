@@ -1,8 +1,8 @@
 import t from 'tap';
-import { decideHello, kindOfAgent, type Standing } from '../../../../lib/control/roster/status/roster.ts';
+import { type AuthorityRow, decideHello, kindOfAgent } from '../../../../lib/control/roster/status/authority-row.ts';
 
 const mine = { incarnation: 'inc-a', conn: 5, journalId: 'journal-a', epoch: 10 };
-const row: Standing = {
+const row: AuthorityRow = {
   run: 'run-1',
   epoch: 10,
   status: 'running',
@@ -15,7 +15,7 @@ const row: Standing = {
 
 const tooOften = { ...row, status: 'unknown', returnsInMs: 700 } as const;
 
-const table: { name: string; row?: Standing; hello?: Partial<typeof mine>; replaces?: string; expect: object }[] = [
+const table: { name: string; row?: AuthorityRow; hello?: Partial<typeof mine>; replaces?: string; expect: object }[] = [
   { name: 'an unknown server is accepted', expect: { kind: 'again' } },
   { name: 'a later conn of the same incarnation is accepted', row, expect: { kind: 'again' } },
   {
