@@ -68,6 +68,11 @@ export class DatabaseBusyError extends CnapiError {
   }
 }
 
+/** The statement may have been carried out, although the database is not down. */
+export function isUnanswered(error: unknown): error is DatabaseBusyError {
+  return error instanceof DatabaseBusyError && error.condition === 'unanswered';
+}
+
 /** The same statement may succeed later. */
 export function isTemporary(error: unknown): error is DatabaseUnavailableError | DatabaseBusyError {
   return error instanceof DatabaseUnavailableError || error instanceof DatabaseBusyError;

@@ -12,9 +12,8 @@
  *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
  *            refused ──▶ its owner decides
  *
- * A pause is 100 ms doubling to 1 s, and for a statement that takes long, up to four times as long
- * as it takes. Unanswered: the statement or its answer was too large for the network (`pool.ts`);
- * `batch-limit.ts` adapts the size of batches to that.
+ * A pause is 100 ms doubling to 1 s, or up to four times as long as a statement that takes longer.
+ * Unanswered: too large for the network (`pool.ts`), to which `batch-limit.ts` adapts the batches.
  *
  * Halves and items that were set aside share one lane of their own, with a short lock timeout.
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
@@ -22,7 +21,7 @@
  */
 
 import type { Clock, Timer } from '../clock.ts';
-import { DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type Queryable, withLockTimeout } from './database.ts';
@@ -132,8 +131,12 @@ export class BatchQueue<Item> {
 
   /** Starts within `withinMs`; more items may gather until then. */
   add(item: Item, withinMs = 0): void {
-    if (this.#isStopped) return;
-    this.#append(item);
+    this.addAll([item], withinMs);
+  }
+
+  addAll(items: readonly Item[], withinMs = 0): void {
+    if (this.#isStopped || items.length === 0) return;
+    for (const item of items) this.#append(item);
     this.#dueAt = Math.min(this.#dueAt, this.#deps.clock.now() + withinMs);
     this.#next();
   }
@@ -388,9 +391,6 @@ export class BatchQueue<Item> {
 }
 
 const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
-
-const isUnanswered = (error: unknown): error is DatabaseBusyError =>
-  error instanceof DatabaseBusyError && error.condition === 'unanswered';
 
 const reasons = {
   locked: 'waits for a locked row',

@@ -11,7 +11,7 @@
  */
 import pg from 'pg';
 import type { Clock } from '../clock.ts';
-import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../errors.ts';
+import { DatabaseUnavailableError, isTemporary, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from './client.ts';
 import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
@@ -315,7 +315,7 @@ export async function waitForDatabase({ database, clock, log, signal }: WaitOpti
 }
 
 /** An unanswered large statement says nothing about the host. */
-const isDown = (error: unknown): boolean => isConnectionLost(error) && !(error instanceof DatabaseBusyError);
+const isDown = (error: unknown): boolean => isConnectionLost(error) && !isUnanswered(error);
 
 const trafficOf = (client: pg.PoolClient): Traffic =>
   client instanceof DatabaseClient ? client.traffic : { read: 0, written: 0 };

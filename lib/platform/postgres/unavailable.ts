@@ -4,7 +4,7 @@
  * error. All but the last are worth a retry; only the first says something about the database's
  * health. Pure. Called by `pool.ts`.
  */
-import { DatabaseBusyError, DatabaseUnavailableError, isTemporary } from '../errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, isUnanswered } from '../errors.ts';
 import { sqlStateOf } from './database.ts';
 
 /** Error codes of the operating system's network calls. */
@@ -72,7 +72,7 @@ export function writeTroubleOf(error: unknown): string | undefined {
 
 /** True when the connection that threw this must not be used again. */
 export function isConnectionLost(error: unknown): boolean {
-  if (error instanceof DatabaseBusyError) return error.condition === 'unanswered';
+  if (error instanceof DatabaseBusyError) return isUnanswered(error);
   if (error instanceof DatabaseUnavailableError && sqlStateOf(error.cause) === DISK_FULL) return false;
   const state = sqlStateOf(error);
   if (state === '0A000') return isPlanOutdated(error);

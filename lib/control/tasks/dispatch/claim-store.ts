@@ -38,6 +38,9 @@ export interface Claim {
   again: string[];
 }
 
+/** What one statement reads, at most, unless a single task has more. */
+export const MAX_READ_TASKS = 500;
+export const MAX_READ_BYTES = 4 * 1024 * 1024;
 /** Maximum of tasks, and of cancels, that one statement gives one server. */
 const MAX_PER_SERVER = 100;
 /** Per statement, over all servers. */
@@ -102,7 +105,7 @@ export async function claimTasks(
 
 /**
  * The tasks of these attempts, in the same order; leaves out attempts that are no longer claimed.
- * Locks nothing, because params may be wide. `inReadBatches` bounds what one call reads.
+ * Locks nothing, because params may be wide. Callers bound what one call reads.
  */
 export async function readDispatches(database: Queryable, given: readonly ClaimedAttempt[]): Promise<Order[]> {
   const { rows } = await database.query<Order>(

@@ -3,15 +3,17 @@
  * sends it, and sends it again until it is accepted. Fenced by the roster's row
  * (docs/design.md section 6). Owned by the dispatcher.
  *
- *     hint ──────┬──▶ claim for each ──▶ `task`, `task_cancel` to agents
- *     slow poll ─┘
- *     slow poll ──▶ unaccepted tasks again; cancels of overdue tasks
+ *     hint ──────┬──▶ claim for each ──▶ read ──▶ `task` to agents
+ *     slow poll ─┘         └──▶ `task_cancel`       ▲
+ *     slow poll ──▶ unaccepted tasks again ─────────┘
+ *               └─▶ cancels of overdue tasks
  *
  * A slow link is no lost frame: while a connection is backed up, nothing is claimed for it and
  * nothing is sent again. Otherwise copies of the same tasks would pile up until the connection of a
  * living agent is closed.
  */
 import type { Clock } from '../../../platform/clock.ts';
+import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
@@ -25,6 +27,8 @@ import type { ReportSubject } from '../reports/report.ts';
 import {
   type ClaimedAttempt,
   claimTasks,
+  MAX_READ_BYTES,
+  MAX_READ_TASKS,
   type Order,
   readBusyServers,
   readDispatches,
@@ -32,7 +36,6 @@ import {
 } from './claim-store.ts';
 import { DelayedRetry } from './delayed-retry.ts';
 import type { Dispatch } from './dispatch.ts';
-import { readInBatches } from './read-batches.ts';
 
 interface SessionDispatchDeps {
   database: Database;
@@ -50,11 +53,16 @@ const MAX_SERVERS_PER_POLL = 2_000;
 /** Per slow poll; the next one begins with the rest. */
 const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
+const READ_LANES = 2;
 
 export class SessionDispatch implements Dispatch {
   readonly #deps: SessionDispatchDeps;
   /** Servers to claim for. A hint during a server's claim causes another claim after it. */
   readonly #claims: BatchQueue<string>;
+  /** Claimed tasks that are read and sent next. */
+  readonly #reads: BatchQueue<ClaimedAttempt>;
+  /** The keys of these. */
+  readonly #unread = new Set<string>();
   /** Servers with a queue that must accept or end some tasks before they are given more. */
   readonly #full = new Set<string>();
   /**
@@ -78,7 +86,20 @@ export class SessionDispatch implements Dispatch {
       join: (serverUuid) => serverUuid,
       maxBatch: MAX_SERVERS_PER_CLAIM,
       lanes: CLAIM_LANES,
+      // What is claimed faster than it is read would count as sent long before it is.
+      mayBegin: () => this.#reads.size - this.#reads.setAside < MAX_READ_TASKS,
       work: (serverUuids, connection) => this.#claim(serverUuids, connection),
+    });
+    this.#reads = new BatchQueue<ClaimedAttempt>({
+      ...deps,
+      what: 'reads of claimed tasks',
+      keyOf,
+      maxBatch: MAX_READ_TASKS,
+      maxBatchSize: MAX_READ_BYTES,
+      sizeOf: ({ params_bytes }) => params_bytes,
+      lanes: READ_LANES,
+      work: (given, connection) => this.#readAndSend(given, connection),
+      refused: (one, error) => this.#cannotBeRead(one, error),
     });
   }
 
@@ -106,6 +127,7 @@ export class SessionDispatch implements Dispatch {
 
   async stop(): Promise<void> {
     await this.#claims.stop();
+    await this.#reads.stop();
     this.#again.stop();
   }
 
@@ -137,14 +159,28 @@ export class SessionDispatch implements Dispatch {
     this.#again.add(again);
     for (const { id, attempt, server_uuid } of cancels)
       this.#deps.sessions.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
-    await this.#sendAll(given);
+    this.#read(given);
   }
 
-  /** The slow poll sends what cannot be read now: no agent has accepted it. */
-  async #sendAll(given: readonly ClaimedAttempt[]): Promise<void> {
-    const { database, log } = this.#deps;
-    for await (const { read } of readInBatches(given, (batch) => readDispatches(database, batch), log))
-      for (const order of read) this.#send(order);
+  /** What is on its way already, over a slow network, is not read twice. */
+  #read(given: readonly ClaimedAttempt[]): void {
+    const unknown = given.filter((one) => !this.#unread.has(keyOf(one)));
+    for (const one of unknown) this.#unread.add(keyOf(one));
+    this.#reads.addAll(unknown);
+  }
+
+  async #readAndSend(given: readonly ClaimedAttempt[], database: Queryable): Promise<undefined> {
+    const orders = await readDispatches(database, given);
+    for (const one of given) this.#unread.delete(keyOf(one));
+    for (const order of orders) this.#send(order);
+    this.#claims.wake();
+  }
+
+  /** The slow poll tries it again: no agent has accepted it. */
+  #cannotBeRead(one: ClaimedAttempt, error: unknown): undefined {
+    this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task cannot be read now');
+    this.#unread.delete(keyOf(one));
+    this.#claims.wake();
   }
 
   /**
@@ -177,7 +213,7 @@ export class SessionDispatch implements Dispatch {
       const given = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
       if (given.length === 0) return;
       this.#resent += given.length;
-      await this.#sendAll(given);
+      this.#read(given);
     }
   }
 
@@ -203,3 +239,5 @@ export class SessionDispatch implements Dispatch {
       all.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
   }
 }
+
+const keyOf = ({ id, attempt }: ClaimedAttempt): string => `${id} ${attempt}`;

@@ -1,0 +1,90 @@
+import t from 'tap';
+import type { ClaimedAttempt } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
+import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';
+import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
+import type { Database } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { recordingLogger } from '../../../support/recording-logger.ts';
+
+const DEADLINE_MS = 4_000;
+const MIB = 1024 * 1024;
+
+/** A dispatch whose database moves `most` bytes of params in a statement's time. */
+function setUp(most: number, sizes: Record<string, number>) {
+  const clock = new ManualClock();
+  const sent: string[] = [];
+  const reads: string[][] = [];
+  const logged: Record<string, unknown>[] = [];
+  const claimed = new Set<string>();
+  const attempts = Object.entries(sizes).map(([id, params_bytes]) => ({
+    id,
+    server_uuid: `server of ${id}`,
+    attempt: 1,
+    params_bytes,
+  }));
+  const read = async (ids: string[]) => {
+    reads.push(ids);
+    const size = ids.reduce((sum, id) => sum + (sizes[id] ?? 0), 0);
+    await clock.sleep(Math.max(1, DEADLINE_MS * Math.min(1, size / most)));
+    if (size > most) throw new DatabaseBusyError('unanswered');
+    return ids.map((id) => ({ id, server_uuid: `server of ${id}`, attempt: 1, epoch: 1, name: 'nop', timeout_ms: 1 }));
+  };
+  const query = async (text: string, values: unknown[]) => {
+    if (text.includes('as given (id, attempt, place)')) return { rows: await read(values[0] as string[]) };
+    if (text.includes('as busy')) return { rows: attempts.map(({ server_uuid }) => ({ server_uuid })) };
+    if (text.includes('cnapi_claim_for_sessions')) {
+      const given = attempts.filter(({ id }) => !claimed.has(id));
+      for (const { id } of given) claimed.add(id);
+      return { rows: given.map((one) => ({ ...one, what: 'send' })) };
+    }
+    const isResend = text.includes('sent_at');
+    return { rows: isResend ? attempts.filter(({ id }) => claimed.has(id) && !sent.includes(id)) : [] };
+  };
+  const session = (serverUuid: string) => ({
+    serverUuid,
+    epoch: 1,
+    journalId: '',
+    capabilities: new Set(['task:nop']),
+    isBackedUp: false,
+    unsentBytes: 0,
+    send: ({ id }: ClaimedAttempt) => sent.push(id) > 0,
+  });
+  const sessions = { run: () => '', get: session, all: () => [] };
+  const dispatch = new SessionDispatch({
+    database: { query } as unknown as Database,
+    sessions: sessions as never,
+    clock,
+    log: recordingLogger(logged),
+    config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
+    fail: () => undefined,
+  });
+  return { clock, dispatch, logged, reads, sent };
+}
+
+t.test('claimed tasks that do not pass the network together are read in smaller batches', async (t) => {
+  const { clock, dispatch, logged, reads, sent } = setUp(1.5 * MIB, { a: MIB, b: MIB, c: MIB, d: MIB });
+  dispatch.hint('server of a');
+  for (let times = 0; times < 10; times += 1) await clock.advance(DEADLINE_MS);
+  t.same(sent, ['a', 'b', 'c', 'd']);
+  t.same(reads, [['a', 'b', 'c', 'd'], ['a', 'b'], ['a'], ['b'], ['c'], ['d']]);
+  t.same(logged, []);
+});
+
+t.test('a task that does not pass the network stops no other, and is not read twice at once', async (t) => {
+  const { clock, dispatch, reads, sent } = setUp(MIB, { large: 2 * MIB, a: 100, b: 100 });
+  dispatch.hint('server of a');
+  for (let times = 0; times < 4; times += 1) await clock.advance(DEADLINE_MS);
+  t.same(sent.toSorted(), ['a', 'b']);
+  const before = reads.length;
+  for (let second = 0; second < 100; second += 5) {
+    const polling = dispatch.poll();
+    await clock.advance(5_000);
+    await polling;
+  }
+  const tries = reads.slice(before);
+  t.ok(tries.length >= 4 && tries.length <= 10, `${tries.length} reads in 100 s`);
+  t.ok(
+    tries.every((ids) => ids.join() === 'large'),
+    'only the large one',
+  );
+});
