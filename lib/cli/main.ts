@@ -3,6 +3,7 @@
  * and ends with the command's exit code.
  */
 import { CommanderError } from 'commander';
+import { helpWidthOf } from './invocation/help-text.ts';
 import { Invocation } from './invocation/runner.ts';
 import { createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
@@ -14,7 +15,7 @@ import { EXIT } from './terminal/usage-error.ts';
 async function main(argv: readonly string[]): Promise<number> {
   const { args, rest } = split(argv);
   const invocation = new Invocation(rest);
-  const program = createProgram(invocation);
+  const program = createProgram(invocation, helpWidthOf(process.stdout.isTTY ? process.stdout.columns : undefined));
   try {
     if (args.length === 0) {
       process.stdout.write(helpOf(program));

@@ -23,7 +23,8 @@ import { tokenCommand } from './commands/token.ts';
 import { unlockCommand } from './commands/unlock.ts';
 import { versionCommand } from './commands/version.ts';
 import { watchCommand } from './commands/watch.ts';
-import { type Runner, repeated } from './invocation/runner.ts';
+import { HELP_WIDTH } from './invocation/help-text.ts';
+import { explained, type Runner, repeated } from './invocation/runner.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:
@@ -35,15 +36,16 @@ Where the instances are; the first of these that is set:
   6. http://127.0.0.1:8080
   If an instance does not answer, the next one is asked.
 Who you are; the first of these that is set:
-  CNAPI_TOKEN, the file named by CNAPI_TOKEN_FILE, the token of your own npm start (for its instances only),
-  ~/.config/cnapi/token. Token files must have mode 0600. CNAPI_CA_FILE names the CA for https.
+  CNAPI_TOKEN, the file named by CNAPI_TOKEN_FILE, the token of your own npm start (for its instances only), \
+~/.config/cnapi/token. Token files must have mode 0600. CNAPI_CA_FILE names the CA for https.
 Signals:
   When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it stays.
 Exit codes:
   0 done, 1 failed or refused, 2 wrong usage, 3 no instance answered. exec and lock have more; see their --help.
 `;
 
-export function createProgram(runner: Runner): Command {
+/** `helpWidth`: columns of the help texts. */
+export function createProgram(runner: Runner, helpWidth = HELP_WIDTH): Command {
   const program = new Command('cnapi');
   program
     .description('Manages a fleet of servers: runs commands on them, holds locks, shows their state.')
@@ -59,12 +61,12 @@ export function createProgram(runner: Runner): Command {
     .option('-q, --quiet', 'only errors on stderr')
     .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
     .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
-    .helpCommand('help [command]', 'the same')
-    .addHelpText('after', ABOUT);
+    .helpCommand('help [command]', 'the same');
+  explained(program, ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
   for (const noun of nounList) program.addCommand(documentCommand(runner, noun));
   program.addCommand(completeCommand(runner, program), { hidden: true });
-  for (const command of [program, ...allCommands(program)]) prepare(command);
+  for (const command of [program, ...allCommands(program)]) prepare(command, helpWidth);
   return program;
 }
 
@@ -102,11 +104,11 @@ export function helpOf(command: Command): string {
   return text;
 }
 
-function prepare(command: Command): void {
+function prepare(command: Command, helpWidth: number): void {
   command
     .exitOverride()
     .showSuggestionAfterError(true)
     .helpOption('-h, --help', 'this text')
-    .configureOutput({ outputError: () => undefined, getOutHelpWidth: () => 100, getOutHasColors: () => false })
-    .configureHelp({ sortSubcommands: false, helpWidth: 100 });
+    .configureOutput({ outputError: () => undefined, getOutHelpWidth: () => helpWidth, getOutHasColors: () => false })
+    .configureHelp({ sortSubcommands: false, helpWidth, minWidthToWrap: 20 });
 }

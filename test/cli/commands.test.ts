@@ -38,6 +38,11 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       );
     t.match((await cli.run('servers', '--where', 'hostname=nod')).stderr, /No server matches/);
     t.match((await cli.run('server', one)).stdout, /^decided by +[-0-9a-f]{36}$/m);
+    for (const [command, prefix] of [
+      ['server', one.slice(0, 3)],
+      ['drain', zone.instances[0]?.uuid.slice(0, 3) ?? ''],
+    ] as const)
+      t.match(await cli.run(command, prefix), { code: 2, stderr: /the beginning of a uuid has at least 4 characters/ });
     for (const args of [
       ['task', 'zzz'],
       ['cancel', '0000-1'],
@@ -70,7 +75,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       { code: 3, stdout: 'me:x y\n', stderr: /exit code 3/ },
       'the exit code of the command is passed on',
     );
-    t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 143, stderr: /TaskTimeout/ });
+    t.match(await cli.run('exec', one, '--timeout', '300ms', '--', 'sleep 60'), { code: 124, stderr: /TaskTimeout/ });
   });
 
   await t.test('20 MB of output of one server arrive in order, and missing bytes are reported', async (t) => {

@@ -3,6 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
+import { helpWidthOf, wrapped } from '../../lib/cli/invocation/help-text.ts';
 import { parseOnly } from '../../lib/cli/invocation/runner.ts';
 import { allCommands, createProgram } from '../../lib/cli/program.ts';
 import { reference } from '../../tools/cli/reference.ts';
@@ -97,8 +98,22 @@ t.test('every command has examples, and docs/cli.md equals the help (npm run doc
   const page = readFileSync(path.resolve(import.meta.dirname, '../../docs/cli.md'), 'utf8');
   t.equal(page, reference(program()));
   const cli = new Cli(t, []);
-  t.match(await cli.run('lock', '--help'), { code: 0, stdout: /124 no lock within --wait/ });
+  t.match(await cli.run('lock', '--help'), { code: 0, stdout: /124 no lock within\s--wait/ });
   t.match(await cli.run(), { code: 2, stdout: /^Usage: cnapi/ });
+});
+
+t.test('no line of a help text is wider than the terminal', async (t) => {
+  for (const width of [72, 80, 100]) {
+    const program = createProgram(parseOnly, width);
+    const tooWide = reference(program)
+      .replace(/^[\s\S]*?\n## /, '')
+      .split('\n')
+      .filter((line) => line.length > width && (width >= 80 || !/^(Usage:| {2}\$) /.test(line)));
+    t.strictSame(tooWide, [], `${width} columns`);
+  }
+  t.strictSame([undefined, 80, 100, 200, 10].map(helpWidthOf), [80, 80, 100, 100, 40]);
+  t.equal(wrapped('  1. one two\nthree', 10), '  1. one\n     two\nthree');
+  t.equal(wrapped('a-very-long-word b', 5), 'a-very-long-word\nb');
 });
 
 t.test('bash completion works with the generated script', async (t) => {

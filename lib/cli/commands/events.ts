@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { documentKinds } from '../../control/nouns/lists.ts';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import { examples, explained, type Runner, repeated } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
@@ -14,7 +14,7 @@ import { EventLines } from '../views/event-line.ts';
 const KINDS: readonly string[] = [...EVENT_KINDS, ...documentKinds];
 
 const MORE = `
-Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage; 3 no instance answered for a
+Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage; 3 no instance answered for a \
 minute; 128 + N when signal N ended this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
 `;
 
@@ -34,9 +34,8 @@ export function eventsCommand(runner: Runner): Command {
     .option('--server <server>', 'only of this server: uuid or hostname')
     .option('--after <id>', 'continue after this event; --json shows the ids')
     .option('--limit <count>', 'end after this many')
-    .addHelpText('after', MORE)
     .action(runner.action(events));
-  return examples(command, [
+  return examples(explained(command, MORE), [
     'cnapi events --kind status',
     'cnapi events --server web-1 --json',
     'cnapi events --kind task --limit 1',

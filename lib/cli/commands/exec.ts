@@ -11,7 +11,7 @@ import { type OutputPiece, OutputSequence } from '../exec/output-sequence.ts';
 import { exitCodeOf } from '../exec/task-end.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner, repeated } from '../invocation/runner.ts';
+import { examples, explained, type Runner, repeated } from '../invocation/runner.ts';
 import { findServers, findTicket, labelsOf, selectServers } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
@@ -41,32 +41,33 @@ const SIGNAL_MS = 200;
 const RUN_WORDS = '#!/bin/sh\nexec "$@"\n';
 
 const MORE = `
-Servers are uuids, beginnings of uuids, or hostnames. All of them are looked up first. If one is unknown, nothing runs (exit
-code 2). Several words after -- are a command and its arguments; they are passed on unchanged. A single word is passed to sh, so
-pipes and redirections work. With --script the words are the arguments of the script, whose first line may name an interpreter.
+Servers are uuids, beginnings of uuids (at least four characters), or hostnames. All of them are looked up first. If one is unknown, nothing runs (exit \
+code 2). Several words after -- are a command and its arguments; they are passed on unchanged. A single word is passed to sh, so \
+pipes and redirections work. With --script the words are the arguments of the script, whose first line may name an interpreter. \
 Commands run as the user of the agent. In production that is root.
 
-On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the
+On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the \
 output goes unchanged. With several servers each line begins with the name of its server. Bytes that are not UTF-8 become U+FFFD.
 
-With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow
-pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and
-the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to
+With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow \
+pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and \
+the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to \
 the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4.
 
-The first Ctrl-C cancels what runs and waits until it has ended. The second Ctrl-C leaves at once. SIGTERM does the same. When the
-terminal is lost (SIGHUP) nothing is cancelled: this program leaves, running commands continue, and servers that still waited for
---concurrency are not asked. Under nohup this program stays to the end. Ctrl-C does not reach it when a script started it in the
+The first Ctrl-C cancels what runs and waits until it has ended. The second Ctrl-C leaves at once. SIGTERM does the same. When the \
+terminal is lost (SIGHUP) nothing is cancelled: this program leaves, running commands continue, and servers that still waited for \
+--concurrency are not asked. Under nohup this program stays to the end. Ctrl-C does not reach it when a script started it in the \
 background.
 
-When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), what runs is cancelled as with the first Ctrl-C, and the exit
+When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), what runs is cancelled as with the first Ctrl-C, and the exit \
 code is 141. With --detach nothing is cancelled.
 
 The command has no standard input. If input is given, it is refused before anything runs. In a loop, redirect it from /dev/null.
 
-Exit codes with one server: the exit code of the command, once it has one.
-Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage; 3 for some servers no instance could say
-how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended
+Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
+its --timeout was over, as timeout(1) has it.
+Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage; 3 for some servers no instance could say \
+how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended \
 this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
 `;
 
@@ -90,12 +91,11 @@ export function execCommand(runner: Runner): Command {
     .option('-d, --detach', 'print the ids of the tasks and do not wait')
     .option('--raw', 'output to the terminal unchanged, including control characters')
     .option('--no-prefix', 'do not put the name of the server before each line')
-    .addHelpText('after', MORE)
     .action(runner.action(exec, { rest: true }));
-  return examples(command, [
+  return examples(explained(command, MORE), [
     'cnapi exec web-1 -- uptime',
     "cnapi exec web-1 web-2 -- 'df -h / | tail -1'",
-    "cnapi exec --where 'hostname=web-*' --where status=running --timeout 5m -- svcadm restart nginx",
+    "cnapi exec --where 'hostname=web-*' --timeout 5m -- svcadm restart nginx",
     'cnapi exec --all --script check.sh --concurrency 100 --json',
   ]);
 }
@@ -349,9 +349,16 @@ function summarize({ output }: Context, servers: readonly NamedServer[], endings
   output.note(`${servers.length} servers: ${said.join(', ')}`);
 }
 
+/** As timeout(1) has it: 143 would say that somebody sent TERM. */
+const TIMED_OUT = 124;
+
+function ownCodeOf(ending: Ending): number | undefined {
+  return ending.kind === 'failed' && ending.timedOut === true ? TIMED_OUT : exitCodeOf(resultOf(ending));
+}
+
 function codeOf(endings: readonly Ending[], isIncomplete: boolean): number {
   const [only] = endings;
-  const own = endings.length === 1 && only !== undefined ? exitCodeOf(resultOf(only)) : undefined;
+  const own = endings.length === 1 && only !== undefined ? ownCodeOf(only) : undefined;
   if (own !== undefined && own !== 0) return own;
   if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
   if (endings.some(({ kind }) => kind === 'failed')) return EXIT.failed;

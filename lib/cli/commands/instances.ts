@@ -13,14 +13,14 @@ export function instancesCommand(runner: Runner): Command {
   return examples(command, ['cnapi instances', 'cnapi instances --json']);
 }
 
-export const INSTANCE: readonly Column<Instance>[] = [
-  { head: 'INSTANCE', of: ({ uuid }) => uuid },
+const INSTANCE: readonly Column<Instance>[] = [
+  { head: 'INSTANCE', of: ({ uuid }) => uuid, abbreviates: true },
   { head: 'URL', of: ({ url }) => url },
   { head: 'STATE', of: ({ state }) => state },
   { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
   { head: 'BEAT', of: ({ lease_age_ms }) => shortDuration(lease_age_ms), align: 'right' },
   { head: 'VERSION', of: ({ version }) => version, shrinks: true },
-  { head: 'STARTED', of: ({ started }) => shortTime(started) },
+  { head: 'STARTED', of: ({ started }) => shortTime(started), shrinks: true },
 ];
 
 async function instances({ client, output }: Context): Promise<void> {

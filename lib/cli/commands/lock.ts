@@ -1,7 +1,7 @@
 /** `cnapi lock`: runs a command on this machine while it holds a lock. */
 import { Command } from 'commander';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
+import { examples, explained, type Runner } from '../invocation/runner.ts';
 import { HeldTicket, LockLostError } from '../lock/held-ticket.ts';
 import { LocalCommand } from '../lock/local-command.ts';
 import { findServer } from '../lookup/find.ts';
@@ -24,27 +24,27 @@ const LEAST_EXPIRY_MS = 3000;
 const STOPPING_MS = 1000;
 
 const MORE = `
-Takes a ticket in the queue of (server, scope, id) and waits for its turn. Then runs the command on this machine, renews the
-ticket while it runs, and releases the ticket when it has ended. For a lock of the whole datacenter, use \`default\` as the server.
+Takes a ticket in the queue of (server, scope, id) and waits for its turn. Then runs the command on this machine, renews the \
+ticket while it runs, and releases the ticket when it has ended. For a lock of the whole datacenter, use \`default\` as the server. \
 The command finds the ticket in CNAPI_TICKET; cnapi exec --ticket "$CNAPI_TICKET" is accepted only while the lock is held.
 
-The lock is lost when somebody deletes the ticket, or when no instance could renew it in time. Then the command is stopped: with
-TERM, and with KILL after --kill-after. This begins early enough that the command has ended before anybody else can get the
-lock. Without a terminal, all processes that the command started are stopped too. When the command ends by itself, the lock is
+The lock is lost when somebody deletes the ticket, or when no instance could renew it in time. Then the command is stopped: with \
+TERM, and with KILL after --kill-after. This begins early enough that the command has ended before anybody else can get the \
+lock. Without a terminal, all processes that the command started are stopped too. When the command ends by itself, the lock is \
 checked once more; the exit code is 125 if it had been lost before.
 
-Ctrl-Z stops both. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At
-a terminal fg wakes the command at once, so it runs for a moment before it is held. Where no shell could wake them again (ssh
+Ctrl-Z stops both. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At \
+a terminal fg wakes the command at once, so it runs for a moment before it is held. Where no shell could wake them again (ssh \
 -t), Ctrl-Z stops neither.
 
-If this program itself is killed or gets STOP, the lock passes to the next one after --expires while the command continues: give
-the command a time limit of its own. On a suspended machine the loss is noticed when it runs again. When the machine's clock is set
+If this program itself is killed or gets STOP, the lock passes to the next one after --expires while the command continues: give \
+the command a time limit of its own. On a suspended machine the loss is noticed when it runs again. When the machine's clock is set \
 ahead by more than the time left of --expires, the program assumes a suspension, and that the lock is lost.
 
-INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until the command has ended, however long
+INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until the command has ended, however long \
 that takes. While waiting for the lock, these signals give up the place in the queue. Under nohup, HUP is passed to nobody.
 
-Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126 the command
+Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126 the command \
 cannot be run; 127 there is no such command; 1 refused; 2 wrong usage; 3 no instance answered, and nothing was run.
 `;
 
@@ -63,12 +63,11 @@ export function lockCommand(runner: Runner): Command {
       '5s',
     )
     .option('-E, --conflict-exit-code <code>', 'exit code if there is no lock within --wait', '124')
-    .addHelpText('after', MORE)
     .action(runner.action(lock, { rest: true }));
-  return examples(command, [
+  return examples(explained(command, MORE), [
     'cnapi lock web-1 vm 0f2f7f4e-5f0b-4b5e-9d8b-1c2d3e4f5a6b -- ./migrate.sh',
     'cnapi lock default release nightly --wait 0 -- make release',
-    'cnapi lock web-1 disk sda -- sh -c \'cnapi exec web-1 --ticket "$CNAPI_TICKET" -- fsck -n /dev/sda\'',
+    "cnapi lock db disk a -- sh -c 'cnapi exec db --ticket $CNAPI_TICKET -- sync'",
   ]);
 }
 

@@ -4,13 +4,17 @@ import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
 import { LiveOutput } from '../exec/live-output.ts';
 import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../exec/task-end.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
+import { examples, explained, type Runner } from '../invocation/runner.ts';
 import { findTask } from '../lookup/find.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
+
+const MORE = `
+Ctrl-C, or a lost terminal, stops following and does not cancel the task: use cnapi cancel.
+`;
 
 interface Options {
   follow?: boolean;
@@ -26,12 +30,8 @@ export function taskCommand(runner: Runner): Command {
       'from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
     )
     .option('--raw', 'its output to the terminal unchanged, including control characters')
-    .addHelpText(
-      'after',
-      '\nCtrl-C, or a lost terminal, stops following and does not cancel the task: use cnapi cancel.',
-    )
     .action(runner.action(task));
-  return examples(command, [
+  return examples(explained(command, MORE), [
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11 --follow',
   ]);

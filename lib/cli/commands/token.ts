@@ -40,7 +40,7 @@ function createCommand(runner: Runner): Command {
     .option('--file <file>', 'write the token to this new file, mode 0600, instead of printing it')
     .action(runner.action(create));
   return examples(command, [
-    'cnapi token create admin --role admin --config /etc/cnapi/a.json --file ~/.config/cnapi/token',
+    'cnapi token create admin --role admin --config a.json --file admin.token',
     'cnapi token create deploy --role operator --expires 90d --file deploy.token',
     'cnapi token create web-1 --role agent --server web-1',
   ]);

@@ -14,7 +14,7 @@ import type { Random } from '../../platform/random.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
-import { errorOf, hasSucceeded } from './task-end.ts';
+import { codeOf, errorOf, hasSucceeded } from './task-end.ts';
 
 export interface FleetCommand {
   params: Record<string, unknown>;
@@ -27,7 +27,14 @@ export interface FleetCommand {
 export type Ending =
   | { kind: 'ok'; id: string; result: unknown }
   | { kind: 'started'; id: string }
-  | { kind: 'failed'; id: string | undefined; why: string; result?: unknown; requestId?: string | undefined }
+  | {
+      kind: 'failed';
+      id: string | undefined;
+      why: string;
+      result?: unknown;
+      requestId?: string | undefined;
+      timedOut?: boolean;
+    }
   | { kind: 'unknown'; id: string | undefined; why: string };
 
 export interface Listener {
@@ -130,7 +137,8 @@ export class FleetRun {
 
 function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
-  return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result };
+  const timedOut = codeOf(end) === 'TaskTimeout';
+  return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result, timedOut };
 }
 
 /**

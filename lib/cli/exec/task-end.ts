@@ -22,11 +22,18 @@ export function exitCodeOf(result: unknown): number | undefined {
   return typeof signal === 'string' ? exitCodeOfSignal(signal) : undefined;
 }
 
+/** The code of the error of a task that failed. */
+export function codeOf(end: JsonObject): string | undefined {
+  const { code } = (end.error ?? {}) as JsonObject;
+  return typeof code === 'string' ? code : undefined;
+}
+
 /** Returns why the task did not succeed; undefined if it did. */
 export function errorOf(end: JsonObject): string | undefined {
   if (hasSucceeded(end)) return undefined;
-  const { message, code } = (end.error ?? {}) as JsonObject;
-  if (typeof message === 'string') return typeof code === 'string' ? `${message} (${code})` : message;
+  const { message } = (end.error ?? {}) as JsonObject;
+  const code = codeOf(end);
+  if (typeof message === 'string') return code === undefined ? message : `${message} (${code})`;
   const { exitCode, signal } = (end.result ?? {}) as JsonObject;
   return typeof exitCode === 'number' ? `exit code ${exitCode}` : `ended by ${String(signal ?? 'something')}`;
 }

@@ -2,6 +2,7 @@
 import type { Command } from 'commander';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { type Context, createContext, type GlobalOptions } from './context.ts';
+import { HELP_WIDTH, wrapped } from './help-text.ts';
 
 /** Returns the exit code; undefined means 0. */
 export type Work<Options> = (
@@ -44,6 +45,13 @@ export class Invocation implements Runner {
 /** Returns a command as the user calls it, e.g. `cnapi token create`. */
 export function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}
+
+/** Adds paragraphs after the options of a help text. A line of `text` is a paragraph. */
+export function explained(command: Command, text: string): Command {
+  return command.addHelpText('after', ({ command: shown }) =>
+    wrapped(text, shown.configureHelp().helpWidth ?? HELP_WIDTH),
+  );
 }
 
 /** Adds examples at the end of a help text. */

@@ -45,7 +45,7 @@ export async function findServers(client: CnapiClient, names: readonly string[])
   const found = new Map<string, NamedServer>();
   for (const name of names) {
     const [server, ...others] = byName.get(isUuid(name) ? name.toLowerCase() : name) ?? [];
-    if (server === undefined) complaints.push(`There is no server ${escapeControls(name)}`);
+    if (server === undefined) complaints.push(`There is no server ${escapeControls(name)}${tooShort(name)}`);
     else if (others.length > 0) complaints.push(ambiguous(name, [server, ...others]));
     else found.set(server.uuid, server);
   }
@@ -64,9 +64,16 @@ async function byPrefix(client: CnapiClient, names: readonly string[]): Promise<
   );
 }
 
+const LEAST_PREFIX = 4;
+
+const tooShort = (text: string): string =>
+  text.length < LEAST_PREFIX && /^[0-9a-f]+$/i.test(text)
+    ? ` (the beginning of a uuid has at least ${LEAST_PREFIX} characters)`
+    : '';
+
 /** The beginning of a uuid, long enough not to be confused with another name. */
 export const isPrefix = (text: string): boolean =>
-  text.length >= 4 &&
+  text.length >= LEAST_PREFIX &&
   text.length < 36 &&
   [...text].every((one, at) => (HYPHENS.has(at) ? one === '-' : /[0-9a-f]/i.test(one)));
 
@@ -98,7 +105,9 @@ export async function findTicket(client: CnapiClient, text: string): Promise<str
 
 function checkPrefix(what: string, text: string): void {
   if (isPrefix(text)) return;
-  throw new UsageError(`${escapeControls(text)} is not the id of ${what}, nor the first 4 or more characters of one`);
+  throw new UsageError(
+    `${escapeControls(text)} is not the id of ${what}, nor the beginning of one, which has at least ${LEAST_PREFIX} characters`,
+  );
 }
 
 /** @throws UsageError when there is none, or more than one */
@@ -149,10 +158,12 @@ export function findInstance(instances: readonly Instance[], name: string): Inst
     .replace(/^https?:\/\//, '')
     .replace(/\/$/, '');
   const isIt = ({ uuid, url }: Instance) =>
-    uuid === wanted || url.replace(/^https?:\/\//, '') === wanted || (wanted.length >= 4 && uuid.startsWith(wanted));
+    uuid === wanted ||
+    url.replace(/^https?:\/\//, '') === wanted ||
+    (wanted.length >= LEAST_PREFIX && uuid.startsWith(wanted));
   const [found, ...others] = instances.filter(isIt);
   if (found === undefined)
-    throw new UsageError(`There is no instance ${escapeControls(name)}; cnapi instances lists them`);
+    throw new UsageError(`There is no instance ${escapeControls(name)}${tooShort(name)}; cnapi instances lists them`);
   if (others.length > 0)
     throw new UsageError(`Several instances are called ${escapeControls(name)}; give the whole uuid`);
   return found;

@@ -7,8 +7,13 @@ import { escapeControls } from './escape-controls.ts';
 export interface Column<Row> {
   head: string;
   of(row: Row): string | number | boolean | null | undefined;
-  /** The column may be shortened. Ids never are: half a uuid is useless. */
+  /** The column may be shortened. */
   shrinks?: boolean;
+  /**
+   * An id that commands accept by its beginning: if the table is too wide, the beginnings that
+   * distinguish the ids are shown, with at least eight characters. Other ids are never shortened.
+   */
+  abbreviates?: boolean;
   align?: 'right';
   /** Colours a cell's text after layout. */
   paint?: Paint;
@@ -23,10 +28,11 @@ const ELLIPSIS = '…';
 
 /** Returns the lines, the first one with the heads. Without `width` columns are not shortened. */
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width?: number): string[] {
-  const cells = [
+  const whole = [
     columns.map(({ head }) => head),
     ...rows.map((row) => columns.map((column) => textOf(column.of(row)))),
   ];
+  const cells = width !== undefined && widthOfAll(whole) > width ? abbreviated(columns, whole) : whole;
   const widths = fitted(columns, cells, width);
   return cells.map((line, row) =>
     line
@@ -51,6 +57,26 @@ export function facts(pairs: readonly (readonly [string, unknown])[]): string[] 
 function textOf(value: unknown): string {
   if (value === undefined || value === null || value === '') return '-';
   return escapeControls(typeof value === 'object' ? JSON.stringify(value) : String(value));
+}
+
+function widthOfAll(cells: readonly string[][]): number {
+  const widths = (cells[0] ?? []).map((_, at) => widestOf(cells.map((line) => line[at] ?? '')));
+  return widths.reduce((sum, each) => sum + each, GAP.length * (widths.length - 1));
+}
+
+function abbreviated<Row>(columns: readonly Column<Row>[], [head = [], ...lines]: readonly string[][]): string[][] {
+  const lengths = columns.map(({ abbreviates }, at) =>
+    abbreviates === true ? distinguishing(lines.map((line) => line[at] ?? '')) : Number.POSITIVE_INFINITY,
+  );
+  return [head, ...lines.map((line) => line.map((cell, at) => cell.slice(0, lengths[at])))];
+}
+
+/** Returns how many characters distinguish different texts, at least `LEAST`. */
+function distinguishing(texts: readonly string[]): number {
+  const count = new Set(texts).size;
+  let length = LEAST;
+  while (new Set(texts.map((text) => text.slice(0, length))).size < count) length++;
+  return length;
 }
 
 function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][], width: number | undefined): number[] {

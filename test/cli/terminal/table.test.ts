@@ -55,3 +55,16 @@ t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
   );
   t.end();
 });
+
+t.test('ids that commands accept by their beginnings are abbreviated where the table is too wide', (t) => {
+  const columns = [
+    { head: 'ID', of: ({ id }: { id: string }) => id, abbreviates: true },
+    { head: 'N', of: () => 1 },
+  ];
+  const rows = [{ id: '5f0a6d5c-1f3e' }, { id: 'c2b8f1de-7a64' }];
+  t.strictSame(table(columns, rows, 16), ['ID             N', '5f0a6d5c-1f3e  1', 'c2b8f1de-7a64  1']);
+  t.strictSame(table(columns, rows, 15), ['ID        N', '5f0a6d5c  1', 'c2b8f1de  1']);
+  const alike = [{ id: '00000000-0001' }, { id: '00000000-0002' }, { id: '00000000-0002' }];
+  t.strictSame(table(columns, alike, 15).slice(1), ['00000000-0001  1', '00000000-0002  1', '00000000-0002  1']);
+  t.end();
+});
