@@ -6,21 +6,45 @@
 export interface TaskKind {
   /** Running the task again after an unknown outcome has the same effect as running it once. */
   idempotent: boolean;
+  /** Describes its parameters for callers, by name. */
+  params: Readonly<Record<string, string>>;
 }
 
 const KINDS: Record<string, TaskKind> = {
-  nop: { idempotent: true },
-  sleep: { idempotent: true },
-  command_execute: { idempotent: false },
-  server_sysinfo: { idempotent: true },
-  server_reboot: { idempotent: false },
-  agent_pause: { idempotent: true },
-  agent_resume: { idempotent: true },
+  nop: {
+    idempotent: true,
+    params: { sleep: 'seconds to wait, at most 86400', error: 'a text: the task fails with it' },
+  },
+  sleep: { idempotent: true, params: { timeout: 'required, milliseconds, at most 86400000' } },
+  command_execute: {
+    idempotent: false,
+    params: {
+      script: 'required, a text: sh runs it, or the interpreter that its first line names',
+      args: 'a list of texts, its arguments',
+      env: 'an object of texts, its environment variables',
+      timeout: 'milliseconds, then it is killed',
+      paced: 'true: it writes no faster than its output is followed',
+    },
+  },
+  server_sysinfo: { idempotent: true, params: {} },
+  server_reboot: { idempotent: false, params: {} },
+  agent_pause: { idempotent: true, params: {} },
+  agent_resume: { idempotent: true, params: {} },
 };
+
+/** The tasks and their parameters in one sentence, for the description of the API. */
+export const TASKS_TEXT = Object.entries(KINDS)
+  .map(([name, { params }]) => {
+    const each = Object.entries(params).map(([param, text]) => `\`${param}\`: ${text}`);
+    return `\`${name}\`${each.length === 0 ? '' : ` (${each.join('; ')})`}`;
+  })
+  .join(', ');
+
+export const taskNames: readonly string[] = Object.keys(KINDS);
 
 /** Returns the kind of a task; a task that is not in the list is not idempotent. */
 export function taskKind(name: string): TaskKind {
-  return Object.hasOwn(KINDS, name) ? (KINDS[name] as TaskKind) : { idempotent: false };
+  return Object.hasOwn(KINDS, name) ? (KINDS[name] as TaskKind) : { idempotent: false, params: {} };
 }
 
 export const taskCapability = (name: string): string => `task:${name}`;

@@ -35,11 +35,12 @@ export interface AgentTask {
   gated: boolean;
   /** Runs even while the agent is paused. */
   whilePaused: boolean;
+  paramNames: readonly string[];
   /** Resolves with the result, or rejects with a TaskFailure; in any case soon after the signal. */
   run(params: Record<string, unknown>, context: TaskContext): Promise<Record<string, unknown>>;
 }
 
-interface Definition<Schema extends z.ZodType> {
+interface Definition<Schema extends z.ZodObject> {
   lane: LaneName;
   gated?: boolean;
   whilePaused?: boolean;
@@ -51,9 +52,16 @@ interface Definition<Schema extends z.ZodType> {
  * A task whose parameters are parsed before it begins. Unknown ones are ignored, because callers
  * also send those of their path.
  */
-export function defineTask<Schema extends z.ZodType>(definition: Definition<Schema>): AgentTask {
+export function defineTask<Schema extends z.ZodObject>(definition: Definition<Schema>): AgentTask {
   const { lane, gated = false, whilePaused = false, params: schema } = definition;
-  return { lane, gated, whilePaused, run: async (params, context) => definition.run(parse(schema, params), context) };
+  const paramNames = Object.keys(schema.shape);
+  return {
+    lane,
+    gated,
+    whilePaused,
+    paramNames,
+    run: async (params, context) => definition.run(parse(schema, params), context),
+  };
 }
 
 function parse<Schema extends z.ZodType>(schema: Schema, params: Record<string, unknown>): z.infer<Schema> {

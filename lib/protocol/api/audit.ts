@@ -61,7 +61,7 @@ export const auditContracts = contracts({
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
-      request_id: boundedText(100).optional(),
+      request_id: boundedText(100).optional().describe('Of this request: its `x-request-id`'),
       since: moment().describe('ISO 8601; from then on'),
       until: moment().describe('ISO 8601; before then'),
       before: integer('before', 1, Number.MAX_SAFE_INTEGER)

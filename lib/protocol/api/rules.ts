@@ -142,7 +142,7 @@ export const waitSeconds = () =>
     .meta({ minimum: 0, multipleOf: 1 })
     .transform((seconds) => Math.min(seconds, MAX_WAIT_SECONDS))
     .optional()
-    .describe(`Seconds; ${MAX_WAIT_SECONDS} when absent, and at most`);
+    .describe(`Seconds, at most ${MAX_WAIT_SECONDS}, which is also the default`);
 
 /**
  * The reference's timeout of a task wait: `parseInt` of the text, 3600 if that is 0 or not a
@@ -157,7 +157,7 @@ export const taskWaitSeconds = () =>
     })
     .optional()
     .meta({ type: 'integer' })
-    .describe(`Seconds; ${MAX_WAIT_SECONDS} when absent, 0 or no number, and at most`);
+    .describe(`Seconds, at most ${MAX_WAIT_SECONDS}; absent, 0 or no number means ${MAX_WAIT_SECONDS}`);
 
 /** True for everything but false, 0, an absent value, and the texts `false` and `0`. */
 export const truthy = () =>

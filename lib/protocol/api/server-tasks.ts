@@ -6,6 +6,7 @@
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { MAX_POINTERS } from '../secret-params.ts';
+import { TASKS_TEXT } from '../tasks.ts';
 import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
 import {
   BAD_REQUEST,
@@ -118,7 +119,9 @@ export const serverTaskContracts = contracts({
       task: text()
         .min(1, 'value is empty')
         .max(100, 'value is longer than 100 characters')
-        .describe("A name of the agent's catalogue"),
+        .describe(
+          `A task that the agent knows; with its params: ${TASKS_TEXT}. The instance that holds the agent's connection refuses another name with 409; accepted by a different instance, the task ends with UnknownTask`,
+        ),
       params: object()
         .optional()
         .describe('`secret_params` in it lists, as JSON Pointers, which of them only the agent may see'),
@@ -198,7 +201,10 @@ export const serverTaskContracts = contracts({
       "The server's tasks, newest first, from any instance; those of a legacy agent (at most 16) from the agent itself",
     tag: 'tasks',
     origin: 'reference',
-    params: z.object({ ...serverUuid, limit: integer('limit', 1, MAX_LIST).optional() }),
+    params: z.object({
+      ...serverUuid,
+      limit: integer('limit', 1, MAX_LIST).optional().describe(`${HISTORY_PAGE} when absent`),
+    }),
     preconditions: ['server'],
     responses: {
       200: { description: 'OK', schema: z.array(historyEntry) },

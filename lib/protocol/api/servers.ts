@@ -124,10 +124,12 @@ const statusChange = answer({
 export type StatusChange = Known<z.output<typeof statusChange>>;
 
 /** A value outside 1..1000 is the one failure that the reference answers with 400. */
-const listLimit = plainInteger('limit').refine((value) => value >= 1 && value <= MAX_LIST, {
-  message: `limit must be in the range 1-${MAX_LIST} (inclusive)`,
-  params: BAD_REQUEST,
-});
+const listLimit = plainInteger('limit')
+  .refine((value) => value >= 1 && value <= MAX_LIST, {
+    message: `limit must be in the range 1-${MAX_LIST} (inclusive)`,
+    params: BAD_REQUEST,
+  })
+  .meta({ type: 'integer', minimum: 1, maximum: MAX_LIST });
 
 const flag = (name: string) => booleanText(`Invalid value for param '${name}'`).optional();
 
@@ -144,17 +146,19 @@ export const serverContracts = contracts({
       uuids: list('uuids', /^[-a-zA-Z0-9]+$/)
         .optional()
         .describe('Comma-separated'),
-      setup: flag('setup'),
-      headnode: flag('headnode'),
-      reserved: flag('reserved'),
-      reservoir: flag('reservoir'),
-      hostname: trimmedText().optional(),
+      setup: flag('setup').describe('Only servers that are set up, or only those that are not'),
+      headnode: flag('headnode').describe('Only headnodes, or only others'),
+      reserved: flag('reserved').describe('Only reserved servers, or only others'),
+      reservoir: flag('reservoir').describe('Only servers of the reservoir, or only others'),
+      hostname: trimmedText().optional().describe('Only servers with exactly this hostname'),
       extras: list('extras', WORDS)
         .optional()
         .describe('Of agents, vms, memory, disk, sysinfo, capacity, status, last_heartbeat, all'),
       fields: list('fields', WORDS).optional().describe('Only these properties, of those there are after `extras`'),
-      limit: listLimit.optional(),
-      offset: plainInteger('offset').optional(),
+      limit: listLimit
+        .optional()
+        .describe(`At most this many: 1 to ${MAX_LIST}, which is also the default; the rest of the list by \`after\``),
+      offset: plainInteger('offset').optional().describe('Leaves out this many at the beginning; 0 when absent'),
       after: uuid()
         .optional()
         .describe(
@@ -227,8 +231,10 @@ export const serverContracts = contracts({
     origin: 'own',
     params: z.object({
       ...serverUuid,
-      limit: integer('limit', 1, MAX_LIST).optional(),
-      offset: integer('offset', 0, 1_000_000_000).optional(),
+      limit: integer('limit', 1, MAX_LIST).optional().describe('100 when absent'),
+      offset: integer('offset', 0, 1_000_000_000)
+        .optional()
+        .describe('Leaves out this many at the beginning; 0 when absent'),
     }),
     preconditions: [],
     responses: { 200: { description: 'OK', schema: z.array(statusChange) }, ...noServer },

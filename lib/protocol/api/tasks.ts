@@ -176,10 +176,13 @@ export const taskContracts = contracts({
     tag: 'tasks',
     origin: 'own',
     params: z.object({
-      status: z.enum(['active', 'complete', 'failure'], 'value is not active, complete or failure').optional(),
+      status: z
+        .enum(['active', 'complete', 'failure'], 'value is not active, complete or failure')
+        .optional()
+        .describe('`active` are also those that no agent has taken yet'),
       name: boundedText(100).optional().describe("A name of the agent's catalogue"),
       actor: boundedText(200).optional().describe('Who asked for it'),
-      server_uuid: uuid().optional(),
+      server_uuid: uuid().optional().describe('Of this server only'),
       id_prefix: text()
         .toLowerCase()
         .refine(

@@ -108,7 +108,9 @@ export const ticketContracts = contracts({
     params: z.object({
       ...ofServer,
       limit: integer('limit', 1, Number.MAX_SAFE_INTEGER).optional().describe('1000 when absent, and at most'),
-      offset: integer('offset', 0, 1_000_000_000).optional(),
+      offset: integer('offset', 0, 1_000_000_000)
+        .optional()
+        .describe('Leaves out this many at the beginning; 0 when absent'),
       attribute: text().optional().describe('No effect'),
       order: text().optional().describe('No effect'),
       open: booleanText()
@@ -220,7 +222,9 @@ export const ticketContracts = contracts({
     origin: 'own',
     params: z.object({
       limit: integer('limit', 1, MAX_LIST).optional().describe('1000 when absent'),
-      offset: integer('offset', 0, 1_000_000_000).optional(),
+      offset: integer('offset', 0, 1_000_000_000)
+        .optional()
+        .describe('Leaves out this many at the beginning; 0 when absent'),
     }),
     preconditions: [],
     responses: {

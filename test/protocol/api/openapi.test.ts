@@ -1,8 +1,10 @@
 import t from 'tap';
 import { z } from 'zod';
+import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { needOf, pathParamsOf } from '../../../lib/protocol/api/contract.ts';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
 import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
+import { taskKind, taskNames } from '../../../lib/protocol/tasks.ts';
 
 const body = JSON.parse(openApiDocument(contractList, '1.2.3'));
 
@@ -34,6 +36,31 @@ t.test('the OpenAPI document describes each contract', (t) => {
     t.equal(operation['x-role'], needsToken ? needOf(contract) : undefined);
   }
   t.same(unresolved(body, body), [], 'every reference resolves');
+  t.end();
+});
+
+t.test('every parameter of a query is described, and the limit of a list has its bounds', (t) => {
+  for (const [path, methods] of Object.entries<Record<string, { parameters: Described[] }>>(body.paths))
+    for (const { parameters } of Object.values(methods))
+      for (const { in: where, name, description } of parameters)
+        if (where === 'query') t.ok(description, `${path} ${name}`);
+  const limit = body.paths['/servers'].get.parameters.find((one: Described) => one.name === 'limit');
+  t.same(limit.schema, { type: 'integer', minimum: 1, maximum: 1000 });
+  t.end();
+});
+
+interface Described {
+  in: string;
+  name: string;
+  description?: string;
+}
+
+t.test("the tasks that the API describes are the agent's, with their parameters", (t) => {
+  t.same([...taskNames].sort(), [...catalogue.keys()].sort());
+  for (const [name, { paramNames }] of catalogue)
+    t.same(Object.keys(taskKind(name).params).sort(), [...paramNames].sort(), name);
+  const { properties } = body.paths['/servers/{server_uuid}/tasks'].post.requestBody.content['application/json'].schema;
+  for (const name of taskNames) t.match(properties.task.description, `\`${name}\``);
   t.end();
 });
 
