@@ -322,8 +322,8 @@ t.test('statements about posts', async (t) => {
       t.same(ids(await claimPostsFor(db, run, { servers: [mine.serverUuid] })), [id]);
       const two = await seat(db);
       const next = await create(db, two.serverUuid);
-      const linkSql = `select * from cnapi_claim_for_sessions('${two.run}', '{${two.serverUuid}}', '{1}', '{${two.journalId}}', 60000,
-        5000, 100, 100, 1000000, 10000000, 100, 1000000, 100)`;
+      const linkSql = `select * from cnapi_claim_for_sessions('${two.run}', '{${two.serverUuid}}', '{1}', '{${two.journalId}}', 5000,
+        100, 100, 1000000, 10000000, 100, 1000000, 100)`;
       const back = leg('heartbeat', () => setRunningByHeartbeats(db, two.serverUuid));
       const [, late] = await runBehindLock<[unknown, PostOrder[]]>(url, linkSql, [back, posting(two.serverUuid)]);
       t.same(late, []);

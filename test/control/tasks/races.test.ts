@@ -63,7 +63,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     `select 1 from cnapi_roster_authority where server_uuid = '${serverUuid}' for update`;
   /** The other statement of the pair, in progress. */
   const claimSql = ({ run, serverUuid, epoch, journalId }: Seat) =>
-    `select * from cnapi_claim_for_sessions('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 60000, 5000,
+    `select * from cnapi_claim_for_sessions('${run}', '{${serverUuid}}', '{${epoch}}', '{${journalId}}', 5000,
       100, 100, 1000000, 10000000, 100, 1000000, 100)`;
   const sweepSql = `select * from cnapi_sweep_late_tasks(30, 60, '{"code":"NotTaken"}', '{}', '{"code":"TaskTimeout"}', 100,
     4000, 4000000, 48000000, 128, 16000000, true)`;

@@ -75,14 +75,12 @@ export async function claimTasks(
 ): Promise<Claim> {
   const { rows } = await database.query<ClaimedAttempt & { what: 'send' | 'cancel' | 'full' | 'again' }>(
     `select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
-       $8::int, $9::int, $10::int, $11::int, $12::int, $13::int)`,
+       $8::int, $9::int, $10::int, $11::int, $12::int)`,
     [
       run,
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
       sessions.map((session) => session.journalId),
-      // `takeOverdue` handles tasks past their timeout.
-      null,
       resendMs,
       MAX_CLAIMED_PER_SERVER,
       MAX_PER_SERVER,

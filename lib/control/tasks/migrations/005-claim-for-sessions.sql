@@ -29,8 +29,7 @@ $$;
 -- these). p_most_all and p_most_all_bytes limit one call. Within them every server
 -- gets its first task before any server gets its second, the longest waiting first.
 --
--- A cancel is sent when it was requested, or when the task is past its timeout by p_overdue_ms
--- (null: never). It is sent again after p_resend_ms, the longest ago first.
+-- A requested cancel is sent, and sent again after p_resend_ms, the longest ago first.
 --
 -- This function locks rows that others need, so it returns ids and numbers only. Postgres keeps a
 -- statement's locks until the client has read the whole answer, and a client that is stopped or cut
@@ -47,8 +46,7 @@ $$;
 -- Rows that another transaction has locked are skipped, and their servers are returned as 'again':
 -- one locked row delays no other server (law 9).
 create function cnapi_claim_for_sessions(
-  p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[],
-  p_overdue_ms int, p_resend_ms int,
+  p_run uuid, p_servers uuid[], p_epochs bigint[], p_journals uuid[], p_resend_ms int,
   p_most_claimed int, p_most int, p_most_bytes int, p_most_held_bytes int,
   p_most_all int, p_most_all_bytes int, p_most_cancels int
 ) returns table (
@@ -145,9 +143,7 @@ begin
       cross join lateral (
         select t.id, t.cancel_sent_at from cnapi_tasks t
           where t.server_uuid = m.server_uuid and t.epoch = m.epoch and t.state = 'claimed'
-            and (t.cancel_requested_at is not null
-              or coalesce(t.started_at, t.accepted_at, t.claimed_at)
-                < moment - (t.timeout_ms + p_overdue_ms) * interval '1 ms')
+            and t.cancel_requested_at is not null
             and (t.cancel_sent_at is null
               or t.cancel_sent_at < moment - p_resend_ms * interval '1 ms'
               -- The database's clock was set back since.
