@@ -8,119 +8,31 @@ import { randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import fc from 'fast-check';
 import { openDatabase } from '../support/postgres.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
+import {
+  type CostInput,
+  FLOODS,
+  type FloodInput,
+  FOUND,
+  type FramesInput,
+  inputs,
+  LISTS,
+  type ListsInput,
+  MIB,
+  manyOf,
+  ORDINARY,
+  type RequestInput,
+} from './cost-inputs.ts';
 import { feeder, type Part, Wrong } from './part.ts';
 import type { Usage } from './probe.ts';
-import { bytesOf } from './socket-steps.ts';
 import { ANSWER_WITHIN_MS, type Target } from './target.ts';
-
-const KIB = 1024;
-const MIB = 1024 * KIB;
-
-/** JSON with as many values as its bytes allow, or otherwise expensive for its length. */
-const PIECES = ['[],', '{},', '0,', '"",', '{"":0},', '[[[[[[[[]]]]]]]],', '"\\u0041",', '1e-9,', 'null,'] as const;
-
-interface RequestInput {
-  kind: 'request';
-  method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  path: string;
-  piece: string;
-  bytes: number;
-  parallel: number;
-}
-
-interface FramesInput {
-  kind: 'frames';
-  head: string;
-  piece: string;
-  bytes: number;
-  count: number;
-}
-
-interface FloodInput {
-  kind: 'flood';
-  frame: keyof typeof FLOODS;
-  count: number;
-}
-
-/** Large lists, all requested at once, and read to their end when all have begun. */
-interface ListsInput {
-  kind: 'lists';
-  list: keyof typeof LISTS;
-  parallel: number;
-}
-
-type CostInput = RequestInput | FramesInput | FloodInput | ListsInput;
-
-const LISTS = {
-  history: '/servers/{stocked}/task-history?limit=1000',
-  servers: '/servers?extras=all',
-};
-
-const HEADS = [
-  '{"type":"status","status":{"vms":',
-  '{"type":"sysinfo","digest":"x","sysinfo":{"a":',
-  '{"type":"task_end","id":"4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11","attempt":1,"outcome":"complete","reportedAt":"","result":{"a":',
-  '{"type":"from-the-future","a":{"a":',
-];
-
-const FLOODS = {
-  pongs: bytesOf({ do: 'pong', payload: '' }, true),
-  pings: bytesOf({ do: 'ping', payload: '' }, true),
-  complaints: bytesOf({ do: 'text', text: '{"type":"error","code":"x","message":""}' }, true),
-  'texts of an unknown type': bytesOf({ do: 'text', text: '{"type":"?"}' }, true),
-};
-
-const PATHS = [
-  '/ping',
-  '/servers',
-  '/servers/{server}',
-  '/servers/{server}/sysinfo',
-  '/servers/{server}/events/status',
-];
-
-const inputs: fc.Arbitrary<CostInput> = fc.oneof(
-  fc.record({
-    kind: fc.constant('request' as const),
-    method: fc.constantFrom('GET' as const, 'POST' as const, 'PUT' as const, 'DELETE' as const),
-    path: fc.constantFrom(...PATHS, '/servers/{server}/nop', '/servers/{server}/tickets', '/loglevel', '/tokens'),
-    piece: fc.constantFrom(...PIECES),
-    bytes: fc.constantFrom(10 * KIB, 200 * KIB, MIB - KIB),
-    parallel: fc.integer({ min: 1, max: 4 }),
-  }),
-  fc.record({
-    kind: fc.constant('frames' as const),
-    head: fc.constantFrom(...HEADS),
-    piece: fc.constantFrom(...PIECES),
-    bytes: fc.constantFrom(100 * KIB, MIB, 4 * MIB, 8 * MIB - KIB),
-    count: fc.integer({ min: 1, max: 4 }),
-  }),
-  fc.record({
-    kind: fc.constant('flood' as const),
-    frame: fc.constantFrom(...(Object.keys(FLOODS) as (keyof typeof FLOODS)[])),
-    count: fc.constantFrom(10_000, 100_000, 500_000),
-  }),
-  fc.record({
-    kind: fc.constant('lists' as const),
-    list: fc.constantFrom(...(Object.keys(LISTS) as (keyof typeof LISTS)[])),
-    parallel: fc.integer({ min: 1, max: 12 }),
-  }),
-);
-
-/** The cases that were found by hand, before costs were measured. */
-const FOUND: readonly CostInput[] = [
-  { kind: 'request', method: 'GET', path: '/ping', piece: '[],', bytes: MIB - KIB, parallel: 1 },
-  { kind: 'frames', head: HEADS[0] as string, piece: '[],', bytes: 8 * MIB - KIB, count: 4 },
-  { kind: 'flood', frame: 'pongs', count: 3_000_000 },
-  { kind: 'lists', list: 'history', parallel: 12 },
-  { kind: 'lists', list: 'servers', parallel: 6 },
-];
 
 /** A multiple of the cost of as many bytes of ordinary reports. */
 const CPU_FACTOR = 1.5;
+/** JSON.parse takes so much longer for an object with thousands of members. */
+const WIDE_FACTOR = 3;
 const CPU_FREE_MS = 120;
 /**
  * The limit for a connection during a flood, however few bytes that takes: the cost of this many
@@ -135,7 +47,7 @@ const MEMORY_FREE_BYTES = 192 * MIB;
  * 164 to 187 MiB, garbage included.
  */
 const LISTS_FREE_BYTES = 224 * MIB;
-const STOCK = { tasks: 1_000, taskBytes: 15 * KIB, servers: 400, sysinfoBytes: 45 * KIB };
+const STOCK = { tasks: 1_000, taskBytes: 15 * 1024, servers: 400, sysinfoBytes: 45 * 1024 };
 /** A cost counts as a finding only if every try exceeds the limit. */
 const TRIES = 3;
 /** The minimum duration of a measured flood; data that is not read by then is not read fast. */
@@ -210,8 +122,11 @@ class Gauge {
     }
   }
 
-  #complaintOf({ kind }: CostInput, { bytes, cpuMs, memoryBytes }: Spent): string | undefined {
-    const worth = kind === 'flood' ? FLOOD_WORTH_BYTES : kind === 'lists' ? bytes + FLOOD_WORTH_BYTES : bytes;
+  #complaintOf(input: CostInput, { bytes, cpuMs, memoryBytes }: Spent): string | undefined {
+    const { kind } = input;
+    const isWide = 'piece' in input && input.piece.includes('#');
+    const ordinary = isWide ? WIDE_FACTOR * bytes : bytes;
+    const worth = kind === 'flood' ? FLOOD_WORTH_BYTES : kind === 'lists' ? bytes + FLOOD_WORTH_BYTES : ordinary;
     const cpuBound = CPU_FREE_MS + CPU_FACTOR * this.#cpuMsPerByte * worth;
     const memoryBound = kind === 'lists' ? LISTS_FREE_BYTES : MEMORY_FREE_BYTES + MEMORY_FACTOR * bytes;
     if (cpuMs > cpuBound) return `${cpuMs.toFixed(0)} ms of CPU; ${cpuBound.toFixed(0)} are allowed for ${bytes} bytes`;
@@ -273,8 +188,9 @@ class Gauge {
     }
   }
 
-  async #request({ method, path, piece, bytes, parallel }: RequestInput): Promise<number> {
-    const body = `{"a":${listOf(piece, bytes)}}`;
+  async #request({ method, path, field, piece, bytes, parallel }: RequestInput): Promise<number> {
+    const others = path.endsWith('/execute') ? '"script":"true",' : '';
+    const body = `{${others}"${field}":${manyOf(piece, bytes)}}`;
     const url = this.#target.url + path.replace('{server}', this.#target.bait(0));
     const headers = { 'content-type': 'application/json', 'content-length': String(body.length) };
     const asked = Array.from({ length: parallel }, async () => {
@@ -294,7 +210,7 @@ class Gauge {
   }
 
   async #frames({ head, piece, bytes, count }: FramesInput): Promise<number> {
-    const text = `${head}${listOf(piece, bytes)}}}`;
+    const text = `${head}${manyOf(piece, bytes)}}}`;
     await this.#withAgent(async (agent) => {
       for (let each = 0; each < count; each++) agent.socket.send(text);
       await heard(agent, ANSWER_WITHIN_MS);
@@ -360,26 +276,6 @@ async function stock(target: Target): Promise<string> {
   for (const uuid of uuids)
     await target.call('POST', `/servers/${uuid}/sysinfo`, { sysinfo: { UUID: uuid, Hostname: uuid, ...filler } });
   return stocked;
-}
-
-/**
- * The report of an agent with some hundred VMs; it has no more values for its bytes than real ones.
- */
-const VM = JSON.stringify({
-  uuid: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
-  owner_uuid: '930896af-bf8c-48d4-885c-6573a94b1853',
-  quota: 25,
-  max_physical_memory: 1024,
-  zone_state: 'running',
-  state: 'running',
-  brand: 'joyent-minimal',
-  cpu_cap: 200,
-  last_modified: '2026-01-01T00:00:00.000Z',
-});
-const ORDINARY: FramesInput = { kind: 'frames', head: HEADS[0] as string, piece: `${VM},`, bytes: MIB, count: 2 };
-
-function listOf(piece: string, bytes: number): string {
-  return `[${piece.repeat(Math.max(1, Math.floor(bytes / piece.length)))}0]`;
 }
 
 /** Everything it sent before has been read, or its time is over, or it was disconnected. */

@@ -80,6 +80,17 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
+    name: 'the elements of a parameter are not counted before each of them is checked',
+    finding: 'FOUND in cost: {"kind":"request","method":"POST","path":"/servers/{server}/execute","field":"args"',
+    changes: [
+      {
+        file: 'lib/protocol/api/server-tasks.ts',
+        find: 'args: textArray(MAX_COMMAND_ARGS).optional(),',
+        put: 'args: z.array(z.union([z.string(), z.number(), z.boolean()]).transform(String)).optional(),',
+      },
+    ],
+  },
+  {
     name: 'control frames cost nothing',
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
