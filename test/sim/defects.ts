@@ -213,7 +213,7 @@ export const defects: Defect[] = [
   {
     name: 'the end of a duty is stored whoever holds it now',
     breaks: 'I8',
-    firstSeed: 2,
+    firstSeed: 4,
     kind: 'duties-',
     file: 'lib/control/duty/duty-store.ts',
     was: `where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation

@@ -1,6 +1,6 @@
 /**
- * Tests that `npm test` leaves to `.ci/run`, so that it takes at most a quarter of an hour on two
- * cores: the proofs that the lab detects deliberate defects, minutes of random load, and tests that
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
+ * simulation seeds, the proofs that the lab detects deliberate defects, minutes of random load, and tests that
  * need a distribution's Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
@@ -11,7 +11,9 @@ export const LONG = [
   'test/failover/*.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/mix.test.ts',
+  'test/sim/seeds-[2-6].test.ts',
   'test/sim/seeds-arriving.test.ts',
+  'test/sim/seeds-rare.test.ts',
   'test/upgrade/*.test.ts',
   'test/control/waitlist/stress.test.ts',
 ] as const;
