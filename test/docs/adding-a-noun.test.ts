@@ -15,6 +15,8 @@ import { carryOut, copyOfProject, readPage, readSteps } from './page-steps.ts';
 const FOLDER = 'control/nouns/images';
 const OWNER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
+/** Without the loaders that tap gives to each process: the compiler does not start under them. */
+const OWN_NODE = ['-u', 'NODE_OPTIONS', process.execPath];
 const steps = readSteps(readPage('adding-a-noun.md'));
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -158,9 +160,6 @@ t.test('a copy of the project in which the steps were done passes its checks, an
     t.ok('Image' in components.schemas);
   });
 });
-
-/** Without the loaders that tap gives to each process: the compiler does not start under them. */
-const OWN_NODE = ['-u', 'NODE_OPTIONS', process.execPath];
 
 /** The words of a command of the page, without `cnapi`. */
 function words(command: string, uuid: string): string[] {
