@@ -39,7 +39,7 @@ Who you are; the first of these that is set:
   CNAPI_TOKEN, the file named by CNAPI_TOKEN_FILE, the token of your own npm start (for its instances only), \
 ~/.config/cnapi/token. Token files must have mode 0600. CNAPI_CA_FILE names the CA for https.
 Signals:
-  When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it stays.
+  When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it continues.
 Exit codes:
   0 done, 1 failed or refused, 2 wrong usage, 3 no instance answered. exec and lock have more; see their --help.
 `;
@@ -55,13 +55,16 @@ export function createProgram(runner: Runner, helpWidth = HELP_WIDTH): Command {
       ),
     )
     .option('--dns <address:port>', "a name server that knows the instances (default: the system's)")
-    .option('--dns-name <name>', 'their name there (default: cnapi.local.cnapi.internal)')
+    .option('--dns-name <name>', 'the DNS name of the instances (default: cnapi.local.cnapi.internal)')
     .option('--tls', 'use TLS for instances found by DNS (also CNAPI_TLS=1)')
-    .option('--json', 'for programs: one JSON document, or one per line for a command that follows something')
+    .option(
+      '--json',
+      'print JSON for programs: one document, or one per line from a command that follows events or output',
+    )
     .option('-q, --quiet', 'only errors on stderr')
     .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
     .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
-    .helpCommand('help [command]', 'the same');
+    .helpCommand('help [command]', 'show the help of a command');
   explained(program, ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
   for (const noun of nounList) program.addCommand(documentCommand(runner, noun));

@@ -34,7 +34,7 @@ t.test('the CLI with tokens over TLS', async (t) => {
   await t.test('an admin creates tokens, each may do what its role allows, and a revoked one nothing', async (t) => {
     await cli.run('token', 'create', 'root', '--role', 'admin', '--config', config, '--file', 'root');
     const made = await run('root', 'token', 'create', 'eyes', '--role', 'reader', '--expires', '1h', '--file', 'eyes');
-    t.match(made, { code: 0, stdout: 'eyes\n', stderr: /\(eyes, reader\) is good until/ });
+    t.match(made, { code: 0, stdout: 'eyes\n', stderr: /\(eyes, reader\) is valid until/ });
     t.equal(statSync(path.join(cli.home, 'eyes')).mode & 0o777, 0o600);
     t.match(await run('eyes', 'servers'), { code: 0 });
     t.match(await run('eyes', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), {
@@ -60,7 +60,7 @@ t.test('the CLI with tokens over TLS', async (t) => {
     ]);
     t.match(
       (await run('root', 'token', 'create', 'x', '--role', 'reader', '--file', 'eyes')).stderr,
-      /cannot be made: EEXIST/,
+      /cannot be created: EEXIST/,
     );
     t.match(
       JSON.parse((await run('root', 'token', 'list', '--all', '--json')).stdout),

@@ -323,7 +323,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     endless.child.stdout?.destroy();
     const { code, stderr } = await endless.ended;
     t.equal(code, 141);
-    t.match(stderr, 'nothing reads the output any more; cancelling 1 of 1');
+    t.match(stderr, 'the reader of the output has ended; cancelling 1 of 1');
     const [task] = await cli.json<{ status: string; error_code?: string }[]>('tasks', one, '--limit', '1');
     t.match(task, { status: 'failure', error_code: 'Cancelled' });
   });

@@ -320,7 +320,7 @@ t.test('on exit, exec names every server that may still run a task', async (t) =
     await until(() => creates.length === 1, 'a request that gets no answer');
     for (const signal of each) {
       running.child.kill(signal);
-      if (each.length > 1) await running.says('could not be asked to end: an old agent');
+      if (each.length > 1) await running.says('could not be cancelled: an old agent');
     }
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);
@@ -370,7 +370,7 @@ t.test('when the tasks of a server cannot be read, its task history is null, not
   const { code, stdout, stderr } = await new Cli(t, [instance.url]).run('server', 'web-0', '--json');
   t.equal(code, 0);
   t.equal((JSON.parse(stdout) as { task_history: unknown }).task_history, null);
-  t.match(stderr, /its tasks are not known: a defect/);
+  t.match(stderr, /its tasks cannot be read: a defect/);
 });
 
 t.test('a frozen instance is named while waiting, and is not tried first again', async (t) => {
@@ -393,6 +393,6 @@ t.test('a read without an answer is not reported as possibly done', async (t) =>
   const instance = await scripted(t, (response) => response.destroy());
   const { code, stderr } = await new Cli(t, [instance.url]).run('servers');
   t.equal(code, 3);
-  t.match(stderr, /Say where instances are/);
-  t.notMatch(stderr, /Whether it was done/);
+  t.match(stderr, /Name an instance with --url/);
+  t.notMatch(stderr, /may have been carried out/);
 });

@@ -95,7 +95,7 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
     terminal.type(`$cnapi exec ${server?.serverUuid} -- 'printf "\\033[2Jevil\\033]0;title\\007\\n"; sleep 60'`);
     await terminal.shows('\\x1b[2Jevil\\x1b]0;title\\x07');
     terminal.key('C-c');
-    await terminal.shows('cancelling 1 of 1; once more to leave');
+    await terminal.shows('cancelling 1 of 1; press Ctrl-C again');
     await terminal.shows(/Cancelled\)/);
     terminal.type('echo ended with $?');
     await terminal.shows('ended with 130');

@@ -391,7 +391,7 @@ export class Link {
     else if (before.session?.socket !== after.session?.socket)
       log.info(fields, after.session ? 'link is live' : 'link lost');
     else if (before.scheme !== after.scheme)
-      log.warn(fields, 'no instance here has an agent link; speaking the older scheme until one has');
+      log.warn(fields, 'no instance here has an agent link; using the legacy protocol until one does');
     else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
       log.warn({ ...fields, why: this.#lastFailure }, 'no instance accepts this agent; trying again');
     else log.debug(fields, 'link');

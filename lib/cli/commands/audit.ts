@@ -26,12 +26,15 @@ const PAGE = 500;
 export function auditCommand(runner: Runner): Command {
   const command = new Command('audit')
     .description('Lists requests that changed something, newest first: caller, action, server and outcome.')
-    .option('--actor <name>', 'by this token')
-    .option('--server <server>', 'on this server: uuid or hostname')
-    .option('--action <name>', 'of this kind, such as CreateTask')
-    .option('--object <id>', 'about this task, ticket, token or instance; the beginning of its id is enough')
-    .option('--since <time>', 'from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
-    .option('--until <time>', 'until this time')
+    .option('--actor <name>', 'only requests of this caller: the name of a token or network')
+    .option('--server <server>', 'only requests about this server: uuid or hostname')
+    .option('--action <name>', 'only requests of this kind, such as CreateTask')
+    .option(
+      '--object <id>',
+      'only requests about this task, ticket, token or instance; the beginning of its id is enough',
+    )
+    .option('--since <time>', 'only from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
+    .option('--until <time>', 'only until this time')
     .option('--limit <count>', 'at most this many', '50')
     .option('-w, --wide', 'also show the address of the caller and the id of the request')
     .action(runner.action(audit));

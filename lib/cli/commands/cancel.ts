@@ -9,7 +9,7 @@ import { findTask } from '../lookup/find.ts';
 export function cancelCommand(runner: Runner): Command {
   const command = new Command('cancel')
     .description(
-      'Cancels tasks. A command that runs receives TERM, and KILL two seconds later; cnapi task shows how it ended.',
+      'Cancels tasks. A running command receives TERM, and KILL two seconds later; cnapi task shows how it ended.',
     )
     .argument('<task...>', 'ids, or the beginning of one')
     .action(runner.action(cancel));

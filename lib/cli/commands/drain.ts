@@ -14,7 +14,7 @@ const WITHIN_MS = 90_000;
 export function drainCommand(runner: Runner): Command {
   const command = new Command('drain')
     .description(
-      'Drains an instance: its agents move to the others, its callers are answered, then it stops. Its service manager may start it again.',
+      'Drains an instance: its agents move to the others, it answers its open requests, then it stops. Its service manager may start it again.',
     )
     .argument('<instance>', 'its uuid, the beginning of it, or HOST:PORT')
     .option(

@@ -30,7 +30,11 @@ export function eventsCommand(runner: Runner): Command {
     .description(
       'Follows the events of the fleet until it is interrupted. If an instance stops, it continues at another one. It reports missing events.',
     )
-    .option('--kind <kind>', `${KINDS.join(', ')}; several by comma, or given again (default: all)`, repeated)
+    .option(
+      '--kind <kind>',
+      `${KINDS.join(', ')}; for several, separate them by commas or repeat the option (default: all)`,
+      repeated,
+    )
     .option('--server <server>', 'only of this server: uuid or hostname')
     .option('--after <id>', 'continue after this event; --json shows the ids')
     .option('--limit <count>', 'end after this many')

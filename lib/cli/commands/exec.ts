@@ -54,15 +54,16 @@ pipe. With several servers no command waits, and output beyond 1 MiB of a stream
 the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to \
 the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4.
 
-The first Ctrl-C cancels what runs and waits until it has ended. The second Ctrl-C leaves at once. SIGTERM does the same. When the \
-terminal is lost (SIGHUP) nothing is cancelled: this program leaves, running commands continue, and servers that still waited for \
---concurrency are not asked. Under nohup this program stays to the end. Ctrl-C does not reach it when a script started it in the \
-background.
+The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits at once. SIGTERM does the \
+same. When the terminal is lost (SIGHUP) nothing is cancelled: this program exits, running commands continue, and the command is \
+not started on servers that still waited for --concurrency. Under nohup this program continues to the end. Ctrl-C does not reach \
+it when a script started it in the background.
 
-When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), what runs is cancelled as with the first Ctrl-C, and the exit \
-code is 141. With --detach nothing is cancelled.
+When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), the running commands are cancelled as with the first Ctrl-C, \
+and the exit code is 141. With --detach nothing is cancelled.
 
-The command has no standard input. If input is given, it is refused before anything runs. In a loop, redirect it from /dev/null.
+The command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
+its input from /dev/null.
 
 Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
 its --timeout was over, as timeout(1) has it.
@@ -76,20 +77,24 @@ export function execCommand(runner: Runner): Command {
     .description('Runs a command on servers, many at once, and shows its output as it comes.')
     .usage('[options] [server...] -- command [argument...]')
     .argument('[server...]', 'uuids, beginnings of them, or hostnames')
-    .option('--all', 'on all servers')
-    .option('--where <name=pattern>', 'on those with this property, as in cnapi servers; may be given again', repeated)
-    .option('--script <file>', 'run this file, - for standard input')
-    .option('--env <name=value>', 'for the command; may be given again', repeated)
+    .option('--all', 'run on all servers')
     .option(
-      '--secret-env <name>',
-      'for the command, with the value of this variable here; nobody else can see it. May be given again',
+      '--where <name=pattern>',
+      'run on the servers with this property, as in cnapi servers; may be given again',
       repeated,
     )
-    .option('--timeout <duration>', 'after this time the command is killed; at most a day (default: 1h)')
-    .option('--concurrency <count>', 'on this many servers at the same time', '32')
-    .option('--ticket <uuid>', 'only while this ticket is active (see cnapi lock)')
+    .option('--script <file>', 'run this file; - reads it from standard input')
+    .option('--env <name=value>', 'set this variable for the command; may be given again', repeated)
+    .option(
+      '--secret-env <name>',
+      'pass this variable of your own environment to the command; nobody else can see its value. May be given again',
+      repeated,
+    )
+    .option('--timeout <duration>', 'kill the command after this time; at most one day (default: 1h)')
+    .option('--concurrency <count>', 'run on this many servers at the same time', '32')
+    .option('--ticket <uuid>', 'run only while this ticket is active (see cnapi lock)')
     .option('-d, --detach', 'print the ids of the tasks and do not wait')
-    .option('--raw', 'output to the terminal unchanged, including control characters')
+    .option('--raw', 'write the output to the terminal unchanged, including control characters')
     .option('--no-prefix', 'do not put the name of the server before each line')
     .action(runner.action(exec, { rest: true }));
   return examples(explained(command, MORE), [
@@ -121,9 +126,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
       listener.onLeave();
       return void leave(context, run, { servers, code: interruptedWith });
     }
-    output.complain(
-      `cancelling ${run.running.size} of ${servers.length}; once more to leave without waiting for their ends`,
-    );
+    output.complain(`cancelling ${run.running.size} of ${servers.length}; press Ctrl-C again to exit without waiting`);
     void run.cancel();
   });
   output.onReaderGone = ({ code }) => {
@@ -132,7 +135,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
     clock.after(SIGNAL_MS, () => {
       if (interruptedWith !== undefined) return;
       interruptedWith = exitCodeOfSignal('SIGPIPE');
-      output.note(`nothing reads the output any more; cancelling ${run.running.size} of ${servers.length}`);
+      output.note(`the reader of the output has ended; cancelling ${run.running.size} of ${servers.length}`);
       void run.cancel();
     });
   };
@@ -166,7 +169,7 @@ async function serversOf({ client }: Context, names: readonly string[], options:
   const { all = false, where = [] } = options;
   const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
   if (ways === 0) throw new UsageError('On which servers? Name some, or give --where NAME=PATTERN, or --all');
-  if (ways > 1) throw new UsageError('Servers by name, --where and --all do not go together');
+  if (ways > 1) throw new UsageError('Servers by name, --where and --all cannot be combined');
   const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
   if (servers.length === 0) throw new UsageError('No server matches; nothing was run');
   return servers;
@@ -200,7 +203,7 @@ async function scriptOf(rest: readonly string[] | undefined, file: string | unde
   const [first, ...others] = rest ?? [];
   if (first === undefined || first === '')
     throw new UsageError(
-      'What is to be run? Write it after --, as in cnapi exec web-1 -- uptime, or give --script FILE',
+      'Which command should run? Write it after --, as in cnapi exec web-1 -- uptime, or give --script FILE',
     );
   return others.length === 0 ? { script: `${first}\n` } : { script: RUN_WORDS, args: [first, ...others] };
 }
@@ -241,7 +244,7 @@ function listenerOf(context: Context, servers: readonly NamedServer[], options: 
     onBroken: (server: NamedServer, why: string) =>
       output.note(`${labelOf(server)}: ${escapeControls(why)}; continuing at another instance`),
     onNotCancelled: (server: NamedServer, id: string, why: string) =>
-      output.complain(`${labelOf(server)}: task ${id} could not be asked to end: ${escapeControls(why)}`),
+      output.complain(`${labelOf(server)}: task ${id} could not be cancelled: ${escapeControls(why)}`),
   };
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }

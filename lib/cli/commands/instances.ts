@@ -8,7 +8,9 @@ import type { Column } from '../terminal/table.ts';
 
 export function instancesCommand(runner: Runner): Command {
   const command = new Command('instances')
-    .description('Lists the instances of cnapi, their agents, and the time since the last beat of each.')
+    .description(
+      'Lists the instances of cnapi, with their agents and the time since each last reported that it is alive.',
+    )
     .action(runner.action(instances));
   return examples(command, ['cnapi instances', 'cnapi instances --json']);
 }

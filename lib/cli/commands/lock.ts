@@ -33,7 +33,7 @@ TERM, and with KILL after --kill-after. This begins early enough that the comman
 lock. Without a terminal, all processes that the command started are stopped too. When the command ends by itself, the lock is \
 checked once more; the exit code is 125 if it had been lost before.
 
-Ctrl-Z stops both. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At \
+Ctrl-Z stops this program and the command. After fg the command continues once the ticket has been renewed; if that is too late, the command is ended. At \
 a terminal fg wakes the command at once, so it runs for a moment before it is held. Where no shell could wake them again (ssh \
 -t), Ctrl-Z stops neither.
 
@@ -75,7 +75,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   const { client, output, clock, random, rest } = context;
   const [file] = rest ?? [];
   if (rest === undefined || file === undefined || file === '')
-    throw new UsageError('What is to be run while the lock is held? Write it after --');
+    throw new UsageError('Which command should run while the lock is held? Write it after --');
   const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
   const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
   await client.learnInstances().catch(() => undefined);

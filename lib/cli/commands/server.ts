@@ -26,7 +26,7 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
     client.server(uuid),
     client.statusHistory(uuid, CHANGES),
     tasksOf(client, uuid, { limit: CHANGES }).catch((error: unknown) => {
-      output.complain(`its tasks are not known: ${errorReportText(errorReportOf(error))}`);
+      output.complain(`its tasks cannot be read: ${errorReportText(errorReportOf(error))}`);
       return undefined;
     }),
   ]);

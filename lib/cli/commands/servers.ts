@@ -21,16 +21,16 @@ interface Options {
 export function serversCommand(runner: Runner): Command {
   const command = new Command('servers')
     .description('Lists servers, in order of uuid.')
-    .option('--status <status>', 'running, unknown or rebooting')
-    .option('--datacenter <name>', 'of this datacenter')
-    .option('--hostname <name>', 'with this hostname; * matches anything')
+    .option('--status <status>', 'only servers with this status: running, unknown or rebooting')
+    .option('--datacenter <name>', 'only servers of this datacenter')
+    .option('--hostname <name>', 'only servers with this hostname; * matches any text')
     .option(
       '--where <name=pattern>',
-      'with a property such as traits.rack=r*; != for without; may be given again',
+      'only servers with this property, such as traits.rack=r*; != excludes them; may be given again',
       repeated,
     )
     .option('--limit <count>', 'at most this many')
-    .option('-w, --wide', 'also show when each agent was last heard')
+    .option('-w, --wide', 'also show when an instance last heard from each agent')
     .action(runner.action(servers));
   return examples(command, [
     'cnapi servers --status unknown',

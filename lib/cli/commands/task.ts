@@ -27,9 +27,9 @@ export function taskCommand(runner: Runner): Command {
     .argument('<task>', 'its id, or the beginning of it')
     .option(
       '-f, --follow',
-      'from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
+      'show its output and events from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
     )
-    .option('--raw', 'its output to the terminal unchanged, including control characters')
+    .option('--raw', 'write its output to the terminal unchanged, including control characters')
     .action(runner.action(task));
   return examples(explained(command, MORE), [
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',

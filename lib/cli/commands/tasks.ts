@@ -33,10 +33,10 @@ export function tasksCommand(runner: Runner): Command {
     .option('--limit <count>', `at most this many, up to ${MAX_TASKS}`, '20')
     .option('--active', 'only those that have not ended: the same as --status active')
     .option('--status <status>', STATUSES.join(', '))
-    .option('--name <name>', 'of this name in the catalogue, such as command_execute')
-    .option('--actor <name>', 'created by this token or network')
-    .option('--since <time>', 'from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
-    .option('--until <time>', 'before this time')
+    .option('--name <name>', 'only those of this kind, such as command_execute')
+    .option('--actor <name>', 'only those created by this caller: the name of a token or network')
+    .option('--since <time>', 'only from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
+    .option('--until <time>', 'only before this time')
     .action(runner.action(tasks));
   return examples(command, [
     'cnapi tasks --active',
@@ -55,7 +55,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
     if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
     if (output.json) return output.document(found);
     output.table(TASK, lines);
-    if (lines.length === 0) output.note('It has no such tasks');
+    if (lines.length === 0) output.note('The server has no such task');
     return;
   }
   const { tasks: found, isMore } = await client.firstTasks(query, limit);
@@ -88,7 +88,8 @@ function queryOf({ clock }: Context, options: Options): TaskQuery {
   const known = STATUSES.find((one) => one === status);
   if (status !== undefined && known === undefined)
     throw new UsageError(`--status ${status} is not one of ${STATUSES.join(', ')}`);
-  if (active && status !== undefined && status !== 'active') throw new UsageError('--active does not go with --status');
+  if (active && status !== undefined && status !== 'active')
+    throw new UsageError('--active cannot be combined with another --status');
   const time = (text: string | undefined, option: string) => text && parseTime(text, option, clock.wallTime());
   return {
     status: active ? 'active' : known,

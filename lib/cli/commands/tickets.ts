@@ -54,5 +54,5 @@ async function tickets(
   const shown = everything ? await client.tickets(uuid) : await client.openTickets(uuid);
   if (output.json) return output.document(shown);
   output.table(TICKET, shown);
-  if (shown.length === 0) output.note('It has no such tickets');
+  if (shown.length === 0) output.note('The server has no such ticket');
 }

@@ -19,7 +19,7 @@ const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
 export function tokenCommand(runner: Runner): Command {
   return new Command('token')
-    .description('Creates, lists and revokes tokens, for admins; prints the HTTP header with your own.')
+    .description('Creates, lists and revokes tokens, for admins; prints the HTTP header that carries your own token.')
     .addCommand(createCommand(runner))
     .addCommand(listCommand(runner))
     .addCommand(revokeCommand(runner))
@@ -99,7 +99,7 @@ async function create({ client, output }: Context, [name]: readonly unknown[], o
 
 function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {
   const until = made.expires_at ? `until ${shortTime(made.expires_at)}` : 'until it is revoked';
-  output.note(escapeControls(`token ${made.uuid} (${made.name}, ${made.role}) is good ${until}`));
+  output.note(escapeControls(`token ${made.uuid} (${made.name}, ${made.role}) is valid ${until}`));
   if (output.json) return output.document(file === undefined ? { ...made, token } : { ...made, file });
   if (file === undefined) output.line(token);
   else output.line(file);
@@ -114,7 +114,7 @@ interface Asked {
 
 /** Imported only when needed, because it loads half of an instance's code. */
 async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
-  if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server goes with --role agent');
+  if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server requires --role agent');
   const { createTokenDirectly } = await import('../../control/direct-token.ts');
   const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
@@ -125,7 +125,7 @@ async function opened(file: string) {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     return await open(file, 'wx', 0o600);
   } catch (cause) {
-    throw new UsageError(`--file ${file} cannot be made: ${messageOf(cause)}`, { cause });
+    throw new UsageError(`--file ${file} cannot be created: ${messageOf(cause)}`, { cause });
   }
 }
 

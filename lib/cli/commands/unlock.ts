@@ -7,7 +7,7 @@ import { findTicket } from '../lookup/find.ts';
 
 export function unlockCommand(runner: Runner): Command {
   const command = new Command('unlock')
-    .description('Deletes tickets: the lock passes to the next ticket. A holder that is still running has lost it.')
+    .description('Deletes tickets: the lock passes to the next ticket. A holder that is still running loses it.')
     .argument('<ticket...>', 'uuids, as cnapi tickets shows them, or the beginning of one')
     .action(runner.action(unlock));
   return examples(command, ['cnapi unlock 9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10']);

@@ -42,7 +42,7 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
   const discovery = discoveryOf(options, env);
   const secure = options.tls === true || env.CNAPI_TLS === '1';
   if (secure && 'urls' in discovery && discovery.urls.some((url) => !url.startsWith('https:')))
-    throw new UsageError('--tls and CNAPI_TLS=1 do not go with an address without TLS: write https://HOST:PORT');
+    throw new UsageError('--tls and CNAPI_TLS=1 need addresses with TLS: write https://HOST:PORT');
   const client = new CnapiClient({
     discovery,
     secure,
@@ -62,7 +62,7 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
 export function discoveryOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Discovery {
   const { url = [], dns, dnsName } = options;
   if (url.length > 0 && (dns ?? dnsName) !== undefined)
-    throw new UsageError('--url does not go with --dns, --dns-name');
+    throw new UsageError('--url cannot be combined with --dns or --dns-name');
   if (url.length > 0) return { urls: listed(url) };
   if ((dns ?? dnsName) !== undefined) return named(dns ?? env.CNAPI_DNS, dnsName ?? env.CNAPI_DNS_NAME);
   if (env.CNAPI_URL) return { urls: listed([env.CNAPI_URL]) };

@@ -122,7 +122,7 @@ export function onlyOne(what: string, prefix: string, [found, ...others]: readon
 /** An instance of an earlier version has no list of all tasks. */
 function unlessOlder(error: unknown): never {
   if (error instanceof ApiError && error.code === 'ResourceNotFound')
-    throw new UsageError('This instance does not know tasks by the beginning of their ids; give the whole id');
+    throw new UsageError('This instance is of an earlier version, which finds tasks only by their whole id');
   throw error;
 }
 

@@ -48,17 +48,17 @@ function fieldsOf(error: ApiError | UnexpectedAnswerError) {
 }
 
 function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
-  const where = 'Say where instances are with --url or CNAPI_URL; npm start runs some on this machine';
-  if (mayHaveArrived) return 'Whether it was done is unknown: look before you do it again';
-  return attempts.length === 0 ? 'DNS names no living instance' : where;
+  const where = 'Name an instance with --url or CNAPI_URL; npm start runs some on this machine';
+  if (mayHaveArrived) return 'The request may have been carried out: check before you repeat it';
+  return attempts.length === 0 ? 'DNS names no live instance' : where;
 }
 
 function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
   if (code === 'Forbidden')
-    return "The role of this token does not allow it. Who may read an instance's configuration can make a token for an admin: cnapi token create NAME --role admin --config FILE";
-  if (code === 'ServerNotRunning') return 'cnapi server SERVER says since when its agent has been away, and why';
+    return "The role of this token does not allow it. Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
+  if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';
   return undefined;

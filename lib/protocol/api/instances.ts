@@ -57,7 +57,8 @@ export const instanceContracts = contracts({
   DrainInstance: {
     method: 'POST',
     path: '/instances/:uuid/drain',
-    summary: 'Takes an instance out of service in good order: its agents move, its callers are answered, then it stops',
+    summary:
+      'Takes an instance out of service in good order: its agents move, it answers its open requests, then it stops',
     tag: 'instances',
     origin: 'own',
     params: z.object({ uuid: uuid().describe('Of the instance, as GET /instances has it') }),

@@ -14,5 +14,5 @@ const TAKEN = /^(open|nobody|configuration|network .*)$/i;
 export function reasonNotAName(name: string): string | undefined {
   if (!NAME.test(name))
     return 'is not 1 to 100 letters, digits, spaces or . _ @ : / + -, beginning with a letter or digit';
-  return TAKEN.test(name) ? 'is what the audit calls those who have no token' : undefined;
+  return TAKEN.test(name) ? 'is reserved for callers without a token' : undefined;
 }
