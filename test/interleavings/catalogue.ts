@@ -12,7 +12,7 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/platform/postgres/client.ts': 'asks a host for its timeline; no rows',
   'lib/platform/postgres/pool.ts': 'runs the statements of others',
   'lib/platform/postgres/write-health.ts': 'writes pages of its own and rolls them back; no rows of coordination',
-  'lib/platform/postgres/batch-queue.ts': 'runs the statements of others',
+  'lib/platform/postgres/database.ts': 'gives the statements of others a lock timeout',
   'lib/platform/postgres/share.ts': 'passes the statements of others on, a bounded number at once',
   'lib/platform/postgres/migrations.ts': 'changes the schema, under a lock of its own, before anything else runs',
   'lib/platform/moray/bucket-schema.ts': 'changes the schema of buckets',
@@ -34,7 +34,7 @@ export const noStatements: Readonly<Record<string, string>> = {
   creationValues: 'the parameters of that text',
   recordOf: 'a part of that text',
   nameFor: 'the name of that statement',
-  toWritten: 'sorts the answer of two statements',
+  reasonOfOwnerless: 'the reason that a statement wrote, for the log',
 };
 
 export interface StoreExport {

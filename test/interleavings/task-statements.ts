@@ -8,7 +8,12 @@ import {
   readDeadSenders,
   readPosts,
 } from '../../lib/control/legacy/post-store.ts';
-import { advanceTicks, sweepTasks, takeOverdue } from '../../lib/control/tasks/deadlines/deadline-store.ts';
+import {
+  advanceTicks,
+  noteFullServers,
+  sweepTasks,
+  takeOverdue,
+} from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
   claimTasks,
   type InheritedRow,
@@ -207,6 +212,7 @@ const tasks: Statement[] = [
       },
     },
   }),
+  writes(noteFullServers, { server: { args: ({ seat }) => [[seat.serverUuid]] } }),
   writes(sweepTasks, {
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], exclusive: (ids) => ends(ids) },
   }),

@@ -53,13 +53,12 @@ const MAX_SERVERS_PER_POLL = 2_000;
 /** Per slow poll; the next one begins with the rest. */
 const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
-const READ_LANES = 2;
 
 export class SessionDispatch implements Dispatch {
   readonly #deps: SessionDispatchDeps;
   /** Servers to claim for. A hint during a server's claim causes another claim after it. */
   readonly #claims: BatchQueue<string>;
-  /** Claimed tasks that are read and sent next. */
+  /** Claimed tasks that are read and sent next. One lane, so that a server gets them in the order of its queue. */
   readonly #reads: BatchQueue<ClaimedAttempt>;
   /** The keys of these. */
   readonly #unread = new Set<string>();
@@ -97,7 +96,6 @@ export class SessionDispatch implements Dispatch {
       maxBatch: MAX_READ_TASKS,
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ params_bytes }) => params_bytes,
-      lanes: READ_LANES,
       work: (given, connection) => this.#readAndSend(given, connection),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
