@@ -9,11 +9,11 @@ import { systemRandom } from './lib/platform/random.ts';
 
 const HELP = `Usage: node server.ts [--config FILE]
 
-One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… go over it
+One cnapi API instance. FILE is JSON with camelCase keys; environment variables CNAPI_… override it
 (databaseUrl is CNAPI_DATABASE_URL). The keys are described in docs/configuration.md.
 SIGTERM drains it: its agents go to other instances, its callers are answered, then it ends; at most 15 s after
 drainWaitsMs, which makes 75 s by default.
-SIGINT stops it at once. SIGHUP has it read its TLS certificate anew, which it also does by itself when the files change.
+SIGINT stops it at once. SIGHUP reloads the TLS certificate, which it also reloads by itself when the files change.
 `;
 
 async function main(): Promise<void> {

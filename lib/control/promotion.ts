@@ -46,7 +46,7 @@ const PACE_MS = 1_000;
 /** Most agents asked or closed in one second. */
 const ASKED_AT_ONCE = 200;
 const ASKED_IN_VAIN = 3;
-const REASON = 'the database is another server now; come again with an inventory';
+const REASON = 'the database failed over; reconnect and send an inventory';
 
 export class PromotionWatch {
   readonly #deps: PromotionWatchDeps;

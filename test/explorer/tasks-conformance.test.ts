@@ -112,12 +112,12 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
     for (const id of idsWhere(scene, (task) => model.isToCancel(task, claimant)))
       sent.push(['cancel', id, scene.tasks.get(id)?.attempt]);
     const times = { resendMs: -1000 };
-    const { given, cancels } = await claimTasks(scene.database, claimant.run, {
+    const { claimed, cancels } = await claimTasks(scene.database, claimant.run, {
       sessions: [sessionOf(scene, claimant)],
       ...times,
     });
     const real = [
-      ...given.map(({ id, attempt }) => ['send', id, attempt]),
+      ...claimed.map(({ id, attempt }) => ['send', id, attempt]),
       ...cancels.map(({ id, attempt }) => ['cancel', id, attempt]),
     ];
     return { real: real.sort(), model: sent.sort() };

@@ -73,11 +73,11 @@ t.test('a client that stops reading in the middle of its tasks blocks no work on
   await until(async () => (await countQueued(lane.admin)) === 0, 'the claim to commit although its answer is not read');
   t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked after it');
   proxy.heal();
-  const { given } = await claiming;
-  t.ok(given.length > 0);
+  const { claimed } = await claiming;
+  t.ok(claimed.length > 0);
 
   proxy.swallow({ only: 'down' });
-  const reading = readDispatches(stalled, given).catch(() => undefined);
+  const reading = readDispatches(stalled, claimed).catch(() => undefined);
   await until(async () => (await waitOf(lane.admin, 'stalled')) === 'ClientWrite', 'the tasks to fill the buffers');
   t.same(await lockedRows(lane.admin, world.seats), [], 'no roster row is locked while they are read');
   proxy.heal();

@@ -168,7 +168,7 @@ const tasks: Statement[] = [
         const found = sessionsOfOneRun(world);
         return found && [found.run, { sessions: found.sessions, resendMs: PATIENCE_MS }];
       },
-      exclusive: ({ given }) => claims(given),
+      exclusive: ({ claimed }) => claims(claimed),
       weight: 60,
     },
   }),

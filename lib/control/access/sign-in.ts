@@ -227,7 +227,7 @@ export class SignIn {
       this.#held.delete(uuid);
       this.#deps.log.info(
         { token_uuid: uuid, open: holders.size },
-        'access: a token ended; what it has open is closed',
+        'access: token revoked or expired; closing its connections',
       );
       for (const holder of [...holders]) holder();
     }

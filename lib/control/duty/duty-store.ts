@@ -78,7 +78,7 @@ export async function readHeldDuties(database: Queryable, run: string): Promise<
 }
 
 /**
- * Whether its holder still has it, for what is no write of its own (a request, a frame). A write
+ * Whether its holder still has it, for an action that writes no row (a request, a frame). A write
  * asks `cnapi_lock_duty` in the same function.
  */
 export async function isHolder(database: Queryable, { id, run, generation }: HeldDuty): Promise<boolean> {

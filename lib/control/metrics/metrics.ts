@@ -110,7 +110,7 @@ export class Metrics {
     };
     this.#fetches.push(async () => {
       if (this.#clock.now() - fetchedAt < FRESH_MS) return;
-      // What is old is not shown if this fetch does not end in time.
+      // Clear the old values first, in case the fetch times out.
       shown.reset();
       fetching ??= refresh().finally(() => {
         fetching = undefined;

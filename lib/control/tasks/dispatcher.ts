@@ -217,7 +217,7 @@ export class Dispatcher {
       const ids = await sweepTasks(this.#deps.database, options);
       if (ids.length === 0) return;
       this.#swept += ids.length;
-      this.#deps.log.warn({ tasks: ids }, 'tasks ended that no server took or reported');
+      this.#deps.log.warn({ tasks: ids }, 'tasks: ended overdue tasks');
       this.announce(ids.map((id) => ({ id, ended: true })));
     }
   }

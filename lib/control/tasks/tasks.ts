@@ -56,7 +56,7 @@ import {
   readPositions,
   readTask,
   readTaskByKey,
-  type TaskPlace,
+  type ServerTaskCursor,
   type TaskPosition,
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
@@ -102,7 +102,7 @@ const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
 interface TaskHistoryPart {
   rows: ServerTaskHistoryEntry[];
-  next: TaskPlace | undefined;
+  next: ServerTaskCursor | undefined;
 }
 
 export class Tasks {
@@ -267,7 +267,7 @@ export class Tasks {
   async history(
     serverUuid: string,
     size: { rows: number; bytes: number },
-    after?: TaskPlace,
+    after?: ServerTaskCursor,
   ): Promise<TaskHistoryPart> {
     const { rows, next } = await listTasks(this.#deps.database, serverUuid, size, after);
     return { rows: rows.map(toServerHistoryEntry), next };

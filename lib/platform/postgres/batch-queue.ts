@@ -330,7 +330,7 @@ export class BatchQueue<Item> {
     this.#waitingCount -= later.length;
     for (const item of [...batch, ...later]) this.#append(item);
     this.#dueAt = clock.now();
-    if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error.cause ?? error) }, 'waits for the database');
+    if (this.#pauseMs === 0) log.warn({ reason: messageOf(error.cause ?? error) }, `${what}: waiting for the database`);
     this.#pauseMs = longer(this.#pauseMs);
     this.#resumesAt = clock.now() + this.#pauseMs;
   }
@@ -374,7 +374,7 @@ export class BatchQueue<Item> {
   }
 
   #noteAnswer(): void {
-    if (this.#pauseMs > 0) this.#deps.log.info({ what: this.#deps.what }, 'continues after a failure');
+    if (this.#pauseMs > 0) this.#deps.log.info(`${this.#deps.what}: continues after a failure`);
     this.#pauseMs = 0;
   }
 

@@ -5,7 +5,7 @@
  */
 
 /** A place in the order by time, newest first. */
-export interface TaskPlace {
+export interface TaskListCursor {
   /** In microseconds since 1970, as text: a JavaScript number cannot hold it exactly. */
   at: string;
   id: string;
@@ -14,12 +14,12 @@ export interface TaskPlace {
 const MIN_PREFIX_CHARS = 4;
 
 /** Undefined for a place that no list has returned. */
-export function parsePlace(text: string): TaskPlace | undefined {
+export function parsePlace(text: string): TaskListCursor | undefined {
   const [, at, id] = /^(\d{1,18})_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/.exec(text) ?? [];
   return at === undefined || id === undefined ? undefined : { at, id };
 }
 
-export const formatPlace = ({ at, id }: TaskPlace): string => `${at}_${id}`;
+export const formatPlace = ({ at, id }: TaskListCursor): string => `${at}_${id}`;
 
 /**
  * The first and the last id with this prefix; undefined if no id begins with it, or too many do.

@@ -150,8 +150,8 @@ t.test('statements about posts', async (t) => {
     const first = await create(db, serverUuid, { params: { text: 'x'.repeat(MAX_UNACCEPTED_BYTES) } });
     const second = await create(db, serverUuid);
     const claimed = async () => {
-      const { given, full } = await claimTasks(db, mine.run, { sessions: [mine], resendMs: 5_000 });
-      return [ids(given), full];
+      const { claimed, saturated } = await claimTasks(db, mine.run, { sessions: [mine], resendMs: 5_000 });
+      return [ids(claimed), saturated];
     };
     t.same(await claimed(), [[first], [serverUuid]]);
     await record(db, mine, first, { name: 'accepted' });

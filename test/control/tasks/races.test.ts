@@ -7,8 +7,8 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
-  type Claim,
   type ClaimedAttempt,
+  type ClaimResult,
   claimTasks,
   readInherited,
   resendTasks,
@@ -49,7 +49,8 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   const db = open({ maxConnections: 10 });
 
   const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
-  const claiming = (mine: Seat) => leg<Claim>('claim', () => claimTasks(db, mine.run, { sessions: [mine], resendMs }));
+  const claiming = (mine: Seat) =>
+    leg<ClaimResult>('claim', () => claimTasks(db, mine.run, { sessions: [mine], resendMs }));
   const cancelling = (id: string) => leg<CancelledTask | undefined>('cancel', () => cancelTask(db, id));
   const sweeping = leg<string[]>('sweep', () => sweepTasks(db, { startByMs: 30_000, overdueMs }));
   const completing = (mine: Seat, id: string, result = {}) =>
@@ -95,7 +96,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   t.test('accept then claim: the session is over, the task stays queued', async (t) => {
     const { mine, id } = await queued();
     const accepting = leg('accept', () => db.query(acceptSql, [mine.serverUuid, randomUUID()]));
-    const [, claim] = await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [accepting, claiming(mine)]);
+    const [, claim] = await runBehindLock<[unknown, ClaimResult]>(url, lockServer(mine), [accepting, claiming(mine)]);
     matchLists(t, claim, { given: [], again: [mine.serverUuid] }, 'while the accept is in progress');
     matchLists(t, await claiming(mine).run(), { given: [], again: [] }, 'after it');
     t.match(await row(db, id), { state: 'queued', attempt: 0 });
@@ -111,13 +112,13 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   t.test('session loss then claim: nothing is claimed for a server that is unknown', async (t) => {
     const { mine } = await queued();
     const changing = leg('status change', () => setUnknown(db, mine.serverUuid));
-    await runBehindLock<[unknown, Claim]>(url, lockServer(mine), [changing, claiming(mine)]);
+    await runBehindLock<[unknown, ClaimResult]>(url, lockServer(mine), [changing, claiming(mine)]);
     matchLists(t, await claiming(mine).run(), { given: [], again: [] });
   });
 
   t.test('claim and claim: one of them gets the task', async (t) => {
     const { mine, id } = await queued();
-    const [second] = await runBehindLock<[Claim]>(url, claimSql(mine), [claiming(mine)]);
+    const [second] = await runBehindLock<[ClaimResult]>(url, claimSql(mine), [claiming(mine)]);
     matchLists(t, second, { given: [], again: [mine.serverUuid] });
     matchLists(t, await claiming(mine).run(), { given: [], again: [] });
     t.match(await row(db, id), { state: 'claimed', attempt: 1 });
@@ -128,8 +129,8 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const seats = [await seat(db, { run }), await seat(db, { run })] as const;
     const ids = [await create(db, seats[0].serverUuid), await create(db, seats[1].serverUuid)] as const;
     const claimingBoth = leg('claim', () => claimTasks(db, run, { sessions: seats, resendMs }));
-    const [{ given, again }] = await runBehindLock<[Claim]>(url, lockServer(seats[0]), [claimingBoth]);
-    t.same([given.map(({ id }) => id), again], [[ids[1]], [seats[0].serverUuid]]);
+    const [{ claimed, retrySoon }] = await runBehindLock<[ClaimResult]>(url, lockServer(seats[0]), [claimingBoth]);
+    t.same([claimed.map(({ id }) => id), retrySoon], [[ids[1]], [seats[0].serverUuid]]);
     matchLists(t, await claimAll(db, run, seats), [{ id: ids[0] }], 'its tasks are claimed when the row is free');
   });
 
@@ -151,16 +152,16 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   t.test('cancel in progress, then claim: the task is left alone', async (t) => {
     const { mine, id } = await queued();
     const cancelSql = `update cnapi_tasks set state = 'ended', outcome = 'failure' where id = '${id}'`;
-    const [claim] = await runBehindLock<[Claim]>(url, cancelSql, [claiming(mine)]);
-    t.same(claim.given, []);
+    const [claim] = await runBehindLock<[ClaimResult]>(url, cancelSql, [claiming(mine)]);
+    t.same(claim.claimed, []);
     t.match(await row(db, id), { state: 'ended', attempt: 0 });
   });
 
   t.test('sweep in progress, then claim; claim in progress, then sweep', async (t) => {
     const one = await queued();
     await backdate(db, one.id, 31_000);
-    const [claim] = await runBehindLock<[Claim]>(url, sweepSql, [claiming(one.mine)]);
-    t.same(claim.given, []);
+    const [claim] = await runBehindLock<[ClaimResult]>(url, sweepSql, [claiming(one.mine)]);
+    t.same(claim.claimed, []);
     t.match(await row(db, one.id), { state: 'ended', error: { code: 'NotTaken' } });
     const two = await queued();
     await backdate(db, two.id, 31_000);

@@ -74,9 +74,9 @@ async function claimOnce(database: PostgresDatabase, count: number): Promise<{ c
     [servers],
   );
   const begunAt = clock.now();
-  const { given } = await claimTasks(database, run, { sessions, resendMs: 5_000 });
+  const { claimed } = await claimTasks(database, run, { sessions, resendMs: 5_000 });
   const claimedAt = clock.now();
-  if (given.length !== count) throw new Error(`${given.length} of ${count} tasks were claimed`);
+  if (claimed.length !== count) throw new Error(`${claimed.length} of ${count} tasks were claimed`);
   await database.query(
     `update cnapi_tasks set sent_at = cnapi_now() where state = 'claimed' and server_uuid = any ($1::uuid[])`,
     [servers],

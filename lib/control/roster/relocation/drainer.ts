@@ -137,7 +137,7 @@ export class Drainer {
       const answer = await this.#deps.announce();
       this.#step({ type: 'announced', answer });
     } catch (error) {
-      this.#deps.log.debug({ reason: messageOf(error) }, 'instance: cannot say yet that it is draining');
+      this.#deps.log.debug({ reason: messageOf(error) }, 'instance: drain not yet recorded in the database');
       this.#step({ type: 'unannounced' });
     }
   }

@@ -117,7 +117,7 @@ export function decideHello(
   // An agent begins a new journal only if it would be accepted. While another machine holds its
   // row, it keeps its own journal.
   if (before.kind === 'again' && isStale && hello.epoch > 0)
-    return refuse('stale-journal', 'another journal came after it, and gave its inventory; begin a new one');
+    return refuse('stale-journal', 'a newer journal is already recorded for this server; begin a new one');
   if (before.kind === 'again' && standing.status === 'unknown' && standing.returnsInMs > 0)
     return { kind: 'refuse', refusal: returnsTooOften(standing.returnsInMs) };
   return before;

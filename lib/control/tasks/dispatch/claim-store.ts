@@ -17,7 +17,7 @@ export interface ClaimedAttempt {
 }
 
 /** A task to send to its server's agent. */
-export interface Order {
+export interface TaskToSend {
   id: string;
   server_uuid: string;
   attempt: number;
@@ -28,14 +28,14 @@ export interface Order {
   req_id: string | null;
 }
 
-export interface Claim {
-  given: ClaimedAttempt[];
+export interface ClaimResult {
+  claimed: ClaimedAttempt[];
   /** Attempts for which a cancel must be sent to their agents. */
   cancels: ClaimedAttempt[];
   /** Servers with queued tasks that must accept or end some tasks first. */
-  full: string[];
+  saturated: string[];
   /** Servers to claim for again after a short pause: a limit was reached, or a row was locked. */
-  again: string[];
+  retrySoon: string[];
 }
 
 /** What one statement reads, at most, unless a single task has more. */
@@ -72,7 +72,7 @@ export async function claimTasks(
   database: Queryable,
   run: string,
   { sessions, resendMs }: { sessions: readonly ClaimingSession[]; resendMs: number },
-): Promise<Claim> {
+): Promise<ClaimResult> {
   const { rows } = await database.query<ClaimedAttempt & { what: 'send' | 'cancel' | 'full' | 'again' }>(
     `select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
        $8::int, $9::int, $10::int, $11::int, $12::int)`,
@@ -92,11 +92,12 @@ export async function claimTasks(
     ],
     { name: 'claim for sessions' },
   );
-  const claim: Claim = { given: [], cancels: [], full: [], again: [] };
+  const claim: ClaimResult = { claimed: [], cancels: [], saturated: [], retrySoon: [] };
   for (const { what, ...row } of rows) {
-    if (what === 'send') claim.given.push(row);
+    if (what === 'send') claim.claimed.push(row);
     else if (what === 'cancel') claim.cancels.push(row);
-    else claim[what].push(row.server_uuid);
+    else if (what === 'full') claim.saturated.push(row.server_uuid);
+    else claim.retrySoon.push(row.server_uuid);
   }
   return claim;
 }
@@ -105,8 +106,8 @@ export async function claimTasks(
  * The tasks of these attempts, in the same order; leaves out attempts that are no longer claimed.
  * Locks nothing, because params may be wide. Callers bound what one call reads.
  */
-export async function readDispatches(database: Queryable, given: readonly ClaimedAttempt[]): Promise<Order[]> {
-  const { rows } = await database.query<Order>(
+export async function readDispatches(database: Queryable, given: readonly ClaimedAttempt[]): Promise<TaskToSend[]> {
+  const { rows } = await database.query<TaskToSend>(
     `select t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id
        from unnest($1::uuid[], $2::int[]) with ordinality as given (id, attempt, place)
          join cnapi_tasks t on t.id = given.id and t.attempt = given.attempt and (t.state || '') = 'claimed'
@@ -199,7 +200,7 @@ export async function readServersAtWork(database: Queryable, serverUuids: readon
   return rows.map((row) => row.server_uuid);
 }
 
-export interface Settlement {
+export interface InventorySettlement {
   task: InheritedRow;
   session: ClaimingSession;
   decision: InventoryDecision;
@@ -212,7 +213,7 @@ export interface Settlement {
 export async function settleInventory(
   database: Queryable,
   run: string,
-  settlements: readonly Settlement[],
+  settlements: readonly InventorySettlement[],
 ): Promise<WrittenTasks> {
   const { rows } = await database.query<WrittenRow>(
     `select * from cnapi_settle_inventories($1::uuid, $2::uuid[], $3::uuid[], $4::bigint[], $5::uuid[], $6::int[],

@@ -17,7 +17,7 @@ import type { InventoryFrame } from '../../../protocol/frames.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { decideAtInventory } from '../record/task.ts';
 import type { ChangedTask, WrittenTasks } from '../record/written.ts';
-import { readEnded, readInherited, type Settlement, settleInventory } from './claim-store.ts';
+import { type InventorySettlement, readEnded, readInherited, settleInventory } from './claim-store.ts';
 
 interface ReconcilerDeps {
   database: Queryable;
@@ -117,14 +117,14 @@ export class Reconciler {
     return [...blocked, ...open];
   }
 
-  async #carryOut(settlements: readonly Settlement[], database: Queryable): Promise<WrittenTasks> {
+  async #carryOut(settlements: readonly InventorySettlement[], database: Queryable): Promise<WrittenTasks> {
     if (settlements.length === 0) return { changed: [], locked: [] };
     const written = await settleInventory(database, this.#deps.sessions.run(), settlements);
     this.#deps.onChanged(written.changed);
     return written;
   }
 
-  async #decide(inventories: readonly Inventory[], database: Queryable): Promise<Settlement[]> {
+  async #decide(inventories: readonly Inventory[], database: Queryable): Promise<InventorySettlement[]> {
     const byServer = new Map(inventories.map((inventory) => [inventory.session.serverUuid, inventory]));
     const inherited = await readInherited(
       database,
@@ -165,6 +165,6 @@ export class Reconciler {
   }
 }
 
-function serversOf(settlements: readonly Settlement[], isMeant: (taskId: string) => boolean): Set<string> {
+function serversOf(settlements: readonly InventorySettlement[], isMeant: (taskId: string) => boolean): Set<string> {
   return new Set(settlements.flatMap(({ task }) => (isMeant(task.id) ? [task.serverUuid] : [])));
 }

@@ -29,10 +29,10 @@ import {
   claimTasks,
   MAX_READ_BYTES,
   MAX_READ_TASKS,
-  type Order,
   readBusyServers,
   readDispatches,
   resendTasks,
+  type TaskToSend,
 } from './claim-store.ts';
 import { DelayedRetry } from './delayed-retry.ts';
 import type { Dispatch } from './dispatch.ts';
@@ -151,13 +151,15 @@ export class SessionDispatch implements Dispatch {
     this.#storedMeanwhile.add(stored);
     const options = { sessions, resendMs: this.#deps.config.taskResendMs };
     const claiming = claimTasks(database, this.#deps.sessions.run(), options);
-    const { given, cancels, full, again } = await claiming.finally(() => this.#storedMeanwhile.delete(stored));
-    for (const serverUuid of full) this.#full.add(serverUuid);
+    const { claimed, cancels, saturated, retrySoon } = await claiming.finally(() =>
+      this.#storedMeanwhile.delete(stored),
+    );
+    for (const serverUuid of saturated) this.#full.add(serverUuid);
     this.onStored([...stored]);
-    this.#again.add(again);
+    this.#again.add(retrySoon);
     for (const { id, attempt, server_uuid } of cancels)
       this.#deps.sessions.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
-    this.#read(given);
+    this.#read(claimed);
   }
 
   /** What is on its way already, over a slow network, is not read twice. */
@@ -185,7 +187,7 @@ export class SessionDispatch implements Dispatch {
    * If the session has ended meanwhile, nothing is sent. The server's next inventory settles the
    * task.
    */
-  #send({ id, attempt, epoch, server_uuid: serverUuid, ...order }: Order): void {
+  #send({ id, attempt, epoch, server_uuid: serverUuid, ...order }: TaskToSend): void {
     const { name, params } = order;
     const session = this.#deps.sessions.get(serverUuid);
     if (session?.epoch !== epoch) return;

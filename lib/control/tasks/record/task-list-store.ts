@@ -4,7 +4,7 @@
  * Reads only narrow columns, because params and results may be megabytes.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { formatPlace, idRangeOf, type TaskPlace } from '../../../protocol/api/task-pages.ts';
+import { formatPlace, idRangeOf, type TaskListCursor } from '../../../protocol/api/task-pages.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import type { TaskFilter, TaskPage } from './task-list.ts';
@@ -61,8 +61,8 @@ async function lastLookedAt(
   database: Queryable,
   { conditions, values }: Conditions,
   maxLookedAt: number,
-): Promise<TaskPlace | undefined> {
-  const { rows } = await database.query<TaskPlace>(
+): Promise<TaskListCursor | undefined> {
+  const { rows } = await database.query<TaskListCursor>(
     `select ${AT}, id from cnapi_tasks ${where(conditions)} ${NEWEST_FIRST} offset $${values.length + 1}::int limit 1`,
     [...values, maxLookedAt - 1],
   );

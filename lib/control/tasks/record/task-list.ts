@@ -3,7 +3,7 @@
  * page starts where the one before it ended, at a place among the tasks and not at an offset, so
  * new tasks shift nothing.
  */
-import type { TaskPlace } from '../../../protocol/api/task-pages.ts';
+import type { TaskListCursor } from '../../../protocol/api/task-pages.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
 import type { JsonObject } from './task.ts';
 
@@ -20,7 +20,7 @@ export interface TaskFilter {
   /** ISO 8601: created before this. */
   until?: string | undefined;
   /** Returns the page after the one that ended here. */
-  after?: TaskPlace | undefined;
+  after?: TaskListCursor | undefined;
   limit: number;
 }
 

@@ -140,7 +140,7 @@ export async function readTaskByKey(
 }
 
 /** A task's place in the list of its server. */
-export interface TaskPlace {
+export interface ServerTaskCursor {
   id: string;
   /** As the database prints it, to the microsecond. */
   createdAt: string;
@@ -149,7 +149,7 @@ export interface TaskPlace {
 interface TaskChunk {
   rows: TaskRow[];
   /** The last row, where the next part starts; undefined if there are no more. */
-  next: TaskPlace | undefined;
+  next: ServerTaskCursor | undefined;
 }
 
 interface MeasuredRow extends TaskRow {
@@ -174,7 +174,7 @@ export async function listTasks(
   database: Queryable,
   serverUuid: string,
   size: { rows: number; bytes: number },
-  after?: TaskPlace,
+  after?: ServerTaskCursor,
 ): Promise<TaskChunk> {
   const behind = after === undefined ? '' : 'and (created_at, id) < ($4::timestamptz, $5::uuid)';
   const { rows } = await database.query<MeasuredRow>(

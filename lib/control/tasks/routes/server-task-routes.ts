@@ -13,7 +13,7 @@ import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
-import type { TaskPlace } from '../record/task-store.ts';
+import type { ServerTaskCursor } from '../record/task-store.ts';
 import type { Tasks } from '../tasks.ts';
 import { historyFor } from './task-view.ts';
 
@@ -104,7 +104,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
           const last = await lastOf(legacyAgentApi.history(server_uuid, requestId), limit);
           return ok(historyFor(actor, last));
         }
-        return answerRows<unknown, TaskPlace>({
+        return answerRows<unknown, ServerTaskCursor>({
           limit,
           async read(after, size) {
             const { rows, next } = await tasks.history(server_uuid, size, after);

@@ -209,8 +209,8 @@ for (const [name, open] of databases) {
       await record(db, mine, large, { name: 'accepted' });
       await db.query('update cnapi_tasks set params_bytes = $2::int where id = $1::uuid', [large, MAX_HELD_BYTES]);
       const waiting = await create(db, mine.serverUuid);
-      const { given, full } = await claimTasks(db, mine.run, { sessions: [mine], resendMs });
-      t.same([given, full], [[], [mine.serverUuid]]);
+      const { claimed, saturated } = await claimTasks(db, mine.run, { sessions: [mine], resendMs });
+      t.same([claimed, saturated], [[], [mine.serverUuid]]);
       await ticksPass(31);
       t.same(await sweepTasks(db, sweepTimes), [], 'it waits');
       await record(db, mine, large, { name: 'complete', resultJson: '{}' });

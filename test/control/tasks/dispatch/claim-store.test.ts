@@ -90,8 +90,12 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       ids.push(await create(db, mine.serverUuid, { params: { text: 'x'.repeat(n === 3 ? 9_000_000 : 1_500_000) } }));
     const options = { sessions: [mine], resendMs };
     const given = async () => {
-      const { given, full, again } = await claimTasks(db, mine.run, options);
-      return { ids: given.map(({ id }) => ids.indexOf(id)), isFull: full.length > 0, isAgain: again.length > 0 };
+      const { claimed, saturated, retrySoon } = await claimTasks(db, mine.run, options);
+      return {
+        ids: claimed.map(({ id }) => ids.indexOf(id)),
+        isFull: saturated.length > 0,
+        isAgain: retrySoon.length > 0,
+      };
     };
     const accept = (index: number) => record(db, mine, ids[index] ?? '', { name: 'accepted' });
     t.same(await given(), { ids: [0, 1, 2], isFull: true, isAgain: false });
@@ -115,12 +119,12 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const options = { sessions: [mine], resendMs };
     const first = await claimTasks(db, mine.run, options);
     t.same(
-      first.given.map(({ id }) => id),
+      first.claimed.map(({ id }) => id),
       rows.slice(0, 100).map(({ id }) => id),
     );
-    t.same([first.full, first.again], [[], [mine.serverUuid]]);
+    t.same([first.saturated, first.retrySoon], [[], [mine.serverUuid]]);
     const second = await claimTasks(db, mine.run, options);
-    t.same([second.given.length, second.full, second.again], [1, [], []]);
+    t.same([second.claimed.length, second.saturated, second.retrySoon], [1, [], []]);
   });
 
   t.test('the next session is told of a cancel at once', async (t) => {
@@ -263,8 +267,8 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await claim(db, mine);
     await backdate(db, late, 120_000);
     await cancelTask(db, unwanted);
-    const { given, cancels } = await claimTasks(db, mine.run, { sessions: [mine], resendMs });
-    t.strictSame([given, cancels.map(({ id }) => id)], [[], [unwanted]]);
+    const { claimed, cancels } = await claimTasks(db, mine.run, { sessions: [mine], resendMs });
+    t.strictSame([claimed, cancels.map(({ id }) => id)], [[], [unwanted]]);
   });
 
   t.test('a sweep takes a bounded number of tasks, and the rest when it is called again', async (t) => {

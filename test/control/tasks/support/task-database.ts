@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { ticksOf } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
-import { claimTasks, type Order, readDispatches } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
+import { claimTasks, readDispatches, type TaskToSend } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
 import { createTask, type NewTask, readTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import type { ChangedTask } from '../../../../lib/control/tasks/record/written.ts';
@@ -79,7 +79,7 @@ export async function create(database: Queryable, serverUuid: string, fields: Pa
 }
 
 /** What an agent is told: to start a task, or to end one. */
-export type AgentOrder = ({ what: 'send' } & Order) | ({ what: 'cancel' } & OverdueTask);
+export type AgentOrder = ({ what: 'send' } & TaskToSend) | ({ what: 'cancel' } & OverdueTask);
 
 export function claim(database: Queryable, seat: Seat): Promise<AgentOrder[]> {
   return claimAll(database, seat.run, [seat]);
@@ -87,9 +87,9 @@ export function claim(database: Queryable, seat: Seat): Promise<AgentOrder[]> {
 
 /** What to tell the agents of these sessions. */
 export async function claimAll(database: Queryable, run: string, sessions: readonly Seat[]): Promise<AgentOrder[]> {
-  const { given, cancels } = await claimTasks(database, run, { sessions, resendMs });
+  const { claimed, cancels } = await claimTasks(database, run, { sessions, resendMs });
   const overdue = await takeOverdue(database, sessions, { overdueMs, resendMs });
-  const orders = await readDispatches(database, given);
+  const orders = await readDispatches(database, claimed);
   return [
     ...orders.map((order): AgentOrder => ({ what: 'send', ...order })),
     ...[...cancels, ...overdue].map((given): AgentOrder => ({ what: 'cancel', ...given })),
