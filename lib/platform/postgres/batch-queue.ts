@@ -330,7 +330,7 @@ export class BatchQueue<Item> {
     this.#waitingCount -= later.length;
     for (const item of [...batch, ...later]) this.#append(item);
     this.#dueAt = clock.now();
-    if (this.#pauseMs === 0) log.warn({ reason: messageOf(error.cause ?? error) }, `${what}: waiting for the database`);
+    if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error.cause ?? error) }, 'waits for the database');
     this.#pauseMs = longer(this.#pauseMs);
     this.#resumesAt = clock.now() + this.#pauseMs;
   }
@@ -355,7 +355,7 @@ export class BatchQueue<Item> {
     if (!isTooLarge && (pauseMs < LONGEST_PAUSE_MS || this.#isBlocked)) return;
     this.#isBlocked = true;
     const fields = { what, key, size: sizeOf?.(item), took_ms: Math.round(how.tookMs), set_aside: this.#aside.size };
-    log.warn(fields, `${reasons[error.condition]}; the others continue`);
+    log.warn(fields, reasons[error.condition]);
   }
 
   #free(item: Item): void {
@@ -374,7 +374,7 @@ export class BatchQueue<Item> {
   }
 
   #noteAnswer(): void {
-    if (this.#pauseMs > 0) this.#deps.log.info(`${this.#deps.what}: continues after a failure`);
+    if (this.#pauseMs > 0) this.#deps.log.info({ what: this.#deps.what }, 'continues after a failure');
     this.#pauseMs = 0;
   }
 
@@ -393,8 +393,8 @@ export class BatchQueue<Item> {
 const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 const reasons = {
-  locked: 'waits for a locked row',
-  slow: 'takes the database too long',
-  resources: 'lacks resources of the database',
-  unanswered: 'does not pass the network to the database in time',
+  locked: 'waits for a locked row; the others continue',
+  slow: 'takes the database too long; the others continue',
+  resources: 'lacks resources of the database; the others continue',
+  unanswered: 'does not pass the network to the database in time; the others continue',
 } satisfies Record<DatabaseBusyError['condition'], string>;

@@ -98,7 +98,8 @@ export class FakeTasks {
     const parameters = new Parameters();
     const record = request.record?.(parameters);
     if (record !== undefined) await this.#database?.query(record, parameters.values);
-    this.created.push(request);
+    const { record: _, ...created } = request;
+    this.created.push(created);
     const id = systemRandom.uuid();
     this.all.set(id, {
       id,
