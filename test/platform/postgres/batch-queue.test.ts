@@ -161,7 +161,7 @@ t.test('while the database is down all items wait in order, with one attempt per
   world.isDown = false;
   await clock.advance(1_100);
   t.same(world.done, ['a', 'b', 'c']);
-  matchLists(t, logged, [{ msg: /: waiting for the database$/ }, { msg: /: continues after a failure$/ }]);
+  matchLists(t, logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
 });
 
 t.test('a batch that is too large for the network is divided, and later batches are smaller at once', async (t) => {
