@@ -231,7 +231,7 @@ async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work
   );
   const reconciler = new Reconciler({
     database,
-    sessions: { run: () => run, get: (serverUuid) => sessions.get(serverUuid), all: () => sessions.values() },
+    sessions: { run: () => run, get: (serverUuid) => sessions.get(serverUuid) },
     ...ports,
     onChanged: () => {},
     onSettled: () => {},

@@ -21,10 +21,6 @@ export class InventoriedSessions implements TaskSessions {
     return session?.isInventoried ? this.view(session) : undefined;
   }
 
-  *all(): Iterable<TaskSession> {
-    for (const session of this.#sessions.all()) if (session.isInventoried) yield this.view(session);
-  }
-
   /** Returns the same view for the same session, so views can be compared. */
   view(session: Session): TaskSession {
     const known = this.#views.get(session);

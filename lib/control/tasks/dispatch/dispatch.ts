@@ -1,23 +1,19 @@
 /**
- * The seam between the dispatcher and the two ways in which queued tasks reach servers: over the
- * sessions of the agent link (`session-dispatch.ts`), and to servers without a session
- * (`lib/control/legacy/legacy-dispatch.ts`).
+ * The dispatch of queued tasks to servers without a session, as the dispatcher sees it. Implemented
+ * by `lib/control/legacy/legacy-dispatch.ts`. Tasks for sessions of the agent link go through
+ * `session-dispatch.ts`.
  */
 
 import type { ChangedTask } from '../record/written.ts';
 import type { EndReport, ReportSubject } from '../reports/report.ts';
 
-/** Claims queued tasks for this instance and sends them. */
-export interface Dispatch {
+/** Claims queued tasks for this instance and sends each once, by one request (a post). */
+export interface SessionlessDispatch {
   /** This server may have queued tasks. */
   hint(serverUuid: string): void;
   /** Does all work that a hint may have missed, now or soon. */
   poll(): Promise<void> | void;
   stop(): Promise<void>;
-}
-
-/** Sends each task once, by one request (a post). No session stands for the server. */
-export interface SessionlessDispatch extends Dispatch {
   /** Whether this instance could post more. */
   readonly hasRoom: boolean;
   start(): void;

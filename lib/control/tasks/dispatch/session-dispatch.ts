@@ -35,7 +35,6 @@ import {
   type TaskToSend,
 } from './claim-store.ts';
 import { DelayedRetry } from './delayed-retry.ts';
-import type { Dispatch } from './dispatch.ts';
 
 interface SessionDispatchDeps {
   database: Database;
@@ -54,7 +53,7 @@ const MAX_SERVERS_PER_POLL = 2_000;
 const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
 
-export class SessionDispatch implements Dispatch {
+export class SessionDispatch {
   readonly #deps: SessionDispatchDeps;
   /** Servers to claim for. A hint during a server's claim causes another claim after it. */
   readonly #claims: BatchQueue<string>;

@@ -23,5 +23,4 @@ export interface TaskSessions {
   run(): string;
   /** The server's session, if this instance holds one and its inventory has arrived. */
   get(serverUuid: string): TaskSession | undefined;
-  all(): Iterable<TaskSession>;
 }

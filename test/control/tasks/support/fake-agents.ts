@@ -71,10 +71,6 @@ export class Instance implements TaskSessions {
     return this.held.get(serverUuid);
   }
 
-  all(): Iterable<TaskSession> {
-    return this.held.values();
-  }
-
   /**
    * Like `kill -9`: sessions are gone, and nothing is sent or stored any more, without notice to
    * anybody.
