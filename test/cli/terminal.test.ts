@@ -111,10 +111,10 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
     await terminal.shows('ended with 0');
   });
 
-  await t.test('tables fit the terminal and keep uuids whole', async (t) => {
+  await t.test('tables fit the terminal: ids of instances may be shortened, uuids of servers are whole', async (t) => {
     terminal.type('clear; $cnapi instances; $cnapi servers');
     const shown = await terminal.shows(/UUID[\s\S]*node-0/);
-    t.match(shown, zone.instances[0]?.uuid);
+    t.match(shown, zone.instances[0]?.uuid.slice(0, 8));
     t.match(shown, server?.serverUuid);
   });
 

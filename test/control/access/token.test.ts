@@ -31,7 +31,7 @@ t.test('token names may not hold terminal escapes or clash with names in the aud
   for (const name of ['', ' a', 'a\n', 'a\u001b[2J', '-a', 'x'.repeat(101)])
     t.match(reasonNotAName(name), /is not 1 to 100/);
   for (const name of ['open', 'Nobody', 'configuration', 'network 10.0.0.0/24'])
-    t.match(reasonNotAName(name), /audit/, name);
+    t.match(reasonNotAName(name), /reserved/, name);
 });
 
 t.test('the Authorization header follows RFC 6750, with a case-insensitive scheme', async (t) => {
