@@ -1,12 +1,16 @@
 /**
  * Set-up: everything between a fresh clone and a program that can run. `tools/run` calls it before
- * each program. It prints the path of the Node to use on stdout and progress on stderr; when it
+ * each program, with the program's file: what is part of the product needs a third of the packages.
+ * Without a file it installs all. It prints the path of the Node to use on stdout and progress on stderr; when it
  * cannot continue it exits with 1 and one clear message. Plain JavaScript without dependencies that
  * runs on Node 18, because it runs before anything is installed.
  *
  *    stamp matches ──────────────────────────────────────────> print the path (no lock, no network)
  *    else: lock ─> stamp matches now? ─> remove stamp ─> runtime ─> packages ─> links ─> tap
  *          ─> stamp ─> print
+ *
+ * If only the packages of the product are installed, the others are added beside them, so that an
+ * `npm start` of this checkout keeps its files.
  *
  * A `node_modules` that is a link to that of another checkout counts as set up. The stamp is
  * removed first and written last, so that an interrupted set-up is repeated.
@@ -18,25 +22,33 @@ import { failure, SetupError } from './failure.mjs';
 import { takeLock } from './lock.mjs';
 import { runNode, runNpm } from './npm.mjs';
 import { installRuntime, nodeForProject } from './runtime.mjs';
-import { clearStamp, isBorrowed, isStamped, writeStamp } from './stamp.mjs';
+import { clearStamp, hasPackages, isBorrowed, writeStamp } from './stamp.mjs';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 
 try {
-  process.stdout.write(`${await setUp(root)}\n`);
+  process.stdout.write(`${await setUp(root, isOfProduct(process.argv[2]) ? 'product' : 'all')}\n`);
 } catch (error) {
   if (!(error instanceof SetupError)) throw error;
   process.stderr.write(`cnapi: ${error.message}\n`);
   process.exitCode = 1;
 }
 
-/** Makes the checkout at `root` ready to run. Resolves to the path of the Node that runs it. */
-async function setUp(root) {
+/** Whether the program is one that users run, and not one of development. */
+function isOfProduct(program = '') {
+  return program === 'server.ts' || /^(?:lib|tools\/start)\//.test(program);
+}
+
+/**
+ * Makes the checkout at `root` ready to run, with the `wanted` packages ('product' or 'all').
+ * Resolves to the path of the Node that runs it.
+ */
+async function setUp(root, wanted) {
   const found = nodeForProject(root);
-  if (isStamped(root, found) || (found.present && isBorrowed(root))) return found.path;
+  if (hasPackages(root, found, wanted) || (found.present && isBorrowed(root))) return found.path;
   const lock = await lockSetUp(path.join(root, '.runtime'));
   const node = nodeForProject(root);
-  if (!isStamped(root, node)) await install(root, node, lock);
+  if (!hasPackages(root, node, wanted)) await install(root, node, { lock, wanted });
   return node.path;
 }
 
@@ -49,18 +61,20 @@ async function lockSetUp(folder) {
   }
 }
 
-async function install(root, node, lock) {
+async function install(root, node, { lock, wanted }) {
+  const isAddition = hasPackages(root, node, 'product');
   clearStamp(root);
   rmSync(path.join(root, '.runtime/compile-cache'), { recursive: true, force: true });
   if (node.package !== undefined) await installRuntime(root, node, lock, say);
-  say('installing packages (npm ci); this takes a minute the first time');
-  await runNpm(root, ['ci', '--ignore-scripts'], lock);
+  const command = isAddition ? ['install', '--no-save'] : ['ci'];
+  say(`installing packages (npm ${command[0]}); this takes a minute the first time`);
+  await runNpm(root, [...command, '--ignore-scripts', ...(wanted === 'product' ? ['--omit=dev'] : [])], lock);
   await makePostgresLinks(root);
-  if (existsSync(path.join(root, 'node_modules/tap'))) {
+  if (wanted === 'all' && existsSync(path.join(root, 'node_modules/tap'))) {
     say('building the test runner');
     await runNode(root, node.path, ['node_modules/tap/dist/esm/run.mjs', 'build'], lock);
   }
-  writeStamp(root, node);
+  writeStamp(root, node, wanted);
   say('set-up is done');
 }
 

@@ -97,8 +97,8 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const { mine, id } = await queued();
     const accepting = leg('accept', () => db.query(acceptSql, [mine.serverUuid, randomUUID()]));
     const [, claim] = await runBehindLock<[unknown, ClaimResult]>(url, lockServer(mine), [accepting, claiming(mine)]);
-    matchLists(t, claim, { given: [], again: [mine.serverUuid] }, 'while the accept is in progress');
-    matchLists(t, await claiming(mine).run(), { given: [], again: [] }, 'after it');
+    matchLists(t, claim, { claimed: [], retrySoon: [mine.serverUuid] }, 'while the accept is in progress');
+    matchLists(t, await claiming(mine).run(), { claimed: [], retrySoon: [] }, 'after it');
     t.match(await row(db, id), { state: 'queued', attempt: 0 });
   });
 
@@ -113,14 +113,14 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const { mine } = await queued();
     const changing = leg('status change', () => setUnknown(db, mine.serverUuid));
     await runBehindLock<[unknown, ClaimResult]>(url, lockServer(mine), [changing, claiming(mine)]);
-    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, await claiming(mine).run(), { claimed: [], retrySoon: [] });
   });
 
   t.test('claim and claim: one of them gets the task', async (t) => {
     const { mine, id } = await queued();
     const [second] = await runBehindLock<[ClaimResult]>(url, claimSql(mine), [claiming(mine)]);
-    matchLists(t, second, { given: [], again: [mine.serverUuid] });
-    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, second, { claimed: [], retrySoon: [mine.serverUuid] });
+    matchLists(t, await claiming(mine).run(), { claimed: [], retrySoon: [] });
     t.match(await row(db, id), { state: 'claimed', attempt: 1 });
   });
 
@@ -137,7 +137,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   t.test('cancel then claim: the task has ended and is not claimed', async (t) => {
     const { mine, id } = await queued();
     t.match(await cancelling(id).run(), { isEnded: true });
-    matchLists(t, await claiming(mine).run(), { given: [], again: [] });
+    matchLists(t, await claiming(mine).run(), { claimed: [], retrySoon: [] });
     t.match(await row(db, id), { state: 'ended', attempt: 0, error: taskEnds.cancelled });
   });
 

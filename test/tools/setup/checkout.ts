@@ -63,13 +63,17 @@ export class Checkout {
     writeFileSync(path.join(this.root, 'package-lock.json'), JSON.stringify({ text }));
   }
 
-  /** Starts a set-up. */
-  start({ underOldNode = false } = {}): SetUpRun {
+  /** Starts a set-up for a program of the project; without one, for all. */
+  start({ underOldNode = false, program }: { underOldNode?: boolean; program?: string } = {}): SetUpRun {
     const preload = underOldNode ? ['--import', oldNode] : [];
-    const child = spawn(process.execPath, [...preload, path.join(this.root, 'tools/setup/main.mjs')], {
-      env: { PATH: `${this.#bin}:${process.env.PATH}` },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
+    const child = spawn(
+      process.execPath,
+      [...preload, path.join(this.root, 'tools/setup/main.mjs'), ...(program ? [program] : [])],
+      {
+        env: { PATH: `${this.#bin}:${process.env.PATH}` },
+        stdio: ['ignore', 'pipe', 'pipe'],
+      },
+    );
     const said = { stdout: '', stderr: '' };
     child.stdout.on('data', (chunk) => (said.stdout += chunk));
     child.stderr.on('data', (chunk) => (said.stderr += chunk));

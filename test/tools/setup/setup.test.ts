@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import { matchLists } from '../../support/match-lists.ts';
@@ -25,6 +25,38 @@ t.test('a changed lock file or a missing node_modules is installed again', async
   rmSync(path.join(checkout.root, 'node_modules'), { recursive: true });
   await checkout.run();
   t.equal(checkout.npmCalls.length, 3);
+});
+
+t.test('a program of the product needs only its own packages; a test adds the others beside them', async (t) => {
+  const checkout = new Checkout(t);
+  for (const program of ['tools/start/main.ts', 'server.ts', 'lib/cli/main.ts'])
+    t.equal((await checkout.run({ program })).code, 0, program);
+  matchLists(t, checkout.npmCalls, [/checkout ci --ignore-scripts --omit=dev/]);
+  await checkout.run({ program: 'tools/test/main.ts' });
+  matchLists(t, checkout.npmCalls.slice(1), [/checkout install --no-save --ignore-scripts --fetch/]);
+  await checkout.run({ program: 'tools/start/main.ts' });
+  await checkout.run();
+  t.equal(checkout.npmCalls.length, 2, 'all packages serve every program');
+  checkout.changeLock('second');
+  await checkout.run();
+  matchLists(t, checkout.npmCalls.slice(2), [/checkout ci --ignore-scripts --fetch/]);
+});
+
+t.test('what is part of the product imports no package of development', (t) => {
+  const root = path.resolve(import.meta.dirname, '../../..');
+  const { dependencies } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
+  const files = globSync(['server.ts', 'lib/**/*.ts', 'tools/{start,processes,setup}/**/*.{ts,mjs}', 'tools/*.ts'], {
+    cwd: root,
+  });
+  t.ok(files.length > 300);
+  for (const file of files) {
+    const text = readFileSync(path.join(root, file), 'utf8');
+    for (const [, from = ''] of text.matchAll(/^(?!import type )(?:import|export|\}) ?.*? from '([^'.][^']*)';$/gm)) {
+      const name = from.split('/', from.startsWith('@') ? 2 : 1).join('/');
+      t.ok(name.startsWith('node:') || name in dependencies, `${file}: ${from}`);
+    }
+  }
+  t.end();
 });
 
 t.test('a node_modules that links to another checkout is left alone', async (t) => {
