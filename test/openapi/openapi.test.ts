@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { contractList } from '../../lib/protocol/api/contracts.ts';
+import { allContracts } from '../../lib/control/nouns/lists.ts';
 import { openApiDocument } from '../../lib/protocol/api/openapi.ts';
 import { matchLists } from '../support/match-lists.ts';
 import { installPackages } from '../support/own-packages.ts';
@@ -71,17 +71,17 @@ t.test('the OpenAPI document', async (t) => {
       writeFileSync(document, text);
       return JSON.parse((await run(own('lint.mjs'), document)).stdout) as { ruleId: string }[];
     };
-    const text = openApiDocument(contractList, '1.2.3');
+    const text = openApiDocument(allContracts, '1.2.3');
     t.same(await found(text), []);
     matchLists(t, await found(text.replace('"license"', '"x-license"')), [{ ruleId: 'info-license' }], 'the rules run');
   });
 
   t.test('makes a typed client', async (t) => {
-    t.same(await compiled(openApiDocument(contractList, '1.2.3')), '');
+    t.same(await compiled(openApiDocument(allContracts, '1.2.3')), '');
   });
 
   t.test('is noticed when it loses a field that the client reads', async (t) => {
-    const without = (field: string) => openApiDocument(contractList, '1.2.3').replaceAll(`"${field}":`, '"lost":');
+    const without = (field: string) => openApiDocument(allContracts, '1.2.3').replaceAll(`"${field}":`, '"lost":');
     t.match(await compiled(without('started_at')), /Property 'started_at' does not exist/);
     t.match(await compiled(without('hostname')), /Type 'unknown' is not assignable to type 'string \| undefined'/);
   });

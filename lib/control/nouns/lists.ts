@@ -2,6 +2,7 @@
 import type { Contract } from '../../protocol/api/contract.ts';
 import { contractList } from '../../protocol/api/contracts.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import { fleetEventsWith } from '../../protocol/api/events.ts';
 import * as declared from './contracts.ts';
 
 export const nounList: readonly DocumentNoun[] = Object.values<DocumentNoun>({ ...declared });
@@ -11,6 +12,11 @@ export const documentKinds: readonly string[] = nounList.map(({ name }) => name)
 
 /** Of the whole API, in the order of the OpenAPI document. */
 export const allContracts: readonly Contract[] = [
-  ...contractList,
+  ...contractList.map((one) => (one.name === 'FollowEvents' ? withKinds(one) : one)),
   ...nounList.flatMap(({ contracts, further = {} }) => [...Object.values(contracts), ...Object.values(further)]),
 ];
+
+function withKinds(follow: Contract): Contract {
+  const answer = { ...follow.responses[200], schema: fleetEventsWith(documentKinds) } as Contract['responses'][number];
+  return { ...follow, responses: { ...follow.responses, 200: answer } };
+}

@@ -54,16 +54,23 @@ const event = <Kind extends keyof typeof bodies>(kind: Kind) =>
   answer({ id: z.string().describe('Where to resume after it'), event: z.literal(kind), data: bodies[kind] });
 
 /** A change of a document: the kind is its noun, and there are the fields that its declaration names. */
-const documentEvent = answer({
-  id: z.string(),
-  event: z.string().regex(KIND),
-  data: openAnswer({ uuid: uuid(), change: z.enum(['created', 'updated', 'deleted']), time }),
-});
+const documentEvent = <Kind extends z.ZodType<string>>(kind: Kind) =>
+  answer({
+    id: z.string(),
+    event: kind,
+    data: openAnswer({ uuid: uuid(), change: z.enum(['created', 'updated', 'deleted']), time }),
+  });
 
 /** The fields of a server-sent event; `data` is JSON. */
-const fleetEvent = z
-  .union([event('status'), event('task'), event('ticket'), event('instance'), event('gap'), documentEvent])
-  .meta({ id: 'FleetEvent' });
+const ownEvents = [event('status'), event('task'), event('ticket'), event('instance'), event('gap')] as const;
+const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });
+
+/**
+ * The events of an instance with these nouns, for its description: a kind that may be any text would
+ * keep typed clients from telling the kinds apart.
+ */
+export const fleetEventsWith = (nouns: readonly string[]): z.ZodType =>
+  z.union(nouns.length === 0 ? ownEvents : [...ownEvents, documentEvent(z.enum(nouns))]).meta({ id: 'FleetEvent' });
 
 export type FleetEvent = Known<z.output<typeof fleetEvent>>;
 

@@ -1,19 +1,19 @@
 import t from 'tap';
 import { z } from 'zod';
 import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
+import { allContracts } from '../../../lib/control/nouns/lists.ts';
 import { needOf, pathParamsOf } from '../../../lib/protocol/api/contract.ts';
-import { contractList } from '../../../lib/protocol/api/contracts.ts';
 import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
 import { taskKind, taskNames } from '../../../lib/protocol/tasks.ts';
 
-const body = JSON.parse(openApiDocument(contractList, '1.2.3'));
+const body = JSON.parse(openApiDocument(allContracts, '1.2.3'));
 
 t.test('the OpenAPI document describes each contract', (t) => {
   t.equal(body.openapi, '3.1.0');
   const operations = Object.values(body.paths).flatMap((path) => Object.values(path as object));
-  t.equal(operations.length, contractList.length);
-  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, contractList.length);
-  for (const contract of contractList) {
+  t.equal(operations.length, allContracts.length);
+  t.equal(new Set(operations.map(({ operationId }) => operationId)).size, allContracts.length);
+  for (const contract of allContracts) {
     const operation = body.paths[contract.path.replace(/:(\w+)/g, '{$1}')]?.[contract.method.toLowerCase()];
     t.equal(operation?.operationId, contract.name);
     const inQuery = operation.parameters.map(({ name }: { name: string }) => name);
@@ -66,7 +66,7 @@ t.test("the tasks that the API describes are the agent's, with their parameters"
 
 t.test('the examples of the OpenAPI document satisfy its schemas', (t) => {
   let count = 0;
-  for (const contract of contractList) {
+  for (const contract of allContracts) {
     for (const [status, { schema, example }] of Object.entries(contract.responses)) {
       if (schema === undefined || example === undefined) continue;
       count++;
@@ -97,10 +97,10 @@ function find(root: unknown, reference: string): unknown {
 }
 
 t.test('the OpenAPI document is generated once per list', (t) => {
-  t.equal(openApiDocument(contractList, '1.2.3'), openApiDocument(contractList, '1.2.3'));
+  t.equal(openApiDocument(allContracts, '1.2.3'), openApiDocument(allContracts, '1.2.3'));
   t.not(
-    openApiDocument(contractList.slice(1), '1.2.3'),
-    openApiDocument(contractList, '1.2.3'),
+    openApiDocument(allContracts.slice(1), '1.2.3'),
+    openApiDocument(allContracts, '1.2.3'),
     'another list gets another document',
   );
   t.end();
