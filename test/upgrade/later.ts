@@ -31,7 +31,8 @@ export const laterSteps: readonly Migration[] = [
     name: 'note-claims',
     // From its commit on, it also serves the claims of instances of this version.
     sql: replacing(
-      ['create function', 'create or replace function'],
+      ['create function cnapi_given', 'create or replace function cnapi_given'],
+      ['create function cnapi_claim', 'create or replace function cnapi_claim'],
       ["set state = 'claimed',", "set claim_note = 'later', state = 'claimed',"],
     ),
   },
