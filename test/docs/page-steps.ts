@@ -33,7 +33,7 @@ export function readSteps(page: string): PageSteps {
   return {
     newFiles: [...page.matchAll(NEW_FILE)].map(([, file = '', text = '']) => ({ file, text })),
     additions: [...page.matchAll(ADDITION)].map(([, file = '', after, text = '']) => ({ file, after, text })),
-    commands: [...use.matchAll(/^ {4}(cnapi .*)$/gm)].map(([, command = '']) => command),
+    commands: [...use.matchAll(/^ {4}(cnapi [^|\n]*)$/gm)].map(([, command = '']) => command),
   };
 }
 
