@@ -47,7 +47,7 @@ const MAX_PER_SERVER = 100;
  * Per statement, over all servers. It holds the rows of these servers until it commits: with 5,000
  * tasks for 0.6 s, in which no agent of theirs was accepted.
  */
-const MAX_CLAIMS = 1_000;
+const MAX_CLAIMS = 2_000;
 /** Per statement, over all servers. */
 const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_RESENT_AT_ONCE = 500;
