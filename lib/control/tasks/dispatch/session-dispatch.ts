@@ -69,8 +69,8 @@ export class SessionDispatch {
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
   readonly #again: DelayedRetry;
-  /** Of the sessions that were backed up at an earlier poll. */
-  readonly #unsentBytes = new WeakMap<TaskSession, number>();
+  /** Of the sessions that were backed up at the last poll. */
+  #unsentBytes = new Map<TaskSession, number>();
   #sent = 0;
   #resent = 0;
 
@@ -161,7 +161,7 @@ export class SessionDispatch {
     this.#read(claimed);
   }
 
-  /** What is on its way already, over a slow network, is not read twice. */
+  /** Leaves out what is being read already: over a slow network that takes longer than a poll. */
   #read(given: readonly ClaimedAttempt[]): void {
     const unknown = given.filter((one) => !this.#unread.has(keyOf(one)));
     for (const one of unknown) this.#unread.add(keyOf(one));
@@ -222,7 +222,7 @@ export class SessionDispatch {
    */
   async #notePaced(sessions: readonly TaskSession[]): Promise<void> {
     const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));
-    for (const session of sessions) this.#unsentBytes.set(session, session.unsentBytes);
+    this.#unsentBytes = new Map(sessions.map((session) => [session, session.unsentBytes]));
     if (moving.length === 0) return;
     await noteFullServers(
       this.#deps.database,
