@@ -10,7 +10,7 @@ import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.t
 import { Authority } from '../../lib/control/roster/accept/authority.ts';
 import { ProbeCaller } from '../../lib/control/roster/accept/probe.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
-import { type Session, type SessionSocket, SessionTable } from '../../lib/control/roster/sessions/session.ts';
+import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
 import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
@@ -32,6 +32,7 @@ import {
   newQueue,
   statusOf,
 } from '../control/waitlist/support/waitlist-database.ts';
+import { idleSocket } from '../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
@@ -42,16 +43,7 @@ import { heldOf, NAMES, others, ports, turns, type Work, workOn } from './held-r
 
 t.setTimeout(FILE_TIMEOUT_MS);
 
-const socket: SessionSocket = {
-  isUnread: false,
-  isBackedUp: false,
-  unsentBytes: 0,
-  send: () => true,
-  probe() {},
-  answersProbe: async () => false,
-  askToLeave() {},
-  terminate() {},
-};
+const socket = idleSocket({ answersProbe: async () => false });
 
 async function rosterWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   const writer = { cnapiUuid: randomUUID(), run: randomUUID() };

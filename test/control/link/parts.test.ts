@@ -4,24 +4,16 @@ import type { WebSocket } from 'ws';
 import { InventoriedSessions } from '../../../lib/control/link/inventoried-sessions.ts';
 import { KeyedCoalescer } from '../../../lib/control/link/keyed-coalescer.ts';
 import { Pings } from '../../../lib/control/link/pings.ts';
-import { type Session, type SessionSocket, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
+import { type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import type { InstanceFrame } from '../../../lib/protocol/frames.ts';
+import { idleSocket } from '../../support/idle-socket.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 t.test('a task frame goes to the socket of its session, whatever its type, until the session ends', async (t) => {
   const sessions = new SessionTable();
   const sent: InstanceFrame[] = [];
-  const socket: SessionSocket = {
-    isUnread: false,
-    isBackedUp: false,
-    unsentBytes: 0,
-    send: (frame) => sent.push(frame) > 0,
-    probe: () => {},
-    answersProbe: async () => true,
-    askToLeave: () => {},
-    terminate: () => {},
-  };
+  const socket = idleSocket({ send: (frame) => sent.push(frame) > 0 });
   const fields = { serverUuid: 's', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
   const session = sessions.add({ ...fields, socket, run: 'r', heardAt: 0 })?.session as Session;
   session.isInventoried = true;

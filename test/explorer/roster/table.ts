@@ -3,13 +3,9 @@
  * connections.
  */
 
-import {
-  type NewSession,
-  type Session,
-  type SessionSocket,
-  SessionTable,
-} from '../../../lib/control/roster/sessions/session.ts';
+import { type NewSession, type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import type { LossReason } from '../../../lib/control/roster/status/authority-row.ts';
+import { idleSocket } from '../../support/idle-socket.ts';
 import {
   type Connection,
   changeConnection,
@@ -23,16 +19,7 @@ import {
 } from './state.ts';
 
 /** Never called here: the world decides what happens to the connection. */
-const socket: SessionSocket = {
-  isUnread: false,
-  isBackedUp: false,
-  unsentBytes: 0,
-  probe: () => {},
-  answersProbe: () => Promise.resolve(false),
-  send: () => true,
-  askToLeave: () => {},
-  terminate: () => {},
-};
+const socket = idleSocket({ answersProbe: () => Promise.resolve(false) });
 
 export const newSession = ({ epoch, run }: { epoch: number; run: string }): NewSession => ({
   serverUuid: SERVER,

@@ -15,20 +15,12 @@ import { silentLogger } from '../../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 
-const socket = {
-  isUnread: false,
-  isBackedUp: false,
-  unsentBytes: 0,
-  send: () => true,
-  probe() {},
-  answersProbe: async () => true,
-  askToLeave() {},
-  terminate() {},
-};
+const socket = idleSocket();
 
 t.test('an agent that is accepted again stays running although its earlier loss could not be written', async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });

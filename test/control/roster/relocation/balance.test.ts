@@ -6,6 +6,7 @@ import { Balancer } from '../../../../lib/control/roster/relocation/balancer.ts'
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 const loads = (...agents: number[]): InstanceAgents[] =>
@@ -89,16 +90,7 @@ function balanced(agents: number) {
       asked.push(serverUuid);
       hints.push(...addresses);
     };
-    const socket = {
-      isUnread: false,
-      isBackedUp: false,
-      unsentBytes: 0,
-      send: () => true,
-      probe() {},
-      answersProbe: async () => true,
-      askToLeave,
-      terminate() {},
-    };
+    const socket = idleSocket({ askToLeave });
     const fields = {
       serverUuid,
       epoch: 1,

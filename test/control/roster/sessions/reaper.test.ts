@@ -9,6 +9,7 @@ import { SessionLosses } from '../../../../lib/control/roster/sessions/session-l
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 interface PolledRow {
@@ -60,16 +61,7 @@ function newReaper() {
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
-  const socket = {
-    isUnread: false,
-    isBackedUp: false,
-    unsentBytes: 0,
-    send: () => true,
-    probe() {},
-    answersProbe: async () => true,
-    askToLeave() {},
-    terminate() {},
-  };
+  const socket = idleSocket();
   const fields = { serverUuid: 'server', epoch: 1, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
   const added = sessions.add({ ...fields, socket, run, heardAt: 0 });
   return added?.session as Session;

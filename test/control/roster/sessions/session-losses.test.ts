@@ -4,6 +4,7 @@ import { type Session, SessionTable } from '../../../../lib/control/roster/sessi
 import { SessionLosses } from '../../../../lib/control/roster/sessions/session-losses.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
@@ -33,16 +34,7 @@ function newSessionLosses() {
   const database: Queryable = { query };
   const sessionLosses = new SessionLosses({ database, sessions, cnapiUuid: 'me', clock, log: recordingLogger(logged) });
   const connect = (serverUuid: string, epoch = 1): Session => {
-    const socket = {
-      isUnread: false,
-      isBackedUp: false,
-      unsentBytes: 0,
-      send: () => true,
-      probe() {},
-      answersProbe: async () => true,
-      askToLeave() {},
-      terminate() {},
-    };
+    const socket = idleSocket();
     const fields = { serverUuid, epoch, incarnation: 'i', journalId: 'j', capabilities: new Set<string>() };
     const added = sessions.add({ ...fields, socket, run: 'run', heardAt: 0 });
     return added?.session as Session;

@@ -1,11 +1,12 @@
 /** What the detector over the sessions reports to admission. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { type SessionSocket, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
+import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import type { SessionLosses } from '../../../../lib/control/roster/sessions/session-losses.ts';
 import { SilenceDetector } from '../../../../lib/control/roster/sessions/silence-detector.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
+import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
 const AGENTS = 40;
@@ -17,14 +18,11 @@ function watchSessions() {
   const healthyTimer = new HealthyTimer({ clock, checkMs: TICK_MS });
   const sessions = new SessionTable();
   const world = { probes: 0, lost: 0 };
-  const socket = {
-    isUnread: false,
-    isBackedUp: false,
-    unsentBytes: 0,
+  const socket = idleSocket({
     probe: () => {
       world.probes += 1;
     },
-  } as unknown as SessionSocket;
+  });
   const detector = new SilenceDetector({
     database: { query: unused },
     sessions,
