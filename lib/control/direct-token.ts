@@ -95,8 +95,8 @@ async function createIn(
     source: 'local',
   };
   try {
-    await audit.begin(subject);
-    const made = await new Tokens({ database, random }).create({ ...request, createdBy: ACTOR });
+    const record = audit.part(subject);
+    const made = await new Tokens({ database, random }).create({ ...request, createdBy: ACTOR, record });
     audit.end(subject, { status: 201, code: undefined, object: made.uuid });
     return made;
   } catch (error) {

@@ -36,6 +36,10 @@ export function together(text: string, parameters: Parameters, also: StatementPa
   return { text: whole, values: parameters.values };
 }
 
+/** The name under which such a statement is prepared: a name always has the same text. */
+export const statementName = (name: string, also: StatementPart | undefined): string =>
+  also === undefined ? name : `${name} with record`;
+
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }

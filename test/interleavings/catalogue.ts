@@ -33,7 +33,6 @@ export const noStatements: Readonly<Record<string, string>> = {
   creation: 'text that two statements of tasks share',
   creationValues: 'the parameters of that text',
   recordOf: 'a part of that text',
-  nameFor: 'the name of that statement',
   reasonOfOwnerless: 'the reason that a statement wrote, for the log',
 };
 

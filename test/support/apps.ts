@@ -17,7 +17,11 @@ export interface TestApp {
   cnapiUuid: string;
   url: string;
   get<Body = unknown>(path: string): Promise<{ status: number; body: Body }>;
-  post<Body = unknown>(path: string, body?: unknown): Promise<{ status: number; body: Body }>;
+  post<Body = unknown>(
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<{ status: number; body: Body }>;
   delete(path: string): Promise<number>;
   stop(): Promise<void>;
 }
@@ -73,8 +77,8 @@ export function nopTask(app: TestApp, serverUuid: string): Promise<{ id: string 
 
 function testApp(app: App, cnapiUuid: string): TestApp {
   const { url } = app;
-  const call = async <Body>(method: string, path: string, body?: unknown) => {
-    const headers = body === undefined ? {} : { 'content-type': 'application/json' };
+  const call = async <Body>(method: string, path: string, body?: unknown, further: Record<string, string> = {}) => {
+    const headers = { ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...further };
     const sent = body === undefined ? {} : { body: JSON.stringify(body) };
     const response = await fetch(`${url}${path}`, { method, headers, ...sent });
     const text = await response.text();
@@ -87,7 +91,7 @@ function testApp(app: App, cnapiUuid: string): TestApp {
     cnapiUuid,
     url,
     get: (path) => call('GET', path),
-    post: (path, body = {}) => call('POST', path, body),
+    post: (path, body = {}, headers = {}) => call('POST', path, body, headers),
     delete: async (path) => (await call('DELETE', path)).status,
     stop: () => app.stop(),
   };

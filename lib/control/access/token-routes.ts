@@ -8,7 +8,7 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
   return bind(
     tokenContracts,
     {
-      async CreateToken({ params, actor }) {
+      async CreateToken({ params, actor, withRecord }) {
         const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
         if (serverUuid !== undefined && role !== 'agent')
           throw new InvalidParametersError(400, [
@@ -19,7 +19,7 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
             },
           ]);
         const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
-        const body = await tokens.create(request);
+        const body = await withRecord((record) => tokens.create({ ...request, record }));
         return { status: 201 as const, body, headers: { 'Cache-Control': 'no-store' } };
       },
       async ListTokens({ params }) {
@@ -31,6 +31,6 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
         return empty(204);
       },
     },
-    { ListTokens: { answerBytes: 4 * 1024 * 1024 } },
+    { CreateToken: { commitsRecord: true }, ListTokens: { answerBytes: 4 * 1024 * 1024 } },
   );
 }

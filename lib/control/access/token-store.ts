@@ -3,6 +3,7 @@
  * still valid.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { Parameters, type StatementPart, together } from '../../platform/sql-text.ts';
 import type { Role } from '../../protocol/api/roles.ts';
 import type { Token } from '../../protocol/api/tokens.ts';
 import { TokenNameTakenError } from './access-errors.ts';
@@ -41,14 +42,18 @@ const IS_OVER = 'revoked_at is not null or coalesce(expires_at <= cnapi_now(), f
 
 const KNOWN = `uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash", ${IS_OVER} as "isOver"`;
 
-/** @throws TokenNameTakenError */
-export async function insertToken(database: Queryable, token: NewToken): Promise<Token> {
-  const { rows } = await database.query<StoredToken>(
+/** `also`: a record of who asks for it, written in the same statement. @throws TokenNameTakenError */
+export async function insertToken(
+  database: Queryable,
+  token: NewToken,
+  also: StatementPart | undefined,
+): Promise<Token> {
+  const { text, values } = together(
     `insert into cnapi_tokens (uuid, name, role, server_uuid, secret_hash, created_by, expires_at)
      values ($1::uuid, $2::text, $3::text, $4::uuid, $5::bytea, $6::text, cnapi_now() + make_interval(secs => $7::float8))
      on conflict (name) where revoked_at is null do nothing
      returning ${COLUMNS}`,
-    [
+    new Parameters([
       token.uuid,
       token.name,
       token.role,
@@ -56,8 +61,10 @@ export async function insertToken(database: Queryable, token: NewToken): Promise
       token.secretHash,
       token.createdBy,
       token.expiresInSeconds ?? null,
-    ],
+    ]),
+    also,
   );
+  const { rows } = await database.query<StoredToken>(text, values);
   const [stored] = rows;
   if (stored === undefined) throw new TokenNameTakenError(token.name);
   return tokenOf(stored);

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { StatementPart } from '../../platform/sql-text.ts';
 import { type Role, reasonNotAName } from '../../protocol/api/roles.ts';
 import type { Token } from '../../protocol/api/tokens.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
@@ -19,6 +20,8 @@ export interface TokenRequest {
   expiresInSeconds?: number | undefined;
   /** The one server that an agent's token is valid for. */
   serverUuid?: string | undefined;
+  /** A record of who asks for it, written in the same statement. */
+  record?: StatementPart | undefined;
 }
 
 const SECRET_BYTES = 32;
@@ -37,7 +40,7 @@ export class Tokens {
    * BadTokenNameError
    */
   async create(request: TokenRequest): Promise<Token & { token: string }> {
-    const { name, role, createdBy, expiresInSeconds, serverUuid } = request;
+    const { name, role, createdBy, expiresInSeconds, serverUuid, record } = request;
     const reason = reasonNotAName(name);
     if (reason !== undefined) throw new BadTokenNameError(name, reason);
     const uuid = this.#random.uuid();
@@ -45,7 +48,7 @@ export class Tokens {
     const secret = randomBytes(SECRET_BYTES).toString('base64url');
     const secretHash = hashSecret(secret);
     const fields = { uuid, name, role, serverUuid, secretHash, createdBy, expiresInSeconds };
-    return { ...(await insertToken(this.#database, fields)), token: formatToken({ uuid, secret }) };
+    return { ...(await insertToken(this.#database, fields, record)), token: formatToken({ uuid, secret }) };
   }
 
   /** Newest first. @throws TokenNotFoundError if the token to start after no longer exists */

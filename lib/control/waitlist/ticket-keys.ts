@@ -4,6 +4,7 @@
  * its ticket, which is deleted with its history. Called by `waitlist.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { Parameters, statementName, together } from '../../platform/sql-text.ts';
 import { creationValues, type NewTicket, type TicketBounds, type TicketRefusal } from './ticket-store.ts';
 
 export interface TicketKey {
@@ -24,13 +25,15 @@ export async function createTicketOnce(
   ticket: NewTicket,
   { key, requestHash, maxWaiting, maxOpen }: TicketKey & TicketBounds,
 ): Promise<KeyedTicket | TicketRefusal> {
-  const { rows } = await database.query<KeyedTicket & { refusal: TicketRefusal | null }>(
+  const { text, values } = together(
     `select made as uuid, made_by as "requestHash", refusal
        from cnapi_create_ticket_once($11::text, $12::text, $1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json,
          $7::text, $8::timestamptz, $9::bigint, $10::text, $13::int, $14::int)`,
-    [...creationValues(ticket), key, requestHash, maxWaiting, maxOpen],
-    { name: 'add ticket once' },
+    new Parameters([...creationValues(ticket), key, requestHash, maxWaiting, maxOpen]),
+    ticket.record,
   );
+  const name = statementName('add ticket once', ticket.record);
+  const { rows } = await database.query<KeyedTicket & { refusal: TicketRefusal | null }>(text, values, { name });
   const { refusal, ...made } = rows[0] as KeyedTicket & { refusal: TicketRefusal | null };
   return refusal ?? made;
 }

@@ -4,6 +4,7 @@
  */
 import { isTemporary } from '../../platform/errors.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { Parameters, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
 import type { Expiry, JsonObject, TicketStatus } from './ticket.ts';
 
 export interface NewTicket {
@@ -15,6 +16,8 @@ export interface NewTicket {
   extra: JsonObject;
   reqId: string | undefined;
   expiry: Expiry;
+  /** A record of who asks for it, written in the same statement. */
+  record?: StatementPart | undefined;
 }
 
 export interface TicketRow {
@@ -91,12 +94,14 @@ async function addTicket(
   ticket: NewTicket,
   { maxWaiting, maxOpen }: TicketBounds,
 ): Promise<'added' | TicketRefusal> {
-  const { rows } = await database.query<{ outcome: 'added' | TicketRefusal }>(
+  const { text, values } = together(
     `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
        $9::bigint, $10::text, $11::int, $12::int) as outcome`,
-    [...creationValues(ticket), maxWaiting, maxOpen],
-    { name: 'add ticket' },
+    new Parameters([...creationValues(ticket), maxWaiting, maxOpen]),
+    ticket.record,
   );
+  const name = statementName('add ticket', ticket.record);
+  const { rows } = await database.query<{ outcome: 'added' | TicketRefusal }>(text, values, { name });
   return (rows[0] as { outcome: 'added' | TicketRefusal }).outcome;
 }
 

@@ -10,6 +10,7 @@
  *
  * Finished and expired are final.
  */
+import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 
 export type JsonObject = Record<string, unknown>;
@@ -34,6 +35,8 @@ export interface TicketRequest {
    * request's ticket.
    */
   idempotencyKey?: string | undefined;
+  /** A record of who asks for it, written in the same statement. */
+  record?: StatementPart | undefined;
 }
 
 /** An expiry that can be stored: the caller's time and its text, or a duration. */

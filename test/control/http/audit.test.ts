@@ -182,7 +182,7 @@ t.test('a time that the database cannot store is a 400 that names the field', as
       t.equal((await call('GET', `/audit?${field}=${encodeURIComponent(time)}`, undefined, headers)).status, 200, time);
 });
 
-t.test('a task and the audit record of its creation are one commit', async (t) => {
+t.test('a task, ticket or token and the audit record of its creation are one commit', async (t) => {
   const zone = await freshZone(t);
   const { post } = await zone.startApp();
   const { database } = zone;
@@ -191,13 +191,24 @@ t.test('a task and the audit record of its creation are one commit', async (t) =
   await database.query(`
     create table commits (wrote text, xid text);
     create function note_commit() returns trigger language plpgsql as
-      'begin insert into commits values (tg_table_name, pg_current_xact_id()::text); return null; end';
-    create trigger note after insert on cnapi_tasks execute function note_commit();
-    create trigger note after insert on cnapi_audit execute function note_commit()`);
-  const { status } = await post(`/servers/${SERVER}/tasks`, { task: 'nop' });
-  t.equal(status, 202);
-  const { rows } = await database.query<{ tables: string[] }>(
-    'select array_agg(wrote order by wrote) as tables from commits group by xid',
-  );
-  t.same(rows, [{ tables: ['cnapi_audit', 'cnapi_tasks'] }]);
+      'begin insert into commits values (tg_table_name, pg_current_xact_id()::text); return null; end'`);
+  for (const table of ['cnapi_tasks', 'cnapi_waitlist_tickets', 'cnapi_tokens', 'cnapi_audit'])
+    await database.query(`create trigger note after insert on ${table} execute function note_commit()`);
+  const ticket = { scope: 'vm', id: 'x', expires_in: 60 };
+  const key = { 'idempotency-key': 'once' };
+  const rows = [
+    ['cnapi_tasks', `/servers/${SERVER}/tasks`, { task: 'nop' }, {}],
+    ['cnapi_waitlist_tickets', `/servers/${SERVER}/tickets`, ticket, {}],
+    ['cnapi_waitlist_tickets', `/servers/${SERVER}/tickets`, ticket, key],
+    ['cnapi_tokens', '/tokens', { name: 'a', role: 'reader' }, {}],
+  ] as const;
+  for (const [table, path, body, headers] of rows) {
+    const answer = await post(path, body, headers);
+    t.ok(answer.status === 202 || answer.status === 201, `${path}: ${answer.status}`);
+    const commits = await database.query<{ tables: string[] }>(
+      'select array_agg(wrote order by wrote) as tables from commits group by xid',
+    );
+    t.same(commits.rows, [{ tables: ['cnapi_audit', table].sort() }], path);
+    await database.query('truncate commits');
+  }
 });

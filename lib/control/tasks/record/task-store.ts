@@ -3,7 +3,7 @@
  * per statement. `ticketed-store.ts` creates a task under a ticket.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, type StatementPart } from '../../../platform/sql-text.ts';
+import { Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
 import {
   endError,
   type JsonObject,
@@ -62,7 +62,7 @@ export async function createTask(
      select made.id, made.request_hash as "requestHash", r.run
        from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
     parameters.values,
-    { name: nameFor(task, 'create task') },
+    { name: statementName('create task', task.record) },
   );
   return rows[0];
 }
@@ -91,10 +91,6 @@ export const creation = (guard: string): string => `queue as (
 /** The task's record as a part of the same statement, if it has one. */
 export const recordOf = ({ record }: NewTask, parameters: Parameters): string =>
   record === undefined ? '' : `recorded as (${record(parameters)}), `;
-
-/** A name always has the same text. */
-export const nameFor = ({ record }: NewTask, name: string): string =>
-  record === undefined ? name : `${name} with record`;
 
 /** `$1` to `$14` of a statement that contains `creation`. */
 export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {

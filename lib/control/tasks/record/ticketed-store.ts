@@ -5,8 +5,8 @@
  * knows only the table `cnapi_waitlist_tickets` (uuid, server_uuid, status).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters } from '../../../platform/sql-text.ts';
-import { type CreatedTask, creation, creationValues, type NewTask, nameFor, recordOf } from './task-store.ts';
+import { Parameters, statementName } from '../../../platform/sql-text.ts';
+import { type CreatedTask, creation, creationValues, type NewTask, recordOf } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */
 export interface TicketCheck {
@@ -42,7 +42,7 @@ export async function createTaskUnderTicket(database: Queryable, task: NewTask):
          made.id, made.request_hash as "requestHash", r.run
        from ticket left join made on true left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
     parameters.values,
-    { name: nameFor(task, 'create task under ticket') },
+    { name: statementName('create task under ticket', task.record) },
   );
   const row = rows[0];
   if (row === undefined || !row.holds) return { kind: 'refused', ticket: row };

@@ -21,11 +21,11 @@ export function ticketRoutes({ waitlist, waitsOver }: TicketRouteDeps): Route[] 
   return bind(
     ticketContracts,
     {
-      async CreateTicket({ params, requestId, header }) {
+      async CreateTicket({ params, requestId, header, withRecord }) {
         const { server_uuid, scope, id, action, extra } = params;
         const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
         const request = { ...ticket, reqId: requestId, idempotencyKey: idempotencyKey(header) };
-        return accepted(await waitlist.create(request));
+        return accepted(await withRecord((record) => waitlist.create({ ...request, record })));
       },
       async ListTickets({ params }) {
         const { server_uuid, limit = MAX_LIST, offset = 0, open = false, scope, id, reqid: reqId } = params;
@@ -60,7 +60,11 @@ export function ticketRoutes({ waitlist, waitsOver }: TicketRouteDeps): Route[] 
       ListQueues: async ({ params }) =>
         ok(await waitlist.queues({ limit: params.limit ?? MAX_LIST, offset: params.offset ?? 0 })),
     },
-    { ListTickets: { answerBytes: 4 * 1024 * 1024 }, ListQueues: { answerBytes: 1024 * 1024 } },
+    {
+      CreateTicket: { commitsRecord: true },
+      ListTickets: { answerBytes: 4 * 1024 * 1024 },
+      ListQueues: { answerBytes: 1024 * 1024 },
+    },
   );
 }
 
