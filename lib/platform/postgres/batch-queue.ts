@@ -6,16 +6,19 @@
  *     waiting ──lane free, gap over──▶ in a statement ──▶ done
  *        ▲                                 ├─database down──▶ waiting again; everything pauses,
  *        └─────────────────────────────────┤                  100 ms doubling to 1 s
- *                                          ├─locked, slow or refused──▶ halves, down to one item
+ *                                          ├─locked, slow or refused──▶ parts, down to one item
  *                                          ├─unanswered──▶ smaller batches, all of them from now on
  *                                          └─skipped by the statement: its row is locked────┐
  *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
  *            refused ──▶ its owner decides
  *
+ * After a slow batch each part (`parts.ts`) has little time, so that the other items are done soon.
+ * Items that were set aside have the full time.
+ *
  * A pause is 100 ms doubling to 1 s, or up to four times as long as a statement that takes longer.
  * Unanswered: too large for the network (`pool.ts`), to which `batch-limit.ts` adapts the batches.
  *
- * Halves and items that were set aside share one lane of their own, with a short lock timeout.
+ * Parts and items that were set aside share one lane of their own, with a short lock timeout.
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
  * statement at a time, and its items keep their order. Not bounded: its owners are.
  */
@@ -24,7 +27,8 @@ import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
-import { type Queryable, withLockTimeout } from './database.ts';
+import { type Queryable, withLimits } from './database.ts';
+import { type Part, Parts } from './parts.ts';
 import { FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside, type Tried } from './set-aside.ts';
 
 export interface BatchQueueDeps<Item> {
@@ -46,11 +50,11 @@ export interface BatchQueueDeps<Item> {
   /** Maximum sum of the item sizes in a batch; one item may be larger. */
   maxBatchSize?: number;
   sizeOf?: (item: Item) => number;
-  /** Statements at once, beside the one of halves; default 1. */
+  /** Statements at once, beside the one of parts; default 1. */
   lanes?: number;
   /**
-   * How long a lane's statement waits for a locked row before its batch is halved. Default: the
-   * database's setting.
+   * How long a lane's statement waits for a locked row before its batch is divided. Default:
+   * the database's setting.
    */
   lockTimeoutMs?: number;
   /** Minimum time between the starts of two statements; default 0. */
@@ -82,7 +86,6 @@ export class BatchQueue<Item> {
   readonly #lanes: number;
   readonly #gapMs: number;
   readonly #database: Queryable;
-  readonly #impatient: Queryable;
   readonly #limit: BatchLimit<Item>;
   /** Items by key, in order; none of these keys is taken. With `join`, one item each. */
   #waiting = new Map<string, Item[]>();
@@ -90,9 +93,9 @@ export class BatchQueue<Item> {
   readonly #behind = new Map<string, Item[]>();
   /** Number of items in these two maps. */
   #waitingCount = 0;
-  readonly #halves: Item[][] = [];
+  readonly #parts = new Parts<Item>();
   readonly #aside: SetAside<Item>;
-  /** Keys in a statement, in a half, or set aside. */
+  /** Keys in a statement, in a part, or set aside. */
   readonly #taken = new Set<string>();
   readonly #inFlight = new Set<Promise<void>>();
   #inLanes = 0;
@@ -115,8 +118,7 @@ export class BatchQueue<Item> {
     this.#gapMs = deps.gapMs ?? 0;
     this.#limit = new BatchLimit(deps);
     const { database, lockTimeoutMs } = deps;
-    this.#database = lockTimeoutMs === undefined ? database : withLockTimeout(database, lockTimeoutMs);
-    this.#impatient = withLockTimeout(database, ISOLATING_LOCK_TIMEOUT_MS);
+    this.#database = lockTimeoutMs === undefined ? database : withLimits(database, { lockTimeoutMs });
   }
 
   /** Items not done yet. */
@@ -166,7 +168,7 @@ export class BatchQueue<Item> {
     this.#timer?.cancel();
     await Promise.all(this.#inFlight);
     const left = this.#left();
-    this.#halves.length = 0;
+    this.#parts.clear();
     this.#aside.clear();
     this.#taken.clear();
     this.#waiting.clear();
@@ -183,9 +185,9 @@ export class BatchQueue<Item> {
     for (const item of await this.stop()) this.#append(item);
     this.#pauseMs = 0;
     while (this.#pauseMs === 0) {
-      const batch = this.#nextHalf() ?? this.#batch();
-      if (batch.length === 0) break;
-      await this.#run(batch, this.#impatient);
+      const part = this.#nextPart() ?? { items: this.#batch() };
+      if (part.items.length === 0) break;
+      await this.#run(part, this.#impatient(part));
     }
     return this.#left();
   }
@@ -193,7 +195,7 @@ export class BatchQueue<Item> {
   /** Items that are in no statement, in order within each key. */
   #left(): Item[] {
     const waiting = [...this.#waiting.values(), ...this.#behind.values()];
-    return [...this.#halves.flat(), ...this.#aside.items(), ...waiting.flat()];
+    return [...this.#parts.items(), ...this.#aside.items(), ...waiting.flat()];
   }
 
   #linesOf(key: string): Map<string, Item[]> {
@@ -220,42 +222,42 @@ export class BatchQueue<Item> {
     const now = this.#deps.clock.now();
     if (now < this.#resumesAt) return this.#wakeAt(this.#resumesAt);
     this.#nextOfWaiting(now);
-    this.#nextOfHalves();
+    this.#nextOfParts();
   }
 
   #nextOfWaiting(now: number): void {
     while (this.#inLanes < this.#lanes && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
       const at = Math.max(this.#dueAt, this.#startedAt + this.#gapMs);
       if (at > now) return this.#wakeAt(at);
-      const batch = this.#batch();
+      const items = this.#batch();
       this.#startedAt = now;
       this.#inLanes += 1;
-      this.#begin(batch, this.#database, () => {
+      this.#begin({ items }, this.#database, () => {
         this.#inLanes -= 1;
       });
     }
   }
 
-  #nextOfHalves(): void {
+  #nextOfParts(): void {
     if (this.#isIsolating || this.#deps.mayBegin?.() === false) return;
-    const batch = this.#nextHalf() ?? this.#aside.takeDue((items) => this.#limit.count(items));
-    if (batch.length === 0) return this.#wakeAt(this.#aside.dueAt);
+    const part = this.#nextPart() ?? { items: this.#aside.takeDue((items) => this.#limit.count(items)) };
+    if (part.items.length === 0) return this.#wakeAt(this.#aside.dueAt);
     this.#isIsolating = true;
-    this.#begin(batch, this.#impatient, () => {
+    this.#begin(part, this.#impatient(part), () => {
       this.#isIsolating = false;
     });
   }
 
-  #nextHalf(): Item[] | undefined {
-    const half = this.#halves.shift();
-    if (half === undefined) return undefined;
-    const count = this.#limit.count(half);
-    if (count < half.length) this.#halves.unshift(half.slice(count));
-    return half.slice(0, count);
+  #nextPart(): Part<Item> | undefined {
+    return this.#parts.take((items) => this.#limit.count(items));
   }
 
-  #begin(batch: Item[], database: Queryable, ended: () => void): void {
-    const running = this.#run(batch, database).then(() => {
+  #impatient({ statementTimeoutMs }: Part<Item>): Queryable {
+    return withLimits(this.#deps.database, { lockTimeoutMs: ISOLATING_LOCK_TIMEOUT_MS, statementTimeoutMs });
+  }
+
+  #begin(part: Part<Item>, database: Queryable, ended: () => void): void {
+    const running = this.#run(part, database).then(() => {
       this.#inFlight.delete(running);
       ended();
       this.#next();
@@ -284,8 +286,9 @@ export class BatchQueue<Item> {
   }
 
   /** Never rejects. */
-  async #run(batch: Item[], database: Queryable): Promise<void> {
+  async #run(part: Part<Item>, database: Queryable): Promise<void> {
     const { clock, work } = this.#deps;
+    const batch = part.items;
     const began = clock.now();
     try {
       const skipped = new Set(await work(batch, database));
@@ -299,26 +302,22 @@ export class BatchQueue<Item> {
     } catch (error) {
       const tookMs = clock.now() - began;
       if (isUnanswered(error)) this.#limit.unanswered(batch, tookMs);
-      this.#failed(batch, error, tookMs);
+      this.#failed(part, error, tookMs);
     }
   }
 
-  #failed(batch: Item[], error: unknown, tookMs: number): void {
+  #failed(part: Part<Item>, error: unknown, tookMs: number): void {
+    const batch = part.items;
     const [item] = batch;
     const isDown = error instanceof DatabaseUnavailableError;
     if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {
       for (const one of batch) this.#free(one);
     } else if (isDown) {
       this.#wasDown(batch, error);
-    } else if (item !== undefined && batch.length === 1) {
-      this.#noteAnswer();
-      this.#failedAlone(item, error, tookMs);
-    } else if (isUnanswered(error)) {
-      this.#halves.unshift(batch);
     } else {
-      this.#noteAnswer();
-      const middle = Math.ceil(batch.length / 2);
-      this.#halves.push(batch.slice(0, middle), batch.slice(middle));
+      if (batch.length === 1 || !isUnanswered(error)) this.#noteAnswer();
+      if (item !== undefined && batch.length === 1) this.#failedAlone(item, error, tookMs);
+      else this.#parts.put(part, { why: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
     }
   }
 

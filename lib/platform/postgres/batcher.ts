@@ -31,7 +31,7 @@ interface BatcherDeps<Question, Answer> {
   /** Statements at once; default 2. */
   lanes?: number;
   /**
-   * How long a statement waits for a locked row before its batch is halved. Default: the database's
+   * How long a statement waits for a locked row before its batch is divided. Default: the database's
    * setting.
    */
   lockTimeoutMs?: number;

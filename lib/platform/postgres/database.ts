@@ -17,7 +17,9 @@ export interface StatementOptions {
    */
   name?: string;
   /** How long each wait for a lock may take; overrides the database's default. */
-  lockTimeoutMs?: number;
+  lockTimeoutMs?: number | undefined;
+  /** After this the server ends the statement. A longer one than the database's has no effect. */
+  statementTimeoutMs?: number | undefined;
 }
 
 export interface Queryable {
@@ -52,9 +54,12 @@ export interface Database extends Queryable {
   stop(): Promise<void>;
 }
 
-/** The same database, with a limit on how long its statements wait for a locked row. */
-export function withLockTimeout(database: Queryable, lockTimeoutMs: number): Queryable {
-  return { query: (text, values, options) => database.query(text, values, { ...options, lockTimeoutMs }) };
+/** The same database, with other limits on how long its statements take and wait for a lock. */
+export function withLimits(
+  database: Queryable,
+  limits: Pick<StatementOptions, 'lockTimeoutMs' | 'statementTimeoutMs'>,
+): Queryable {
+  return { query: (text, values, options) => database.query(text, values, { ...options, ...limits }) };
 }
 
 /** The SQLSTATE of a database error; undefined for any other value. */

@@ -139,9 +139,10 @@ export class PostgresDatabase implements Database {
   async query<Row = Record<string, unknown>>(
     text: string,
     values?: readonly unknown[],
-    { name, lockTimeoutMs }: StatementOptions = {},
+    options: StatementOptions = {},
   ): Promise<QueryResult<Row>> {
-    const limits = lockTimeoutMs === undefined ? this.#limits : { ...this.#defaults, lockTimeoutMs };
+    const { name } = options;
+    const limits = this.#limitsOf(options);
     return this.#withClient((client) => this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs));
   }
 
@@ -251,6 +252,15 @@ export class PostgresDatabase implements Database {
    */
   #suspect(client: pg.PoolClient, error: unknown): void {
     if (isDown(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
+  }
+
+  /** The settings to send with a statement; undefined if those of its connection apply. */
+  #limitsOf({ statementTimeoutMs, lockTimeoutMs }: StatementOptions): Limits | undefined {
+    if (statementTimeoutMs === undefined && lockTimeoutMs === undefined) return this.#limits;
+    const { idleInTransactionMs, ...defaults } = this.#defaults;
+    const statementMs = Math.min(statementTimeoutMs ?? Number.POSITIVE_INFINITY, defaults.statementTimeoutMs);
+    const lockMs = Math.min(lockTimeoutMs ?? defaults.lockTimeoutMs, statementMs * LOCK_SHARE);
+    return { statementTimeoutMs: statementMs, lockTimeoutMs: lockMs, idleInTransactionMs };
   }
 
   #begin(statementTimeoutMs?: number): string {

@@ -156,8 +156,7 @@ t.test('a report whose row is locked delays no other', async (t) => {
   queue.add('a', report(1), 100);
   for (const server of ['b', 'c', 'd']) queue.add(server, report(2), 100);
   await clock.advance(4_100);
-  t.same(written.slice(0, 4), [['a 1'], ['b 2', 'c 2', 'd 2'], ['b 2', 'c 2'], ['d 2']]);
-  t.ok(written.some((batch) => batch.join() === 'c 2'));
+  t.same(written.slice(0, 5), [['a 1'], ['b 2', 'c 2', 'd 2'], ['b 2'], ['c 2'], ['d 2']]);
   await clock.advance(60_000);
   state.locked = '';
   await clock.advance(1_100);

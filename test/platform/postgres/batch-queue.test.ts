@@ -12,6 +12,8 @@ interface World {
   done: string[];
   /** Items with locked rows: their statements fail or skip them. */
   locked: Set<string>;
+  /** Items whose statements take this long, or until their time limit. */
+  slow: Map<string, number>;
   refused: Set<string>;
   isDown: boolean;
   skipsLocked: boolean;
@@ -20,6 +22,7 @@ interface World {
 }
 
 const DEADLINE_MS = 4_000;
+const STATEMENT_MS = 3_000;
 
 function setUp(options: Partial<BatchQueueDeps<string>> = {}) {
   const clock = new ManualClock();
@@ -28,18 +31,22 @@ function setUp(options: Partial<BatchQueueDeps<string>> = {}) {
     statements: [],
     done: [],
     locked: new Set(),
+    slow: new Map(),
     refused: new Set(),
     isDown: false,
     skipsLocked: false,
     most: Number.POSITIVE_INFINITY,
   };
   const database: Queryable = {
-    async query(_text, values = [], { lockTimeoutMs } = {}) {
+    async query(_text, values = [], { lockTimeoutMs, statementTimeoutMs = STATEMENT_MS } = {}) {
       const items = values as string[];
       world.statements.push(items.join(' ') + (lockTimeoutMs === undefined ? '' : ' !'));
       const size = items.join('').length;
       await clock.sleep(size > world.most ? DEADLINE_MS : Math.max(1, (DEADLINE_MS * size) / world.most));
       if (size > world.most) throw new DatabaseBusyError('unanswered');
+      const slowMs = Math.max(0, ...items.map((one) => world.slow.get(one) ?? 0));
+      await clock.sleep(Math.min(slowMs, statementTimeoutMs));
+      if (slowMs > statementTimeoutMs) throw new DatabaseBusyError('slow');
       if (world.isDown) throw new DatabaseUnavailableError(new Error('connection refused'));
       if (items.some((one) => world.refused.has(one))) throw new Error('such a value');
       if (!world.skipsLocked && items.some((one) => world.locked.has(one))) throw new DatabaseBusyError('locked');
@@ -80,18 +87,23 @@ t.test('an item may wait for more to gather, and an urgent one takes it along', 
   t.same(world.statements, ['a b']);
 });
 
-t.test('a locked item is isolated by halving while all others are done at once', async (t) => {
-  const { clock, queue, world } = setUp();
+t.test('a locked item is isolated in parts while all others are done at once', async (t) => {
+  const { clock, queue, world } = setUp({ maxBatch: 16 });
   world.locked.add('f');
   queue.add('0');
-  for (const item of ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']) queue.add(item);
+  for (const item of 'abcdefghijklmnop') queue.add(item);
   await clock.advance(20);
-  t.same(world.done.toSorted(), ['0', 'a', 'b', 'c', 'd', 'e', 'g', 'h']);
-  t.same(world.statements, ['0', 'a b c d e f g h', 'a b c d !', 'e f g h !', 'e f !', 'g h !', 'e !', 'f !']);
+  t.same(world.done.toSorted(), [...'0abcdeghijklmnop']);
+  t.same(world.statements, [
+    '0',
+    'a b c d e f g h i j k l m n o p',
+    ...['a b !', 'c d !', 'e f !', 'g h !', 'i j !', 'k l !', 'm n !', 'o p !'],
+    ...['e !', 'f !'],
+  ]);
   t.equal(queue.setAside, 1);
-  queue.add('i');
+  queue.add('q');
   await clock.advance(5);
-  t.ok(world.done.includes('i'));
+  t.ok(world.done.includes('q'));
   const tried = world.statements.length;
   await clock.advance(10_000);
   const tries = world.statements.slice(tried);
@@ -100,6 +112,40 @@ t.test('a locked item is isolated by halving while all others are done at once',
   world.locked.clear();
   await clock.advance(1_100);
   t.same([world.done.at(-1), queue.setAside], ['f', 0]);
+});
+
+t.test('one slow item delays its 499 neighbours by less than two limits of a statement', async (t) => {
+  for (const position of [0, 250, 499]) {
+    const { clock, queue, world } = setUp({ keyOf: (item) => item, maxBatch: 500 });
+    const items = Array.from({ length: 500 }, (_, n) => `item ${n}`);
+    const slow = `item ${position}`;
+    world.slow.set(slow, 2 * STATEMENT_MS);
+    queue.add('first');
+    queue.addAll(items);
+    await clock.advance(2 * STATEMENT_MS);
+    t.same(new Set(world.done), new Set(['first', ...items.filter((item) => item !== slow)]), slow);
+    t.equal(queue.setAside, 1);
+    world.slow.set(slow, 0.9 * STATEMENT_MS);
+    await clock.advance(10 * STATEMENT_MS);
+    t.same([world.done.at(-1), queue.size], [slow, 0], 'alone it may take the full time');
+  }
+});
+
+t.test('a batch that takes too long because it is large is done in parts', async (t) => {
+  const { clock, queue, world } = setUp({
+    keyOf: (item) => item,
+    maxBatch: 500,
+    work: async (items, database) => {
+      world.slow.set(items[0] as string, items.length * 10);
+      await database.query('', items);
+      return undefined;
+    },
+  });
+  queue.add('first');
+  queue.addAll(Array.from({ length: 500 }, (_, n) => `item ${n}`));
+  await clock.advance(3 * STATEMENT_MS);
+  t.equal(world.done.length, 501, 'each item takes 10 ms');
+  t.equal(world.statements.length, 2 + 8);
 });
 
 t.test('many locked items use no more than one statement in addition to the lanes', async (t) => {

@@ -86,6 +86,18 @@ t.test('a locked row, a slow statement and a database that is down are distingui
   t.same(said, [], 'the database does not count as lost');
 });
 
+t.test('a statement may be given less time than the others, but not more', async (t) => {
+  const { open } = await freshDatabase(t);
+  for (const pooler of [undefined, 'transaction'] as const) {
+    const patient = open({ pooler });
+    const slow = { condition: 'slow', cause: { code: '57014' } };
+    await t.rejects(patient.query('select pg_sleep(60)', [], { statementTimeoutMs: 100 }), slow);
+    t.equal((await patient.query('select pg_sleep(0.2)', [])).rowCount, 1, 'the next one has the full time');
+    const short = open({ pooler, statementTimeoutMs: 200 });
+    await t.rejects(short.query('select pg_sleep(60)', [], { statementTimeoutMs: 60_000 }), slow);
+  }
+});
+
 t.test('a pool waits for a database that stops and starts again', async (t) => {
   const server = await privateServer(t);
   const database = open(t, server.url);

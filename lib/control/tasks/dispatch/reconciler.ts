@@ -93,7 +93,7 @@ export class Reconciler {
 
   /**
    * Returns the inventories with tasks whose rows are locked or kept changing. @throws
-   * DatabaseBusyError to have the batch halved
+   * DatabaseBusyError to have the batch divided
    */
   async #settleInRounds(inventories: readonly Inventory[], database: Queryable): Promise<Inventory[]> {
     const blocked: Inventory[] = [];
