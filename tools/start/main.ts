@@ -14,7 +14,7 @@ import { banner, type Ready } from './banner.ts';
 import { controlFile, type Operation } from './control.ts';
 import { askRunning } from './control-client.ts';
 import { ControlServer } from './control-server.ts';
-import { instanceLimits, type Options, parseOptions, UsageError, usage } from './options.ts';
+import { instanceLimits, type Options, parseOptions, UsageError } from './options.ts';
 import { rememberedUrls, rememberUrls } from './persisted-settings.ts';
 import { findPlace, makePlace, type Place, projectRoot } from './place.ts';
 import { isTcpFree, isUdpFree } from './ports.ts';
@@ -41,10 +41,6 @@ process.exit();
 
 async function main(args: readonly string[]): Promise<number> {
   const request = parseOptions(args);
-  if (request.kind === 'help') {
-    console.log(usage);
-    return 0;
-  }
   const place = findPlace(request.options.data);
   if (request.kind === 'stop') {
     say(await stopRunning(lockHolder(place.data, lockName), systemClock));

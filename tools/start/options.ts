@@ -27,34 +27,10 @@ export interface Options {
 
 export type Request =
   | { kind: 'start' | 'stop'; options: Options }
-  | { kind: 'operate'; operation: Operation; options: Options }
-  | { kind: 'help' };
+  | { kind: 'operate'; operation: Operation; options: Options };
 
 /** The command line cannot be carried out; the message says which option and why. */
 export class UsageError extends Error {}
-
-export const usage = `npm start -- [OPTION]...       start a whole cnapi on this machine, in the foreground
-npm start -- --stop            stop it, from another terminal
-npm start -- --scale N         change the number of its instances to N, from another terminal
-npm start -- --rolling-restart restart its instances one after the other, from another terminal
-
-  --instances N        API instances on consecutive ports, 1 to 16 (default 3)
-  --port P             the port of the first instance; the name server has the port after the last (default 8080)
-  --agents N           simulated servers (default 20)
-  --no-agent           without the real agent for this machine
-  --open               without tokens: every user of this machine can run commands as this user
-  --data DIR           data, logs and identities (default: data in the checkout)
-  --database-url URL   use this Postgres instead of an embedded one
-  --redis-url URL      use this Redis; default: a redis-server or valkey-server on the PATH, else LISTEN/NOTIFY
-  --help               this text
-
-for the cnapi that runs with this data directory (give --data DIR if it was started with it):
-  --stop               stop it
-  --scale N            new instances take the next free ports; if there are to be fewer, the last ones drain and end.
-                       The number applies until it is stopped; the next start uses --instances again
-  --rolling-restart    each instance drains, restarts, and is ready before the next one drains
-
-exit code: 0 done, or stopped on request, 1 failed, 2 wrong usage, 3 already running`;
 
 /** Minimum and maximum number of instances. */
 export const instanceLimits = [1, 16] as const;
@@ -64,7 +40,6 @@ const limits = { instances: instanceLimits, scale: instanceLimits, port: [1024, 
 /** @throws UsageError */
 export function parseOptions(args: readonly string[]): Request {
   const values = parse(args);
-  if (values.help) return { kind: 'help' };
   const options: Options = {
     instances: count('instances', values.instances, 3),
     port: count('port', values.port, 8080),
@@ -115,7 +90,6 @@ function parse(args: readonly string[]) {
         stop: { type: 'boolean', default: false },
         scale: { type: 'string' },
         'rolling-restart': { type: 'boolean', default: false },
-        help: { type: 'boolean', default: false },
       },
     }).values;
   } catch (cause) {

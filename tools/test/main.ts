@@ -17,20 +17,6 @@ const root = path.resolve(import.meta.dirname, '../..');
 const files = process.argv.slice(2);
 const isAgainAsked = process.env.CNAPI_TEST_AGAIN !== undefined;
 
-if (files.includes('--help')) {
-  console.log(`npm test                     type check, lint, import check, and the tests on a real Postgres and a real Redis,
-                             but for the longest (tools/test/long.ts), which .ci/run adds
-npm test -- --all            those as well
-npm test -- FILE...          just these test files, e.g. test/control/roster/relocation/drain.test.ts; options of tap go to tap
-
-CNAPI_TEST_AGAIN=1           one or two files that failed run once more, each by itself; those that pass then are called unsteady
-CNAPI_TEST_DATABASE_URL      use this Postgres instead of an embedded one
-REDIS_URL                    use this Redis; default: a redis-server or valkey-server on the PATH, else, as root on Debian or
-                             Ubuntu, the package redis-server is installed; else the tests that want one are skipped
-exit code: 0 nothing failed, 1 something did`);
-  process.exit(0);
-}
-
 const selection = select(files, { root, isWhole: process.env.CNAPI_TEST_NO_SKIP !== undefined });
 const checked = selection.args.every((argument) => argument.startsWith('--exclude='))
   ? await runChecks()

@@ -51,7 +51,8 @@ export class Checkout {
     this.root = path.join(folder, 'checkout');
     this.#bin = path.join(folder, 'bin');
     mkdirSync(this.#bin, { recursive: true });
-    cpSync(path.join(project, 'tools/setup'), path.join(this.root, 'tools/setup'), { recursive: true });
+    for (const part of ['tools/setup', 'tools/run', 'tools/start/usage.txt', 'tools/test/usage.txt'])
+      cpSync(path.join(project, part), path.join(this.root, part), { recursive: true });
     this.changeLock('first');
     writeFileSync(path.join(this.root, 'package.json'), '{"type":"module"}');
     writeFileSync(path.join(this.#bin, 'npm'), fakeNpm);
@@ -66,14 +67,20 @@ export class Checkout {
   /** Starts a set-up for a program of the project; without one, for all. */
   start({ underOldNode = false, program }: { underOldNode?: boolean; program?: string } = {}): SetUpRun {
     const preload = underOldNode ? ['--import', oldNode] : [];
-    const child = spawn(
-      process.execPath,
-      [...preload, path.join(this.root, 'tools/setup/main.mjs'), ...(program ? [program] : [])],
-      {
-        env: { PATH: `${this.#bin}:${process.env.PATH}` },
-        stdio: ['ignore', 'pipe', 'pipe'],
-      },
-    );
+    const setUp = path.join(this.root, 'tools/setup/main.mjs');
+    return this.#start(process.execPath, [...preload, setUp, ...(program ? [program] : [])]);
+  }
+
+  /** Starts a program of the project as `package.json` does, with set-up if it needs one. */
+  startProgram(program: string, args: readonly string[]): SetUpRun {
+    return this.#start('sh', [path.join(this.root, 'tools/run'), program, ...args]);
+  }
+
+  #start(command: string, args: readonly string[]): SetUpRun {
+    const child = spawn(command, args, {
+      env: { PATH: `${this.#bin}:${process.env.PATH}` },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     const said = { stdout: '', stderr: '' };
     child.stdout.on('data', (chunk) => (said.stdout += chunk));
     child.stderr.on('data', (chunk) => (said.stderr += chunk));

@@ -42,6 +42,19 @@ t.test('a program of the product needs only its own packages; a test adds the ot
   matchLists(t, checkout.npmCalls.slice(2), [/checkout ci --ignore-scripts --fetch/]);
 });
 
+t.test('the help of npm start and npm test is printed before anything is installed', async (t) => {
+  const checkout = new Checkout(t);
+  for (const [program, option] of [
+    ['tools/start/main.ts', '--database-url URL'],
+    ['tools/test/main.ts', 'npm test -- --all'],
+  ] as const) {
+    const { code, stdout, stderr } = await checkout.startProgram(program, ['--help']).ended;
+    t.strictSame([code, stderr], [0, ''], program);
+    t.match(stdout, option);
+  }
+  t.strictSame(checkout.npmCalls, []);
+});
+
 t.test('what is part of the product imports no package of development', (t) => {
   const root = path.resolve(import.meta.dirname, '../../..');
   const { dependencies } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));

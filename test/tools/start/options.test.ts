@@ -15,7 +15,6 @@ const defaults = {
 t.test('the command line is parsed into exact options', async (t) => {
   const rows: [string, string[], unknown][] = [
     ['nothing', [], { kind: 'start', options: defaults }],
-    ['--help takes precedence', ['--stop', '--help'], { kind: 'help' }],
     [
       'scale',
       ['--scale', '5'],
