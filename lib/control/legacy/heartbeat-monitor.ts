@@ -13,7 +13,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { doOnce } from '../../platform/postgres/batch-once.ts';
+import { BatchOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type ReceivedSighting, Sightings } from './sightings.ts';
@@ -62,6 +62,7 @@ export class HeartbeatMonitor {
   readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
   readonly #deps: HeartbeatMonitorDeps;
   readonly #sightings: Sightings;
+  readonly #recordings: BatchOnce<ReceivedSighting>;
   readonly #loop: Loop;
   #nextRoundAt = 0;
   #isStarted = false;
@@ -71,6 +72,13 @@ export class HeartbeatMonitor {
     const silenceMs = lifetimeMs + legacyHeartbeatRecordMs + legacyGraceMs;
     this.#deps = deps;
     this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
+    this.#recordings = new BatchOnce<ReceivedSighting>({
+      ...deps,
+      what: 'heartbeats of legacy agents',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_BATCH,
+      work: (batch, database) => this.#record(batch, database),
+    });
     this.#loop = new Loop({
       ...deps,
       what: 'legacy agents: recording of heartbeats',
@@ -160,13 +168,7 @@ export class HeartbeatMonitor {
    * time. Returns how many. @throws DatabaseUnavailableError
    */
   async #recordAll(sightings: readonly ReceivedSighting[]): Promise<number> {
-    const left = await doOnce(sightings, {
-      ...this.#deps,
-      what: 'heartbeats of legacy agents',
-      keyOf: ({ serverUuid }) => serverUuid,
-      maxBatch: MAX_BATCH,
-      work: (batch, database) => this.#record(batch, database),
-    });
+    const left = await this.#recordings.do(sightings);
     this.stats.failedWrites += left.length;
     return left.length;
   }

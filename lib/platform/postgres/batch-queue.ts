@@ -50,6 +50,8 @@ export interface BatchQueueDeps<Item> {
   /** Maximum sum of the item sizes in a batch; one item may be larger. */
   maxBatchSize?: number;
   sizeOf?: (item: Item) => number;
+  /** Shared with other queues of the same work. Default: one of its own. */
+  batchLimit?: BatchLimit<Item>;
   /** Statements at once, beside the one of parts; default 1. */
   lanes?: number;
   /**
@@ -116,9 +118,8 @@ export class BatchQueue<Item> {
     this.#aside = new SetAside(deps.clock);
     this.#lanes = deps.lanes ?? 1;
     this.#gapMs = deps.gapMs ?? 0;
-    this.#limit = new BatchLimit(deps);
-    const { database, lockTimeoutMs } = deps;
-    this.#database = lockTimeoutMs === undefined ? database : withLimits(database, { lockTimeoutMs });
+    this.#limit = deps.batchLimit ?? new BatchLimit(deps);
+    this.#database = withLimits(deps.database, { lockTimeoutMs: deps.lockTimeoutMs });
   }
 
   /** Items not done yet. */
