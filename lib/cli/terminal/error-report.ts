@@ -57,7 +57,7 @@ function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
   if (code === 'Forbidden')
-    return "The role of this token does not allow it. Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
+    return "Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
   if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';

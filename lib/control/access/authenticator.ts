@@ -212,9 +212,7 @@ export class Authenticator {
   #trusted(address: string): Actor {
     const actor = this.#networks.actorAt(plainAddress(address));
     if (actor !== undefined) return actor;
-    throw new UnauthorizedError(
-      'A token is required: send it as `Authorization: Bearer …`; the command line takes it from CNAPI_TOKEN or CNAPI_TOKEN_FILE',
-    );
+    throw new UnauthorizedError('A token is required: send it as `Authorization: Bearer …`');
   }
 }
 
