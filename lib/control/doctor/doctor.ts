@@ -39,14 +39,18 @@ export async function examine(deps: DoctorDeps): Promise<Finding[]> {
 }
 
 function configOf({ configFile, env }: DoctorDeps): Config | Finding {
+  const part = findings('config');
+  // The one key without a default.
+  if (configFile === undefined && !env.CNAPI_DATABASE_URL)
+    return part.fail(
+      'there is no configuration to check: neither --config nor, in the environment, CNAPI_DATABASE_URL',
+      'name the configuration of an instance: --config FILE (that of npm start: data/config/instance-8080.json)',
+    );
   try {
     return loadConfig(configFile, env);
   } catch (error) {
-    const isGiven = configFile !== undefined || Object.keys(env).some((name) => name.startsWith('CNAPI_'));
-    const todo = isGiven
-      ? 'correct it and run this again; docs/configuration.md lists the keys. Nothing else was checked'
-      : 'name the configuration of an instance: --config FILE (that of npm start: data/config/instance-8080.json)';
-    return findings('config').fail(messageOf(error), todo);
+    const todo = 'correct it and run this again; docs/configuration.md lists the keys. Nothing else was checked';
+    return part.fail(messageOf(error), todo);
   }
 }
 

@@ -74,16 +74,16 @@ t.test('without a configuration, doctor says how to name one', async (t) => {
     clock: systemClock,
     random: systemRandom,
   });
-  t.match(only, { level: 'fail', todo: /--config FILE/ });
+  t.match(only, { level: 'fail', found: /^there is no configuration to check/, todo: /--config FILE/ });
   t.equal(others.length, 0);
   const [wrong] = await examine({
     configFile: undefined,
-    env: { CNAPI_PORT: 'x' },
+    env: { CNAPI_DATABASE_URL: 'x' },
     dns: undefined,
     clock: systemClock,
     random: systemRandom,
   });
-  t.match(wrong, { level: 'fail', todo: /docs\/configuration.md/ });
+  t.match(wrong, { level: 'fail', found: /databaseUrl/, todo: /docs\/configuration.md/ });
 });
 
 t.test('with a healthy instance, every check is ok', { skip: noRedis }, async (t) => {
