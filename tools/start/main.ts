@@ -3,6 +3,7 @@
  * the banner and the ready line, and waits for a signal. `npm start -- --stop` stops the supervisor
  * that holds the data directory; `--scale` and `--rolling-restart` ask it over its control socket.
  */
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { configFolder } from '../../lib/client/credentials.ts';
 import { runningLocals } from '../../lib/client/local-cnapi.ts';
@@ -10,6 +11,7 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { lockHolder, tryLock } from '../setup/lock.mjs';
+import type { DescribedProcess } from '../setup/processes.mjs';
 import { banner, type Ready } from './banner.ts';
 import { controlFile, type Operation } from './control.ts';
 import { askRunning } from './control-client.ts';
@@ -43,7 +45,8 @@ async function main(args: readonly string[]): Promise<number> {
   const request = parseOptions(args);
   const place = findPlace(request.options.data);
   if (request.kind === 'stop') {
-    say(await stopRunning(lockHolder(place.data, lockName), systemClock));
+    const supervisor = runningIn(place.data);
+    say(supervisor === undefined ? nothingRuns(place, '--stop') : await stopRunning(supervisor, systemClock));
     return 0;
   }
   if (request.kind === 'operate') {
@@ -56,29 +59,48 @@ async function main(args: readonly string[]): Promise<number> {
 /**
  * Sends the operation to the running supervisor; resolves to a description of the resulting state.
  */
-async function operate(operation: Operation, options: Options, { data }: Place): Promise<string> {
-  const supervisor = lockHolder(data, lockName);
+async function operate(operation: Operation, options: Options, place: Place): Promise<string> {
+  const { data } = place;
+  const supervisor = runningIn(data);
   if (supervisor !== undefined) return askRunning({ data, pid: supervisor.pid, operation }, say);
   const isScale = operation.operation === 'scale';
   const remedy = `${startCommand(options, isScale ? `--instances ${operation.instances}` : '')} starts it`;
   const flags = isScale ? `--scale ${operation.instances}` : '--rolling-restart';
+  throw new Refusal(`${nothingRuns(place, flags)}; ${remedy}`);
+}
+
+/** The supervisor that holds the data directory. @throws Refusal if only another user may know */
+function runningIn(data: string): DescribedProcess | undefined {
+  try {
+    return lockHolder(data, lockName);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error;
+    throw new Refusal(`${data} belongs to another user; repeat the command as that user`, 1, error);
+  }
+}
+
+/** Says so, and which commands with these flags are for the others that this user has started. */
+function nothingRuns({ data }: Place, flags: string): string {
   const elsewhere = runningLocals(configFolder(process.env))
     .flatMap((other) => other.data ?? [])
-    .map((other) => `${startCommand({ data: other }, flags)} is for the one that runs in ${other}`);
-  throw new Refusal(`nothing is running in ${data}; ${[...elsewhere, remedy].join('; ')}`);
+    .map((other) => `; ${startCommand({ data: other }, flags)} is for the one that runs in ${other}`);
+  return `nothing is running in ${data}${elsewhere.join('')}`;
 }
 
 async function start(options: Options, place: Place): Promise<number> {
   const stopping = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => stopping.abort());
-  claim(options, place);
   const { data } = place;
+  // In a new directory nothing can hold the ports, and a refusal leaves no directory behind.
+  if (!existsSync(data)) await refuseBusyPorts(options);
+  claim(options, place);
   const supervisor = new Supervisor({ options, data, clock: systemClock, random: systemRandom, say });
   const control = new ControlServer({
     file: controlFile(data),
     operate: (operation, report) => supervisor.operate(operation, report),
     clock: systemClock,
   });
+  // What an earlier run left behind may hold the ports.
   await supervisor.endLeftovers();
   await refuseBusyPorts(options);
   stopping.signal.addEventListener('abort', () => void supervisor.stop());
@@ -157,11 +179,17 @@ function stopCommand(options: Options): string {
 
 /** The command `npm start` with `flags` for the data directory of `options`. */
 function startCommand({ data }: Pick<Options, 'data'>, flags: string): string {
-  const folder = data === undefined ? undefined : path.relative(projectRoot, path.resolve(data)) || '.';
+  const folder = data === undefined ? undefined : nameFromCheckout(path.resolve(data));
   const isPlain = folder === undefined || /^[\w./@+-]+$/.test(folder);
   const quoted = isPlain ? folder : `'${folder.replaceAll("'", `'\\''`)}'`;
   const given = [flags, ...(quoted === undefined ? [] : [`--data=${quoted}`])].filter((each) => each !== '');
   return ['npm start', ...(given.length > 0 ? ['--', ...given] : [])].join(' ');
+}
+
+/** Relative if it is in the checkout. */
+function nameFromCheckout(folder: string): string {
+  const relative = path.relative(projectRoot, folder) || '.';
+  return relative.startsWith('..') ? folder : relative;
 }
 
 function say(text: string): void {

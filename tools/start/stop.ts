@@ -13,8 +13,7 @@ const pollMs = 50;
  * Resolves to a description of what happened.
  * @throws Refusal when this user may not stop it or it does not end
  */
-export async function stopRunning(supervisor: DescribedProcess | undefined, clock: Clock): Promise<string> {
-  if (supervisor === undefined) return 'nothing is running';
+export async function stopRunning(supervisor: DescribedProcess, clock: Clock): Promise<string> {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     send(supervisor.pid, signal);
     const deadline = clock.now() + patienceMs;

@@ -3,10 +3,11 @@
  * of the test's own.
  */
 import { Resolver } from 'node:dns/promises';
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import t from 'tap';
+import { isReachableBy, projectRoot } from '../../../tools/start/place.ts';
 import { isTcpFree } from '../../../tools/start/ports.ts';
 import { giveFormerSchema } from '../../support/former-schema.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
@@ -153,7 +154,7 @@ t.test('npm start comes up, restarts what dies, refuses a second start and stops
     t.strictSame([stop.code, stop.stderr], [0, `cnapi: stopped (pid ${again.pid})\n`]);
     t.equal((await second.ended).code, 0);
     const none = await new Start(t, ['--stop', '--data', data]).ended;
-    t.strictSame([none.code, none.stderr], [0, 'cnapi: nothing is running\n']);
+    t.strictSame([none.code, none.stderr], [0, `cnapi: nothing is running in ${data}\n`]);
   });
 });
 
@@ -306,7 +307,22 @@ t.test('a port in use is refused before anything is started', async (t) => {
   t.equal(code, 1);
   t.equal(stdout, '');
   t.match(stderr, new RegExp(`port ${port + 1} is taken.*--port`));
-  t.notOk(existsSync(path.join(data, 'postgres')), 'no database was created');
+  t.notOk(existsSync(data), 'no directory is left behind');
+});
+
+const isRoot = process.getuid?.() === 0;
+const cannotBeAnother = isRoot && !isReachableBy({}, projectRoot) && 'another user cannot reach the checkout';
+
+t.test('what another user runs can be stopped and scaled by that user only', { skip: cannotBeAnother }, async (t) => {
+  const data = dataDirectory(t);
+  mkdirSync(data);
+  chmodSync(data, isRoot ? 0o700 : 0);
+  for (const flags of [['--stop'], ['--scale', '2']]) {
+    const user = isRoot ? { uid: 65_534, gid: 65_534 } : {};
+    const { code, stderr } = await new Start(t, [...flags, '--data', data], undefined, user).ended;
+    t.equal(code, 1);
+    t.match(stderr, `cnapi: ${data} belongs to another user; repeat the command as that user\n`, flags.join(' '));
+  }
 });
 
 t.test('wrong usage is refused with a reference to --help', async (t) => {

@@ -124,6 +124,9 @@ t.test('npm start scales and restarts its instances while everything else contin
     t.equal(code, 1);
     t.match(stderr, `nothing is running in ${other}; npm start -- --scale 3 --data=`);
     t.match(stderr, ` is for the one that runs in ${data}; npm start -- --instances 3 --data=`);
+    const stop = await new Start(t, ['--stop', '--data', other]).ended;
+    const named = `npm start -- --stop --data=${data} is for the one that runs in ${data}`;
+    t.strictSame([stop.code, stop.stderr], [0, `cnapi: nothing is running in ${other}; ${named}\n`]);
   });
 
   await t.test('an operation is refused while another one is running', async (t) => {

@@ -55,8 +55,8 @@ export class Start {
   #stdout = '';
   #stderr = '';
 
-  constructor(t: Teardown, args: readonly string[], env: NodeJS.ProcessEnv = ownEnv) {
-    this.child = spawn(process.execPath, [program, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  constructor(t: Teardown, args: readonly string[], env = ownEnv, user: { uid?: number; gid?: number } = {}) {
+    this.child = spawn(process.execPath, [program, ...args], { ...user, env, stdio: ['ignore', 'pipe', 'pipe'] });
     this.child.stdout?.on('data', (chunk) => {
       this.#stdout += chunk;
     });
