@@ -213,7 +213,9 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     t.match(await cli.run('lock', 'default', 'vm', 'x', '--wait', '0', '-E', '9', '--', 'echo'), { code: 9 });
     holder.child.kill('SIGHUP');
     const next = cli.start(['lock', 'default', 'vm', 'x', '--', 'echo', 'mine']);
-    await next.says('1 ahead, held by ticket');
+    await next.says(/1 ahead, held by ticket [-\da-f]{36} \(open, cnapi lock: sh\)/);
+    const shown = await cli.run('tickets');
+    t.match(shown.stdout, /HOLDER +ACTION +TICKET[\s\S]*default +vm +x +open +cnapi lock: sh +[-\da-f]{36} /);
     matchLists(t, await cli.json('tickets'), [{ server_uuid: 'default', scope: 'vm', id: 'x', depth: 1 }]);
     holder.child.kill('SIGTERM');
     t.equal((await holder.ended).code, 143, 'the command is ended by the signal');

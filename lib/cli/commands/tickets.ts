@@ -6,6 +6,7 @@ import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
+import { labels } from './tasks.ts';
 
 export function ticketsCommand(runner: Runner): Command {
   const command = new Command('tickets')
@@ -18,23 +19,27 @@ export function ticketsCommand(runner: Runner): Command {
   return examples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);
 }
 
-const QUEUE: readonly Column<Queue>[] = [
-  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
+/** `labelOf` returns the name of a server for people. */
+const queueColumns = (labelOf: (uuid: string) => string): readonly Column<Queue>[] => [
+  { head: 'SERVER', of: ({ server_uuid }) => labelOf(server_uuid), shrinks: true },
   { head: 'SCOPE', of: ({ scope }) => scope, shrinks: true },
   { head: 'ID', of: ({ id }) => id, shrinks: true },
-  { head: 'HOLDER', of: ({ holder }) => holder?.uuid },
+  { head: 'HOLDER', of: ({ holder }) => holder?.actor, shrinks: true },
+  { head: 'ACTION', of: ({ holder }) => holder?.action, shrinks: true },
+  { head: 'TICKET', of: ({ holder }) => holder?.uuid, abbreviates: true },
   { head: 'HELD FOR', of: ({ holder }) => holder && shortDuration(holder.active_ms), align: 'right' },
   { head: 'WAITING', of: ({ depth }) => depth, align: 'right' },
   { head: 'LONGEST', of: (queue) => queue.oldest_waiting_ms && shortDuration(queue.oldest_waiting_ms), align: 'right' },
 ];
 
 const TICKET: readonly Column<Ticket>[] = [
-  { head: 'TICKET', of: ({ uuid }) => uuid },
+  { head: 'TICKET', of: ({ uuid }) => uuid, abbreviates: true },
   { head: 'SCOPE', of: ({ scope }) => scope, shrinks: true },
   { head: 'ID', of: ({ id }) => id, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
   { head: 'EXPIRES', of: ({ expires_at }) => shortTime(expires_at) },
+  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
   { head: 'ACTION', of: ({ action }) => action, shrinks: true },
 ];
 
@@ -46,7 +51,7 @@ async function tickets(
   if (name === undefined) {
     const queues = await client.queues();
     if (output.json) return output.document(queues);
-    output.table(QUEUE, queues);
+    output.table(queueColumns(await labels(client, queues)), queues);
     if (queues.length === 0) output.note('No lock is held');
     return;
   }

@@ -59,8 +59,8 @@ export function placeIn(queue: readonly Ticket[], uuid: string): string | undefi
   const isFar = index > MOST_AHEAD || (index < 0 && queue.length > MOST_AHEAD);
   if (index <= 0 && !isFar) return undefined;
   const holder = queue.find(({ status }) => status === 'active');
-  const held =
-    holder === undefined ? '' : `, held by ticket ${holder.uuid}${holder.action ? ` (${holder.action})` : ''}`;
+  const about = [holder?.actor, holder?.action].filter((one) => one !== undefined && one !== '').join(', ');
+  const held = holder === undefined ? '' : `, held by ticket ${holder.uuid}${about && ` (${about})`}`;
   return `waiting for the lock: ${isFar ? `more than ${MOST_AHEAD}` : index} ahead${held}`;
 }
 

@@ -27,8 +27,8 @@ export async function createTicketOnce(
 ): Promise<KeyedTicket | TicketRefusal> {
   const { text, values } = together(
     `select made as uuid, made_by as "requestHash", refusal
-       from cnapi_create_ticket_once($11::text, $12::text, $1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json,
-         $7::text, $8::timestamptz, $9::bigint, $10::text, $13::int, $14::int)`,
+       from cnapi_create_ticket_once($12::text, $13::text, $1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json,
+         $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $14::int, $15::int)`,
     new Parameters([...creationValues(ticket), key, requestHash, maxWaiting, maxOpen]),
     ticket.record,
   );

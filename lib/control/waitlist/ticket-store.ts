@@ -15,6 +15,8 @@ export interface NewTicket {
   action: string | undefined;
   extra: JsonObject;
   reqId: string | undefined;
+  /** The name of the caller that creates it. */
+  actor?: string | undefined;
   expiry: Expiry;
   /** A record of who asks for it, written in the same statement. */
   record?: StatementPart | undefined;
@@ -28,6 +30,7 @@ export interface TicketRow {
   action: string | null;
   extra: JsonObject;
   reqid: string | null;
+  actor: string | null;
   expires_at: Date;
   /** The expiry as the caller wrote it; null if the caller gave a duration. */
   expires_text: string | null;
@@ -66,8 +69,8 @@ interface CreateBounds extends TicketBounds {
 /** The limit that prevented a ticket from being added. */
 export type TicketRefusal = 'queue-full' | 'server-full';
 
-const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid, expires_at, expires_text, status, created_at,
-  updated_at`;
+const servedColumns = `uuid, server_uuid, scope, id, action, extra, reqid, actor, expires_at, expires_text, status,
+  created_at, updated_at`;
 
 /**
  * Returns the queue in order: the active ticket, the first waiting ones, the new one. Empty: the
@@ -95,8 +98,8 @@ async function addTicket(
   { maxWaiting, maxOpen }: TicketBounds,
 ): Promise<'added' | TicketRefusal> {
   const { text, values } = together(
-    `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::timestamptz,
-       $9::bigint, $10::text, $11::int, $12::int) as outcome`,
+    `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::text,
+       $9::timestamptz, $10::bigint, $11::text, $12::int, $13::int) as outcome`,
     new Parameters([...creationValues(ticket), maxWaiting, maxOpen]),
     ticket.record,
   );
@@ -105,9 +108,10 @@ async function addTicket(
   return (rows[0] as { outcome: 'added' | TicketRefusal }).outcome;
 }
 
-/** Parameters `$1` to `$10` of a statement that creates a ticket. */
-export function creationValues({ uuid, serverUuid, scope, id, action, extra, reqId, expiry }: NewTicket): unknown[] {
-  return [uuid, serverUuid, scope, id, action ?? null, JSON.stringify(extra), reqId ?? null, ...expiryValues(expiry)];
+/** Parameters `$1` to `$11` of a statement that creates a ticket. */
+export function creationValues(ticket: NewTicket): unknown[] {
+  const { uuid, serverUuid, scope, id, action = null, extra, reqId = null, actor = null, expiry } = ticket;
+  return [uuid, serverUuid, scope, id, action, JSON.stringify(extra), reqId, actor, ...expiryValues(expiry)];
 }
 
 /**
@@ -328,6 +332,7 @@ export interface QueueRow {
   holder: string | null;
   action: string | null;
   reqid: string | null;
+  actor: string | null;
   expires_at: Date | null;
   expires_text: string | null;
   active_ms: number | null;
@@ -341,7 +346,7 @@ export async function listQueues(
   const { rows } = await database.query<QueueRow>(
     `select q.server_uuid, q.scope, q.id, q.created_at, q.updated_at, w.waiting,
          ${ageMs('w.first_at')} as oldest_waiting_ms,
-         a.uuid as holder, a.action, a.reqid, a.expires_at, a.expires_text, ${ageMs('a.active_at')} as active_ms
+         a.uuid as holder, a.action, a.reqid, a.actor, a.expires_at, a.expires_text, ${ageMs('a.active_at')} as active_ms
        from (
          select * from cnapi_waitlist_queues order by server_uuid, scope, id limit $1::int offset $2::bigint
        ) as q

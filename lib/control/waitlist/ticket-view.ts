@@ -3,7 +3,7 @@ import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
 import type { QueueRow, TicketRow } from './ticket-store.ts';
 
 export function toTicket(row: TicketRow): Ticket {
-  const { uuid, server_uuid, scope, id, action, extra, reqid, status, created_at, updated_at } = row;
+  const { uuid, server_uuid, scope, id, action, extra, reqid, actor, status, created_at, updated_at } = row;
   return {
     uuid,
     server_uuid,
@@ -16,6 +16,7 @@ export function toTicket(row: TicketRow): Ticket {
     updated_at: updated_at.toISOString(),
     status,
     ...(reqid === null ? {} : { reqid }),
+    ...(actor === null ? {} : { actor }),
   };
 }
 
@@ -33,12 +34,13 @@ export function toQueue(row: QueueRow): Queue {
   };
 }
 
-function toHolder({ holder, action, reqid, expires_at, expires_text, active_ms }: QueueRow): Queue['holder'] {
+function toHolder({ holder, action, reqid, actor, expires_at, expires_text, active_ms }: QueueRow): Queue['holder'] {
   if (holder === null || expires_at === null) return null;
   return {
     uuid: holder,
     ...(action === null ? {} : { action }),
     ...(reqid === null ? {} : { reqid }),
+    ...(actor === null ? {} : { actor }),
     expires_at: expiryText(expires_at, expires_text),
     active_ms: active_ms ?? 0,
   };

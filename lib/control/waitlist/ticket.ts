@@ -29,6 +29,8 @@ export interface TicketRequest {
   action?: string | undefined;
   extra?: JsonObject | undefined;
   reqId?: string | undefined;
+  /** The caller's name. */
+  actor?: string | undefined;
   expiry: ExpiryRequest;
   /**
    * A request that repeats this key, because the first answer was lost, receives the first

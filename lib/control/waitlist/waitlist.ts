@@ -183,10 +183,10 @@ export class Waitlist {
   async create(request: TicketRequest): Promise<CreatedTicket> {
     const complaint = complaintOf(request);
     if (complaint !== undefined) throw new InvalidTicketError(complaint);
-    const { serverUuid, scope, id, action, extra = {}, reqId, record } = request;
+    const { serverUuid, scope, id, action, extra = {}, reqId, actor, record } = request;
     const uuid = this.#deps.random.uuid();
     const expiry = validExpiry(request.expiry);
-    const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, expiry, record };
+    const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, actor, expiry, record };
     if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
     const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
     if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);

@@ -21,6 +21,11 @@ const example = {
   status: 'active',
 };
 
+const actor = z
+  .string()
+  .optional()
+  .describe('Who created it: the name of a token or of a trusted network; `open` where no token is required');
+
 const ticket = answer({
   uuid: uuid(),
   server_uuid: z.string().describe("A server, or 'default' for a lock of the whole datacenter"),
@@ -33,6 +38,7 @@ const ticket = answer({
   updated_at: z.string(),
   status: z.enum(['queued', 'active', 'finished', 'expired']),
   reqid: z.string().optional().describe('The `x-request-id` of the request that made it'),
+  actor,
 }).meta({ id: 'Ticket' });
 
 export type Ticket = Known<z.output<typeof ticket>>;
@@ -45,6 +51,7 @@ const holder = answer({
   uuid: uuid(),
   action: z.string().optional(),
   reqid: z.string().optional(),
+  actor,
   expires_at: z.string(),
   active_ms: z.int().describe('How long it has been active'),
 });

@@ -28,7 +28,7 @@ t.test('ten thousand queues are held, listed, passed on, expired and deleted', a
   const create = (expiresInMs: number) =>
     database.query(
       `select count(*) from generate_series(1, $1::int) as n cross join lateral cnapi_create_ticket(gen_random_uuid(),
-         'default', 'vm', to_char(n, 'FM00000'), null, '{}', null, null, $2::bigint, null, 10)`,
+         'default', 'vm', to_char(n, 'FM00000'), null, '{}', null, null, null, $2::bigint, null, 10)`,
       [QUEUES, expiresInMs],
     );
   const count = async (status: string) => {

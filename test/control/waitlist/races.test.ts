@@ -55,7 +55,7 @@ t.test('concurrent statements of the waitlist in both orders', async (t) => {
   const repairing = leg('repair', () => repairQueues(db, 100));
   /** The other statement of a pair, in progress. */
   const createSql = ({ serverUuid, scope, id }: Place, uuid: string) =>
-    `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, 3600000, null, 100)`;
+    `select * from cnapi_create_ticket('${uuid}', '${serverUuid}', '${scope}', '${id}', null, '{}', null, null, null, 3600000, null, 100)`;
   const releaseSql = (uuid: string) => `select * from cnapi_release_ticket('${uuid}')`;
 
   /**

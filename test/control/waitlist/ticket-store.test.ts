@@ -366,6 +366,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     const holder = await addOne(db, b, {
       action: 'start',
       reqId: 'r2',
+      actor: 'deployer',
       expiry: { atMs: Date.parse('3000'), text: '3000' },
     });
     await addSome(db, b, 2);
@@ -386,6 +387,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
         holder,
         action: 'start',
         reqid: 'r2',
+        actor: 'deployer',
         expires_text: '3000',
       },
       { server_uuid: 'c', waiting: 0, oldest_waiting_ms: null },

@@ -1,5 +1,5 @@
 -- `expires_text` is the expiry as the caller wrote it, null if it was a duration. `extra` has type
--- `json`, so it is returned exactly as it came.
+-- `json`, so it is returned exactly as it came. `actor`: the name of the caller that created it.
 create table cnapi_waitlist_tickets (
   uuid uuid primary key,
   queue bigint not null,
@@ -10,6 +10,7 @@ create table cnapi_waitlist_tickets (
   action text,
   extra json not null,
   reqid text,
+  actor text,
   expires_at timestamptz not null,
   expires_text text,
   status text collate "C" not null check (status in ('queued', 'active', 'finished', 'expired')),

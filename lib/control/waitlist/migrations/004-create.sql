@@ -6,8 +6,8 @@
 -- counted.
 create function cnapi_create_ticket(
   p_uuid uuid, p_server_uuid text, p_scope text, p_id text, p_action text, p_extra json,
-  p_reqid text, p_expires_at timestamptz, p_expires_in_ms bigint, p_expires_text text,
-  p_most_waiting int
+  p_reqid text, p_actor text, p_expires_at timestamptz, p_expires_in_ms bigint,
+  p_expires_text text, p_most_waiting int
 ) returns boolean language plpgsql volatile as $$
 declare
   mine record;
@@ -31,10 +31,10 @@ begin
     return false;
   end if;
   insert into cnapi_waitlist_tickets (uuid, queue, place, server_uuid, scope, id, action, extra,
-      reqid, expires_at, expires_text, status, created_at, updated_at, active_at)
+      reqid, actor, expires_at, expires_text, status, created_at, updated_at, active_at)
     values (p_uuid, mine.key, mine.last_place, p_server_uuid, p_scope, p_id, p_action, p_extra,
-      p_reqid, coalesce(p_expires_at, moment + p_expires_in_ms * interval '1 ms'), p_expires_text,
-      case when is_first then 'active' else 'queued' end, moment, moment,
+      p_reqid, p_actor, coalesce(p_expires_at, moment + p_expires_in_ms * interval '1 ms'),
+      p_expires_text, case when is_first then 'active' else 'queued' end, moment, moment,
       case when is_first then moment end);
   return true;
 end $$;
@@ -44,8 +44,8 @@ end $$;
 -- The answer is kept small because the queue's row stays locked until it is read.
 create function cnapi_add_ticket(
   p_uuid uuid, p_server_uuid text, p_scope text, p_id text, p_action text, p_extra json,
-  p_reqid text, p_expires_at timestamptz, p_expires_in_ms bigint, p_expires_text text,
-  p_most_waiting int, p_most_open int
+  p_reqid text, p_actor text, p_expires_at timestamptz, p_expires_in_ms bigint,
+  p_expires_text text, p_most_waiting int, p_most_open int
 ) returns text language plpgsql volatile as $$
 begin
   if exists (
@@ -55,7 +55,7 @@ begin
   ) then
     return 'server-full';
   elsif cnapi_create_ticket(p_uuid, p_server_uuid, p_scope, p_id, p_action, p_extra, p_reqid,
-      p_expires_at, p_expires_in_ms, p_expires_text, p_most_waiting) then
+      p_actor, p_expires_at, p_expires_in_ms, p_expires_text, p_most_waiting) then
     return 'added';
   end if;
   return 'queue-full';

@@ -14,8 +14,8 @@ create table cnapi_waitlist_keys (
 -- no ticket and the reason (refusal).
 create function cnapi_create_ticket_once(
   p_key text, p_hash text, p_uuid uuid, p_server_uuid text, p_scope text, p_id text,
-  p_action text, p_extra json, p_reqid text, p_expires_at timestamptz, p_expires_in_ms bigint,
-  p_expires_text text, p_most_waiting int, p_most_open int
+  p_action text, p_extra json, p_reqid text, p_actor text, p_expires_at timestamptz,
+  p_expires_in_ms bigint, p_expires_text text, p_most_waiting int, p_most_open int
 ) returns table (made uuid, made_by text, refusal text) language plpgsql volatile as $$
 declare
   outcome text;
@@ -28,7 +28,7 @@ begin
     return;
   end if;
   outcome := cnapi_add_ticket(p_uuid, p_server_uuid, p_scope, p_id, p_action, p_extra, p_reqid,
-    p_expires_at, p_expires_in_ms, p_expires_text, p_most_waiting, p_most_open);
+    p_actor, p_expires_at, p_expires_in_ms, p_expires_text, p_most_waiting, p_most_open);
   if outcome <> 'added' then
     return query select null::uuid, null::text, outcome;
     return;

@@ -21,11 +21,11 @@ export function ticketRoutes({ waitlist, waitsOver }: TicketRouteDeps): Route[] 
   return bind(
     ticketContracts,
     {
-      async CreateTicket({ params, requestId, header, withRecord }) {
+      async CreateTicket({ params, requestId, header, actor, withRecord }) {
         const { server_uuid, scope, id, action, extra } = params;
         const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
-        const request = { ...ticket, reqId: requestId, idempotencyKey: idempotencyKey(header) };
-        return accepted(await withRecord((record) => waitlist.create({ ...request, record })));
+        const asked = { reqId: requestId, actor: actor.name, idempotencyKey: idempotencyKey(header) };
+        return accepted(await withRecord((record) => waitlist.create({ ...ticket, ...asked, record })));
       },
       async ListTickets({ params }) {
         const { server_uuid, limit = MAX_LIST, offset = 0, open = false, scope, id, reqid: reqId } = params;
