@@ -5,16 +5,16 @@
  * by `core.ts` and owned by the dispatcher.
  *
  *     hint (created here or offered by another instance) ─┐
- *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ given ──read──▶ held
- *     held ──posted──▶ ended ──recorded──▶ forgotten
+ *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ held ──read──▶ posted
+ *     posted ──▶ ended ──recorded──▶ forgotten
  *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
  *     retire() ──▶ claims no more, offers its hints to other instances
  *     stop() ──▶ posts in flight end as unknown
  *
  * Claims, polls, reads and moves to a new run each go through the batching engine, under its
- * failure rule (`lib/platform/postgres/batch-queue.ts`). Claims run one at a time, and the slow poll's work runs
- * between claims. So a task that this run has claimed according to the database, and did not know
- * of when it asked, was never posted. Given tasks take room just as held tasks do.
+ * failure rule (`lib/platform/postgres/batch-queue.ts`). Claims run one at a time, and the slow
+ * poll's work runs between claims. So a task that this run has claimed according to the database,
+ * and did not know of when it asked, was never posted. A task takes room from its claim on.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
@@ -55,16 +55,9 @@ interface LegacyDispatchDeps extends PostOutcomes {
   room?: PostRoom;
 }
 
-/** A task that was claimed and is not read yet. */
-interface Given {
-  post: ClaimedPostRow;
-  /** The run that the row names. */
-  run: string;
-}
-
-/** A task that this process posts. */
+/** A task that this process claimed. It is read first, and then posted. */
 interface Post {
-  order: PostOrder;
+  claimed: ClaimedPostRow;
   /** The run that the row names. */
   run: string;
   giveUp: AbortController;
@@ -90,17 +83,16 @@ export class LegacyDispatch implements SessionlessDispatch {
   /** Servers to claim for. */
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
-  readonly #reads: BatchQueue<Given>;
-  readonly #moves: BatchQueue<Given | Post>;
+  readonly #reads: BatchQueue<Post>;
+  readonly #moves: BatchQueue<Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
   readonly #again: DelayedRetry;
   readonly #deadSenders: DeadSenders;
-  /** Claimed but not read yet. */
-  readonly #given = new Map<string, Given>();
+  /** What was claimed and whose end is not recorded yet. */
   readonly #held = new Map<string, Post>();
   readonly #posting = new Set<Promise<void>>();
-  /** Bytes of params of given and held tasks. */
+  /** Bytes of params of held tasks. */
   #bytes = 0;
   #endsSize = 0;
   #isStopping = false;
@@ -134,17 +126,17 @@ export class LegacyDispatch implements SessionlessDispatch {
       maxBatch: 1,
       work: (_, database) => this.#inTurn(() => this.#catchUp(database)),
     });
-    this.#reads = new BatchQueue<Given>({
+    this.#reads = new BatchQueue<Post>({
       ...deps,
       what: 'reads of tasks for legacy agents',
       keyOf: idOf,
       maxBatch: MAX_READ_TASKS,
       maxBatchSize: MAX_READ_BYTES,
-      sizeOf: ({ post }) => post.params_bytes,
-      work: (given, database) => this.#read(given, database),
+      sizeOf: ({ claimed }) => claimed.params_bytes,
+      work: (posts, database) => this.#read(posts, database),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
-    this.#moves = new BatchQueue<Given | Post>({
+    this.#moves = new BatchQueue<Post>({
       ...deps,
       what: 'posts that move to a new run',
       keyOf: idOf,
@@ -210,7 +202,7 @@ export class LegacyDispatch implements SessionlessDispatch {
 
   get #freeRoom(): PostRoom {
     const { posts, bytes } = this.#room;
-    return { posts: posts - this.#held.size - this.#given.size, bytes: bytes - this.#bytes };
+    return { posts: posts - this.#held.size, bytes: bytes - this.#bytes };
   }
 
   #mayClaim(): boolean {
@@ -248,39 +240,35 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#again.add(again);
   }
 
-  #give(post: ClaimedPostRow, run: string): void {
-    const given = { post, run };
-    this.#given.set(post.id, given);
-    this.#bytes += post.params_bytes;
-    this.#reads.add(given, GATHER_MS);
-  }
-
-  #notGiven(id: string): void {
-    this.#bytes -= this.#given.get(id)?.post.params_bytes ?? 0;
-    this.#given.delete(id);
+  #give(claimed: ClaimedPostRow, run: string): void {
+    const post: Post = { claimed, run, giveUp: new AbortController() };
+    this.#held.set(claimed.id, post);
+    this.#bytes += claimed.params_bytes;
+    this.#reads.add(post, GATHER_MS);
   }
 
   /** A task that is not returned has ended. */
-  async #read(given: readonly Given[], database: Queryable): Promise<undefined> {
-    for (const [run, some] of Map.groupBy(given, (one) => one.run)) {
-      const orders = await readPosts(database, run, some.map(idOf));
-      for (const order of orders) this.#hold(order, run);
-      for (const one of some) this.#notGiven(idOf(one));
+  async #read(posts: readonly Post[], database: Queryable): Promise<undefined> {
+    for (const [run, some] of Map.groupBy(posts, (one) => one.run)) {
+      const orders = new Map((await readPosts(database, run, some.map(idOf))).map((order) => [order.id, order]));
+      for (const post of some) {
+        const order = orders.get(idOf(post));
+        if (order === undefined) this.#forget(post);
+        else this.#begin(post, order);
+      }
     }
-    this.#claims.wake();
   }
 
   /** It takes no room; the slow poll finds it again. */
-  #cannotBeRead(one: Given, error: unknown): undefined {
-    this.#deps.log.warn({ task: idOf(one), reason: messageOf(error) }, 'task cannot be read now');
-    this.#notGiven(idOf(one));
-    this.#claims.wake();
+  #cannotBeRead(post: Post, error: unknown): undefined {
+    this.#deps.log.warn({ task: idOf(post), reason: messageOf(error) }, 'task cannot be read now');
+    this.#forget(post);
   }
 
   async #catchUp(database: Queryable): Promise<undefined> {
     this.#full.clear();
     const run = this.#deps.run();
-    const known = [...this.#held.values(), ...this.#given.values()];
+    const known = [...this.#held.values()];
     const moving = known.filter((one) => one.run !== run);
     for (const one of moving) this.#moves.add(one);
     try {
@@ -300,17 +288,16 @@ export class LegacyDispatch implements SessionlessDispatch {
    * The run that claimed these posts was declared dead, but this process continues: it moves them
    * to its new run. Returns those whose rows are locked.
    */
-  async #moveToNewRun(all: readonly (Given | Post)[], database: Queryable): Promise<(Given | Post)[]> {
+  async #moveToNewRun(all: readonly Post[], database: Queryable): Promise<Post[]> {
     const to = this.#deps.run();
-    const left: (Given | Post)[] = [];
+    const left: Post[] = [];
     for (const [from, some] of Map.groupBy(all, (one) => one.run)) {
       if (from === to) continue;
       const { moved, locked } = await movePosts(database, { from, to }, some.map(idOf));
       for (const one of some) {
         if (locked.has(idOf(one))) left.push(one);
         else if (moved.has(idOf(one))) one.run = to;
-        else if ('order' in one) this.#forget(one);
-        else this.#notGiven(idOf(one));
+        else this.#forget(one);
       }
     }
     return left;
@@ -337,19 +324,16 @@ export class LegacyDispatch implements SessionlessDispatch {
     }
   }
 
-  #hold(order: PostOrder, run: string): void {
-    const post: Post = { order, run, giveUp: new AbortController() };
-    this.#notGiven(order.id);
-    this.#held.set(order.id, post);
-    this.#bytes += order.params_bytes;
+  #begin(post: Post, order: PostOrder): void {
+    if (this.#held.get(order.id) !== post) return;
     this.#posted += 1;
     if (this.#isStopping) post.giveUp.abort();
-    const posting = this.#post(post).finally(() => this.#posting.delete(posting));
+    const posting = this.#post(post, order).finally(() => this.#posting.delete(posting));
     this.#posting.add(posting);
   }
 
-  async #post(post: Post): Promise<void> {
-    const { id, server_uuid: serverUuid, attempt, name, params, req_id, timeout_ms } = post.order;
+  async #post(post: Post, order: PostOrder): Promise<void> {
+    const { id, server_uuid: serverUuid, attempt, name, params, req_id, timeout_ms } = order;
     const task = { id, serverUuid, name, params, requestId: req_id ?? undefined };
     const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
     const end = await this.#deps.agents.post(task, { timeoutMs, signal: post.giveUp.signal });
@@ -366,14 +350,14 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   #record(post: Post): void {
-    const { id, server_uuid: serverUuid, attempt } = post.order;
+    const { id, server_uuid: serverUuid, attempt } = post.claimed;
     if (post.end === undefined || this.#held.get(id) !== post) return;
     this.#deps.record({ id, serverUuid, attempt }, post.end, () => this.#forget(post));
   }
 
   /** The post has ended, here or elsewhere. */
   #forget(post: Post): void {
-    const { id, server_uuid: serverUuid, params_bytes } = post.order;
+    const { id, server_uuid: serverUuid, params_bytes } = post.claimed;
     if (this.#held.get(id) !== post) return;
     this.#held.delete(id);
     this.#bytes -= params_bytes;
@@ -384,4 +368,4 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 }
 
-const idOf = (one: Post | Given): string => ('order' in one ? one.order.id : one.post.id);
+const idOf = ({ claimed }: Post): string => claimed.id;

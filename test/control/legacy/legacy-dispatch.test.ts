@@ -1,118 +1,16 @@
 /** The driver of posts over a real database. The test answers in place of the agents. */
 import pg from 'pg';
 import t from 'tap';
-import type { LegacyAgentApi, PostedTask } from '../../../lib/control/legacy/legacy-agent-api.ts';
-import { LegacyDispatch } from '../../../lib/control/legacy/legacy-dispatch.ts';
-import type { PostedEnd } from '../../../lib/control/legacy/task-reply.ts';
 import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
-import type { PostRoom } from '../../../lib/control/tasks/record/task-limits.ts';
-import type { EndReport, ReportSubject } from '../../../lib/control/tasks/reports/report.ts';
-import { recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
 import { POSTS_TOPIC } from '../../../lib/platform/bus/topics.ts';
-import { systemClock } from '../../../lib/platform/clock.ts';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { systemRandom } from '../../../lib/platform/random.ts';
-import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
-import { freshDatabase, type Teardown } from '../../support/postgres.ts';
+import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
 import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 
-/** Agents reached by this instance. They answer when the test says so. */
-class ScriptedAgents implements Pick<LegacyAgentApi, 'post'> {
-  readonly posted: PostedTask[] = [];
-  readonly timeouts: number[] = [];
-  readonly #answers = new Map<string, (end: PostedEnd) => void>();
-
-  post(task: PostedTask, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd> {
-    const wasSent = !signal.aborted;
-    if (wasSent) this.posted.push(task);
-    this.timeouts.push(timeoutMs);
-    return new Promise((resolve) => {
-      const giveUp = () => resolve({ outcome: 'failure', error: wasSent ? taskEnds.senderLost : taskEnds.notTaken });
-      if (!wasSent) return giveUp();
-      signal.addEventListener('abort', giveUp);
-      this.#answers.set(task.id, resolve);
-    });
-  }
-
-  answer(id: string, end: PostedEnd = { outcome: 'complete', result: {} }): void {
-    this.#answers.get(id)?.(end);
-  }
-}
-
-/** The text of the query of `readPosts`. */
-const READS_POSTS = /select id, server_uuid, attempt, name, params/;
-const CLAIMS_POSTS = /cnapi_claim_for_posts/;
-const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
-
-/** A database in which some of the statements with this text fail. */
-class Failing implements Queryable {
-  readonly #database: Queryable;
-  readonly #text: RegExp;
-  /** The failure of a statement about these tasks or servers. */
-  failure: (ids: readonly string[]) => Error | undefined = () => undefined;
-  failed = 0;
-
-  constructor(database: Queryable, text: RegExp) {
-    this.#database = database;
-    this.#text = text;
-  }
-
-  query: Queryable['query'] = (text, values, options) => {
-    const error = this.#text.test(text) ? this.failure((values?.[1] ?? []) as string[]) : undefined;
-    if (error === undefined) return this.#database.query(text, values, options);
-    this.failed += 1;
-    return Promise.reject(error);
-  };
-}
-
-interface World {
-  database: Queryable;
-  hub: MemoryHub;
-}
-
-/** An instance's posts; `records` says whether ends reach the database at the moment. */
-async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
-  const made = {
-    run: await liveRun(database),
-    agents: new ScriptedAgents(),
-    records: true,
-    told: 0,
-    ended: [] as string[],
-  };
-  const bus = createMemoryBus({ hub, clock: systemClock, random: systemRandom, log: silentLogger });
-  await bus.start();
-  const record = (subject: ReportSubject, report: EndReport, acknowledge: () => void) => {
-    made.told += 1;
-    if (!made.records) return;
-    // While another statement has locked the row, nothing is stored: the slow poll reports the end
-    // again.
-    void recordReports(database, [{ subject, report }]).then(({ locked }) => {
-      if (locked.length === 0) acknowledge();
-    });
-  };
-  const posts = new LegacyDispatch({
-    database,
-    bus,
-    agents: made.agents,
-    run: () => made.run,
-    clock: systemClock,
-    log: silentLogger,
-    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 5_000 },
-    record,
-    onChanged: (changed) => made.ended.push(...changed.map(({ id }) => id)),
-    ...options,
-  });
-  posts.start();
-  t.teardown(async () => {
-    await posts.stop();
-    await bus.stop();
-  });
-  return Object.assign(made, { posts, bus });
-}
+import { CLAIMS_POSTS, Failing, instance, READS_DEAD_POSTERS, type World } from './support/posting-instance.ts';
 
 t.test('posts', async (t) => {
   const { database, url } = await freshDatabase(t, { migrations });
@@ -220,43 +118,6 @@ t.test('posts', async (t) => {
       await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
     }
     t.same(one.agents.posted.map(({ id }) => id).toSorted(), made.toSorted());
-  });
-
-  t.test('a task that is claimed and cannot be read yet takes up room', async (t) => {
-    const failing = new Failing(database, READS_POSTS);
-    const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
-    const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
-    for (const serverUuid of servers) await create(database, serverUuid);
-    failing.failure = () => new DatabaseUnavailableError(new Error('gone'));
-    for (const serverUuid of servers) one.posts.hint(serverUuid);
-    await until(() => failing.failed >= 4, 'some tries');
-    const { rows } = await database.query<{ claimed: number }>(
-      'select count(*)::int as claimed from cnapi_tasks where posted_by = $1::uuid',
-      [one.run],
-    );
-    t.ok((rows[0]?.claimed ?? 9) <= 2, 'no more is claimed than there is room for');
-    failing.failure = () => undefined;
-    for (let n = 0; n < 5; n++) {
-      await until(() => one.agents.posted.length > n, 'the next post');
-      one.agents.answer(one.agents.posted[n]?.id ?? '');
-    }
-    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
-  });
-
-  t.test('one unreadable task does not keep others from being posted', async (t) => {
-    const failing = new Failing(database, READS_POSTS);
-    const one = await instance(t, { ...world(), database: failing });
-    const made: string[] = [];
-    for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
-    const unreadable = made[3] ?? '';
-    failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
-    one.posts.poll();
-    await until(() => one.agents.posted.length === 6, 'the others');
-    failing.failure = () => undefined;
-    one.posts.poll();
-    await until(() => one.agents.posted.length === 7, 'the slow poll to find it');
-    for (const id of made) one.agents.answer(id);
-    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
   t.test('a server whose claim is slow or locked delays no other server', async (t) => {

@@ -1,0 +1,51 @@
+import t from 'tap';
+import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { MemoryHub } from '../../support/memory-bus.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
+import { create, migrations } from '../tasks/support/task-database.ts';
+import { oldServer } from './support/legacy-seats.ts';
+
+import { Failing, instance, READS_POSTS, type World } from './support/posting-instance.ts';
+
+t.test('claimed tasks', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const world = (): World => ({ database, hub: new MemoryHub() });
+
+  t.test('a task that is claimed and cannot be read yet takes up room', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
+    const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
+    for (const serverUuid of servers) await create(database, serverUuid);
+    failing.failure = () => new DatabaseUnavailableError(new Error('gone'));
+    for (const serverUuid of servers) one.posts.hint(serverUuid);
+    await until(() => failing.failed >= 4, 'some tries');
+    const { rows } = await database.query<{ claimed: number }>(
+      'select count(*)::int as claimed from cnapi_tasks where posted_by = $1::uuid',
+      [one.run],
+    );
+    t.ok((rows[0]?.claimed ?? 9) <= 2, 'no more is claimed than there is room for');
+    failing.failure = () => undefined;
+    for (let n = 0; n < 5; n++) {
+      await until(() => one.agents.posted.length > n, 'the next post');
+      one.agents.answer(one.agents.posted[n]?.id ?? '');
+    }
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('one unreadable task does not keep others from being posted', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const made: string[] = [];
+    for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
+    const unreadable = made[3] ?? '';
+    failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
+    one.posts.poll();
+    await until(() => one.agents.posted.length === 6, 'the others');
+    failing.failure = () => undefined;
+    one.posts.poll();
+    await until(() => one.agents.posted.length === 7, 'the slow poll to find it');
+    for (const id of made) one.agents.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+});
