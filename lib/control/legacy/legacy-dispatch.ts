@@ -247,15 +247,15 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#reads.add(post, GATHER_MS);
   }
 
-  /** A task that is not returned has ended. */
+  /** A task that is not returned has ended. If one read fails, all are repeated: nothing begins before. */
   async #read(posts: readonly Post[], database: Queryable): Promise<undefined> {
-    for (const [run, some] of Map.groupBy(posts, (one) => one.run)) {
-      const orders = new Map((await readPosts(database, run, some.map(idOf))).map((order) => [order.id, order]));
-      for (const post of some) {
-        const order = orders.get(idOf(post));
-        if (order === undefined) this.#forget(post);
-        else this.#begin(post, order);
-      }
+    const orders = new Map<string, PostOrder>();
+    for (const [run, some] of Map.groupBy(posts, (one) => one.run))
+      for (const order of await readPosts(database, run, some.map(idOf))) orders.set(order.id, order);
+    for (const post of posts) {
+      const order = orders.get(idOf(post));
+      if (order === undefined) this.#forget(post);
+      else this.#begin(post, order);
     }
   }
 

@@ -9,7 +9,6 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
 import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
-
 import { CLAIMS_POSTS, Failing, instance, READS_DEAD_POSTERS, type World } from './support/posting-instance.ts';
 
 t.test('posts', async (t) => {

@@ -3,9 +3,8 @@ import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { create, migrations } from '../tasks/support/task-database.ts';
-import { oldServer } from './support/legacy-seats.ts';
-
+import { create, migrations, row } from '../tasks/support/task-database.ts';
+import { liveRun, oldServer } from './support/legacy-seats.ts';
 import { Failing, instance, READS_POSTS, type World } from './support/posting-instance.ts';
 
 t.test('claimed tasks', async (t) => {
@@ -46,6 +45,34 @@ t.test('claimed tasks', async (t) => {
     one.posts.poll();
     await until(() => one.agents.posted.length === 7, 'the slow poll to find it');
     for (const id of made) one.agents.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a task is posted once, even if the read of a later run fails after its own', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const away = new DatabaseUnavailableError(new Error('gone'));
+    const [first, second] = [
+      await create(database, await oldServer(database)),
+      await create(database, await oldServer(database)),
+    ];
+    failing.failure = () => away;
+    for (const id of [first, second]) {
+      one.run = await liveRun(database);
+      one.posts.hint((await row(database, id)).server_uuid);
+      await until(async () => (await row(database, id)).state === 'claimed', 'the claim');
+    }
+    failing.failure = (ids) => {
+      if (!ids.includes(second)) return undefined;
+      failing.failure = () => undefined;
+      return away;
+    };
+    await until(() => one.agents.posted.some(({ id }) => id === second), 'the post of the second');
+    t.same(
+      one.agents.posted.map(({ id }) => id),
+      [first, second],
+    );
+    for (const id of [first, second]) one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 });
