@@ -6,7 +6,7 @@
  *
  *     hint (created here or offered by another instance) ─┐
  *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ held ──read──▶ posted
- *     posted ──▶ ended ──recorded──▶ forgotten
+ *     posted, or its reads are unanswered ──▶ ended ──recorded──▶ forgotten
  *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
  *     retire() ──▶ claims no more, offers its hints to other instances
  *     stop() ──▶ posts in flight end as unknown
@@ -19,7 +19,7 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { DatabaseUnavailableError, messageOf } from '../../platform/errors.ts';
+import { type DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -27,6 +27,7 @@ import { eachStep } from '../../platform/postgres/each-step.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
 import { DelayedRetry } from '../tasks/dispatch/delayed-retry.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
+import { taskEnds } from '../tasks/record/task.ts';
 import type { PostRoom } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
 import { DeadSenders } from './dead-senders.ts';
@@ -41,6 +42,7 @@ import {
   readDeadSenders,
   readPosts,
 } from './post-store.ts';
+import type { PostedEnd } from './task-reply.ts';
 
 interface LegacyDispatchDeps extends PostOutcomes {
   database: Queryable;
@@ -60,6 +62,8 @@ interface Post {
   claimed: ClaimedPostRow;
   /** The run that the row names. */
   run: string;
+  /** Reads of this task alone that had no answer in time. */
+  unanswered: number;
   giveUp: AbortController;
   end?: EndReport;
 }
@@ -71,6 +75,8 @@ const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
 const MAX_BATCHES = 20;
 const MAX_MOVED_AT_ONCE = 2_000;
+/** With the pauses between them, reads of about a minute. */
+const MAX_UNANSWERED = 5;
 /** All that one claim gave is read together. */
 const GATHER_MS = 1;
 const POLL = 'poll';
@@ -134,6 +140,7 @@ export class LegacyDispatch implements SessionlessDispatch {
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ claimed }) => claimed.params_bytes,
       work: (posts, database) => this.#read(posts, database),
+      busy: (one, error) => this.#neverPasses(one, error),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
     this.#moves = new BatchQueue<Post>({
@@ -241,7 +248,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   #give(claimed: ClaimedPostRow, run: string): void {
-    const post: Post = { claimed, run, giveUp: new AbortController() };
+    const post: Post = { claimed, run, unanswered: 0, giveUp: new AbortController() };
     this.#held.set(claimed.id, post);
     this.#bytes += claimed.params_bytes;
     this.#reads.add(post, GATHER_MS);
@@ -263,6 +270,16 @@ export class LegacyDispatch implements SessionlessDispatch {
   #cannotBeRead(post: Post, error: unknown): undefined {
     this.#deps.log.warn({ task: idOf(post), reason: messageOf(error) }, 'task cannot be read now');
     this.#forget(post);
+  }
+
+  /** Otherwise what does not pass the network would take room for ever. It was never posted. */
+  #neverPasses(post: Post, error: DatabaseBusyError): boolean {
+    if (isUnanswered(error)) post.unanswered += 1;
+    if (post.unanswered < MAX_UNANSWERED) return false;
+    const { id: task, attempt, params_bytes } = post.claimed;
+    this.#deps.log.warn({ task, attempt, params_bytes }, 'task: it does not pass the network to here, and ends');
+    this.#ended(post, { outcome: 'failure', error: taskEnds.notRead });
+    return true;
   }
 
   async #catchUp(database: Queryable): Promise<undefined> {
@@ -339,19 +356,22 @@ export class LegacyDispatch implements SessionlessDispatch {
     const end = await this.#deps.agents.post(task, { timeoutMs, signal: post.giveUp.signal });
     const { outcome, error } = { error: undefined, ...end };
     this.#deps.log.debug({ task: id, req_id, attempt, server_uuid: serverUuid, outcome, error }, 'task posted: ended');
-    this.#keepEnd(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...end }));
-    this.#record(post);
+    this.#ended(post, end);
   }
 
-  #keepEnd(post: Post, end: EndReport): void {
+  #ended(post: Post, posted: PostedEnd): void {
+    const { id, attempt } = post.claimed;
+    if (this.#held.get(id) !== post) return;
+    const end = toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...posted });
     const isTooMuch = this.#endsSize + sizeOf(end) > MAX_ENDS_SIZE;
     post.end = isTooMuch ? withoutResult(end, 'too much was waiting to be recorded') : end;
     this.#endsSize += sizeOf(post.end);
+    this.#record(post);
   }
 
   #record(post: Post): void {
     const { id, server_uuid: serverUuid, attempt } = post.claimed;
-    if (post.end === undefined || this.#held.get(id) !== post) return;
+    if (post.end === undefined) return;
     this.#deps.record({ id, serverUuid, attempt }, post.end, () => this.#forget(post));
   }
 

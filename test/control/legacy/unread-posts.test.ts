@@ -1,5 +1,6 @@
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
@@ -46,6 +47,23 @@ t.test('claimed tasks', async (t) => {
     await until(() => one.agents.posted.length === 7, 'the slow poll to find it');
     for (const id of made) one.agents.answer(id);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a task that never passes the network ends without being posted, and its room is free again', async (t) => {
+    const failing = new Failing(database, READS_POSTS);
+    const one = await instance(t, { ...world(), database: failing }, { room: { posts: 1, bytes: 1_000 } });
+    const large = await create(database, await oldServer(database));
+    failing.failure = (ids) => (ids.includes(large) ? new DatabaseBusyError('unanswered') : undefined);
+    one.posts.poll();
+    await until(() => failing.failed > 0, 'the first try');
+    const small = await create(database, await oldServer(database));
+    one.posts.hint((await row(database, small)).server_uuid);
+    await until(() => one.agents.posted.length === 1, 'the post of the other task');
+    t.equal(one.agents.posted[0]?.id, small);
+    t.match(await row(database, large), { outcome: 'failure', error: taskEnds.notRead });
+    t.equal(failing.failed, 5);
+    one.agents.answer(small);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
   });
 
   t.test('a task is posted once, even if the read of a later run fails after its own', async (t) => {

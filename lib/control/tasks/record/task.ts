@@ -182,6 +182,7 @@ export const taskEnds = {
   cancelled: { code: 'Cancelled', message: 'cancelled before the server took the task' },
   cancelledUncertain: { code: 'Cancelled', message: 'cancelled; whether it had run before is unknown' },
   notTaken: { code: 'NotTaken', message: 'the server did not take the task' },
+  notRead: { code: 'NotTaken', message: 'the task was too large for the network between the database and cnapi' },
   outcomeUnknown: {
     code: 'OutcomeUnknown',
     message: 'the server lost its record of the task; whether it ran is unknown',
