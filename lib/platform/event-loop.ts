@@ -3,19 +3,32 @@
  * its own.
  */
 export interface EventLoop {
-  /** The share of the time since the last call in which the loop was busy, 0 to 1. */
+  /**
+   * The share of the time since the last call in which the loop had a processor, 0 to 1. Time in
+   * which it waited for one does not count: on a machine that other programs keep busy, less work
+   * in this process would not help.
+   */
   busyShare(): number;
 }
 
 /** Create one for each caller, because its result covers the time since the last call. */
 export function systemEventLoop(): EventLoop {
-  let before = performance.eventLoopUtilization();
+  let before = usedMs();
+  let at = performance.now();
   return {
     busyShare() {
-      const now = performance.eventLoopUtilization();
-      const { utilization } = performance.eventLoopUtilization(now, before);
-      before = now;
-      return Number.isFinite(utilization) ? utilization : 0;
+      const [used, now] = [usedMs(), performance.now()];
+      const share = now > at ? (used - before) / (now - at) : 0;
+      [before, at] = [used, now];
+      return Math.min(1, share);
     },
   };
+}
+
+/** Node 22 knows the processor time of the whole process only. */
+const readUsage = process.threadCpuUsage ?? process.cpuUsage;
+
+function usedMs(): number {
+  const { user, system } = readUsage.call(process);
+  return (user + system) / 1_000;
 }

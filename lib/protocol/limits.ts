@@ -83,3 +83,9 @@ export const HELLO_WITHIN_MS = 2000;
 export const UPGRADE_WITHIN_MS = 2000;
 export const WELCOME_WITHIN_MS = 5000;
 export const INVENTORY_WITHIN_MS = 2000;
+/**
+ * The longest time that an instance asks an agent to wait before it returns, and that an agent does
+ * not use an address. With 15,000 waiting agents this is 125 refusals per second and instance, which
+ * an instance hardly notices. With 30 s it was 500, and refusals alone kept the instances busy.
+ */
+export const MAX_RETURN_MS = 120_000;

@@ -3,6 +3,7 @@
  * link.ts.
  */
 import type { Address } from '../../protocol/frames.ts';
+import { MAX_RETURN_MS } from '../../protocol/limits.ts';
 
 /**
  * Where an instance listens, its uuid if known, and the host name if the address came from a
@@ -13,8 +14,6 @@ export type Endpoint = Pick<Address, 'host' | 'port'> & { uuid?: string | undefi
 /** By endpoint key: until when the endpoint must not be tried. */
 export type Holds = Readonly<Record<string, number>>;
 
-const MAX_HOLD_MS = 30_000;
-
 export const endpointKey = (endpoint: Endpoint): string => `${endpoint.host}:${endpoint.port}`;
 
 /** True also when the instance is known by another address. */
@@ -22,10 +21,10 @@ export function isSameInstance(endpoint: Endpoint, other: { endpoint: Endpoint; 
   return endpoint.uuid === other.cnapiUuid || endpointKey(endpoint) === endpointKey(other.endpoint);
 }
 
-/** The holds that have not expired, and one more, which lasts at most MAX_HOLD_MS. */
+/** The holds that have not expired, and one more, which lasts at most MAX_RETURN_MS. */
 export function withHold(holds: Holds, hold: { endpoint: Endpoint; ms: number }, now: number): Holds {
   const unexpired = Object.entries(holds).filter(([, until]) => until > now);
-  return { ...Object.fromEntries(unexpired), [endpointKey(hold.endpoint)]: now + Math.min(hold.ms, MAX_HOLD_MS) };
+  return { ...Object.fromEntries(unexpired), [endpointKey(hold.endpoint)]: now + Math.min(hold.ms, MAX_RETURN_MS) };
 }
 
 export function isHeld(holds: Holds, endpoint: Endpoint, now: number): boolean {

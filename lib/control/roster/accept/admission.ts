@@ -3,14 +3,16 @@
  * "Arrivals".
  *
  * An instance that has room and is on time admits agents at `rate`. While it is busy, the rate is
- * halved each second; while it is on time, the rate grows again. While it is late, it admits one
- * agent at a time, and after ten seconds none. Every other agent receives a time to return. These
- * times are spread, so that agents return about as fast as the instance can admit them.
+ * cut each second, beginning at the number that it really admits; while it is on time, the rate
+ * grows again, unless many agents are under way already. While it is late, it admits one agent at a
+ * time, and after ten seconds none. Every other agent receives a time to return. These times are
+ * spread, so that agents return about as fast as the instance can admit them.
  *
  *     on time ──delay, busy share or statement above a first bound──▶ busy ──above a second──▶ late
  *        ▲───────────────────────────one measurement below the bounds───────────────────────────┘
  */
 import type { Admission } from '../../../protocol/api/instances.ts';
+import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
 
 /** What an instance measures about itself in one period. */
 export interface Pressure {
@@ -19,7 +21,7 @@ export interface Pressure {
    * admission.
    */
   loopLateMs: number;
-  /** The share of the time in which the event loop was working, 0 to 1. */
+  /** The share of the time in which the event loop had a processor, 0 to 1. */
   busyShare: number;
   /** How long the oldest unanswered statement that admits an agent has been running. */
   statementMs: number;
@@ -33,6 +35,8 @@ export interface Pressure {
    * ones.
    */
   backedUp: number;
+  /** Agents that were admitted and do not work yet. */
+  underWay: number;
 }
 
 export type LoadLevel = 'on-time' | 'busy' | 'late';
@@ -55,6 +59,9 @@ export interface AdmissionState extends Measured {
   /** Since when it has been late without interruption; has no meaning while it is not late. */
   lateSince: number;
   cutAt: number;
+  /** Agents admitted since the last measurement, and per second, smoothed. */
+  admitted: number;
+  admittedRate: number;
   /** The latest return time that was given to an agent. */
   bookedUntil: number;
   /** When an agent was last deferred. */
@@ -78,6 +85,11 @@ const MIN_BURST = 20;
 const TRICKLE_MS = 10_000;
 /** The most agents that may be admitted and not have a working session yet. */
 export const MAX_UNDER_WAY = 200;
+
+/** With so many under way, no more per second can be admitted than are admitted now. */
+const MANY_UNDER_WAY = MAX_UNDER_WAY / 2;
+/** The rate may exceed what is admitted by this factor. Otherwise it could not grow. */
+const HEADROOM = 1.25;
 
 const SMOOTHING = 0.5;
 const BUSY_SHARE = 0.9;
@@ -106,8 +118,6 @@ const OVERBOOKING = 2;
 /** How many agents per second an instance that admits none can refuse without harm. */
 const REFUSALS_PER_SECOND = 100;
 const MIN_RETRY_MS = 1_000;
-/** cnapi's own agents wait no longer than this, whatever time they receive. */
-export const MAX_RETRY_MS = 30_000;
 const TOLD_FOR_MS = 10_000;
 
 export function beginAdmission(now: number): AdmissionState {
@@ -121,6 +131,8 @@ export function beginAdmission(now: number): AdmissionState {
     loopLateMs: 0,
     lateSince: now,
     cutAt: Number.NEGATIVE_INFINITY,
+    admitted: 0,
+    admittedRate: 0,
     bookedUntil: now,
     deferredAt: Number.NEGATIVE_INFINITY,
   };
@@ -147,15 +159,35 @@ export function whyPaced(roundTripMs: number): string {
 }
 
 export function measure(before: AdmissionState, pressure: Pressure, now: number): AdmissionState {
-  const loopLateMs = SMOOTHING * before.loopLateMs + (1 - SMOOTHING) * pressure.loopLateMs;
+  const loopLateMs = smoothed(before.loopLateMs, pressure.loopLateMs);
+  const periodMs = Math.max(1, now - before.measuredAt);
+  const admittedNow = (1_000 * before.admitted) / periodMs;
+  const admittedRate = smoothed(before.admittedRate, admittedNow);
   const measured = loadOf({ ...pressure, loopLateMs });
   const lateSince = before.load === 'late' ? before.lateSince : now;
-  const state = { ...refill(before, now), ...measured, measuredAt: now, loopLateMs, lateSince };
-  if (measured.load === 'on-time') return { ...state, rate: Math.min(MAX_RATE, state.rate * GROWTH) };
-  const tokens = measured.load === 'late' ? 0 : state.tokens;
-  if (now - state.cutAt < CUT_EVERY_MS) return { ...state, tokens };
-  return { ...state, tokens, rate: Math.max(MIN_RATE, state.rate * CUT), cutAt: now };
+  const filled = refill(before, now);
+  const tokens = measured.load === 'late' ? 0 : filled.tokens;
+  const state: AdmissionState = {
+    ...filled,
+    ...measured,
+    tokens,
+    measuredAt: now,
+    loopLateMs,
+    lateSince,
+    admitted: 0,
+    admittedRate,
+  };
+  const most = Math.max(admittedNow, admittedRate);
+  const possible = most < MIN_RATE ? state.rate : Math.min(state.rate, HEADROOM * most);
+  if (measured.load === 'on-time') {
+    const rate = pressure.underWay > MANY_UNDER_WAY ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
+    return { ...state, rate };
+  }
+  if (now - state.cutAt < CUT_EVERY_MS) return state;
+  return { ...state, rate: Math.max(MIN_RATE, CUT * possible), cutAt: now };
 }
+
+const smoothed = (before: number, now: number): number => SMOOTHING * before + (1 - SMOOTHING) * now;
 
 /**
  * Whether an agent that arrives now is admitted. `underWay`: agents that were admitted and do not
@@ -170,7 +202,7 @@ export function mayAdmit(state: AdmissionState, underWay: number, now: number): 
 
 export function admit(before: AdmissionState, now: number): AdmissionState {
   const state = refill(before, now);
-  return { ...state, tokens: Math.max(0, state.tokens - 1) };
+  return { ...state, tokens: Math.max(0, state.tokens - 1), admitted: state.admitted + 1 };
 }
 
 /** When an agent that is rejected now should return. `hasRoom` is false when no rate helps it. */
@@ -181,7 +213,7 @@ export function defer(
 ): { state: AdmissionState; retryAfterMs: number } {
   const pace = hasRoom && state.load !== 'late' ? state.rate * OVERBOOKING : REFUSALS_PER_SECOND;
   const earliest = Math.max(now, state.bookedUntil) + 1_000 / pace;
-  const bookedUntil = Math.min(earliest, now + MAX_RETRY_MS);
+  const bookedUntil = Math.min(earliest, now + MAX_RETURN_MS);
   const retryAfterMs = Math.max(MIN_RETRY_MS, Math.ceil(bookedUntil - now));
   return { state: { ...state, bookedUntil, deferredAt: now }, retryAfterMs };
 }

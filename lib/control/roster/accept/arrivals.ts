@@ -122,6 +122,7 @@ export class Arrivals {
       sessions: sessions(),
       quiet: quiet(),
       backedUp: this.#backedUp.size,
+      underWay: this.#underWay,
     };
     this.#backedUp.clear();
     this.#state = measure(before, pressure, clock.now());

@@ -12,13 +12,13 @@ import {
   FIRST_RATE,
   loadOf,
   MAX_RATE,
-  MAX_RETRY_MS,
   MAX_UNDER_WAY,
   MIN_RATE,
   mayAdmit,
   measure,
   type Pressure,
 } from '../../../../lib/control/roster/accept/admission.ts';
+import { MAX_RETURN_MS } from '../../../../lib/protocol/limits.ts';
 
 const IDLE: Pressure = {
   loopLateMs: 0,
@@ -28,6 +28,7 @@ const IDLE: Pressure = {
   sessions: 1_000,
   quiet: 0,
   backedUp: 0,
+  underWay: 0,
 };
 const BUSY = { busyShare: 1 };
 const LATE = { loopLateMs: 1_200 };
@@ -98,6 +99,25 @@ t.test('the admission rate follows the load', async (t) => {
   t.ok(recovered.rate >= FIRST_RATE, 'the rate recovers after a quarter of a minute on time');
 });
 
+/** The rate after so many seconds in which as many agents came as were admitted, under this load. */
+function crowded(pressure: Partial<Pressure>, { perSecond, seconds }: { perSecond: number; seconds: number }): number {
+  let state = beginAdmission(0);
+  for (let period = 0; period < 4 * seconds; period++) {
+    for (let each = 0; each < perSecond / 4; each++) state = admit(state, state.measuredAt);
+    state = measured(state, pressure, 1);
+  }
+  return state.rate;
+}
+
+t.test('the admission rate follows the number that can be admitted', async (t) => {
+  const full = { underWay: MAX_UNDER_WAY };
+  const rate = crowded(full, { perSecond: 120, seconds: 3 });
+  t.ok(rate > 120 && rate <= 150, `with many under way, the rate is a little above what is admitted: ${rate}`);
+  t.ok(crowded({}, { perSecond: 120, seconds: 3 }) > FIRST_RATE, 'with few under way, agents may come faster');
+  const busy = crowded(BUSY, { perSecond: 120, seconds: 2 });
+  t.ok(busy > 30 && busy < 120, `a busy instance begins with what it admits, not with what it would admit: ${busy}`);
+});
+
 t.test('an instance admits agents at its rate', async (t) => {
   const slow = measured(beginAdmission(0), BUSY, 1_000);
   const first = come(measured(slow, BUSY, 8), 1_000);
@@ -133,15 +153,16 @@ t.test('each refused agent is told a different time to return', async (t) => {
     state = deferred.state;
     times.push(deferred.retryAfterMs);
   }
-  t.ok(times.every((ms) => ms >= 1_000 && ms <= MAX_RETRY_MS));
+  t.ok(times.every((ms) => ms >= 1_000 && ms <= MAX_RETURN_MS));
   t.same(
     times,
     [...times].sort((one, other) => one - other),
     'no time is earlier than the one before',
   );
   t.ok(Math.max(...times) <= 1_010, 'at twice the rate, the refused agents are spread over the next second');
-  for (let each = 0; each < 200 * rate; each++) state = defer(state, true, 2_000).state;
-  t.equal(defer(state, true, 2_000).retryAfterMs, MAX_RETRY_MS, 'no time exceeds the longest wait of our agents');
+  const waiting = (2 * rate * MAX_RETURN_MS) / 1_000;
+  for (let each = 0; each < waiting; each++) state = defer(state, true, 2_000).state;
+  t.equal(defer(state, true, 2_000).retryAfterMs, MAX_RETURN_MS, 'no time exceeds the longest wait of our agents');
   const full = beginAdmission(0);
   let last = defer(full, false, 0);
   for (let each = 1; each < 1_000; each++) last = defer(last.state, false, 0);

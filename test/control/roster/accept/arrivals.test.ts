@@ -112,7 +112,7 @@ t.test('arrivals at four times the possible rate are all admitted, and no heartb
 
 t.test('with more agents than it can carry, an instance stops admitting before heartbeats are late', async (t) => {
   const machine = new Machine({ greetsPerSecond: 1_000, carries: 2_000 });
-  const { waiting } = await offer(machine, { agents: 4_000, perSecond: 1_000, ticks: 400 });
+  const { waiting } = await offer(machine, { agents: 8_000, perSecond: 1_000, ticks: 400 });
   t.ok(waiting > 0, 'some agents are told to return again and again');
   t.ok(machine.sessions >= 1_500, `${machine.sessions} sessions`);
   t.ok(machine.longestMs < 2_000, `the longest wait was ${Math.round(machine.longestMs)} ms`);
