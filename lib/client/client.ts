@@ -65,7 +65,7 @@ interface OpenTickets {
 }
 
 /** Limits on the duration of a call. */
-export type Limits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
+export type CallLimits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
 export interface FollowOptions {
   after?: string | undefined;
@@ -203,7 +203,7 @@ export class CnapiClient {
    * answer was lost may already have added a ticket there. Look for it by its `reqid` before you
    * repeat the request.
    */
-  createTicket(request: TicketRequest, limits: Limits = {}): Promise<CreatedTicket> {
+  createTicket(request: TicketRequest, limits: CallLimits = {}): Promise<CreatedTicket> {
     const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId, idempotencyKey } = request;
     const key = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
     const headers = { 'x-request-id': requestId, ...key };
@@ -212,7 +212,7 @@ export class CnapiClient {
   }
 
   /** Returns all of a server's tickets, by creation, of every status. There may be very many. */
-  tickets(serverUuid: string, limits: Limits = {}): Promise<Ticket[]> {
+  tickets(serverUuid: string, limits: CallLimits = {}): Promise<Ticket[]> {
     return this.#ticketPages(serverUuid, {}, limits);
   }
 
@@ -220,7 +220,7 @@ export class CnapiClient {
    * Returns the active and queued tickets. Instances of earlier versions cannot filter; from those
    * all tickets are read and filtered here.
    */
-  async openTickets(serverUuid: string, wanted: OpenTickets = {}, limits: Limits = {}): Promise<Ticket[]> {
+  async openTickets(serverUuid: string, wanted: OpenTickets = {}, limits: CallLimits = {}): Promise<Ticket[]> {
     const isWanted = ({ status, ...ticket }: Ticket) =>
       (status === 'active' || status === 'queued') &&
       (['scope', 'id', 'reqid'] as const).every((key) => wanted[key] === undefined || ticket[key] === wanted[key]);
@@ -238,13 +238,17 @@ export class CnapiClient {
   queueHead(
     { serverUuid, scope, id }: Pick<TicketRequest, 'serverUuid' | 'scope' | 'id'>,
     limit: number,
-    limits: Limits,
+    limits: CallLimits,
   ): Promise<Ticket[]> {
     const { ListTickets } = ticketContracts;
     return this.#ask(ListTickets, { server_uuid: serverUuid, open: true, scope, id, limit }, limits);
   }
 
-  async #ticketPages(serverUuid: string, query: OpenTickets & { open?: boolean }, limits: Limits): Promise<Ticket[]> {
+  async #ticketPages(
+    serverUuid: string,
+    query: OpenTickets & { open?: boolean },
+    limits: CallLimits,
+  ): Promise<Ticket[]> {
     const all: Ticket[] = [];
     for (let offset = 0; ; offset += PAGE) {
       const params = { server_uuid: serverUuid, ...query, limit: PAGE, offset };
@@ -254,7 +258,7 @@ export class CnapiClient {
     }
   }
 
-  ticket(uuid: string, limits: Limits = {}): Promise<Ticket> {
+  ticket(uuid: string, limits: CallLimits = {}): Promise<Ticket> {
     return this.#ask(ticketContracts.GetTicket, { ticket_uuid: uuid }, limits);
   }
 
@@ -274,17 +278,17 @@ export class CnapiClient {
     }
   }
 
-  renewTicket(uuid: string, seconds: number, limits: Limits = {}): Promise<Ticket> {
+  renewTicket(uuid: string, seconds: number, limits: CallLimits = {}): Promise<Ticket> {
     const params = { ticket_uuid: uuid, expires_in: seconds };
     return this.#ask(ticketContracts.RenewTicket, params, { repeatable: true, ...limits });
   }
 
-  async releaseTicket(uuid: string, limits: Limits = {}): Promise<void> {
+  async releaseTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
     await this.caller.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
   }
 
   /** Also succeeds when the answer was lost and the repeated request finds no ticket. */
-  async deleteTicket(uuid: string, limits: Limits = {}): Promise<void> {
+  async deleteTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
     const request = requestOf(ticketContracts.DeleteTicket, { ticket_uuid: uuid });
     await this.caller.call({ ...request, ...limits }).catch((error: unknown) => {
       if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;

@@ -32,7 +32,7 @@ import { DescriptorWatch } from './descriptors.ts';
 import type { Noun } from './documents/noun.ts';
 import { Housekeeping } from './housekeeping/housekeeping.ts';
 import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
-import { Limits } from './http/limits/limits.ts';
+import { CallerLimits } from './http/limits/caller-limits.ts';
 import { Certificates } from './http/listener/certificates.ts';
 import { type Handlers, HttpListener } from './http/listener/listener.ts';
 import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
@@ -104,7 +104,7 @@ export class App {
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
     this.#newServers = new NewServers({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
-    const limits = new Limits(config, { clock, log });
+    const limits = new CallerLimits(config, { clock, log });
     this.#listener = this.#createListener(limits);
 
     const databases = this.#openDatabases();
@@ -234,7 +234,7 @@ export class App {
     return new Certificates({ files: { certFile, keyFile }, clock, log });
   }
 
-  #createListener(limits: Limits): HttpListener {
+  #createListener(limits: CallerLimits): HttpListener {
     const { config, clock, random, log } = this.#deps;
     return new HttpListener({
       config,
@@ -270,7 +270,7 @@ export class App {
   #routes(): Route[] {
     const { clock, config, log, random } = this.#deps;
     const { roster, tasks, waitlist } = this.#core;
-    const { waitsOver } = this.#lifecycle;
+    const { instanceLeaving } = this.#lifecycle;
     return [
       ...processRoutes({
         version: VERSION,
@@ -285,7 +285,7 @@ export class App {
       ...coreRoutes(this.#core, {
         cnapiUuid: config.cnapiUuid,
         newServers: this.#newServers,
-        waitsOver,
+        instanceLeaving,
         clock,
         documentKinds,
       }),

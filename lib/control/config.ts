@@ -202,7 +202,7 @@ const schema = z.strictObject({
   leaseMs: ms
     .default(5000)
     .describe('An instance that does not beat for this time counts as dead; at least three beats'),
-  adoptGraceMs: ms
+  ownerlessGraceMs: ms
     .default(5000)
     .describe(
       'How long the agents of a dead instance may take to connect to another one before their servers become `unknown`',

@@ -18,14 +18,14 @@ interface CoreRouteDeps {
   cnapiUuid: string;
   newServers: Pick<NewServers, 'refusalOf'>;
   /** Aborts when this instance leaves and every open wait must be answered. */
-  waitsOver: AbortSignal;
+  instanceLeaving: AbortSignal;
   clock: Clock;
   /** The nouns of documents that tell of their changes. */
   documentKinds?: readonly string[];
 }
 
 export function coreRoutes(core: Core, deps: CoreRouteDeps): Route[] {
-  const { cnapiUuid, newServers, waitsOver, clock, documentKinds = [] } = deps;
+  const { cnapiUuid, newServers, instanceLeaving, clock, documentKinds = [] } = deps;
   const { roster, servers, tasks, waitlist, events, legacyAgentApi, heartbeatMonitor, agentSources } = core;
   const lastHeartbeat = (serverUuid: string) => {
     const session = roster.sessions.get(serverUuid);
@@ -34,9 +34,9 @@ export function coreRoutes(core: Core, deps: CoreRouteDeps): Route[] {
   return [
     ...serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
     ...legacyAgentRoutes({ servers, heartbeats: heartbeatMonitor, agentSources, newServers }),
-    ...serverTaskRoutes({ tasks, servers, legacyAgentApi, waitsOver }),
-    ...taskRoutes({ tasks, waitsOver }),
-    ...ticketRoutes({ waitlist, waitsOver }),
+    ...serverTaskRoutes({ tasks, servers, legacyAgentApi, instanceLeaving }),
+    ...taskRoutes({ tasks, instanceLeaving }),
+    ...ticketRoutes({ waitlist, instanceLeaving }),
     ...instanceRoutes({ roster }),
     ...eventRoutes({ events, documentKinds }),
   ];

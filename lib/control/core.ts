@@ -141,7 +141,7 @@ export class Core {
     this.tasks = new Tasks({
       ...common,
       sessions: this.inventoriedSessions,
-      withoutSession: (outcomes) =>
+      sessionlessDispatch: (outcomes) =>
         new LegacyDispatch({
           ...common,
           ...outcomes,

@@ -39,7 +39,7 @@ export class Lifecycle {
   readonly #deps: LifecycleDeps;
   readonly #subsystems: Subsystem[] = [];
   readonly #stopping = new AbortController();
-  readonly #waitsOver = new AbortController();
+  readonly #leaving = new AbortController();
   readonly #stopped = Promise.withResolvers<void>();
   #starting: Promise<void> | undefined;
   #isLive = false;
@@ -64,8 +64,8 @@ export class Lifecycle {
   }
 
   /** Aborts when this instance leaves and every open wait must be answered. */
-  get waitsOver(): AbortSignal {
-    return this.#waitsOver.signal;
+  get instanceLeaving(): AbortSignal {
+    return this.#leaving.signal;
   }
 
   get metrics(): Metric[] {
@@ -99,13 +99,13 @@ export class Lifecycle {
 
   /** Answers all waits with their present state. */
   endWaits(): void {
-    this.#waitsOver.abort();
+    this.#leaving.abort();
   }
 
   async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return this.stopped;
     this.#stopping.abort();
-    for (const subsystem of this.#subsystems) subsystem.retire?.();
+    for (const subsystem of this.#subsystems) subsystem.beginStop?.();
     if (this.#starting !== undefined) await this.#quietly('start', this.#starting);
     for (const subsystem of this.#subsystems.toReversed())
       if (subsystem.disconnect !== undefined) await this.#quietly(subsystem.name, subsystem.disconnect());

@@ -4,7 +4,7 @@
  * The migrations of all nouns are in one list (`schema.ts`), because tools and tests need them
  * without an instance.
  *
- *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ retire ─▶ disconnect ─▶ stop
+ *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop
  *
  * A part may be stopped in any of these states, also before it has started.
  */
@@ -37,7 +37,7 @@ export interface Subsystem {
   endDrain?(): void;
 
   /** The instance stops now: accept no new work. */
-  retire?(): void;
+  beginStop?(): void;
   /** Closes its connections to agents and callers; one part after the other, the last one first. */
   disconnect?(): Promise<unknown>;
   /** Releases everything; all parts at once. */

@@ -18,7 +18,7 @@ import type { LineKind } from './history.ts';
 /** docs/design.md I1: silenceMs + checkMs, and a statement. */
 const DEAD_WITHIN_MS = 2_500;
 /**
- * leaseMs + adoptGraceMs + 3 s; 18 s more where an observer has just started or has just
+ * leaseMs + ownerlessGraceMs + 3 s; 18 s more where an observer has just started or has just
  * reconnected to its database.
  */
 const LOST_WITHIN_MS = 13_000 + 18_000;

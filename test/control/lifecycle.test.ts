@@ -22,7 +22,7 @@ function noting(name: string, calls: string[], more: Partial<Subsystem> = {}): S
     start: note('start'),
     beginDrain: note('beginDrain'),
     endDrain: note('endDrain'),
-    retire: note('retire'),
+    beginStop: note('beginStop'),
     disconnect: noteLater('disconnect'),
     stop: noteLater('stop'),
     ...more,
@@ -59,7 +59,7 @@ t.test('parts are prepared and started in their order, and stopped in phases, th
   t.strictSame(
     calls,
     [
-      ...['listener.retire', 'link.retire'],
+      ...['listener.beginStop', 'link.beginStop'],
       ...['link.disconnect', 'listener.disconnect'],
       ...['listener.stop', 'link.stop', 'database.stop'],
     ],

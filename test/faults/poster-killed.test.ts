@@ -60,7 +60,7 @@ t.test(
   { skip: noRedisServer, timeout },
   async (t) => {
     // Gives a frozen instance time to recover, however busy the machine is.
-    const zone = await startZone(t, { agents: 0, simulated: 0, config: { adoptGraceMs: 20_000 } });
+    const zone = await startZone(t, { agents: 0, simulated: 0, config: { ownerlessGraceMs: 20_000 } });
     const [a, b, c] = zone.instances as [Instance, Instance, Instance];
     const agent = await joinOldAgent(t, zone);
     const untilDead = () =>

@@ -1,15 +1,15 @@
 /** Rows of the table: duties. */
-import type { DutyResult, HeldDuty } from '../../lib/control/duty/duty.ts';
+import type { DutySettlement, HeldDuty } from '../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
   claimDuties,
   createDuties,
-  type DutySettlement,
   deleteEndedDuties,
   isHolder,
   readDutyLoad,
   readHeldDuties,
   type SettledDuties,
+  type SettlementRow,
   settleDuties,
 } from '../../lib/control/duty/duty-store.ts';
 import { type CallOf, type DutyKind, reads, type Statement, some, type World, writes } from './statement.ts';
@@ -23,7 +23,7 @@ const claim = (by: 'me' | 'other'): CallOf<[string, { kinds: string[]; most: num
   weight: 20,
 });
 
-const settle = (kind: DutyKind, settlement: DutyResult): CallOf<[string, DutySettlement[]], SettledDuties> => ({
+const settle = (kind: DutyKind, settlement: DutySettlement): CallOf<[string, SettlementRow[]], SettledDuties> => ({
   args(world) {
     const duties = some(world.inOrder(world.duties(kind)));
     const pauseMs = settlement.kind === 'hand-over' && settlement.hasFailed ? 1_000 : 0;

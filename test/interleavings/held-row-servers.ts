@@ -144,7 +144,7 @@ export async function postWorks(t: Test, database: PostgresDatabase): Promise<Wo
     agents: { post: async () => ({ outcome: 'complete', result: {} }) },
     run: () => run,
     ...ports,
-    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 60_000 },
+    config: { taskOverdueMs: 60_000, ownerlessGraceMs: 5_000, slowPollMs: 60_000 },
     record: (subject, end, acknowledge) => recorder.endOfPost(subject, end, acknowledge),
     onChanged: () => {},
   });

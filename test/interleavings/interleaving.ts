@@ -52,7 +52,7 @@ export async function interleave(lane: Lane, { world, point, first, second }: In
     throw new Error(`${world}: ${first.name} or ${second.name} cannot be called`);
   await lane.reset(world, [...one.intents, ...two.intents]);
   const { outcomes, ...stood } = await together(lane, holdSql(lane, world, point), [one, two]);
-  if (world === 'broken') await lane.admin.query('select cnapi_mend_queues(100)');
+  if (world === 'broken') await lane.admin.query('select cnapi_repair_queues(100)');
   const errors = outcomes.flatMap((outcome) => outcome.errors);
   const exclusive = twice(outcomes.flatMap((outcome) => outcome.exclusive));
   return {

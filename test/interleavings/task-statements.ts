@@ -217,9 +217,7 @@ const tasks: Statement[] = [
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], exclusive: (ids) => ends(ids) },
   }),
   reads(readBusyServers, ({ me }) => [me.run]),
-  reads(readDispatches, (world) => [
-    world.tasks('sent').map((task) => ({ ...task, server_uuid: task.serverUuid, epoch: 1, params_bytes: 2 })),
-  ]),
+  reads(readDispatches, (world) => [world.tasks('sent').map((task) => ({ ...task, epoch: 1, paramsBytes: 2 }))]),
   reads(readServersAtWork, ({ seat }) => [[seat.serverUuid]]),
   reads(readInherited, ({ seats }) => [seats, 100]),
   reads(readEnded, (world) => [world.tasks('ended').map(({ id }) => id)]),

@@ -156,8 +156,8 @@ export const defects: Defect[] = [
     breaks: 'I6',
     firstSeed: 2,
     file: 'lib/control/tasks/dispatch/claim-store.ts',
-    was: '`select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,\n       $8::int, $9::int, $10::int, $11::int, $12::int)`',
-    is: '`select claim.*, task.params from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int,\n       $7::int, $8::int, $9::int, $10::int, $11::int, $12::int) claim left join cnapi_tasks task on task.id = claim.id`',
+    was: 'params_bytes as "paramsBytes"\n       from cnapi_claim_for_sessions(',
+    is: 'params_bytes as "paramsBytes", (select params from cnapi_tasks t where t.id = cnapi_claim_for_sessions.id)\n       from cnapi_claim_for_sessions(',
   },
   {
     name: 'an agent throws at a second end of a task',

@@ -179,7 +179,7 @@ export class RosterChecks {
     const config = instances[0]?.config;
     const owner = instances.find(({ uuid }) => uuid === this.#instanceOf(agent.uuid));
     if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
-    const { silenceMs, checkMs, leaseMs, adoptGraceMs } = config;
+    const { silenceMs, checkMs, leaseMs, ownerlessGraceMs } = config;
     const longestMs = longestBoundMs(config);
     const isUndisturbed = ({ isUp, name, startedAt }: SimInstance) =>
       isUp &&
@@ -189,7 +189,7 @@ export class RosterChecks {
     const isLate = isUndisturbed(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
       : instances.some(isUndisturbed)
-        ? sinceOwnerMs > leaseMs + adoptGraceMs + 3_000 + SLACK_MS
+        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS
         : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
     if (isLate)
       this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
@@ -209,6 +209,6 @@ export class RosterChecks {
 }
 
 /** The bound of I1 after an outage of everything. */
-function longestBoundMs({ leaseMs, adoptGraceMs, startGraceMs }: SimInstance['config']): number {
-  return startGraceMs + leaseMs + adoptGraceMs + 3_000 + SLACK_MS;
+function longestBoundMs({ leaseMs, ownerlessGraceMs, startGraceMs }: SimInstance['config']): number {
+  return startGraceMs + leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS;
 }

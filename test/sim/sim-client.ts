@@ -121,9 +121,10 @@ const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
 
 const known = new WeakMap<Core, Route[]>();
 
-function routesOf({ uuid, process, waitsOver }: SimInstance, core: Core): Route[] {
+function routesOf({ uuid, process, instanceLeaving }: SimInstance, core: Core): Route[] {
   const newServers = { refusalOf: () => undefined };
-  const routes = known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, waitsOver, clock: process.clock });
+  const routes =
+    known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, instanceLeaving, clock: process.clock });
   known.set(core, routes);
   return routes;
 }

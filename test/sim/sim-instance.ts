@@ -92,9 +92,9 @@ export class SimInstance implements LinkIngress {
   }
 
   /** Of its current or last life. */
-  get waitsOver(): AbortSignal {
+  get instanceLeaving(): AbortSignal {
     if (this.#life === undefined) throw new Error(`${this.name} was never started`);
-    return this.#life.lifecycle.waitsOver;
+    return this.#life.lifecycle.instanceLeaving;
   }
 
   /** True while a process exists that is not stopped. */

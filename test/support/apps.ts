@@ -36,7 +36,13 @@ export interface TestZone {
  * Graces are short here, so tests need not wait. Periods that a busy machine could miss are the
  * real ones.
  */
-const SHORT_GRACES = { reconnectMaxMs: 500, startGraceMs: 500, adoptGraceMs: 500, slowPollMs: 1000, logLevel: 'fatal' };
+const SHORT_GRACES = {
+  reconnectMaxMs: 500,
+  startGraceMs: 500,
+  ownerlessGraceMs: 500,
+  slowPollMs: 1000,
+  logLevel: 'fatal',
+};
 
 export async function freshZone(t: Teardown): Promise<TestZone> {
   const { url, database } = await freshDatabase(t);

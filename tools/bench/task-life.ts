@@ -65,7 +65,7 @@ const newTask = {
   requestId: TASK,
 };
 
-const given = { id: TASK, server_uuid: SERVER, attempt: 1, epoch: 1, params_bytes: 2 };
+const given = { id: TASK, serverUuid: SERVER, attempt: 1, epoch: 1, paramsBytes: 2 };
 
 const claim = {
   sessions: [{ serverUuid: SERVER, epoch: 1, journalId: JOURNAL }],

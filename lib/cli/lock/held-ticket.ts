@@ -8,7 +8,7 @@
  *                   └──────────┴── deleted, expired, not renewed in time ──▶ lost
  */
 
-import type { CnapiClient, Limits, TicketRequest } from '../../client/client.ts';
+import type { CallLimits, CnapiClient, TicketRequest } from '../../client/client.ts';
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
@@ -248,7 +248,7 @@ export class HeldTicket {
     return { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId, idempotencyKey };
   }
 
-  #mine(limits: Limits = {}): Promise<Ticket[]> {
+  #mine(limits: CallLimits = {}): Promise<Ticket[]> {
     const { serverUuid, scope, id, requestId: reqid } = this.#request;
     return this.#deps.client.openTickets(serverUuid, { scope, id, reqid }, limits);
   }

@@ -6,7 +6,7 @@
  *     hint (a duty was created, a run has ended), or slow poll ──▶ compare ──▶ claim ──▶ work
  *     work ends, fails or leaves ──▶ settle ──▶ over
  *     runRenewed(), or compare finds another holder ──▶ work is aborted and stores nothing
- *     retire() ──▶ claims nothing while others can; handOver(), stop() ──▶ work is aborted, and
+ *     beginDrain() ──▶ claims nothing while others can; handOver(), stop() ──▶ work is aborted, and
  *     the duties are free for other instances
  *
  * Rounds of comparing and claiming run one at a time. So a duty that this run holds according to
@@ -23,7 +23,7 @@ import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {
   DutyLostError,
   type DutyOutcome,
-  type DutyResult,
+  type DutySettlement,
   type HeldDuty,
   type HolderEffect,
   type HolderEvent,
@@ -35,10 +35,10 @@ import {
 import {
   type ClaimedDuty,
   claimDuties,
-  type DutySettlement,
   deleteEndedDuties,
   readDutyLoad,
   readHeldDuties,
+  type SettlementRow,
   settleDuties,
 } from './duty-store.ts';
 
@@ -78,7 +78,7 @@ interface Held {
 
 interface Settling {
   held: Held;
-  settlement: DutyResult;
+  settlement: DutySettlement;
 }
 
 const DEFAULT_LIMIT = 2_000;
@@ -154,13 +154,13 @@ export class DutyKeeper {
   }
 
   /** Claims nothing more, unless no instance stays. */
-  retire(): void {
+  beginDrain(): void {
     this.#isDraining = true;
   }
 
   /** Stops all work here and frees it for other instances. */
   handOver(): void {
-    this.retire();
+    this.beginDrain();
     this.#isLeaving = true;
     for (const held of [...this.#held.values()]) this.#apply(held, { name: 'leave' });
   }
@@ -336,7 +336,7 @@ export class DutyKeeper {
   }
 }
 
-function toRow({ held, settlement }: Settling): DutySettlement {
+function toRow({ held, settlement }: Settling): SettlementRow {
   const { id, generation, failures } = held.duty;
   const hasFailed = settlement.kind === 'hand-over' && settlement.hasFailed;
   return { id, generation, settlement, pauseMs: hasFailed ? pauseAfterMs(failures) : 0 };

@@ -1,6 +1,6 @@
 /** SQL of duties: create, claim, compare, settle, delete. Fenced by (id, run, generation). */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { DutyBacklog, DutyResult, HeldDuty } from './duty.ts';
+import type { DutyBacklog, DutySettlement, HeldDuty } from './duty.ts';
 
 /**
  * Creates duties of one kind; returns the ids of those that did not exist. A function of the
@@ -90,10 +90,10 @@ export async function isHolder(database: Queryable, { id, run, generation }: Hel
 }
 
 /** What becomes of a duty that its holder no longer carries out. */
-export interface DutySettlement {
+export interface SettlementRow {
   id: string;
   generation: number;
-  settlement: DutyResult;
+  settlement: DutySettlement;
   /** How long a duty that is handed over waits before it is free; 0 unless its work has failed. */
   pauseMs: number;
 }
@@ -111,7 +111,7 @@ export interface SettledDuties {
 export async function settleDuties(
   database: Queryable,
   run: string,
-  settlements: readonly DutySettlement[],
+  settlements: readonly SettlementRow[],
 ): Promise<SettledDuties> {
   const { rows } = await database.query<{ id: string; settled: boolean }>(
     `with wanted as (

@@ -36,12 +36,12 @@ export interface HeldDuty {
 
 export type DutyOutcome = 'complete' | 'failure';
 
-export type DutyResult = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
+export type DutySettlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
 
 export type HolderState =
   | { name: 'working' }
   | { name: 'leaving' }
-  | { name: 'settling'; settlement: DutyResult }
+  | { name: 'settling'; settlement: DutySettlement }
   | { name: 'lost' }
   | { name: 'over' };
 
@@ -53,7 +53,7 @@ export type HolderEvent =
   | { name: 'stored' };
 
 /** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
-export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: DutyResult };
+export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
 
 export interface Step {
   state: HolderState;
@@ -104,7 +104,7 @@ export function step(state: HolderState, event: HolderEvent, id: string): Step {
 
 const same = (state: HolderState): Step => ({ state, effects: [] });
 
-const settling = (settlement: DutyResult): Step => ({
+const settling = (settlement: DutySettlement): Step => ({
   state: { name: 'settling', settlement },
   effects: [{ name: 'settle', settlement }],
 });

@@ -10,7 +10,7 @@ export function dutySubsystem(duties: DutyKeeper): Subsystem {
   return {
     name: 'duties',
     start: () => duties.start(),
-    beginDrain: () => duties.retire(),
+    beginDrain: () => duties.beginDrain(),
     endDrain: () => duties.handOver(),
     stop: () => duties.stop(),
     metrics: [

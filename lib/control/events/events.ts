@@ -110,12 +110,12 @@ export class Events {
   /**
    * The instance is about to leave: followers continue at another instance, from their position.
    */
-  retire(): void {
+  releaseFollowers(): void {
     this.#leaving.abort();
   }
 
   async stop(): Promise<void> {
-    this.retire();
+    this.releaseFollowers();
     this.#isStopped = true;
     await Promise.all([this.#slowPoll.stop(), this.#reader.stop()]);
   }

@@ -9,7 +9,7 @@ export function eventsSubsystem(events: Events): Subsystem {
   return {
     name: 'events',
     prepare: () => events.start(),
-    endDrain: () => events.retire(),
+    endDrain: () => events.releaseFollowers(),
     stop: () => events.stop(),
     metrics: [
       gauge('events_followers', 'Callers following GET /events on this instance', () => events.stats().followers),

@@ -1,14 +1,14 @@
 /** What the HTTP listener contributes to an instance. */
 import { counter, gauge, type Metric } from '../metrics/metric.ts';
 import type { Subsystem } from '../subsystem.ts';
-import type { Limits } from './limits/limits.ts';
+import type { CallerLimits } from './limits/caller-limits.ts';
 import type { Certificates } from './listener/certificates.ts';
 import type { Handlers, HttpListener } from './listener/listener.ts';
 
 interface HttpParts {
   listener: HttpListener;
   handlers: Handlers;
-  limits: Limits;
+  limits: CallerLimits;
   certificates: Certificates | undefined;
 }
 

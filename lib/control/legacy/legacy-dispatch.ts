@@ -8,7 +8,7 @@
  *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ held ──read──▶ posted
  *     posted, or its reads are unanswered ──▶ ended ──recorded──▶ forgotten
  *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
- *     retire() ──▶ claims no more, offers its hints to other instances
+ *     stopClaiming() ──▶ claims no more, offers its hints to other instances
  *     stop() ──▶ posts in flight end as unknown
  *
  * Claims, polls, reads and moves to a new run each go through the batching engine, under its
@@ -52,7 +52,7 @@ interface LegacyDispatchDeps extends PostOutcomes {
   run: () => string;
   clock: Clock;
   log: Logger;
-  config: { taskOverdueMs: number; adoptGraceMs: number; slowPollMs: number };
+  config: { taskOverdueMs: number; ownerlessGraceMs: number; slowPollMs: number };
   /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
   room?: PostRoom;
 }
@@ -102,7 +102,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   #bytes = 0;
   #endsSize = 0;
   #isStopping = false;
-  #isRetired = false;
+  #hasStoppedClaiming = false;
   /** The last claim or poll; the next one begins after it. */
   #turn: Promise<unknown> = Promise.resolve();
   #offers: Subscription | undefined;
@@ -113,8 +113,8 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
     this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
-    const { adoptGraceMs, slowPollMs } = deps.config;
-    this.#deadSenders = new DeadSenders({ graceMs: adoptGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+    const { ownerlessGraceMs, slowPollMs } = deps.config;
+    this.#deadSenders = new DeadSenders({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks for legacy agents',
@@ -171,7 +171,7 @@ export class LegacyDispatch implements SessionlessDispatch {
    */
   hint(serverUuid: string): void {
     if (!this.#mayClaim()) this.#offer(serverUuid);
-    if (this.#isRetired) return;
+    if (this.#hasStoppedClaiming) return;
     this.#full.delete(serverUuid);
     this.#claims.add(serverUuid);
   }
@@ -182,9 +182,9 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   /** Claims nothing more here; held posts continue. */
-  retire(): void {
-    if (this.#isRetired) return;
-    this.#isRetired = true;
+  stopClaiming(): void {
+    if (this.#hasStoppedClaiming) return;
+    this.#hasStoppedClaiming = true;
     void this.#claims.stop().then((left) => {
       for (const serverUuid of left) this.#offer(serverUuid);
     });
@@ -192,7 +192,7 @@ export class LegacyDispatch implements SessionlessDispatch {
 
   /** Held posts end as unknown, and their ends go to the recorder. */
   async stop(): Promise<void> {
-    this.retire();
+    this.stopClaiming();
     this.#isStopping = true;
     this.#again.stop();
     this.#offers?.close();
@@ -213,7 +213,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   #mayClaim(): boolean {
-    return !this.#isRetired && this.hasRoom;
+    return !this.#hasStoppedClaiming && this.hasRoom;
   }
 
   #offer(serverUuid: string): void {

@@ -35,7 +35,7 @@ interface RosterConfig {
   checkMs: number;
   beatMs: number;
   leaseMs: number;
-  adoptGraceMs: number;
+  ownerlessGraceMs: number;
   startGraceMs: number;
   slowPollMs: number;
   slowPollNoBusMs: number;
@@ -138,7 +138,7 @@ export class Roster {
       healthyTimer,
       mayMarkOthersUnknown: () => this.membership.mayMarkOthersUnknown,
       slowPollMs: () => this.slowPollMs,
-      adoptGraceMs: config.adoptGraceMs,
+      ownerlessGraceMs: config.ownerlessGraceMs,
     });
     this.balancer = new Balancer({ ...common, healthyTimer, membership: this.membership, ...config });
     this.evacuation = new Evacuation({
@@ -190,7 +190,7 @@ export class Roster {
   }
 
   /** From now on takes no agents: the process is about to stop. */
-  retire(): void {
+  refuseAgents(): void {
     this.#isStopped = true;
   }
 

@@ -13,7 +13,7 @@ export function rosterSubsystem(roster: Roster, database: Queryable): Subsystem 
   return {
     name: 'roster',
     start: (signal) => roster.start(signal),
-    retire: () => roster.retire(),
+    beginStop: () => roster.refuseAgents(),
     stop: () => roster.stop(),
     metrics: [
       gauge(

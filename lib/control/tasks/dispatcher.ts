@@ -40,11 +40,8 @@ export interface DispatcherDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
-  /**
-   * Creates what sends tasks to servers without a session; without it other instances handle their
-   * tasks.
-   */
-  withoutSession?: (outcomes: PostOutcomes) => SessionlessDispatch;
+  /** Creates what sends tasks to servers without a session. */
+  sessionlessDispatch: (outcomes: PostOutcomes) => SessionlessDispatch;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
@@ -74,7 +71,7 @@ export class Dispatcher {
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
   readonly #sessions: SessionDispatch;
-  readonly #withoutSession: SessionlessDispatch | undefined;
+  readonly #sessionless: SessionlessDispatch;
   /** Since when the database has answered every poll, on this process's clock. */
   #answersSince: number | undefined;
   readonly #ticks: DeadlineCounter;
@@ -99,7 +96,7 @@ export class Dispatcher {
       onStored: (serverUuids) => this.#sessions.onStored(serverUuids),
     });
     this.#sessions = new SessionDispatch({ ...deps, fail: (subject, error) => this.#recorder.fail(subject, error) });
-    this.#withoutSession = deps.withoutSession?.({
+    this.#sessionless = deps.sessionlessDispatch({
       record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
       onChanged,
     });
@@ -114,17 +111,17 @@ export class Dispatcher {
   }
 
   start(): void {
-    this.#withoutSession?.start();
+    this.#sessionless.start();
   }
 
   /** Claims nothing more for servers without a session; posts in flight continue. */
-  retire(): void {
-    this.#withoutSession?.retire();
+  stopPosting(): void {
+    this.#sessionless.stopClaiming();
   }
 
   /** This server may have queued tasks, and no instance has authority for it. */
   hintUnowned(serverUuid: string): void {
-    this.#withoutSession?.hint(serverUuid);
+    this.#sessionless.hint(serverUuid);
   }
 
   /** This server may have something to claim or to cancel. */
@@ -157,7 +154,7 @@ export class Dispatcher {
 
   /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
-    void this.#withoutSession?.poll();
+    void this.#sessionless.poll();
     try {
       await eachStep([() => this.#advanceTicks(), () => this.#sessions.poll(), () => this.#sweep()]);
     } catch (error) {
@@ -171,7 +168,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#sessions.stop(), this.#reconciler.stop(), this.#withoutSession?.stop()]);
+    await Promise.all([this.#sessions.stop(), this.#reconciler.stop(), this.#sessionless.stop()]);
     await this.#recorder.stop();
   }
 
@@ -183,7 +180,7 @@ export class Dispatcher {
       droppedEvents: this.#recorder.droppedEvents,
       refusedEnds: this.#recorder.refusedEnds,
       swept: this.#swept,
-      ...(this.#withoutSession?.stats() ?? { postsInFlight: 0, posted: 0, postsLost: 0 }),
+      ...this.#sessionless.stats(),
     };
   }
 
@@ -207,7 +204,7 @@ export class Dispatcher {
     return {
       startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs + this.#tickLagMs,
       overdueMs: answeredMs < taskOverdueMs ? undefined : taskOverdueMs,
-      hasRoomForPosts: this.#withoutSession?.hasRoom ?? true,
+      hasRoomForPosts: this.#sessionless.hasRoom,
     };
   }
 

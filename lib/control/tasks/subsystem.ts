@@ -12,8 +12,8 @@ export function tasksSubsystem(tasks: Tasks): Subsystem {
     name: 'tasks',
     start: () => tasks.start(),
     unfinished: stat('postsInFlight'),
-    beginDrain: () => tasks.retire(),
-    retire: () => tasks.retire(),
+    beginDrain: () => tasks.stopPosting(),
+    beginStop: () => tasks.stopPosting(),
     stop: () => tasks.stop(),
     metrics: [
       gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),

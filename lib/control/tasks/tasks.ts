@@ -73,11 +73,8 @@ interface TasksDeps {
   database: Database;
   bus: Bus;
   sessions: TaskSessions;
-  /**
-   * Creates what sends tasks to servers without a session; without it other instances handle their
-   * tasks.
-   */
-  withoutSession?: (outcomes: PostOutcomes) => SessionlessDispatch;
+  /** Creates what sends tasks to servers without a session. */
+  sessionlessDispatch: (outcomes: PostOutcomes) => SessionlessDispatch;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -147,8 +144,8 @@ export class Tasks {
    * This instance is about to leave: posts nothing more to servers without a session.
    * `stats().postsInFlight` counts the posts in flight.
    */
-  retire(): void {
-    this.#dispatcher.retire();
+  stopPosting(): void {
+    this.#dispatcher.stopPosting();
   }
 
   /**

@@ -237,7 +237,7 @@ export async function repairQueues(
   maxQueues: number,
 ): Promise<{ queues: number[]; moved: MovedTicket[] }> {
   const { rows } = await database.query<{ queue: number } & (MovedTicket | { uuid: null; status: null })>(
-    'select queue, uuid, status from cnapi_mend_queues($1::int)',
+    'select queue, uuid, status from cnapi_repair_queues($1::int)',
     [maxQueues],
   );
   const moved = rows.flatMap((row) => (row.uuid === null ? [] : [{ uuid: row.uuid, status: row.status }]));

@@ -1,14 +1,13 @@
 /**
  * A ticket: a place in a waitlist, which is the queue of one (server, scope, id). The owner of the
- * active ticket holds the lock. Pure: types, the allowed status changes, and the rules for a
- * request (docs/compatibility.md).
+ * active ticket holds the lock. Pure: types, and the rules for a request (docs/compatibility.md).
  *
  *      created ──▶ queued ──it is the first──▶ active ──released──▶ finished
  *         │          ├──────────released─────────┼─────────────────────▲
  *         │          └──────────it is due────────┴──▶ expired
  *         └── the queue is empty ──▶ active                      any ──deleted──▶ gone
  *
- * Finished and expired are final.
+ * Finished and expired are final. A trigger of the table refuses all other changes.
  */
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
@@ -46,24 +45,6 @@ export type Expiry = { atMs: number; text: string } | { inMs: number };
 
 export function isEnded(status: TicketStatus): boolean {
   return status === 'finished' || status === 'expired';
-}
-
-/**
- * Whether a ticket may change from `from` to `to`. The database refuses all other changes
- * (waitlist-schema.ts).
- */
-export function mayBecome(from: TicketStatus, to: TicketStatus): boolean {
-  switch (from) {
-    case 'queued':
-      return to !== 'queued';
-    case 'active':
-      return isEnded(to);
-    case 'finished':
-    case 'expired':
-      return false;
-    default:
-      return from satisfies never;
-  }
 }
 
 /** Maximum lengths of a ticket's texts, in bytes of UTF-8; `extra` is measured as JSON. */

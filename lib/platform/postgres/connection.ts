@@ -2,7 +2,7 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
 import { parseInt8 } from './database.ts';
-import type { Limits } from './limited-query.ts';
+import type { StatementLimits } from './limited-query.ts';
 
 export const lockTimeoutMs = 2_000;
 
@@ -24,7 +24,7 @@ export const socketSettings = {
  * a socket. `tcp_user_timeout` does, after `answerMs`.
  */
 export function sessionSettings(
-  { statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: Limits,
+  { statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: StatementLimits,
   { answerMs }: { answerMs: number },
 ) {
   return {

@@ -6,14 +6,14 @@
  */
 import pg from 'pg';
 
-export interface Limits {
+export interface StatementLimits {
   statementTimeoutMs: number;
   lockTimeoutMs: number;
   idleInTransactionMs: number;
 }
 
 /** Goes before one or several statements without values. */
-export function settingsText(limits: Limits): string {
+export function settingsText(limits: StatementLimits): string {
   const [statement, lock, idle] = valuesOf(limits).map(Number);
   return (
     `set local statement_timeout = ${statement}; set local lock_timeout = ${lock}; ` +
@@ -48,7 +48,7 @@ export class LimitedQuery extends DriverQuery {
   readonly #settings: readonly string[];
   #areSet = false;
 
-  constructor(statement: { text: string; values: unknown[] }, limits: Limits, callback: Callback) {
+  constructor(statement: { text: string; values: unknown[] }, limits: StatementLimits, callback: Callback) {
     super({ ...statement, queryMode: 'extended' }, undefined, callback);
     this.#settings = valuesOf(limits);
   }
@@ -70,5 +70,5 @@ export class LimitedQuery extends DriverQuery {
   }
 }
 
-const valuesOf = ({ statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: Limits): string[] =>
+const valuesOf = ({ statementTimeoutMs, lockTimeoutMs, idleInTransactionMs }: StatementLimits): string[] =>
   [statementTimeoutMs, lockTimeoutMs, idleInTransactionMs].map((ms) => String(Math.ceil(ms)));

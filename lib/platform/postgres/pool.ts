@@ -17,7 +17,7 @@ import { DatabaseClient } from './client.ts';
 import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
-import { LimitedQuery, type Limits, settingsText } from './limited-query.ts';
+import { LimitedQuery, type StatementLimits, settingsText } from './limited-query.ts';
 import { asDatabaseError, isConnectionLost, type Traffic, unansweredError } from './unavailable.ts';
 
 export interface PostgresDeps {
@@ -68,7 +68,7 @@ interface Statement {
    * Settings sent with the statement. Such a statement cannot be prepared: the next one may run on
    * another server session.
    */
-  limits?: Limits | undefined;
+  limits?: StatementLimits | undefined;
 }
 
 /** At most this part of a statement's time is spent waiting for one lock. */
@@ -83,11 +83,11 @@ export class PostgresDatabase implements Database {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #queryTimeoutMs: number;
-  readonly #defaults: Limits;
+  readonly #defaults: StatementLimits;
   readonly #onDone: ((seconds: number) => void) | undefined;
   readonly #onError: ((error: unknown) => void) | undefined;
   /** Settings of each transaction, if there is a pooler. */
-  readonly #limits: Limits | undefined;
+  readonly #limits: StatementLimits | undefined;
   #lostSince: number | undefined;
   #stopped: Promise<void> | undefined;
 
@@ -255,7 +255,7 @@ export class PostgresDatabase implements Database {
   }
 
   /** The settings to send with a statement; undefined if those of its connection apply. */
-  #limitsOf({ statementTimeoutMs, lockTimeoutMs }: StatementOptions): Limits | undefined {
+  #limitsOf({ statementTimeoutMs, lockTimeoutMs }: StatementOptions): StatementLimits | undefined {
     if (statementTimeoutMs === undefined && lockTimeoutMs === undefined) return this.#limits;
     const { idleInTransactionMs, ...defaults } = this.#defaults;
     const statementMs = Math.min(statementTimeoutMs ?? Number.POSITIVE_INFINITY, defaults.statementTimeoutMs);

@@ -176,7 +176,7 @@ export interface UntilOptions {
   timeoutMs?: number;
   signal?: AbortSignal | undefined;
   /** Ends the wait as a timeout does. */
-  over?: AbortSignal | undefined;
+  endSignal?: AbortSignal | undefined;
 }
 
 interface Awaiter<Position> {
@@ -215,25 +215,25 @@ export class Watch<Position> {
    */
   until(
     isReached: Awaiter<Position>['isReached'],
-    { timeoutMs, signal, over }: UntilOptions,
+    { timeoutMs, signal, endSignal }: UntilOptions,
   ): Promise<Seen<Position> | undefined> {
     return new Promise((resolve, reject) => {
       if (this.#failure !== undefined) return reject(this.#failure);
       if (signal?.aborted) return reject(signal.reason);
-      if (over?.aborted || (this.#seen && isReached(this.#seen.position))) return resolve(this.#seen);
+      if (endSignal?.aborted || (this.#seen && isReached(this.#seen.position))) return resolve(this.#seen);
       const onAbort = () => this.#awaiter?.settle(signal?.reason);
-      const onOver = () => this.#awaiter?.settle();
+      const onEnd = () => this.#awaiter?.settle();
       const timer =
         timeoutMs === undefined
           ? undefined
           : this.#deps.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
       signal?.addEventListener('abort', onAbort, { once: true });
-      over?.addEventListener('abort', onOver, { once: true });
+      endSignal?.addEventListener('abort', onEnd, { once: true });
       const settle = (error?: unknown) => {
         this.#awaiter = undefined;
         timer?.cancel();
         signal?.removeEventListener('abort', onAbort);
-        over?.removeEventListener('abort', onOver);
+        endSignal?.removeEventListener('abort', onEnd);
         if (error === undefined) resolve(this.#seen);
         else reject(error);
       };

@@ -214,7 +214,7 @@ t.test('duties on two instances', async (t) => {
     one.keeper.hint();
     await until(() => one.handler.working.size === 3, 'the work to begin');
     const two = await startInstance(t, world);
-    one.keeper.retire();
+    one.keeper.beginDrain();
     t.equal(one.handler.working.size, 3, 'an instance that drains continues');
     await database.query('update cnapi_instances set draining_since = cnapi_now() where run = $1::uuid', [one.run]);
     one.keeper.handOver();

@@ -167,7 +167,7 @@ t.test('the number of followers is limited, and they end when their instance lea
   await addTasks(database, 1);
   await take(last, 1);
   const over = last.next();
-  events.retire();
+  events.releaseFollowers();
   t.same(await over, { value: undefined, done: true }, 'the instance leaves');
   await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
 });

@@ -127,14 +127,14 @@ export class FakeTasks {
 
   async wait(
     id: string,
-    { timeoutMs, signal, over }: { timeoutMs: number; signal?: AbortSignal; over?: AbortSignal },
+    { timeoutMs, signal, endSignal }: { timeoutMs: number; signal?: AbortSignal; endSignal?: AbortSignal },
   ): Promise<Task> {
     const task = await this.get(id);
     this.waited.push(timeoutMs);
     this.waiting++;
     try {
       const end = Date.now() + timeoutMs;
-      for (; task.status === 'active' && Date.now() < end && over?.aborted !== true; await sleep(5))
+      for (; task.status === 'active' && Date.now() < end && endSignal?.aborted !== true; await sleep(5))
         signal?.throwIfAborted();
     } catch (error) {
       this.abandoned++;
@@ -152,12 +152,12 @@ export class FakeTasks {
     return task;
   }
 
-  async *follow(id: string, afterSeq: number, { signal, over }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
+  async *follow(id: string, afterSeq: number, { signal, endSignal }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
     for (let next = afterSeq; ; ) {
       const event = this.events.find(({ seq }) => seq > next);
       signal?.throwIfAborted();
       if (event === undefined) {
-        if (this.all.get(id)?.status !== 'active' || over?.aborted) return;
+        if (this.all.get(id)?.status !== 'active' || endSignal?.aborted) return;
         await sleep(5);
         continue;
       }

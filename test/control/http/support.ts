@@ -13,7 +13,7 @@ import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
 import { auditRoutes } from '../../../lib/control/audit/audit-routes.ts';
 import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
 import { eventRoutes } from '../../../lib/control/events/event-routes.ts';
-import { Limits, type LimitsConfig } from '../../../lib/control/http/limits/limits.ts';
+import { CallerLimits, type CallerLimitsConfig } from '../../../lib/control/http/limits/caller-limits.ts';
 import type { Certificates } from '../../../lib/control/http/listener/certificates.ts';
 import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener/listener.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/listener/request-authorizer.ts';
@@ -63,7 +63,7 @@ export interface Api {
   url: string;
   port: number;
   listener: HttpListener;
-  limits: Limits;
+  limits: CallerLimits;
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
@@ -91,7 +91,7 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof eventRoutes>[0];
 
 export interface ApiOptions {
-  config?: Partial<ListenerDeps['config'] & AuthenticatorConfig & LimitsConfig>;
+  config?: Partial<ListenerDeps['config'] & AuthenticatorConfig & CallerLimitsConfig>;
   parts?: Partial<Parts>;
   /** The link's answer to each agent that connects; by default it accepts all. */
   upgradeRefusal?: CnapiError;
@@ -154,7 +154,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     startedAt: '2030-01-01T00:00:00.000Z',
     isReady: () => roster.readiness,
     stats: () => ({ tasks: tasks.stats(), waitlist: waitlistStats }),
-    waitsOver: new AbortController().signal,
+    instanceLeaving: new AbortController().signal,
     servers,
     tasks,
     waitlist,
@@ -176,7 +176,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   };
   const nouns = [serverRoutes, legacyAgentRoutes, serverTaskRoutes, taskRoutes, ticketRoutes, instanceRoutes];
   const others = [processRoutes, tokenRoutes, auditRoutes, eventRoutes];
-  const limits = new Limits(
+  const limits = new CallerLimits(
     { ...LIMITS, ...OPEN_GATE, ...options.config },
     { clock: systemClock, log: recordingLogger(logged) },
   );

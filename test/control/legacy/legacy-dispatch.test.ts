@@ -47,7 +47,7 @@ t.test('posts', async (t) => {
     await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
   });
 
-  t.test('an instance that retires or is full offers new tasks to the others', async (t) => {
+  t.test('an instance that leaves or is full offers new tasks to the others', async (t) => {
     const zone = world();
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
     const first = await create(database, await oldServer(database));
@@ -60,7 +60,7 @@ t.test('posts', async (t) => {
     await until(() => two.agents.posted.length === 1, 'the second post, at the other instance');
     one.agents.answer(first);
     await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
-    one.posts.retire();
+    one.posts.stopClaiming();
     const left = await oldServer(database);
     const third = await create(database, left);
     one.posts.hint(left);

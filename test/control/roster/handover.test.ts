@@ -50,7 +50,7 @@ t.test('an instance declared dead continues under a new run, and its agents noti
 
 t.test('a locked row does not keep other sessions from following their instance to a new run', async (t) => {
   const zone = await freshZone(t);
-  const app = await zone.startApp({ adoptGraceMs: 600_000 });
+  const app = await zone.startApp({ ownerlessGraceMs: 600_000 });
   const [free, inUse] = [newMachine(), newMachine()];
   const agents = [await joinAgent(app.url, free), await joinAgent(app.url, inUse)];
   const { run } = await rowOf(zone, free.serverUuid);

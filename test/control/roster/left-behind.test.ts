@@ -41,8 +41,8 @@ t.test('while no other instance is alive, a leaving one keeps its agents and adm
 t.test('an agent that leaves late, as told, without another instance causes no session loss', async (t) => {
   const { startApp, database } = await freshZone(t);
   const [a, b] = [
-    await startApp({ drainAgentsMs: 1_000, drainWaitsMs: 4_000, adoptGraceMs: 10_000 }),
-    await startApp({ adoptGraceMs: 10_000 }),
+    await startApp({ drainAgentsMs: 1_000, drainWaitsMs: 4_000, ownerlessGraceMs: 10_000 }),
+    await startApp({ ownerlessGraceMs: 10_000 }),
   ];
   const machine = newMachine();
   const { agent } = await joinAgent(a.url, machine);

@@ -180,7 +180,7 @@ t.test('a connection that planned in a new zone does not read all rows for each 
         given = (await claimSome()).claimed;
       });
       t.equal(given.length, some, `claimed ${some} of ${count}`);
-      const reports = given.flatMap(({ id, attempt, server_uuid: serverUuid }) => {
+      const reports = given.flatMap(({ id, attempt, serverUuid }) => {
         const subject = { id, attempt, serverUuid };
         return [
           { subject, report: { name: 'started', reportedAt: '' } as const },

@@ -179,7 +179,7 @@ t.test('a wait past its timeout or on a leaving instance ends and says so', asyn
   t.match(await b.wait(one, { timeoutMs: 0 }), { outcome: 'active' }, 'a wait for an ended ticket is answered at once');
   await t.rejects(b.wait(randomUUID(), { timeoutMs: 0 }), TicketNotFoundError);
   const leaving = new AbortController();
-  const over = b.wait(two, { over: leaving.signal });
+  const over = b.wait(two, { endSignal: leaving.signal });
   const caller = new AbortController();
   const gone = b.wait(two, { signal: caller.signal });
   const stopped = b.wait(two);

@@ -2,7 +2,7 @@
  * What the functions in lib/control/waitlist/migrations do to one queue, written a second time for
  * the small worlds. `waitlist-conformance.test.ts` compares it with the functions themselves.
  */
-import { isEnded, mayBecome, type TicketStatus } from '../../../lib/control/waitlist/ticket.ts';
+import { isEnded, lifeStage, type TicketStatus } from '../../../lib/control/waitlist/ticket.ts';
 
 export interface Ticket {
   uuid: string;
@@ -29,11 +29,12 @@ const isLive = ({ status }: Ticket): boolean => !isEnded(status);
 export const find = ({ tickets }: Queue, uuid: string): Ticket | undefined =>
   tickets.find((ticket) => ticket.uuid === uuid);
 
-/** The product's own rule decides which status changes are legal. */
+/** A ticket only proceeds in its life, as the trigger of its table demands. */
 function become(queue: Queue, uuids: readonly string[], status: TicketStatus): Queue {
   const tickets = queue.tickets.map((ticket) => {
     if (!uuids.includes(ticket.uuid)) return ticket;
-    if (!mayBecome(ticket.status, status)) throw new Error(`${ticket.uuid} is ${ticket.status}, not to be ${status}`);
+    if (lifeStage(status) <= lifeStage(ticket.status))
+      throw new Error(`${ticket.uuid} is ${ticket.status}, not to be ${status}`);
     return { ...ticket, status };
   });
   return { ...queue, tickets };

@@ -26,7 +26,7 @@ import {
   UnreadableRequestError,
   UpgradeRequiredError,
 } from '../http-errors.ts';
-import type { Limits } from '../limits/limits.ts';
+import type { CallerLimits } from '../limits/caller-limits.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
 import { replyAndHangUp } from '../reply/raw-reply.ts';
@@ -56,7 +56,7 @@ export interface ListenerDeps {
   };
   version: string;
   authorizer: RequestAuthorizer;
-  limits: Limits;
+  limits: CallerLimits;
   metrics: RequestMetrics;
   clock: Clock;
   random: Random;

@@ -14,7 +14,7 @@ import { plainAddress, sourceOf } from '../../access/networks.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
 import type { AnswerShare } from '../limits/answer-budget.ts';
 import type { BodySize } from '../limits/body-costs.ts';
-import type { Limits } from '../limits/limits.ts';
+import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
@@ -27,7 +27,7 @@ interface ExchangeDeps {
   log: Logger;
   /** True: the answer tells the caller to stop using this connection. */
   isLeaving(): boolean;
-  limits: Limits;
+  limits: CallerLimits;
 }
 
 /** Only the log and the metrics see it; nginx established this number for it. */

@@ -31,7 +31,7 @@ interface ReaperDeps {
   /** Whether this instance may now change the status of servers that it never held. */
   mayMarkOthersUnknown: () => boolean;
   slowPollMs: () => number;
-  adoptGraceMs: number;
+  ownerlessGraceMs: number;
   clock: Clock;
   log: Logger;
 }
@@ -49,7 +49,7 @@ export class Reaper {
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
-    this.#ownerless = observeOwnerless(deps.adoptGraceMs);
+    this.#ownerless = observeOwnerless(deps.ownerlessGraceMs);
     this.#loop = new Loop({
       ...deps,
       what: 'reaper: poll',

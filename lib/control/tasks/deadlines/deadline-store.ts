@@ -29,7 +29,7 @@ export async function advanceTicks(database: Queryable, { seen, by }: Proposal):
 /** An attempt for which a cancel must be sent to its agent. */
 export interface OverdueTask {
   id: string;
-  server_uuid: string;
+  serverUuid: string;
   attempt: number;
 }
 
@@ -60,7 +60,7 @@ export async function takeOverdue(
                ) as due
                order by due.cancel_sent_at nulls first, due.id limit $6::int))
            for update skip locked))
-       returning t.id, t.server_uuid, t.attempt`,
+       returning t.id, t.server_uuid as "serverUuid", t.attempt`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),

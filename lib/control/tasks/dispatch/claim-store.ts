@@ -10,22 +10,22 @@ import { type ClaimingSession, toWritten, type WrittenRow, type WrittenTasks } f
 /** An attempt that this run claimed; `readDispatches` reads the task. */
 export interface ClaimedAttempt {
   id: string;
-  server_uuid: string;
+  serverUuid: string;
   attempt: number;
   epoch: number;
-  params_bytes: number;
+  paramsBytes: number;
 }
 
 /** A task to send to its server's agent. */
 export interface TaskToSend {
   id: string;
-  server_uuid: string;
+  serverUuid: string;
   attempt: number;
   epoch: number;
   name: string;
   params: JsonObject;
-  timeout_ms: number;
-  req_id: string | null;
+  timeoutMs: number;
+  requestId: string | null;
 }
 
 export interface ClaimResult {
@@ -78,8 +78,9 @@ export async function claimTasks(
   { sessions, resendMs }: { sessions: readonly ClaimingSession[]; resendMs: number },
 ): Promise<ClaimResult> {
   const { rows } = await database.query<ClaimedAttempt & { what: 'send' | 'cancel' | 'full' | 'again' }>(
-    `select * from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
-       $8::int, $9::int, $10::int, $11::int, $12::int)`,
+    `select what, id, server_uuid as "serverUuid", attempt, epoch, params_bytes as "paramsBytes"
+       from cnapi_claim_for_sessions($1::uuid, $2::uuid[], $3::bigint[], $4::uuid[], $5::int, $6::int, $7::int,
+         $8::int, $9::int, $10::int, $11::int, $12::int)`,
     [
       run,
       sessions.map((session) => session.serverUuid),
@@ -100,8 +101,8 @@ export async function claimTasks(
   for (const { what, ...row } of rows) {
     if (what === 'send') claim.claimed.push(row);
     else if (what === 'cancel') claim.cancels.push(row);
-    else if (what === 'full') claim.saturated.push(row.server_uuid);
-    else claim.retrySoon.push(row.server_uuid);
+    else if (what === 'full') claim.saturated.push(row.serverUuid);
+    else claim.retrySoon.push(row.serverUuid);
   }
   return claim;
 }
@@ -112,7 +113,8 @@ export async function claimTasks(
  */
 export async function readDispatches(database: Queryable, given: readonly ClaimedAttempt[]): Promise<TaskToSend[]> {
   const { rows } = await database.query<TaskToSend>(
-    `select t.id, t.server_uuid, t.attempt, t.epoch, t.name, t.params, t.timeout_ms, t.req_id
+    `select t.id, t.server_uuid as "serverUuid", t.attempt, t.epoch, t.name, t.params, t.timeout_ms as "timeoutMs",
+         t.req_id as "requestId"
        from unnest($1::uuid[], $2::int[]) with ordinality as given (id, attempt, place)
          join cnapi_tasks t on t.id = given.id and t.attempt = given.attempt and (t.state || '') = 'claimed'
        order by given.place`,
@@ -150,7 +152,7 @@ export async function resendTasks(
              ) as due
              where due.bytes_before < $6::int order by due.sent_at, due.id limit $5::int))
            for update skip locked))
-       returning t.id, t.server_uuid, t.attempt, t.epoch, t.params_bytes`,
+       returning t.id, t.server_uuid as "serverUuid", t.attempt, t.epoch, t.params_bytes as "paramsBytes"`,
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),

@@ -18,7 +18,7 @@ export interface SessionlessDispatch {
   readonly hasRoom: boolean;
   start(): void;
   /** Claims nothing more; posts in flight continue. */
-  retire(): void;
+  stopClaiming(): void;
   stats(): PostStats;
 }
 

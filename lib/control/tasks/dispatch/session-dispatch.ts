@@ -94,7 +94,7 @@ export class SessionDispatch {
       keyOf,
       maxBatch: MAX_READ_TASKS,
       maxBatchSize: MAX_READ_BYTES,
-      sizeOf: ({ params_bytes }) => params_bytes,
+      sizeOf: ({ paramsBytes }) => paramsBytes,
       work: (given, connection) => this.#readAndSend(given, connection),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
@@ -156,8 +156,8 @@ export class SessionDispatch {
     for (const serverUuid of saturated) this.#full.add(serverUuid);
     this.onStored([...stored]);
     this.#again.add(retrySoon);
-    for (const { id, attempt, server_uuid } of cancels)
-      this.#deps.sessions.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
+    for (const { id, attempt, serverUuid } of cancels)
+      this.#deps.sessions.get(serverUuid)?.send({ type: 'task_cancel', id, attempt });
     this.#read(claimed);
   }
 
@@ -186,8 +186,7 @@ export class SessionDispatch {
    * If the session has ended meanwhile, nothing is sent. The server's next inventory settles the
    * task.
    */
-  #send({ id, attempt, epoch, server_uuid: serverUuid, ...order }: TaskToSend): void {
-    const { name, params } = order;
+  #send({ id, attempt, epoch, serverUuid, name, params, timeoutMs, requestId }: TaskToSend): void {
     const session = this.#deps.sessions.get(serverUuid);
     if (session?.epoch !== epoch) return;
     if (!session.capabilities.has(taskCapability(name))) {
@@ -202,8 +201,8 @@ export class SessionDispatch {
       epoch,
       name,
       params,
-      timeoutMs: Math.min(order.timeout_ms, MAX_TASK_TIMEOUT_MS),
-      ...(order.req_id === null ? {} : { requestId: order.req_id }),
+      timeoutMs: Math.min(timeoutMs, MAX_TASK_TIMEOUT_MS),
+      ...(requestId === null ? {} : { requestId }),
     });
   }
 
@@ -234,8 +233,8 @@ export class SessionDispatch {
   async #cancelOverdue(sessions: readonly TaskSession[]): Promise<void> {
     const { database, config, sessions: all } = this.#deps;
     const times = { overdueMs: config.taskOverdueMs, resendMs: config.taskResendMs };
-    for (const { id, server_uuid, attempt } of await takeOverdue(database, sessions, times))
-      all.get(server_uuid)?.send({ type: 'task_cancel', id, attempt });
+    for (const { id, serverUuid, attempt } of await takeOverdue(database, sessions, times))
+      all.get(serverUuid)?.send({ type: 'task_cancel', id, attempt });
   }
 }
 

@@ -14,10 +14,10 @@ export interface WaitOptions {
   /** Ends the wait with the signal's reason when the caller has disconnected. */
   signal?: AbortSignal;
   /** Ends the wait as its timeout does, because this instance is leaving. */
-  over?: AbortSignal;
+  endSignal?: AbortSignal;
 }
 
-export type FollowOptions = Pick<WaitOptions, 'signal' | 'over'>;
+export type FollowOptions = Pick<WaitOptions, 'signal' | 'endSignal'>;
 
 const PAGE = 50;
 
@@ -61,7 +61,7 @@ export class Waiters {
 
   /**
    * The events after `afterSeq`, read page by page as the reader takes them. Returns after the end,
-   * or when `over` is aborted.
+   * or when `endSignal` is aborted.
    * @throws as `Tasks.follow`
    */
   async *follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
@@ -81,7 +81,7 @@ export class Waiters {
           if (event.name === 'end') return;
         }
         if (page.events.length > 0) continue;
-        if (page.isEnded || options.over?.aborted) return;
+        if (page.isEnded || options.endSignal?.aborted) return;
         // The database has fewer events than before: a standby that lagged behind was promoted.
         watch.invalidate(seen);
       }

@@ -22,7 +22,7 @@ interface ServerTaskRouteDeps {
   servers: Pick<Servers, 'recordSysinfo'>;
   legacyAgentApi: Pick<LegacyAgentApi, 'has' | 'history' | 'setPaused'>;
   /** Aborts when this instance leaves and every wait must be answered. */
-  waitsOver: AbortSignal;
+  instanceLeaving: AbortSignal;
 }
 
 type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
@@ -148,7 +148,7 @@ async function setPaused(deps: ServerTaskRouteDeps, context: RunContext, verb: '
  * in time, TaskContinuesError, TokenEndedError
  */
 async function runTask(
-  { tasks, waitsOver: over }: Pick<ServerTaskRouteDeps, 'tasks' | 'waitsOver'>,
+  { tasks, instanceLeaving: endSignal }: Pick<ServerTaskRouteDeps, 'tasks' | 'instanceLeaving'>,
   {
     params: { server_uuid: serverUuid, ticket_uuid },
     requestId,
@@ -162,12 +162,12 @@ async function runTask(
   const about = { requestId, actor: actor.name, ...given('ticketUuid', ticket_uuid) };
   const { id } = await withRecord((record) => tasks.create({ serverUuid, name, params, ...about, record }));
   setAuditedObject(id);
-  const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, over });
+  const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, endSignal });
   const task = await waiting.catch((error: unknown) => {
     if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
     throw signal.aborted ? new TaskContinuesError(id) : error;
   });
-  if (task.status === 'active' && over.aborted) throw new TaskContinuesError(id);
+  if (task.status === 'active' && endSignal.aborted) throw new TaskContinuesError(id);
   if (task.status === 'active') throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
   if (task.status === 'failure') throw new TaskRunError(failureOf(task));
   return task.history.at(-1)?.event ?? {};

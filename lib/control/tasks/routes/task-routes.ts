@@ -12,10 +12,10 @@ import { eventFor, listedFor, taskFor } from './task-view.ts';
 interface TaskRouteDeps {
   tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel' | 'follow'>;
   /** Aborts when this instance leaves and every wait must be answered. */
-  waitsOver: AbortSignal;
+  instanceLeaving: AbortSignal;
 }
 
-export function taskRoutes({ tasks, waitsOver }: TaskRouteDeps): Route[] {
+export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
   return bind(
     taskContracts,
     {
@@ -27,16 +27,16 @@ export function taskRoutes({ tasks, waitsOver }: TaskRouteDeps): Route[] {
       GetTask: async ({ params, actor }) => ok(taskFor(actor, await tasks.get(params.taskid))),
       async WaitTask({ params, signal, actor }) {
         const timeoutMs = (params.timeout ?? MAX_WAIT_SECONDS) * 1000;
-        const task = await tasks.wait(params.taskid, { timeoutMs, signal, over: waitsOver });
+        const task = await tasks.wait(params.taskid, { timeoutMs, signal, endSignal: instanceLeaving });
         // `active` means that the time is up; a job that waits would stop waiting.
-        if (task.status === 'active' && waitsOver.aborted) throw new InstanceDrainingError();
+        if (task.status === 'active' && instanceLeaving.aborted) throw new InstanceDrainingError();
         return ok(taskFor(actor, task));
       },
       CancelTask: async ({ params, actor }) => accepted(taskFor(actor, await tasks.cancel(params.taskid))),
       async FollowTask({ params, header, signal, actor }) {
         // A browser that resumes sends the old URL with a new header.
         const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
-        const follow = () => tasks.follow(params.taskid, after, { signal, over: waitsOver });
+        const follow = () => tasks.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
         // Read first, so a missing task is a 404 and not a stream that breaks.
         const { status } = await tasks.get(params.taskid);
         // A browser reconnects even after the end event, and stops only at a 204.

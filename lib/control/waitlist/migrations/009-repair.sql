@@ -6,7 +6,7 @@
 -- the index even if the tables were small when the connection planned it: a connection keeps its
 -- plan until the next `analyze`. Such a query costs so much by the planner's estimate that Postgres
 -- before 18 compiles it each time: it took 200 ms instead of 1. So it is not compiled.
-create function cnapi_mend_queues(p_most int)
+create function cnapi_repair_queues(p_most int)
 returns table (queue bigint, uuid uuid, status text)
 language plpgsql volatile set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column

@@ -14,10 +14,10 @@ interface TicketRouteDeps {
     'create' | 'get' | 'list' | 'listOpen' | 'queues' | 'wait' | 'release' | 'renew' | 'delete' | 'deleteAll'
   >;
   /** Aborts when this instance leaves and every wait must be answered. */
-  waitsOver: AbortSignal;
+  instanceLeaving: AbortSignal;
 }
 
-export function ticketRoutes({ waitlist, waitsOver }: TicketRouteDeps): Route[] {
+export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Route[] {
   return bind(
     ticketContracts,
     {
@@ -44,8 +44,12 @@ export function ticketRoutes({ waitlist, waitsOver }: TicketRouteDeps): Route[] 
       GetTicket: async ({ params }) => ok(await waitlist.get(params.ticket_uuid)),
       async WaitTicket({ params, signal }) {
         const { ticket_uuid, timeout: seconds = MAX_WAIT_SECONDS } = params;
-        const result = await waitlist.wait(ticket_uuid, { timeoutMs: seconds * 1000, signal, over: waitsOver });
-        if (result.outcome === 'timeout' && waitsOver.aborted) throw new InstanceDrainingError();
+        const result = await waitlist.wait(ticket_uuid, {
+          timeoutMs: seconds * 1000,
+          signal,
+          endSignal: instanceLeaving,
+        });
+        if (result.outcome === 'timeout' && instanceLeaving.aborted) throw new InstanceDrainingError();
         return answerWait(ticket_uuid, result, seconds);
       },
       async ReleaseTicket({ params }) {

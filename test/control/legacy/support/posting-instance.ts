@@ -94,7 +94,7 @@ export async function instance(t: Teardown, { database, hub }: World, options: {
     run: () => made.run,
     clock: systemClock,
     log: silentLogger,
-    config: { taskOverdueMs: 60_000, adoptGraceMs: 5_000, slowPollMs: 5_000 },
+    config: { taskOverdueMs: 60_000, ownerlessGraceMs: 5_000, slowPollMs: 5_000 },
     record,
     onChanged: (changed) => made.ended.push(...changed.map(({ id }) => id)),
     ...options,

@@ -46,7 +46,7 @@ function newReaper() {
     writer: () => ({ ...writer }),
     mayMarkOthersUnknown: () => grace.isOver,
     slowPollMs: () => 5000,
-    adoptGraceMs: 5000,
+    ownerlessGraceMs: 5000,
     clock,
     log: silentLogger,
   });

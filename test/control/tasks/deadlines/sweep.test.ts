@@ -20,6 +20,7 @@ import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
+import { noPosts } from '../support/no-posts.ts';
 import {
   backdate,
   claim,
@@ -61,6 +62,7 @@ function start(t: Test) {
     sessions: { run: () => '', get: () => undefined, all: () => [] },
     clock: { ...systemClock, now: () => world.now },
     log: silentLogger,
+    sessionlessDispatch: () => noPosts,
     config,
     wake: () => undefined,
   };

@@ -48,7 +48,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       t.same(await claim(db, { ...mine, ...wrong }), [], name);
     }
     matchLists(t, await claim(db, mine), [
-      { what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeout_ms: 500 },
+      { what: 'send', id, attempt: 1, epoch: 1, params: { sleep: 1 }, timeoutMs: 500 },
     ]);
     t.same(await claim(db, mine), [], 'once');
     await create(db, mine.serverUuid);
@@ -64,7 +64,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       ids.set(serverUuid, [await create(db, serverUuid), await create(db, serverUuid)]);
     const orders = await claimAll(db, run, seats);
     for (const [index, { serverUuid }] of seats.entries()) {
-      const got = orders.filter((order) => order.server_uuid === serverUuid).map((order) => order.id);
+      const got = orders.filter((order) => order.serverUuid === serverUuid).map((order) => order.id);
       t.same(got, index === 2 ? [] : ids.get(serverUuid), `server ${index}`);
     }
   });

@@ -16,22 +16,30 @@ function setUp(most: number, sizes: Record<string, number>) {
   const reads: string[][] = [];
   const logged: Record<string, unknown>[] = [];
   const claimed = new Set<string>();
-  const attempts = Object.entries(sizes).map(([id, params_bytes]) => ({
+  const attempts = Object.entries(sizes).map(([id, paramsBytes]) => ({
     id,
-    server_uuid: `server of ${id}`,
+    serverUuid: `server of ${id}`,
     attempt: 1,
-    params_bytes,
+    paramsBytes,
   }));
   const read = async (ids: string[]) => {
     reads.push(ids);
     const size = ids.reduce((sum, id) => sum + (sizes[id] ?? 0), 0);
     await clock.sleep(Math.max(1, DEADLINE_MS * Math.min(1, size / most)));
     if (size > most) throw new DatabaseBusyError('unanswered');
-    return ids.map((id) => ({ id, server_uuid: `server of ${id}`, attempt: 1, epoch: 1, name: 'nop', timeout_ms: 1 }));
+    return ids.map((id) => ({
+      id,
+      serverUuid: `server of ${id}`,
+      attempt: 1,
+      epoch: 1,
+      name: 'nop',
+      timeoutMs: 1,
+      requestId: null,
+    }));
   };
   const query = async (text: string, values: unknown[]) => {
     if (text.includes('as given (id, attempt, place)')) return { rows: await read(values[0] as string[]) };
-    if (text.includes('as busy')) return { rows: attempts.map(({ server_uuid }) => ({ server_uuid })) };
+    if (text.includes('as busy')) return { rows: attempts.map(({ serverUuid }) => ({ server_uuid: serverUuid })) };
     if (text.includes('cnapi_claim_for_sessions')) {
       const given = attempts.filter(({ id }) => !claimed.has(id));
       for (const { id } of given) claimed.add(id);

@@ -71,16 +71,16 @@ t.test('when the instance leaves, waits answer as at their timeout and streams e
   const { b, agent, taken } = await instances(t);
   const id = await taken();
   const leaving = new AbortController();
-  const waiting = b.tasks.wait(id, { ...patience, over: leaving.signal });
-  const following = collect(b.tasks.follow(id, 0, { over: leaving.signal }));
+  const waiting = b.tasks.wait(id, { ...patience, endSignal: leaving.signal });
+  const following = collect(b.tasks.follow(id, 0, { endSignal: leaving.signal }));
   await until(() => b.tasks.stats().waits + b.tasks.stats().follows === 2, 'both');
   leaving.abort();
   t.match(await waiting, { id, status: 'active' });
   t.notOk(names(await following).includes('end'));
-  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'active' }, 'a later wait');
+  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { status: 'active' }, 'a later wait');
   agent.complete(id);
   await b.tasks.wait(id, patience);
-  t.match(await b.tasks.wait(id, { ...patience, over: leaving.signal }), { status: 'complete' });
+  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { status: 'complete' });
   t.ok(quiet(b));
 });
 

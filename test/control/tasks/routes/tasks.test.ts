@@ -229,13 +229,13 @@ t.test('a caller that leaves ends its own wait only', async (t) => {
 });
 
 t.test('a wait on a draining instance gets 503 to be repeated elsewhere, never an active task', async (t) => {
-  const over = new AbortController();
-  const { call, addServer, tasks } = await startApi(t, { parts: { waitsOver: over.signal } });
+  const leaving = new AbortController();
+  const { call, addServer, tasks } = await startApi(t, { parts: { instanceLeaving: leaving.signal } });
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
   const wait = call('GET', `/tasks/${id}/wait?timeout=60`);
   await until(() => tasks.waiting > 0, 'the wait to begin');
-  over.abort();
+  leaving.abort();
   const { status, body, headers } = await wait;
   t.equal(status, 503);
   t.equal(body.code, 'InstanceDraining');

@@ -20,6 +20,7 @@ import type {
   TaskFrame,
 } from '../../../../lib/protocol/frames.ts';
 import { createMemoryBus, type MemoryHub } from '../../../support/memory-bus.ts';
+import { noPosts } from './no-posts.ts';
 
 /** Slow polls that no test waits for by accident. Tests about slow polls set their own. */
 const config: TasksConfig = {
@@ -57,6 +58,7 @@ export class Instance implements TaskSessions {
       database,
       bus: this.bus,
       sessions: this,
+      sessionlessDispatch: () => noPosts,
       ...ports,
       config: { ...config, ...options.config },
       ...(maxWaiters === undefined ? {} : { maxWaiters }),

@@ -10,7 +10,7 @@ import { BodyCosts } from './body-costs.ts';
 import { type CallerQuotaOptions, CallerQuotas } from './caller-quotas.ts';
 import { RequestLog } from './request-log.ts';
 
-export interface LimitsConfig extends CallerQuotaOptions {
+export interface CallerLimitsConfig extends CallerQuotaOptions {
   access: 'open' | 'tokens';
   answerMemoryMiB: number;
   answerMemoryPerCallerMiB: number;
@@ -20,7 +20,7 @@ export interface LimitsConfig extends CallerQuotaOptions {
 
 const MEBIBYTE = 1024 * 1024;
 
-export class Limits {
+export class CallerLimits {
   readonly answers: AnswerBudget;
   readonly quotas: CallerQuotas;
   readonly bodies: BodyCosts;
@@ -29,7 +29,7 @@ export class Limits {
   readonly isOpen: boolean;
   #slowReaders = 0;
 
-  constructor(config: LimitsConfig, { clock, log }: { clock: Clock; log: Logger }) {
+  constructor(config: CallerLimitsConfig, { clock, log }: { clock: Clock; log: Logger }) {
     const { access, answerMemoryMiB, answerMemoryPerCallerMiB } = config;
     this.isOpen = access === 'open';
     this.quotas = new CallerQuotas(config);
