@@ -195,7 +195,7 @@ export const defects: Defect[] = [
   {
     name: 'an instance that was late once never admits an agent again',
     breaks: 'I1',
-    firstSeed: 7,
+    firstSeed: 6,
     kind: 'arriving-',
     file: 'lib/control/roster/accept/admission.ts',
     was: 'const measured = loadOf({ ...pressure, loopLateMs });',
