@@ -63,6 +63,8 @@ export interface BatchQueueDeps<Item> {
   gapMs?: number;
   /** Whether a statement may begin now; call `wake()` after a change. Default: always. */
   mayBegin?: () => boolean;
+  /** A statement ended: `size` and `setAside` count it no more. */
+  onEnded?: () => void;
   /**
    * The database is down, or the statement was unanswered: it is unknown whether it was carried
    * out. Return true to drop the items. Default: they wait.
@@ -85,8 +87,6 @@ const ISOLATING_LOCK_TIMEOUT_MS = 50;
 
 export class BatchQueue<Item> {
   readonly #deps: BatchQueueDeps<Item>;
-  readonly #lanes: number;
-  readonly #gapMs: number;
   readonly #database: Queryable;
   readonly #limit: BatchLimit<Item>;
   /** Items by key, in order; none of these keys is taken. With `join`, one item each. */
@@ -116,8 +116,6 @@ export class BatchQueue<Item> {
   constructor(deps: BatchQueueDeps<Item>) {
     this.#deps = deps;
     this.#aside = new SetAside(deps.clock);
-    this.#lanes = deps.lanes ?? 1;
-    this.#gapMs = deps.gapMs ?? 0;
     this.#limit = deps.batchLimit ?? new BatchLimit(deps);
     this.#database = withLimits(deps.database, { lockTimeoutMs: deps.lockTimeoutMs });
   }
@@ -227,8 +225,9 @@ export class BatchQueue<Item> {
   }
 
   #nextOfWaiting(now: number): void {
-    while (this.#inLanes < this.#lanes && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
-      const at = Math.max(this.#dueAt, this.#startedAt + this.#gapMs);
+    const { gapMs = 0, lanes = 1 } = this.#deps;
+    while (this.#inLanes < lanes && this.#waiting.size > 0 && this.#deps.mayBegin?.() !== false) {
+      const at = Math.max(this.#dueAt, this.#startedAt + gapMs);
       if (at > now) return this.#wakeAt(at);
       const items = this.#batch();
       this.#startedAt = now;
@@ -262,6 +261,7 @@ export class BatchQueue<Item> {
       this.#inFlight.delete(running);
       ended();
       this.#next();
+      this.#deps.onEnded?.();
     });
     this.#inFlight.add(running);
   }

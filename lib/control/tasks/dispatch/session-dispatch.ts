@@ -95,6 +95,7 @@ export class SessionDispatch {
       maxBatch: MAX_READ_TASKS,
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ paramsBytes }) => paramsBytes,
+      onEnded: () => this.#claims.wake(),
       work: (given, connection) => this.#readAndSend(given, connection),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
@@ -172,14 +173,12 @@ export class SessionDispatch {
     const orders = await readDispatches(database, given);
     for (const one of given) this.#unread.delete(keyOf(one));
     for (const order of orders) this.#send(order);
-    this.#claims.wake();
   }
 
   /** The slow poll tries it again: no agent has accepted it. */
   #cannotBeRead(one: ClaimedAttempt, error: unknown): undefined {
     this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task cannot be read now');
     this.#unread.delete(keyOf(one));
-    this.#claims.wake();
   }
 
   /**

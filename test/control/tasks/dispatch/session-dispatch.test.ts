@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { ClaimedAttempt } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
+import { type ClaimedAttempt, MAX_READ_TASKS } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
@@ -9,8 +9,11 @@ import { recordingLogger } from '../../../support/recording-logger.ts';
 const DEADLINE_MS = 4_000;
 const MIB = 1024 * 1024;
 
-/** A dispatch whose database moves `most` bytes of params in a statement's time. */
-function setUp(most: number, sizes: Record<string, number>) {
+/**
+ * A dispatch whose database moves `most` bytes of params in a statement's time, and gives at most
+ * `perClaim` tasks.
+ */
+function setUp(most: number, sizes: Record<string, number>, perClaim = Number.POSITIVE_INFINITY) {
   const clock = new ManualClock();
   const sent: string[] = [];
   const reads: string[][] = [];
@@ -41,7 +44,7 @@ function setUp(most: number, sizes: Record<string, number>) {
     if (text.includes('as given (id, attempt, place)')) return { rows: await read(values[0] as string[]) };
     if (text.includes('as busy')) return { rows: attempts.map(({ serverUuid }) => ({ server_uuid: serverUuid })) };
     if (text.includes('cnapi_claim_for_sessions')) {
-      const given = attempts.filter(({ id }) => !claimed.has(id));
+      const given = attempts.filter(({ id }) => !claimed.has(id)).slice(0, perClaim);
       for (const { id } of given) claimed.add(id);
       return { rows: given.map((one) => ({ ...one, what: 'send' })) };
     }
@@ -66,8 +69,12 @@ function setUp(most: number, sizes: Record<string, number>) {
     config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
     fail: () => undefined,
   });
-  return { clock, dispatch, logged, reads, sent };
+  return { claimed, clock, dispatch, logged, reads, sent };
 }
+
+/** As many as are read at once, twice. */
+const twiceAsMany = (size: number) =>
+  Object.fromEntries(Array.from({ length: 2 * MAX_READ_TASKS }, (_, n) => [`task ${n}`, size]));
 
 t.test('claimed tasks that do not pass the network together are read in smaller batches', async (t) => {
   const { clock, dispatch, logged, reads, sent } = setUp(1.5 * MIB, { a: MIB, b: MIB, c: MIB, d: MIB });
@@ -95,4 +102,24 @@ t.test('a task that does not pass the network stops no other, and is not read tw
     tries.every((ids) => ids.join() === 'large'),
     'only the large one',
   );
+});
+
+t.test('a claim that waits for reads begins when they are done', async (t) => {
+  const { clock, dispatch, sent } = setUp(MIB, twiceAsMany(100), MAX_READ_TASKS);
+  dispatch.hint('server of a');
+  await clock.advance(0);
+  dispatch.hint('server of a');
+  await clock.advance(DEADLINE_MS);
+  t.equal(sent.length, 2 * MAX_READ_TASKS);
+});
+
+t.test('a claim that waits for reads begins when they are set aside', async (t) => {
+  const { claimed, clock, dispatch, reads } = setUp(MIB, twiceAsMany(2 * MIB), MAX_READ_TASKS);
+  dispatch.hint('server of task 0');
+  await clock.advance(0);
+  dispatch.hint('server of task 0');
+  while (reads.at(-1)?.length !== 1) await clock.advance(DEADLINE_MS);
+  t.equal(claimed.size, MAX_READ_TASKS);
+  await clock.advance(DEADLINE_MS);
+  t.equal(claimed.size, 2 * MAX_READ_TASKS);
 });
