@@ -2,8 +2,8 @@
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
 import { CnapiError } from '../platform/errors.ts';
+import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
-import { reasonNotANetwork } from './legacy/http-access.ts';
 import type { CredentialOptions } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import { PROTOCOLS, type Protocol } from './link/fallback.ts';

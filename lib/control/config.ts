@@ -7,8 +7,9 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { parseRedisUrl } from '../platform/bus/redis-url.ts';
 import { CnapiError, type ErrorFields } from '../platform/errors.ts';
+import { isLoopback, reasonNotANetwork } from '../platform/networks.ts';
 import { hostUrls } from '../platform/postgres/database-url.ts';
-import { isLoopback, reasonNotANetwork, type TrustedNetwork } from './access/networks.ts';
+import type { TrustedNetwork } from './access/trusted-networks.ts';
 
 /** Environment values are strings. Only a string of digits is read as a number. */
 const whole = (minimum: number, maximum: number) =>

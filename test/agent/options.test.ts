@@ -97,7 +97,11 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, legacy/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
-    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'], /--http-from .* is neither/],
+    [
+      ['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'],
+      /--http-from .* longer than \/32/,
+    ],
+    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '0.0.0.0/0'], /--http-from .* wider than \/8/],
     [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', 'h'], /--http-from h is neither/],
     [['--data', 'd', '--dns', 'h:1', '--frobnicate'], /frobnicate/],
     [['--data', 'd', '--dns', 'h:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],

@@ -69,7 +69,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'platform/bus',
     'platform/http-client',
     'protocol',
-    'control/access',
     'control/tasks',
     'control/roster',
     'control/servers',
@@ -189,7 +188,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'platform/http-client',
     'control/config.ts',
     'control/descriptors.ts',
-    'control/access',
     'control/roster',
     'control/http',
     'control/schema.ts',
@@ -217,7 +215,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
  */
 export const pureFiles: readonly string[] = [
   'lib/control/access/token.ts',
-  'lib/control/access/networks.ts',
+  'lib/platform/networks.ts',
+  'lib/control/access/trusted-networks.ts',
   'lib/control/access/source-limits.ts',
   'lib/control/roster/status/authority-row.ts',
   'lib/control/roster/sessions/session.ts',

@@ -9,6 +9,7 @@
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
 import type { Clock } from '../../platform/clock.ts';
+import { plainAddress, sourceOf } from '../../platform/networks.ts';
 import type { Need } from '../../protocol/api/roles.ts';
 import {
   RoleTooSmallError,
@@ -16,10 +17,10 @@ import {
   TooManyRequestsError,
   UnauthorizedError,
 } from './access-errors.ts';
-import { plainAddress, sourceOf, type TrustedNetwork, TrustedNetworks } from './networks.ts';
 import type { SignIn } from './sign-in.ts';
 import { SourceBuckets, SourceCounts } from './source-limits.ts';
 import { type Actor, bearerOf, isBasic, NOBODY, OPEN, permits } from './token.ts';
+import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {
   access: 'open' | 'tokens';

@@ -8,7 +8,7 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
-import { plainAddress, sourceOf } from './networks.ts';
+import { plainAddress, sourceOf } from '../../platform/networks.ts';
 import type { Actor } from './token.ts';
 
 /** 429: a caller that is valid for any server has created too many. */

@@ -13,13 +13,13 @@
 
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import { sourceOf } from '../../platform/networks.ts';
 import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batch-queue.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
-import { sourceOf } from '../access/networks.ts';
 import { SourceBuckets } from '../access/source-limits.ts';
 import {
   type AuditEnd,

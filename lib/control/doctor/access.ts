@@ -1,7 +1,7 @@
 /** Checks whether an admin has a valid token, and whether tokens are sent unencrypted. */
 
+import { isLoopback } from '../../platform/networks.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { isLoopback } from '../access/networks.ts';
 import type { Config } from '../config.ts';
 import { type Finding, findings } from './finding.ts';
 

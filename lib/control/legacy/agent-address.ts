@@ -10,9 +10,9 @@
  * on this machine may do everything, or if it was configured. Ports below 1024 belong to other
  * services, never to an agent.
  */
-import { BlockList, isIP } from 'node:net';
+import { isIP } from 'node:net';
 import { CnapiError } from '../../platform/errors.ts';
-import { isLoopback } from '../access/networks.ts';
+import { isLoopback, Networks } from '../../platform/networks.ts';
 
 export interface AgentAddress {
   /** An IP literal. */
@@ -61,7 +61,7 @@ export function agentAddress(serverUuid: string, sysinfo: AddressParts, allowed:
   if (host === undefined) throw new NoAgentAddressError(serverUuid, 'its sysinfo has no admin IP');
   const refused = refusalOf(host, allowed);
   if (refused !== undefined) throw new NoAgentAddressError(serverUuid, `${host} is ${refused}`);
-  if (!isIn(listOf([...allowed.sources, ...allowed.networks]), host))
+  if (!new Networks([...allowed.sources, ...allowed.networks]).contain(host))
     throw new NoAgentAddressError(serverUuid, `${host} ${NOT_ALLOWED}`, { mayPass: allowed.sources.length === 0 });
   return { host, port: portOf(sysinfo['CN Agent Port']) };
 }
@@ -87,7 +87,7 @@ function adminNicAddress(sysinfo: AddressParts): unknown {
   return undefined;
 }
 
-const noServers = listOf([
+const noServers = new Networks([
   '0.0.0.0/8',
   '224.0.0.0/3',
   '::/96',
@@ -110,25 +110,6 @@ const noServers = listOf([
 
 /** A mapped IPv4 address counts as the address it maps. */
 function refusalOf(host: string, { allowLoopback, networks }: AllowedAddresses): string | undefined {
-  if (isLoopback(host)) return allowLoopback || isIn(listOf(networks), host) ? undefined : 'a loopback address';
-  return isIn(noServers, host) ? 'no address of a server' : undefined;
-}
-
-function isIn(list: BlockList, host: string): boolean {
-  return list.check(host, familyOf(host));
-}
-
-function listOf(texts: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const text of texts) {
-    const [address = '', prefix] = text.split('/');
-    if (isIP(address) === 0) continue;
-    const family = familyOf(address);
-    list.addSubnet(address, prefix === undefined ? (family === 'ipv6' ? 128 : 32) : Number(prefix), family);
-  }
-  return list;
-}
-
-function familyOf(address: string): 'ipv4' | 'ipv6' {
-  return isIP(address) === 6 ? 'ipv6' : 'ipv4';
+  if (isLoopback(host)) return allowLoopback || new Networks(networks).contain(host) ? undefined : 'a loopback address';
+  return noServers.contain(host) ? 'no address of a server' : undefined;
 }

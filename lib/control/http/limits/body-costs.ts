@@ -6,8 +6,8 @@
  * listener; asked before a body is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
+import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import { BYTES_PER_MS, consume, pauseMsOf, VALUE_BYTES } from '../../../protocol/allowance.ts';
-import { plainAddress, sourceOf } from '../../access/networks.ts';
 import type { Actor } from '../../access/token.ts';
 
 /** 429: the caller's bodies cost more than they may. */

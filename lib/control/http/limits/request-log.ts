@@ -6,7 +6,7 @@
 
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { plainAddress, sourceOf } from '../../access/networks.ts';
+import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import { SourceBuckets } from '../../access/source-limits.ts';
 
 interface RequestLogDeps {

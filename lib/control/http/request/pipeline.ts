@@ -5,9 +5,9 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
+import { plainAddress } from '../../../platform/networks.ts';
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract.ts';
-import { plainAddress } from '../../access/networks.ts';
 import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
 import type { Exchange } from '../reply/exchange.ts';

@@ -7,7 +7,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import type { CnapiError } from '../../../platform/errors.ts';
-import { isLoopback } from '../../access/networks.ts';
+import { isLoopback } from '../../../platform/networks.ts';
 import { ForbiddenError, InvalidContentError, printable, RequestTooLargeError } from '../http-errors.ts';
 
 export const MAX_URL_CHARS = 8 * 1024;
