@@ -5,10 +5,9 @@
  * `npm run chaos -- --defects`
  */
 import { spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
 import path from 'node:path';
 import { guard } from '../../tools/processes/guardian.ts';
+import { inChangedCopy, type TextChange } from '../support/product-text.ts';
 
 export interface Defect {
   name: string;
@@ -16,10 +15,9 @@ export interface Defect {
   only: string[];
   /** The rule that must find it. */
   rule: string;
-  changes: { file: string; find: string; put: string }[];
+  changes: TextChange[];
 }
 
-const root = path.resolve(import.meta.dirname, '../..');
 const MINUTES = '1';
 
 export const defects: readonly Defect[] = [
@@ -29,17 +27,14 @@ export const defects: readonly Defect[] = [
     rule: 'commands run once, before their end',
     changes: [
       {
-        file: 'lib/agent/runner/runner.ts',
         find: `.filter((task) => task.state === 'running');`,
         put: '.filter(() => false);',
       },
       {
-        file: 'lib/agent/runner/runner.ts',
         find: `else if (task.state === 'accepted' && !this.#works.has(task.id))`,
         put: 'else if (!this.#works.has(task.id))',
       },
       {
-        file: 'lib/agent/journal/journal.ts',
         find: `if (known?.state !== 'accepted')`,
         put: `if (known === undefined || known.state === 'ended')`,
       },
@@ -51,7 +46,6 @@ export const defects: readonly Defect[] = [
     rule: 'outcomes are real',
     changes: [
       {
-        file: 'lib/control/tasks/reports/recorder.ts',
         find: 'this.#add({ subject, end, acknowledge }, sizeOf(end));',
         put: 'acknowledge();\n    this.#add({ subject, end, acknowledge }, sizeOf(end));',
       },
@@ -63,7 +57,6 @@ export const defects: readonly Defect[] = [
     rule: 'each task ends once',
     changes: [
       {
-        file: 'lib/control/tasks/record/task.ts',
         find: 'if (agent.known?.attempt === task.attempt) return',
         put: `if (agent.known === undefined) return { kind: 'goes-on', started: true };
   if (agent.known?.attempt === task.attempt) return`,
@@ -76,7 +69,6 @@ export const defects: readonly Defect[] = [
     rule: 'nothing accepted is missing',
     changes: [
       {
-        file: 'lib/control/tasks/tasks.ts',
         find: '? await createTask(this.#deps.database, task)',
         put: `? (createTask(this.#deps.database, task).catch(() => undefined),
           { id: task.id, requestHash: task.requestHash, run: null })`,
@@ -87,7 +79,7 @@ export const defects: readonly Defect[] = [
     name: 'keys are not stored',
     only: ['clients to instance'],
     rule: 'a key gives one task',
-    changes: [{ file: 'lib/control/tasks/record/task-store.ts', find: 'task.idempotencyKey ?? null,', put: 'null,' }],
+    changes: [{ find: 'task.idempotencyKey ?? null,', put: 'null,' }],
   },
   {
     name: 'cancels do not reach the agent',
@@ -95,7 +87,6 @@ export const defects: readonly Defect[] = [
     rule: 'cancels end',
     changes: [
       {
-        file: 'lib/control/tasks/migrations/005-claim-for-sessions.sql',
         find: 'if cardinality(due) = 0 then',
         put: 'if true then',
       },
@@ -107,7 +98,6 @@ export const defects: readonly Defect[] = [
     rule: 'waits end',
     changes: [
       {
-        file: 'lib/platform/waits/slow-poll.ts',
         find: 'work, pauseMs,',
         put: "work: what === 'expired tickets' ? work : async () => {}, pauseMs,",
       },
@@ -119,7 +109,6 @@ export const defects: readonly Defect[] = [
     rule: 'locks are granted in order',
     changes: [
       {
-        file: 'lib/control/waitlist/migrations/003-advance.sql',
         find: 'order by t.place limit 1;\n  if is_due',
         put: 'order by t.place desc limit 1;\n  if is_due',
       },
@@ -131,7 +120,6 @@ export const defects: readonly Defect[] = [
     rule: 'a lock has one holder',
     changes: [
       {
-        file: 'lib/control/waitlist/routes/ticket-waits.ts',
         find: 'throw new TicketWaitTimeoutError(ticketUuid, seconds);',
         put: 'return empty(204);',
       },
@@ -143,7 +131,6 @@ export const defects: readonly Defect[] = [
     rule: 'a live server is never unknown',
     changes: [
       {
-        file: 'lib/platform/healthy-timer.ts',
         find: 'if (elapsedMs > this.#checkMs * 2) return;',
         put: `if (elapsedMs > this.#checkMs * 2) {
       for (let countedMs = 0; countedMs < elapsedMs; countedMs += this.#checkMs)
@@ -159,7 +146,6 @@ export const defects: readonly Defect[] = [
     rule: 'a dead server becomes unknown in time',
     changes: [
       {
-        file: 'lib/control/roster/sessions/silence.ts',
         find: 'if (silence.quietMs - tickMs >= limits.silenceMs)',
         put: 'if (silence.quietMs - tickMs >= 8 * limits.silenceMs)',
       },
@@ -180,36 +166,15 @@ export async function findDefects(only: readonly string[], say: (text: string) =
   return missed;
 }
 
-/**
- * The product's text with the defect. @throws when the product's text is not the one that the
- * defect was written for
- */
-export function withDefect(text: string, { file, find, put }: Defect['changes'][number]): string {
-  const parts = text.split(find);
-  if (parts.length !== 2)
-    throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
-  return parts.join(put);
-}
-
 async function finds(defect: Defect): Promise<{ isFound: boolean; lines: string[] }> {
-  const copy = mkdtempSync(path.join(os.tmpdir(), 'cnapi-chaos-defect-'));
-  try {
-    for (const name of ['lib', 'test', 'tools', 'server.ts', 'package.json'])
-      cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
-    symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
-    for (const change of defect.changes) {
-      const file = path.join(copy, change.file);
-      writeFileSync(file, withDefect(readFileSync(file, 'utf8'), change));
-    }
+  return inChangedCopy(defect.changes, async (copy) => {
     const output = await runIn(copy, defect);
     const first = output.findIndex((line) => line.startsWith(`violated: ${defect.rule} (`));
     const others = output.filter((line) => line.startsWith('violated: '));
     const sum = output.filter((line) => line.includes(`${defect.rule}: `) || line.endsWith(' failed'));
     const shown = first < 0 ? sum : [output[first] ?? '', output[first + 1] ?? ''];
     return { isFound: first >= 0, lines: [...shown, ...others.filter((line) => line !== output[first])] };
-  } finally {
-    rmSync(copy, { recursive: true, force: true });
-  }
+  });
 }
 
 async function runIn(copy: string, { only }: Defect): Promise<string[]> {

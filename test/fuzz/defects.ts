@@ -5,29 +5,19 @@
  * exactly once, the defect must be rewritten. `npm run fuzz -- --defects`
  */
 import { spawn } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import os from 'node:os';
 import path from 'node:path';
 import { guard } from '../../tools/processes/guardian.ts';
-
-interface Change {
-  file: string;
-  find: string;
-  put: string;
-}
+import { inChangedCopy, type TextChange } from '../support/product-text.ts';
 
 export interface Defect {
   name: string;
   /** The beginning of the finding's line. */
   finding: string;
-  changes: Change[];
+  changes: TextChange[];
 }
 
-const root = path.resolve(import.meta.dirname, '../..');
-
 /** A walk over the values that makes several objects of each. */
-const costlyWalk: Change = {
-  file: 'lib/protocol/storable.ts',
+const costlyWalk: TextChange = {
   find: 'return reasonAt(value, MAX_JSON_DEPTH);',
   put: `const open: { value: unknown; depth: number }[] = [{ value, depth: 0 }];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
@@ -45,22 +35,18 @@ export const defects: readonly Defect[] = [
     changes: [
       costlyWalk,
       {
-        file: 'lib/control/http/request/params.ts',
         find: 'if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;',
         put: '',
       },
       {
-        file: 'lib/control/http/request/pipeline.ts',
         find: 'refuseUndeclared(route, rawParams);\n  refuseUnstorable(route, rawParams);',
         put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
       },
       {
-        file: 'lib/control/http/request/pipeline.ts',
         find: 'const body = takesBody(route)',
         put: 'const body = takesBody(route) || true',
       },
       {
-        file: 'lib/control/http/request/body.ts',
         find: 'countJsonValues(content, { maxValues: MAX_BODY_VALUES })',
         put: 'countJsonValues(content, { maxValues: 1e9 })',
       },
@@ -72,11 +58,10 @@ export const defects: readonly Defect[] = [
     changes: [
       costlyWalk,
       {
-        file: 'lib/protocol/codec.ts',
         find: 'const values = countJsonValues(text, { maxValues: limits.values, maxDepth: MAX_FRAME_DEPTH });',
         put: 'const values = Math.min(countJsonValues(text, { maxValues: 1e9, maxDepth: MAX_FRAME_DEPTH }), 0);',
       },
-      { file: 'lib/protocol/limits.ts', find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
+      { find: 'status: { bytes: 4 * 1024 * 1024,', put: 'status: { bytes: 1e9,' },
     ],
   },
   {
@@ -84,7 +69,6 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"request","method":"POST","path":"/servers/{server}/execute","field":"args"',
     changes: [
       {
-        file: 'lib/protocol/api/server-tasks.ts',
         find: 'args: textArray(MAX_COMMAND_ARGS).optional(),',
         put: 'args: z.array(z.union([z.string(), z.number(), z.boolean()]).transform(String)).optional(),',
       },
@@ -95,7 +79,6 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
       {
-        file: 'lib/protocol/read-limiter.ts',
         find: 'this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);',
         put: 'this.#pay(costOfRead(chunk.length, 0), now);',
       },
@@ -106,17 +89,14 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"lists"',
     changes: [
       {
-        file: 'lib/control/http/reply/row-stream.ts',
         find: 'const FIRST_ROWS = 16;',
         put: 'const FIRST_ROWS = 1_000;',
       },
       {
-        file: 'lib/control/http/reply/row-stream.ts',
         find: 'const CHUNK_BYTES = ROW_STREAM_BYTES / 4;',
         put: 'const CHUNK_BYTES = 1_000 * ROW_STREAM_BYTES;',
       },
       {
-        file: 'lib/control/http/limits/answer-budget.ts',
         find: 'if (!isShareFull && !isFull) return;',
         put: 'if (maxBytes > 0 || isShareFull || isFull) return;',
       },
@@ -136,29 +116,12 @@ export async function findDefects(say: (text: string) => void): Promise<number> 
   return missed;
 }
 
-export function withDefect(text: string, { file, find, put }: Change): string {
-  const parts = text.split(find);
-  if (parts.length !== 2)
-    throw new Error(`${file} contains this text ${parts.length - 1} times instead of once: ${find}`);
-  return parts.join(put);
-}
-
 async function finds({ changes, finding }: Defect): Promise<{ isFound: boolean; lines: string[] }> {
-  const copy = mkdtempSync(path.join(os.tmpdir(), 'cnapi-fuzz-defect-'));
-  try {
-    for (const name of ['lib', 'test', 'tools', 'server.ts', 'package.json'])
-      cpSync(path.join(root, name), path.join(copy, name), { recursive: true });
-    symlinkSync(path.join(root, 'node_modules'), path.join(copy, 'node_modules'));
-    for (const change of changes) {
-      const file = path.join(copy, change.file);
-      writeFileSync(file, withDefect(readFileSync(file, 'utf8'), change));
-    }
+  return inChangedCopy(changes, async (copy) => {
     const said = await runIn(copy);
     const found = said.filter((line) => line.startsWith('FOUND '));
     return { isFound: found.some((line) => line.startsWith(finding)), lines: found.map((line) => line.slice(0, 300)) };
-  } finally {
-    rmSync(copy, { recursive: true, force: true });
-  }
+  });
 }
 
 /** Only the known cases. */
