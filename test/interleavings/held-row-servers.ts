@@ -94,11 +94,7 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
     (await readSightedRows(database, 1_000)).filter(({ serverUuid }) => servers.includes(serverUuid));
   const heard = async () => {
     const servers = await make();
-    await recordSightings(
-      database,
-      cnapiUuid,
-      servers.map((serverUuid) => ({ serverUuid, ageMs: 0 })),
-    );
+    await recordSightings(database, cnapiUuid, () => servers.map((serverUuid) => ({ serverUuid, ageMs: 0 })));
     return servers;
   };
   const isIn = (status: string) => async (one: string) => (await readRow(database, one))?.status === status;

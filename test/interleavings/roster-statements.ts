@@ -177,10 +177,12 @@ const sightings: Statement[] = [
     'of just now': {
       args: (world) => [
         world.other.cnapiUuid,
-        world.inOrder(world.seats).map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
+        () => world.inOrder(world.seats).map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
       ],
     },
-    'of a minute ago': { args: ({ me, seat }) => [me.cnapiUuid, [{ serverUuid: seat.serverUuid, ageMs: 60_000 }]] },
+    'of a minute ago': {
+      args: ({ me, seat }) => [me.cnapiUuid, () => [{ serverUuid: seat.serverUuid, ageMs: 60_000 }]],
+    },
   }),
   writes(recordSilences, {
     all: {

@@ -164,11 +164,7 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
 /** Their agents post heartbeats; some of the tasks were posted by an instance that is gone. */
 async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
-  await recordSightings(
-    database,
-    me.cnapiUuid,
-    seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
-  );
+  await recordSightings(database, me.cnapiUuid, () => seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })));
   ground.seats = seats.map((seat) => ({ ...seat, epoch: 1, isRunning: true, sightings: 1 }));
   await createTasks(ground, 'left');
   await claimPosts(database, gone.run, { room: { posts: 100, bytes: 1_000_000 } });

@@ -4,7 +4,7 @@
  * process is dead or has given up.
  */
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
-import type { Database, Queryable, QueryResult } from '../../lib/platform/postgres/database.ts';
+import type { Database, Queryable, QueryResult, Values } from '../../lib/platform/postgres/database.ts';
 import { asDatabaseError } from '../../lib/platform/postgres/unavailable.ts';
 import type { SimPostgres, Statement } from './sim-postgres.ts';
 import type { SimProcess } from './sim-process.ts';
@@ -17,7 +17,8 @@ export interface SimDatabaseDeps {
   queryTimeoutMs: number;
 }
 
-type Question<Result> = Pick<Statement<Result>, 'label' | 'text' | 'values' | 'run'>;
+/** Made when it is sent, as its values are. */
+type Question<Result> = () => Pick<Statement<Result>, 'label' | 'text' | 'values' | 'run'>;
 
 const CONNECT_TIMEOUT_MS = 5_000;
 
@@ -32,8 +33,11 @@ export class SimDatabase implements Database {
     this.#free = deps.maxConnections;
   }
 
-  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
-    return this.#ask({ label: labelOf(text), text, values, run: (database) => database.query<Row>(text, values) });
+  query<Row = Record<string, unknown>>(text: string, given?: Values): Promise<QueryResult<Row>> {
+    return this.#ask(() => {
+      const values = typeof given === 'function' ? given() : given;
+      return { label: labelOf(text), text, values, run: (database) => database.query<Row>(text, values) };
+    });
   }
 
   /**
@@ -42,7 +46,7 @@ export class SimDatabase implements Database {
    */
   transaction<Result>(work: (connection: Queryable) => Promise<Result>): Promise<Result> {
     const run = (database: Database) => database.transaction(work);
-    return this.#ask({ label: 'transaction', text: undefined, values: undefined, run });
+    return this.#ask(() => ({ label: 'transaction', text: undefined, values: undefined, run }));
   }
 
   async stop(): Promise<void> {
@@ -86,7 +90,7 @@ export class SimDatabase implements Database {
       );
       postgres.send<Result>({
         who: process.name,
-        ...question,
+        ...question(),
         answered: (result, read) => {
           // Its connections end with the process, unless its machine stops with it.
           if (read !== undefined) process.onKill(() => process.isPowerless || read());

@@ -4,7 +4,13 @@
  */
 import { type PGlite, types } from '@electric-sql/pglite';
 import { silentLogger } from '../../lib/platform/log.ts';
-import { type Database, parseInt8, type Queryable, type QueryResult } from '../../lib/platform/postgres/database.ts';
+import {
+  type Database,
+  parseInt8,
+  type Queryable,
+  type QueryResult,
+  type Values,
+} from '../../lib/platform/postgres/database.ts';
 import { type Migration, migrate } from '../../lib/platform/postgres/migrations.ts';
 import { openPglite } from './pglite-image.ts';
 import type { Teardown } from './postgres.ts';
@@ -46,7 +52,7 @@ export class PgliteDatabase implements Database {
     return new PgliteDatabase(pglite);
   }
 
-  query<Row = Record<string, unknown>>(text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+  query<Row = Record<string, unknown>>(text: string, values?: Values): Promise<QueryResult<Row>> {
     return run<Row>(this.#pglite, text, values);
   }
 
@@ -64,7 +70,8 @@ export class PgliteDatabase implements Database {
   }
 }
 
-async function run<Row>(connection: Connection, text: string, values?: readonly unknown[]): Promise<QueryResult<Row>> {
+async function run<Row>(connection: Connection, text: string, given?: Values): Promise<QueryResult<Row>> {
+  const values = typeof given === 'function' ? given() : given;
   const results = values === undefined ? await connection.exec(text) : [await connection.query(text, [...values])];
   const last = results.at(-1);
   const rows = (last?.rows ?? []) as Row[];

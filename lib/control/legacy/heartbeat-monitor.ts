@@ -174,8 +174,10 @@ export class HeartbeatMonitor {
   }
 
   async #record(sightings: readonly ReceivedSighting[], database: Queryable): Promise<undefined> {
-    const { cnapiUuid, log } = this.#deps;
-    const answers = await recordSightings(database, cnapiUuid, sightings);
+    const { clock, cnapiUuid, log } = this.#deps;
+    const answers = await recordSightings(database, cnapiUuid, () =>
+      sightings.map(({ serverUuid, heardAt }) => ({ serverUuid, ageMs: clock.now() - heardAt })),
+    );
     this.#sightings.recorded(sightings, answers);
     this.stats.recorded += answers.length;
     for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {

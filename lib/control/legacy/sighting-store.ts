@@ -4,24 +4,32 @@
  * heartbeat-monitor.ts.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { RecordedSighting, SightedRow, Sighting } from './sightings.ts';
+import type { RecordedSighting, SightedRow } from './sightings.ts';
 
-/** Leaves out servers that do not exist: no row is created for them. */
+export interface Sighting {
+  serverUuid: string;
+  /** How long ago the receiving instance received it. */
+  ageMs: number;
+}
+
+/**
+ * Leaves out servers that do not exist: no row is created for them. `sightings` is called when the
+ * statement is sent: they grow older while it waits for a connection.
+ */
 export async function recordSightings(
   database: Queryable,
   cnapiUuid: string,
-  sightings: readonly Sighting[],
+  sightings: () => readonly Sighting[],
 ): Promise<RecordedSighting[]> {
   const { rows } = await database.query<{
     sighted: string;
     row_epoch: number | null;
     counted: number;
     came_back: boolean;
-  }>('select * from cnapi_record_sightings($1::uuid, $2::uuid[], $3::bigint[])', [
-    cnapiUuid,
-    sightings.map(({ serverUuid }) => serverUuid),
-    sightings.map(({ ageMs }) => Math.ceil(ageMs)),
-  ]);
+  }>('select * from cnapi_record_sightings($1::uuid, $2::uuid[], $3::bigint[])', () => {
+    const sent = sightings();
+    return [cnapiUuid, sent.map(({ serverUuid }) => serverUuid), sent.map(({ ageMs }) => Math.ceil(ageMs))];
+  });
   return rows.map((row) => ({
     serverUuid: row.sighted,
     epoch: row.row_epoch,

@@ -15,13 +15,6 @@
  * The others are recorded together, once per period. State that changes with each post is updated
  * in place.
  */
-/** A post of a legacy agent, as evidence that its server is up. */
-export interface Sighting {
-  serverUuid: string;
-  /** How long ago the receiving instance received it. */
-  ageMs: number;
-}
-
 /** The result of recording one. */
 export interface RecordedSighting {
   serverUuid: string;
@@ -73,8 +66,10 @@ interface LegacyServer {
   isAsked: boolean;
 }
 
-/** A heartbeat to record; `heardAt` identifies it afterwards. */
-export interface ReceivedSighting extends Sighting {
+/** A post of a legacy agent, as evidence that its server is up. */
+export interface ReceivedSighting {
+  serverUuid: string;
+  /** As in `LegacyServer`; identifies it when it is recorded. */
   heardAt: number;
 }
 
@@ -129,9 +124,8 @@ export class Sightings {
     const due: ReceivedSighting[] = [];
     for (const server of this.#servers.values()) {
       if (server.isRecorded || (which === 'urgent' && !server.isUrgent)) continue;
-      const ageMs = now - server.heardAt;
-      if (ageMs <= this.#limits.lifetimeMs) {
-        due.push({ serverUuid: server.serverUuid, ageMs, heardAt: server.heardAt });
+      if (now - server.heardAt <= this.#limits.lifetimeMs) {
+        due.push({ serverUuid: server.serverUuid, heardAt: server.heardAt });
       } else {
         this.#settle(server);
         if (server.row === undefined) this.#remove(server);

@@ -22,6 +22,12 @@ export interface StatementOptions {
   statementTimeoutMs?: number | undefined;
 }
 
+/**
+ * A function is called when the statement is sent, after the wait for a connection: for ages, which
+ * grow meanwhile.
+ */
+export type Values = readonly unknown[] | (() => readonly unknown[]);
+
 export interface Queryable {
   /**
    * Runs one statement. Values are sent as parameters, never inserted into the text. int8 is
@@ -34,7 +40,7 @@ export interface Queryable {
    */
   query<Row = Record<string, unknown>>(
     text: string,
-    values?: readonly unknown[],
+    values?: Values,
     options?: StatementOptions,
   ): Promise<QueryResult<Row>>;
 }

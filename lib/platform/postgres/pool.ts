@@ -15,7 +15,7 @@ import { DatabaseUnavailableError, isTemporary, isUnanswered, messageOf } from '
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from './client.ts';
 import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
-import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions } from './database.ts';
+import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions, Values } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type StatementLimits, settingsText } from './limited-query.ts';
 import { asDatabaseError, isConnectionLost, type Traffic, unansweredError } from './unavailable.ts';
@@ -62,7 +62,7 @@ interface PoolStats {
 
 interface Statement {
   text: string;
-  values?: readonly unknown[] | undefined;
+  values?: Values | undefined;
   name?: string | undefined;
   /**
    * Settings sent with the statement. Such a statement cannot be prepared: the next one may run on
@@ -138,7 +138,7 @@ export class PostgresDatabase implements Database {
 
   async query<Row = Record<string, unknown>>(
     text: string,
-    values?: readonly unknown[],
+    values?: Values,
     options: StatementOptions = {},
   ): Promise<QueryResult<Row>> {
     const { name } = options;
@@ -331,7 +331,8 @@ const trafficOf = (client: pg.PoolClient): Traffic =>
   client instanceof DatabaseClient ? client.traffic : { read: 0, written: 0 };
 
 function submit(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
-  const { text, values, name, limits } = statement;
+  const { text, name, limits } = statement;
+  const values = typeof statement.values === 'function' ? statement.values() : statement.values;
   if (values === undefined) return client.query(limits ? `${settingsText(limits)}; ${text}` : text);
   if (limits === undefined) return client.query({ text, values: [...values], ...(name === undefined ? {} : { name }) });
   return new Promise((resolve, reject) => {

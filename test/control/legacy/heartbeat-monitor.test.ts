@@ -4,7 +4,7 @@ import { HeartbeatMonitor } from '../../../lib/control/legacy/heartbeat-monitor.
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Queryable, Values } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 const TIMES = { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 4000, legacyGraceMs: 1000 };
@@ -25,10 +25,16 @@ class FakeTables {
   /** Servers whose rows another transaction has locked. */
   readonly locked = new Set<string>();
   beforeJudge = () => {};
+  /** Resolves when there is a connection. */
+  connected = async () => {};
+  /** How old the recorded heartbeats were. */
+  readonly agesMs: number[] = [];
 
   readonly database: Queryable = {
-    query: async <Result>(text: string, values: readonly unknown[] = []) => {
+    query: async <Result>(text: string, given: Values = []) => {
       if (this.isAway) throw new DatabaseUnavailableError();
+      await this.connected();
+      const values = typeof given === 'function' ? given() : given;
       const rows = this.#answer(text, values) as Result[];
       return { rows, rowCount: rows.length };
     },
@@ -45,6 +51,7 @@ class FakeTables {
   #answer(text: string, values: readonly unknown[]): object[] {
     if (text.includes('cnapi_record_sightings')) {
       this.statements.push('record');
+      this.agesMs.push(...(values[2] as number[]));
       if ((values[1] as string[]).some((one) => this.locked.has(one))) throw new DatabaseBusyError('locked');
       return (values[1] as string[]).filter((one) => this.exist.has(one)).map((one) => this.#see(one));
     }
@@ -150,6 +157,18 @@ t.test('a locked row delays no other server, and is recorded when it is free', a
   tables.locked.clear();
   await clock.advance(5_000);
   t.equal(isRunning('server-7'), true);
+});
+
+t.test('a heartbeat that waited for a connection is recorded as old as it is', async (t) => {
+  const { clock, tables, observer } = newRig(t, ['s', 'made']);
+  await clock.advance(1_000);
+  tables.connected = () => clock.sleep(3_000);
+  observer.heartbeat('s');
+  const created = observer.created('made');
+  await clock.advance(5_000);
+  await created;
+  t.ok(tables.agesMs.length >= 2, 'both');
+  for (const ageMs of tables.agesMs) t.ok(ageMs >= 3_000 && ageMs <= 3_250, `${ageMs} ms`);
 });
 
 t.test('a server that another instance hears is not set unknown, even if that was due', async (t) => {

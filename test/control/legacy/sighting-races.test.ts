@@ -163,11 +163,11 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     const sightings = servers.map((serverUuid) => ({ serverUuid, ageMs: 0 }));
     const silences = servers.map((serverUuid) => ({ serverUuid, epoch: 1, sightings: 1 }));
     await Promise.all([
-      recordSightings(database, a, sightings),
-      recordSightings(database, randomUUID(), sightings.toReversed()),
+      recordSightings(database, a, () => sightings),
+      recordSightings(database, randomUUID(), () => sightings.toReversed()),
       recordSilences(database, a, silences.toReversed()),
       recordSilences(database, a, silences),
-      recordSightings(database, a, sightings),
+      recordSightings(database, a, () => sightings),
     ]);
     for (const server of servers) t.match(await row(server), { status: 'running', run: null });
   });

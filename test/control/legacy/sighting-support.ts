@@ -37,7 +37,7 @@ export async function openFleet(database: Database) {
     return serverUuid;
   }
   const see = async (serverUuid: string, ageMs = 0, by = a) =>
-    (await recordSightings(database, by, [{ serverUuid, ageMs }]))[0];
+    (await recordSightings(database, by, () => [{ serverUuid, ageMs }]))[0];
   const judge = (serverUuid: string, epoch: number, sightings: number, by = b) =>
     recordSilences(database, by, [{ serverUuid, epoch, sightings }]);
   const connect = (serverUuid: string, writer: Writer, fields = {}) =>

@@ -173,7 +173,7 @@ t.test('a stall counts as no silence, and posts that waited during it are as old
   rig.sightings.receive(A, 0);
   t.same(rig.record('all'), [], 'too old to prove anything');
   rig.sightings.receive(A, rig.now - 2000);
-  matchLists(t, rig.sightings.take('all', rig.now), [{ serverUuid: A, ageMs: 2000 }]);
+  matchLists(t, rig.sightings.take('all', rig.now), [{ serverUuid: A, heardAt: rig.now - 2000 }]);
 });
 
 t.test('a post that comes during the decision about its server is urgent', async (t) => {
@@ -202,7 +202,7 @@ t.test('a post that could not be recorded is kept until it is too old', async (t
   rig.receive();
   rig.sightings.take('urgent', rig.now);
   rig.pass(11_000);
-  matchLists(t, rig.sightings.take('urgent', rig.now), [{ ageMs: 11_000 }]);
+  matchLists(t, rig.sightings.take('urgent', rig.now), [{ heardAt: rig.now - 11_000 }]);
   rig.pass(250);
   t.same(rig.sightings.take('urgent', rig.now), []);
   t.equal(rig.sightings.size, 0);

@@ -99,10 +99,11 @@ t.test('figures that a newer report omits are taken from the previous one, writt
   const state = { isAway: false };
   const clock = new ManualClock();
   const database: Queryable = {
-    async query(_text, [servers, , memories, disks] = []) {
+    async query(_text, values = []) {
+      const [servers, , memories, disks] = values as string[][];
       if (state.isAway) throw new DatabaseUnavailableError(new Error('away'));
-      written.push(`${(memories as string[])[0]} ${(disks as string[])[0]}`);
-      return { rows: (servers as string[]).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
+      written.push(`${memories?.[0]} ${disks?.[0]}`);
+      return { rows: (servers ?? []).map((server_uuid) => ({ server_uuid })), rowCount: 1 } as never;
     },
   };
   const queue = new ReportQueue({ database, clock, log: silentLogger });

@@ -242,6 +242,18 @@ t.test('a statement that is too large for the network is slow, and is not sent t
   t.same((await other.query('select 1 from wide')).rowCount, 0, 'the statement did not arrive');
 });
 
+t.test('values that are a function are asked for when the statement has a connection', async (t) => {
+  const { open } = await freshDatabase(t);
+  const database = open({ maxConnections: 1 });
+  let number = 1;
+  const before = database.query('select 1', []).then(() => {
+    number = 2;
+  });
+  const { rows } = await database.query('select $1::int as number', () => [number]);
+  t.same(rows, [{ number: 2 }]);
+  await before;
+});
+
 t.test('statements wait for a free connection, but not forever', async (t) => {
   const { open } = await freshDatabase(t);
   const database = open({ maxConnections: 1, connectTimeoutMs: 500 });

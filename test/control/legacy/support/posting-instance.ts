@@ -55,7 +55,9 @@ export class Failing implements Queryable {
   }
 
   query: Queryable['query'] = (text, values, options) => {
-    const error = this.#text.test(text) ? this.failure((values?.[1] ?? []) as string[]) : undefined;
+    const error = this.#text.test(text)
+      ? this.failure(((values as unknown[] | undefined)?.[1] ?? []) as string[])
+      : undefined;
     if (error === undefined) return this.#database.query(text, values, options);
     this.failed += 1;
     return Promise.reject(error);

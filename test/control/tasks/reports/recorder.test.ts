@@ -20,8 +20,9 @@ function setUp(
   const acknowledged: string[] = [];
   const database: Queryable = {
     async query(_text, values) {
-      const [ids, , , names] = values as [string[], unknown, unknown, string[]];
-      const isRepeated = values?.[12];
+      const all = values as unknown[];
+      const [ids, , , names] = all as [string[], unknown, unknown, string[]];
+      const isRepeated = all[12];
       await new Promise((resolve) => setImmediate(resolve));
       answer(names, ids);
       statements.push(names);
