@@ -17,7 +17,6 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_roster_authority',
     why: 'claims, inventories and sweeps lock the row that names the session, in the transaction that changes tasks (law 5)',
   },
-  { part: 'control/tasks', table: 'cnapi_instances', why: 'posts are claimed for a live run, and end with a dead one' },
   {
     part: 'control/tasks',
     table: 'cnapi_waitlist_tickets',
@@ -28,7 +27,11 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_instances',
     why: 'duties are claimed for a live run, and taken over from a dead one',
   },
-  { part: 'control/legacy', table: 'cnapi_instances', why: 'a heartbeat takes a row only from a run that is dead' },
+  {
+    part: 'control/legacy',
+    table: 'cnapi_instances',
+    why: 'a heartbeat takes a row only from a run that is dead, and tasks are claimed to be posted only by a live one',
+  },
   { part: 'control/legacy', table: 'cnapi_servers', why: 'heartbeats and addresses count only for servers that exist' },
   { part: 'control/legacy', table: 'cnapi_server_sysinfo', why: 'addresses that a sysinfo names are kept longest' },
   {

@@ -1,6 +1,6 @@
 /**
  * Reads a subsystem's migrations from its folder `migrations`, once, when its module is loaded. A
- * file `007-settle-inventories.sql` is step 7, named `settle-inventories`.
+ * file `006-settle-inventories.sql` is step 6, named `settle-inventories`.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

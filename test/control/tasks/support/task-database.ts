@@ -2,7 +2,9 @@
  * A database with the tables of tasks and roster, and shorthands for the rows that tests of tasks
  * need.
  */
+
 import { randomUUID } from 'node:crypto';
+import { legacyMigrations } from '../../../../lib/control/legacy/legacy-schema.ts';
 import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { ticksOf } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -17,7 +19,12 @@ import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts'
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
 
-export const migrations: readonly Migration[] = [...morayMigrations, ...rosterMigrations, ...taskMigrations];
+export const migrations: readonly Migration[] = [
+  ...morayMigrations,
+  ...rosterMigrations,
+  ...legacyMigrations,
+  ...taskMigrations,
+];
 
 export const overdueMs = 60_000;
 export const resendMs = 5_000;
