@@ -156,6 +156,11 @@ export const defects: readonly Defect[] = [
     cuts: [['order by status.server_uuid for update of status skip locked', '']],
   },
   {
+    name: 'parts of servers: the documents are not locked',
+    statements: ['storeSysinfos', 'storeReports'],
+    cuts: [['for key share of s', '']],
+  },
+  {
     name: 'claim: the roster row is not locked',
     statements: ['claimTasks'],
     function: 'cnapi_claim_for_sessions',

@@ -1,5 +1,6 @@
 /**
- * I2, I3, I4 and I8 of docs/design.md as questions to the database: each returns the violations.
+ * I2, I3, I4 and I8 of docs/design.md as questions to the database, and that nothing is left of a
+ * removed server: each returns the violations.
  * They read the rows and the log of their changes from `$1` on. Asked after each pair, and during and
  * after the random mix.
  *
@@ -234,12 +235,20 @@ const duties: Record<string, string> = {
     select d.key::text from lab.duties_log d where d.id > $1 and (d.now).id is null and (d.was).state <> 'ended'`,
 };
 
+const servers: Record<string, string> = {
+  'a sysinfo or a report is stored of a server that does not exist': `
+    select p.server_uuid::text
+      from (select server_uuid from cnapi_server_sysinfo union all select server_uuid from cnapi_server_reports) as p
+      where not exists (select 1 from cnapi_servers s where s.uuid = p.server_uuid)`,
+};
+
 export const invariants: Readonly<Record<string, string>> = {
   ...roster,
   ...instances,
   ...tasks,
   ...tickets,
   ...duties,
+  ...servers,
 };
 
 const all = Object.entries(invariants)

@@ -142,12 +142,25 @@ export interface KeptSysinfo {
   digest: string;
 }
 
-/** Each server may occur only once. Returns the servers whose sysinfo was stored. */
+/**
+ * The documents of these servers, locked: a removal waits until their parts are stored, and then
+ * deletes them. Without the lock a part that is stored during a removal would stay behind, and
+ * belong to the next server with this uuid.
+ */
+const EXISTING = `existing as materialized (
+  select s.uuid from cnapi_servers s where s.uuid = any ($1::uuid[]) order by s.uuid for key share of s)`;
+
+/**
+ * Each server may occur only once. Returns the servers whose sysinfo was stored; the others do not
+ * exist.
+ */
 export async function storeSysinfos(database: Queryable, kept: readonly KeptSysinfo[]): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
-    `insert into cnapi_server_sysinfo as i (server_uuid, digest, sysinfo, stored_at)
-     select k.server_uuid, k.digest, k.sysinfo::jsonb, cnapi_now()
-       from unnest($1::uuid[], $2::text[], $3::text[]) as k (server_uuid, digest, sysinfo) order by k.server_uuid
+    `with ${EXISTING}
+     insert into cnapi_server_sysinfo as i (server_uuid, digest, sysinfo, stored_at)
+     select e.uuid, k.digest, k.sysinfo::jsonb, cnapi_now()
+       from unnest($1::uuid[], $2::text[], $3::text[]) as k (server_uuid, digest, sysinfo)
+       join existing e on e.uuid = k.server_uuid order by e.uuid
      on conflict (server_uuid) do update
        set digest = excluded.digest, sysinfo = excluded.sysinfo, stored_at = excluded.stored_at
      returning i.server_uuid`,
@@ -170,10 +183,11 @@ export async function storeReports(
   reports: readonly (readonly [serverUuid: string, report: ServerReport])[],
 ): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
-    `insert into cnapi_server_reports as r (server_uuid, vms, memory, disk, stored_at)
-     select s.uuid, n.vms::jsonb, n.memory::jsonb, n.disk::jsonb, cnapi_now()
+    `with ${EXISTING}
+     insert into cnapi_server_reports as r (server_uuid, vms, memory, disk, stored_at)
+     select e.uuid, n.vms::jsonb, n.memory::jsonb, n.disk::jsonb, cnapi_now()
        from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) as n (server_uuid, vms, memory, disk)
-       join cnapi_servers s on s.uuid = n.server_uuid order by s.uuid
+       join existing e on e.uuid = n.server_uuid order by e.uuid
      on conflict (server_uuid) do update
        set vms = excluded.vms, memory = r.memory || excluded.memory, disk = r.disk || excluded.disk,
            stored_at = excluded.stored_at

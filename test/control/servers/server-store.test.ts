@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { CORE_PARTS, listServers } from '../../../lib/control/servers/server-store.ts';
+import { CORE_PARTS, listServers, storeReports, storeSysinfos } from '../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
+import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { migrations } from '../legacy/sighting-support.ts';
 
@@ -19,4 +20,36 @@ t.test('a list ends after a number of bytes, however well the database compresse
   t.equal(first.servers.length, 2);
   const rest = await listServers(database, {}, { ...CORE_PARTS, sysinfo: true }, { ...part, after: first.next });
   t.same([rest.servers.length, rest.next], [1, undefined]);
+});
+
+t.test('what is stored for a server during its removal leaves nothing behind', async (t) => {
+  const { url, database } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  t.teardown(() => servers.stop());
+  const [removed, kept] = [randomUUID(), randomUUID()].sort() as [string, string];
+  for (const uuid of [removed, kept]) {
+    await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: 'h' });
+    await servers.recordReport(uuid, {});
+  }
+  const report = { vms: {}, memory: {}, disk: {} };
+  const sysinfos = [removed, kept].map((serverUuid) => ({ serverUuid, sysinfo: { Hostname: 'next' }, digest: 'd' }));
+  // Not committed before both statements wait for it.
+  const removal = `select cnapi_remove_server('${randomUUID()}', '${removed}')`;
+  const stored = await runBehindLock<string[][]>(url, removal, [
+    { name: 'sysinfo', run: () => storeSysinfos(database, sysinfos) },
+    {
+      name: 'report',
+      run: () =>
+        storeReports(
+          database,
+          sysinfos.map(({ serverUuid }) => [serverUuid, report]),
+        ),
+    },
+  ]);
+  t.same(stored, [[kept], [kept]]);
+  for (const table of ['cnapi_server_sysinfo', 'cnapi_server_reports']) {
+    const { rows } = await database.query(`select server_uuid from ${table}`);
+    t.same(rows, [{ server_uuid: kept }], table);
+  }
 });
