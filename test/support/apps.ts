@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { App, type AppDeps } from '../../lib/control/app.ts';
 import { parseConfig } from '../../lib/control/config.ts';
+import { migrations } from '../../lib/control/schema.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -45,7 +46,7 @@ const SHORT_GRACES = {
 };
 
 export async function freshZone(t: Teardown): Promise<TestZone> {
-  const { url, database } = await freshDatabase(t);
+  const { url, database } = await freshDatabase(t, { migrations });
   const startApp: TestZone['startApp'] = async (config = {}, ports = {}) => {
     const cnapiUuid = randomUUID();
     const parsed = parseConfig({

@@ -3,7 +3,7 @@
  * CNAPI_TEST_DATABASE_URL (the test command starts it), else one that this process starts and that
  * ends with it.
  */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import pg from 'pg';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -33,14 +33,18 @@ export function testServerUrl(): Promise<string> {
   return shared;
 }
 
-/** A new empty database, dropped when `t` ends; with `migrations` applied if given. */
+/**
+ * A new empty database, dropped when `t` ends; with `migrations` applied if given. These are applied
+ * once for each server and then copied, which takes a fifth of the time.
+ */
 export async function freshDatabase(
   t: Teardown,
   { migrations = [] as readonly Migration[] } = {},
 ): Promise<FreshDatabase> {
   const adminUrl = await testServerUrl();
   const name = `cnapi_test_${randomBytes(6).toString('hex')}`;
-  await administer(adminUrl, `create database ${name}`);
+  const template = migrations.length > 0 ? await templateOf(adminUrl, migrations) : 'template1';
+  await administer(adminUrl, `create database ${name} template ${template}`);
   const url = Object.assign(new URL(adminUrl), { pathname: `/${name}` }).href;
   const opened: PostgresDatabase[] = [];
   const open = (options: Partial<PostgresDeps> = {}) => {
@@ -52,9 +56,37 @@ export async function freshDatabase(
     await Promise.all(opened.map((database) => database.stop()));
     await administer(adminUrl, `drop database if exists ${name} with (force)`);
   });
-  const database = open();
-  if (migrations.length > 0) await migrate(database, migrations, { log: silentLogger });
-  return { url, database, open };
+  return { url, database: open(), open };
+}
+
+/** Of this process; other test files find the databases on the server. */
+const templates = new Map<string, Promise<string>>();
+
+/** The name of a database with these migrations, to be copied. */
+function templateOf(adminUrl: string, migrations: readonly Migration[]): Promise<string> {
+  const digest = createHash('sha256')
+    .update(JSON.stringify([adminUrl, migrations]))
+    .digest('hex')
+    .slice(0, 20);
+  const template = templates.get(digest) ?? createTemplate(adminUrl, `cnapi_template_${digest}`, migrations);
+  templates.set(digest, template);
+  return template;
+}
+
+/** Test files need it at the same time: one creates it, and the others wait for its lock. */
+async function createTemplate(adminUrl: string, name: string, migrations: readonly Migration[]): Promise<string> {
+  await administer(adminUrl, async (client) => {
+    await client.query('select pg_advisory_lock(hashtextextended($1, 0))', [name]);
+    const { rowCount } = await client.query('select from pg_database where datname = $1', [name]);
+    if (rowCount !== 0) return;
+    const unfinished = `${name}_${randomBytes(4).toString('hex')}`;
+    await client.query(`create database ${unfinished}`);
+    const database = openDatabase(Object.assign(new URL(adminUrl), { pathname: `/${unfinished}` }).href);
+    await migrate(database, migrations, { log: silentLogger });
+    await database.stop();
+    await client.query(`alter database ${unfinished} rename to ${name}`);
+  });
+  return name;
 }
 
 /**
@@ -79,12 +111,12 @@ async function findServer(): Promise<string> {
   return process.env.CNAPI_TEST_DATABASE_URL ?? (await startTestPostgres()).url;
 }
 
-async function administer(adminUrl: string, statement: string): Promise<void> {
+async function administer(adminUrl: string, work: string | ((client: pg.Client) => Promise<void>)): Promise<void> {
   const client = new pg.Client({ connectionString: adminUrl, connectionTimeoutMillis: 30_000 });
   client.on('error', () => undefined);
   await client.connect();
   try {
-    await client.query(statement);
+    await (typeof work === 'string' ? client.query(work) : work(client));
   } finally {
     await client.end();
   }
