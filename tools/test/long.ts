@@ -1,7 +1,7 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
- * simulation seeds, the proofs that the lab detects deliberate defects, minutes of random load, and tests that
- * need a distribution's Postgres, another version of cnapi or a changed copy of it.
+ * simulation seeds, the proofs that the lab detects deliberate defects, minutes of random load, half of the faults
+ * of whole zones, and tests that need a distribution's Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
 
@@ -9,6 +9,8 @@ export const LONG = [
   'test/**/defects.test.ts',
   'test/docs/adding-a-noun.test.ts',
   'test/failover/*.test.ts',
+  'test/faults/{agent-frozen,instance-still,instances-in-turn,lost-together,old-agents}.test.ts',
+  'test/faults/{one-uuid-twice,poster-killed,postgres-frozen,sick-instance}.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/mix.test.ts',
   'test/sim/seeds-[2-6].test.ts',
