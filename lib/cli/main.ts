@@ -3,8 +3,8 @@
  * and ends with the command's exit code.
  */
 import { CommanderError } from 'commander';
+import { Invocation } from './invocation/command-runner.ts';
 import { helpWidthOf } from './invocation/help-text.ts';
-import { Invocation } from './invocation/runner.ts';
 import { createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';

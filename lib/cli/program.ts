@@ -23,8 +23,8 @@ import { tokenCommand } from './commands/token.ts';
 import { unlockCommand } from './commands/unlock.ts';
 import { versionCommand } from './commands/version.ts';
 import { watchCommand } from './commands/watch.ts';
+import { type CommandRunner, explained, repeated } from './invocation/command-runner.ts';
 import { HELP_WIDTH } from './invocation/help-text.ts';
-import { explained, type Runner, repeated } from './invocation/runner.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:
@@ -45,7 +45,7 @@ Exit codes:
 `;
 
 /** `helpWidth`: columns of the help texts. */
-export function createProgram(runner: Runner, helpWidth = HELP_WIDTH): Command {
+export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Command {
   const program = new Command('cnapi');
   program
     .description('Manages a fleet of servers: runs commands on them, holds locks, shows their state.')

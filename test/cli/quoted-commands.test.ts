@@ -6,7 +6,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Command } from 'commander';
 import t from 'tap';
-import { parseOnly } from '../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../lib/cli/invocation/command-runner.ts';
 import { createProgram } from '../../lib/cli/program.ts';
 import { reference } from '../../tools/cli/reference.ts';
 

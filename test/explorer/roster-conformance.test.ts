@@ -104,10 +104,10 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     fleet.row = row ?? fleet.row;
     return { real: (await recordLosses(fleet.database, fleet.cnapiUuid, [loss])).applied, model: serverOf(row, fleet) };
   },
-  async orphan(fleet) {
+  async ownerless(fleet) {
     const held = fleet.held();
     const run = fleet.run();
-    const row = model.recordOrphan(fleet.row, run, held);
+    const row = model.recordOwnerless(fleet.row, run, held);
     fleet.row = row ?? fleet.row;
     const real = await markOwnerlessUnknown(fleet.database, { cnapiUuid: fleet.cnapiUuid, run }, [held]);
     return { real, model: serverOf(row, fleet) };

@@ -1,7 +1,7 @@
 /** `npm run docs:cli`: regenerates docs/cli.md. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { parseOnly } from '../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../lib/cli/invocation/command-runner.ts';
 import { createProgram } from '../../lib/cli/program.ts';
 import { reference } from './reference.ts';
 

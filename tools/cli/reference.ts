@@ -1,6 +1,6 @@
 /** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
 import type { Command } from 'commander';
-import { pathOf } from '../../lib/cli/invocation/runner.ts';
+import { pathOf } from '../../lib/cli/invocation/command-runner.ts';
 import { allCommands, helpOf } from '../../lib/cli/program.ts';
 
 const HEAD = `# The command line

@@ -78,7 +78,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
   'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
-  'control/servers/routes': [...rest, 'control/servers'],
+  'control/servers/routes': [...rest, 'protocol', 'control/servers'],
   'control/legacy/legacy-agent-routes.ts': [...rest, 'control/access', 'control/servers', 'control/legacy'],
   'control/roster/instance-routes.ts': [...rest, 'control/roster'],
   'control/access/token-routes.ts': [...rest, 'control/access'],

@@ -12,7 +12,7 @@ import type { Clock, Timer } from '../../lib/platform/clock.ts';
 import { describeProcess } from '../setup/processes.mjs';
 import type { Rank } from './end-processes.ts';
 import type { RotatingLog } from './rotating-log.ts';
-import type { Watch } from './watch.ts';
+import type { WatchdogClient } from './watchdog-client.ts';
 
 export interface Command {
   file: string;
@@ -30,7 +30,7 @@ export interface ChildDeps {
   /** Called before each start; it may tidy up first. */
   command: () => Command;
   log: RotatingLog;
-  watch: Watch;
+  watch: WatchdogClient;
   clock: Clock;
   /** Called with a sentence for each end and restart. */
   say: (text: string) => void;

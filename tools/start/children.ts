@@ -8,7 +8,7 @@ import { Child, type Command } from './child.ts';
 import { endInOrder, type Rank } from './end-processes.ts';
 import { Refusal } from './refusal.ts';
 import { RotatingLog } from './rotating-log.ts';
-import type { Watch } from './watch.ts';
+import type { WatchdogClient } from './watchdog-client.ts';
 
 export interface Wanted {
   name: string;
@@ -21,7 +21,7 @@ export interface Wanted {
 export interface ChildrenDeps {
   /** Logs are in `DATA/log`. */
   data: string;
-  watch: Watch;
+  watch: WatchdogClient;
   clock: Clock;
   /** Aborts when everything stops: then nothing is started or awaited any more. */
   stopping: AbortSignal;

@@ -28,7 +28,7 @@ import { areNamed, serverUuidOf, untilServerRuns, untilServersRun } from './read
 import { findRedisProgram, prepareRedis } from './redis.ts';
 import { Refusal } from './refusal.ts';
 import { authorizationFrom, keepTokens, type TokenFiles, tokenFiles } from './tokens.ts';
-import { leftovers, Watch } from './watch.ts';
+import { leftovers, WatchdogClient } from './watchdog-client.ts';
 
 export interface SupervisorDeps {
   options: Options;
@@ -54,7 +54,7 @@ export class Supervisor {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #say: (text: string) => void;
-  readonly #watch: Watch;
+  readonly #watch: WatchdogClient;
   readonly #watchFile: string;
   readonly #children: Children;
   readonly #stopping = new AbortController();
@@ -71,7 +71,7 @@ export class Supervisor {
     this.#random = random;
     this.#say = say;
     this.#watchFile = path.join(data, 'config', 'processes.json');
-    this.#watch = new Watch(this.#watchFile, clock);
+    this.#watch = new WatchdogClient(this.#watchFile, clock);
     this.#children = new Children({ data, watch: this.#watch, clock, stopping: this.#stopping.signal, say });
   }
 

@@ -2,8 +2,8 @@
 import { Command } from 'commander';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer, isPrefix } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime, shortTime } from '../terminal/duration.ts';
@@ -23,7 +23,7 @@ interface Options {
 
 const PAGE = 500;
 
-export function auditCommand(runner: Runner): Command {
+export function auditCommand(runner: CommandRunner): Command {
   const command = new Command('audit')
     .description('Lists requests that changed something, newest first: caller, action, server and outcome.')
     .option('--actor <name>', 'only requests of this caller: the name of a token or network')

@@ -1,12 +1,12 @@
 /** `cnapi cancel`: requests the cancellation of tasks. */
 import { Command } from 'commander';
 import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findTask } from '../lookup/find.ts';
 
-export function cancelCommand(runner: Runner): Command {
+export function cancelCommand(runner: CommandRunner): Command {
   const command = new Command('cancel')
     .description(
       'Cancels tasks. A running command receives TERM, and KILL two seconds later; cnapi task shows how it ended.',

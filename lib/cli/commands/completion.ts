@@ -6,15 +6,15 @@ import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import { beginning, complete, isPlainWord, type Wanted } from '../completion/complete.ts';
 import { completionScripts, SHELLS, type Shell } from '../completion/completion-scripts.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import { createContext } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 
 /** Maximum time that a user waits after pressing Tab. */
 const WITHIN_MS = 1000;
 const MAX_WORDS = 200;
 const MAX_SERVERS_ASKED = 30;
 
-export function completionCommand(runner: Runner): Command {
+export function completionCommand(runner: CommandRunner): Command {
   const command = new Command('completion')
     .description(
       'Prints the script that lets a shell complete commands, options, servers, tasks, instances, tickets and tokens.',
@@ -31,7 +31,7 @@ export function completionCommand(runner: Runner): Command {
   ]);
 }
 
-export function completeCommand(runner: Runner, program: Command): Command {
+export function completeCommand(runner: CommandRunner, program: Command): Command {
   return new Command('__complete').action(
     runner.action(
       async ({ output, rest = [], env }) => {

@@ -4,12 +4,12 @@
  */
 import { Command } from 'commander';
 import type { Finding, Level } from '../../control/doctor/finding.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import type { Color } from '../terminal/output.ts';
 
-export function doctorCommand(runner: Runner): Command {
+export function doctorCommand(runner: CommandRunner): Command {
   const command = new Command('doctor')
     .description(
       "Checks an instance's configuration and, from this machine, the database, the bus, DNS, the port, clocks, certificates, " +

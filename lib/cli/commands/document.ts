@@ -7,15 +7,15 @@ import { z } from 'zod';
 import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
 import { MAX_LIST } from '../../protocol/api/rules.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
 type Assignments = readonly string[] | undefined;
 
-export function documentCommand(runner: Runner, noun: DocumentNoun): Command {
+export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Command {
   const { name, plural, about, fields, indexes } = noun;
   const uuid = `of the ${name}`;
   const assignment = `of ${Object.keys(fields).join(', ')}`;

@@ -1,8 +1,8 @@
 /** `cnapi drain`: takes an instance out of service in an orderly way. */
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findInstance } from '../lookup/find.ts';
 import { shortDuration } from '../terminal/duration.ts';
 import { EXIT } from '../terminal/usage-error.ts';
@@ -11,7 +11,7 @@ const LOOK_MS = 500;
 /** With the default times a drain ends after 75 s at most, and the lease 5 s later. */
 const WITHIN_MS = 90_000;
 
-export function drainCommand(runner: Runner): Command {
+export function drainCommand(runner: CommandRunner): Command {
   const command = new Command('drain')
     .description(
       'Drains an instance: its agents move to the others, it answers its open requests, then it stops. Its service manager may start it again.',

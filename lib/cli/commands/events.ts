@@ -2,8 +2,8 @@
 import { Command } from 'commander';
 import { documentKinds } from '../../control/nouns/lists.ts';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
+import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, explained, type Runner, repeated } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
@@ -25,7 +25,7 @@ interface Options {
   limit?: string;
 }
 
-export function eventsCommand(runner: Runner): Command {
+export function eventsCommand(runner: CommandRunner): Command {
   const command = new Command('events')
     .description(
       'Follows the events of the fleet until it is interrupted. If an instance stops, it continues at another one. It reports missing events.',

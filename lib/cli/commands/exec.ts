@@ -10,8 +10,8 @@ import { LiveOutput, prefixOf } from '../exec/live-output.ts';
 import { type OutputPiece, OutputSequence } from '../exec/output-sequence.ts';
 import { exitCodeOf } from '../exec/task-end.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
+import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, explained, type Runner, repeated } from '../invocation/runner.ts';
 import { findServers, findTicket, labelsOf, selectServers } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
@@ -72,7 +72,7 @@ how it ended; 4 it ended with 0 everywhere but some output is missing (also with
 this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
 `;
 
-export function execCommand(runner: Runner): Command {
+export function execCommand(runner: CommandRunner): Command {
   const command = new Command('exec')
     .description('Runs a command on servers, many at once, and shows its output as it comes.')
     .usage('[options] [server...] -- command [argument...]')

@@ -1,12 +1,12 @@
 /** `cnapi instances`: lists the instances. */
 import { Command } from 'commander';
 import type { Instance } from '../../protocol/api/instances.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
-export function instancesCommand(runner: Runner): Command {
+export function instancesCommand(runner: CommandRunner): Command {
   const command = new Command('instances')
     .description(
       'Lists the instances of cnapi, with their agents and the time since each last reported that it is alive.',

@@ -1,7 +1,7 @@
 /** `cnapi lock`: runs a command on this machine while it holds a lock. */
 import { Command } from 'commander';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, explained, type Runner } from '../invocation/runner.ts';
 import { HeldTicket, LockLostError } from '../lock/held-ticket.ts';
 import { LocalCommand } from '../lock/local-command.ts';
 import { findServer } from '../lookup/find.ts';
@@ -48,7 +48,7 @@ Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within 
 cannot be run; 127 there is no such command; 1 refused; 2 wrong usage; 3 no instance answered, and nothing was run.
 `;
 
-export function lockCommand(runner: Runner): Command {
+export function lockCommand(runner: CommandRunner): Command {
   const command = new Command('lock')
     .description('Runs a command on this machine while it holds a lock.')
     .usage('[options] <server> <scope> <id> -- command [argument...]')

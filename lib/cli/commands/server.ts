@@ -1,8 +1,8 @@
 /** `cnapi server`: shows one server, the history of its status, and its last tasks. */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
@@ -12,7 +12,7 @@ import { tasksOf } from './tasks.ts';
 
 const CHANGES = 5;
 
-export function serverCommand(runner: Runner): Command {
+export function serverCommand(runner: CommandRunner): Command {
   const command = new Command('server')
     .description('Shows one server: its properties, its status with the reason, its last tasks.')
     .argument('<server>', 'uuid, the beginning of one, or hostname')

@@ -1,8 +1,8 @@
 /** `cnapi servers`: lists servers, with filters. */
 import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner, repeated } from '../invocation/runner.ts';
 import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/where.ts';
 import { parseCount } from '../terminal/count.ts';
 import { shortTime } from '../terminal/duration.ts';
@@ -18,7 +18,7 @@ interface Options {
   wide?: boolean;
 }
 
-export function serversCommand(runner: Runner): Command {
+export function serversCommand(runner: CommandRunner): Command {
   const command = new Command('servers')
     .description('Lists servers, in order of uuid.')
     .option('--status <status>', 'only servers with this status: running, unknown or rebooting')

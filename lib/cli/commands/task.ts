@@ -3,8 +3,8 @@ import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
 import { LiveOutput } from '../exec/live-output.ts';
 import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../exec/task-end.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, explained, type Runner } from '../invocation/runner.ts';
 import { findTask } from '../lookup/find.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -21,7 +21,7 @@ interface Options {
   raw?: boolean;
 }
 
-export function taskCommand(runner: Runner): Command {
+export function taskCommand(runner: CommandRunner): Command {
   const command = new Command('task')
     .description('Shows a task; with --follow its output and its events until it ends.')
     .argument('<task>', 'its id, or the beginning of it')

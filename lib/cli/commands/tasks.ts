@@ -5,8 +5,8 @@ import { ApiError } from '../../client/client-errors.ts';
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
 import { WITHHELD } from '../exec/task-end.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer, labelsOf } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';
@@ -26,7 +26,7 @@ interface Options {
 const MAX_TASKS = 10_000;
 const STATUSES = ['active', 'complete', 'failure'] as const;
 
-export function tasksCommand(runner: Runner): Command {
+export function tasksCommand(runner: CommandRunner): Command {
   const command = new Command('tasks')
     .description('Lists the tasks of all servers, or of one, newest first: command, caller and result.')
     .argument('[server]', 'uuid, the beginning of one, or hostname')

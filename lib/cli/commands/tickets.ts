@@ -1,14 +1,14 @@
 /** `cnapi tickets`: shows the queues of locks, or the tickets of one server. */
 import { Command } from 'commander';
 import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer } from '../lookup/find.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 import { labels } from './tasks.ts';
 
-export function ticketsCommand(runner: Runner): Command {
+export function ticketsCommand(runner: CommandRunner): Command {
   const command = new Command('tickets')
     .description(
       'Shows every lock that is held or waited for; with a server, its tickets in the order of their creation.',

@@ -6,9 +6,9 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Role } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findServer, isPrefix, onlyOne } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -17,7 +17,7 @@ import { UsageError } from '../terminal/usage-error.ts';
 
 const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
-export function tokenCommand(runner: Runner): Command {
+export function tokenCommand(runner: CommandRunner): Command {
   return new Command('token')
     .description('Creates, lists and revokes tokens, for admins; prints the HTTP header that carries your own token.')
     .addCommand(createCommand(runner))
@@ -26,7 +26,7 @@ export function tokenCommand(runner: Runner): Command {
     .addCommand(headerCommand(runner));
 }
 
-function createCommand(runner: Runner): Command {
+function createCommand(runner: CommandRunner): Command {
   const command = new Command('create')
     .description('Creates a token and prints it. It is not shown again.')
     .argument('<name>', 'who or what it is for; audit records show it')
@@ -46,7 +46,7 @@ function createCommand(runner: Runner): Command {
   ]);
 }
 
-function listCommand(runner: Runner): Command {
+function listCommand(runner: CommandRunner): Command {
   const command = new Command('list')
     .description('Lists tokens: names, roles and last use. It never shows the tokens themselves.')
     .option('-a, --all', 'also revoked and expired tokens')
@@ -54,7 +54,7 @@ function listCommand(runner: Runner): Command {
   return examples(command, ['cnapi token list', 'cnapi token list --all --json']);
 }
 
-function revokeCommand(runner: Runner): Command {
+function revokeCommand(runner: CommandRunner): Command {
   const command = new Command('revoke')
     .description('Revokes tokens: every instance refuses them within a second.')
     .argument('<token...>', 'uuids, the beginning of one, or names of tokens that are not revoked')
@@ -62,7 +62,7 @@ function revokeCommand(runner: Runner): Command {
   return examples(command, ['cnapi token revoke deploy']);
 }
 
-function headerCommand(runner: Runner): Command {
+function headerCommand(runner: CommandRunner): Command {
   const command = new Command('header')
     .description('Prints the HTTP header with the token that cnapi itself sends, for curl -H @-. Contacts no instance.')
     .action(runner.action(header));

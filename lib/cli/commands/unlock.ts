@@ -1,11 +1,11 @@
 /** `cnapi unlock`: deletes the ticket of a holder that no longer exists, or a ticket in a queue. */
 import { Command } from 'commander';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { findTicket } from '../lookup/find.ts';
 
-export function unlockCommand(runner: Runner): Command {
+export function unlockCommand(runner: CommandRunner): Command {
   const command = new Command('unlock')
     .description('Deletes tickets: the lock passes to the next ticket. A holder that is still running loses it.')
     .argument('<ticket...>', 'uuids, as cnapi tickets shows them, or the beginning of one')

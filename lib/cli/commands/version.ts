@@ -2,10 +2,10 @@
 import { Command } from 'commander';
 import { NoAnswerError } from '../../client/client-errors.ts';
 import { VERSION } from '../../platform/version.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 
-export function versionCommand(runner: Runner): Command {
+export function versionCommand(runner: CommandRunner): Command {
   const command = new Command('version')
     .description('Shows the version of this program, and that of the instance that answers, if one does.')
     .action(runner.action(version));

@@ -3,8 +3,8 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/clock.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { examples, type Runner } from '../invocation/runner.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { errorReportOf } from '../terminal/error-report.ts';
 import { Screen } from '../terminal/screen.ts';
@@ -20,7 +20,7 @@ interface Options {
 const MAX_AWAY = 200;
 const MAX_TASKS = 500;
 
-export function watchCommand(runner: Runner): Command {
+export function watchCommand(runner: CommandRunner): Command {
   const command = new Command('watch')
     .description(
       'Shows instances, servers that are not running, locks and active tasks. On a terminal it fills the screen until q or Ctrl-C; otherwise it prints a line for each change.',

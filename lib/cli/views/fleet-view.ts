@@ -48,7 +48,7 @@ export function summaryOf({ instances, total, counts, queues, tasks, hasMoreTask
   );
 }
 
-export interface Paint {
+export interface Styles {
   bold(text: string): string;
   red(text: string): string;
 }
@@ -56,7 +56,7 @@ export interface Paint {
 /** Formats the view as a screen, with `time` in a corner. */
 export function screenOf(
   view: FleetView,
-  { width, time, paint }: { width: number; time: string; paint: Paint },
+  { width, time, paint }: { width: number; time: string; paint: Styles },
 ): string[] {
   const { instances, total, counts, away, queues, tasks, hasMoreTasks, trouble } = view;
   const title = 'cnapi watch   q to leave';
@@ -73,7 +73,7 @@ export function screenOf(
   return lines;
 }
 
-function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width: number, paint: Paint): string[] {
+function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width: number, paint: Styles): string[] {
   const [head = '', ...lines] = table(columns, rows, width).map((line) => clipped(line, width));
   return [paint.bold(head), ...lines];
 }

@@ -3,7 +3,8 @@
  * the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type JsonObject, taskEnds } from '../tasks/record/task.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { taskEnds } from '../tasks/record/task.ts';
 import { MAX_POSTS_OF_SERVER, type PostRoom } from '../tasks/record/task-limits.ts';
 import type { DeadSender } from './dead-senders.ts';
 

@@ -6,10 +6,11 @@
  */
 
 import type { HttpError } from '../../platform/http-client/http-error.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { MAX_JSON_DEPTH } from '../../protocol/storable.ts';
-import { type JsonObject, type TaskError, taskEnds } from '../tasks/record/task.ts';
+import { type TaskError, taskEnds } from '../tasks/record/task.ts';
 import type { AgentReply } from './legacy-http-client.ts';
 
 export type PostedEnd = { outcome: 'complete'; result: JsonObject } | { outcome: 'failure'; error: TaskError };

@@ -3,8 +3,11 @@
  * parts only on request. The roster's status is joined at each read; only the roster writes it.
  * Called by `servers.ts`.
  */
+
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Json, ServerParts, ServerReport, ServerStatus } from './server.ts';
+import type { ServerStatus } from '../../protocol/api/servers.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { ServerParts, ServerReport } from './server.ts';
 
 export interface ServerFilter {
   uuids?: readonly string[] | undefined;
@@ -29,13 +32,13 @@ export const ALL_PARTS: PartSelection = { agents: true, report: true, sysinfo: t
 export const CORE_PARTS: PartSelection = { agents: false, report: false, sysinfo: false, lastHeartbeat: false };
 
 interface PartsRow {
-  document: Json & { uuid: string };
+  document: JsonObject & { uuid: string };
   status: ServerStatus | null;
   epoch: number | null;
-  vms?: Record<string, Json> | null;
+  vms?: Record<string, JsonObject> | null;
   memory?: Record<string, number> | null;
   disk?: Record<string, number> | null;
-  sysinfo?: Json | null;
+  sysinfo?: JsonObject | null;
   last_heartbeat?: Date | null;
 }
 
@@ -126,8 +129,8 @@ export async function readSysinfoParts(
   database: Queryable,
   serverUuid: string,
   keys: readonly string[],
-): Promise<Json | undefined> {
-  const { rows } = await database.query<{ parts: Json }>(
+): Promise<JsonObject | undefined> {
+  const { rows } = await database.query<{ parts: JsonObject }>(
     `select coalesce((select jsonb_object_agg(key, i.sysinfo -> key) from unnest($2::text[]) as key
          where i.sysinfo ? key), '{}') as parts
        from cnapi_server_sysinfo i where i.server_uuid = $1::uuid`,
@@ -138,7 +141,7 @@ export async function readSysinfoParts(
 
 export interface KeptSysinfo {
   serverUuid: string;
-  sysinfo: Json;
+  sysinfo: JsonObject;
   digest: string;
 }
 

@@ -2,20 +2,22 @@
  * Which fields of a server callers may change (`POST /servers/:server_uuid`), and the rules for
  * them. Pure; called by `servers.ts`.
  */
+
 import { CnapiError } from '../../platform/errors.ts';
-import { isObject, type Json, type ServerDocument } from './server.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { isObject, type ServerDocument } from './server.ts';
 
 /** Keys as on the wire. `nics` is accepted and has no effect, as in the reference. */
 export interface ServerUpdate {
   agents?: unknown[] | undefined;
-  boot_params?: Json | undefined;
+  boot_params?: JsonObject | undefined;
   boot_platform?: string | undefined;
   comments?: string | undefined;
   datacenter?: string | undefined;
   default_console?: string | undefined;
   next_reboot?: string | undefined;
   nics?: unknown[] | undefined;
-  overprovision_ratios?: Json | undefined;
+  overprovision_ratios?: JsonObject | undefined;
   rack_identifier?: string | undefined;
   reservation_ratio?: number | undefined;
   reserved?: boolean | undefined;
@@ -23,7 +25,7 @@ export interface ServerUpdate {
   serial?: string | undefined;
   setting_up?: boolean | undefined;
   setup?: boolean | undefined;
-  traits?: Json | undefined;
+  traits?: JsonObject | undefined;
   transitional_status?: string | undefined;
 }
 
@@ -75,7 +77,7 @@ function checkNextReboot(text: string): void {
   }
 }
 
-function checkRatios(ratios: Json): void {
+function checkRatios(ratios: JsonObject): void {
   for (const [key, value] of Object.entries(ratios)) {
     if (!RATIO_KEYS.includes(key)) throw invalidRatio(`Invalid key ${key.slice(0, 100)}`);
     if (typeof value !== 'number') throw invalidRatio(`Invalid type for ${key}`);

@@ -8,16 +8,16 @@
  * its sysinfo, its agent's last report of VMs, memory and disk, and the roster's status, which is
  * joined at read and never stored here.
  */
-import type { Server } from '../../protocol/api/servers.ts';
 
-export type Json = Record<string, unknown>;
+import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 
 /** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
 export interface ServerDocument {
   uuid: string;
-  agents: Json[];
+  agents: JsonObject[];
   boot_modules: unknown[];
-  boot_params: Json;
+  boot_params: JsonObject;
   boot_platform: string;
   comments: string;
   created: string;
@@ -26,7 +26,7 @@ export interface ServerDocument {
   default_console: string;
   headnode: boolean;
   hostname: string;
-  kernel_flags: Json;
+  kernel_flags: JsonObject;
   last_boot?: string;
   next_reboot?: string;
   rack_identifier: string;
@@ -38,7 +38,7 @@ export interface ServerDocument {
   setting_up?: boolean;
   setup: boolean;
   system_type?: string;
-  traits: Json;
+  traits: JsonObject;
   transitional_status?: string;
   /**
    * The roster's epoch when transitional_status was set; a later session ends the transition. Never
@@ -64,22 +64,20 @@ export const INITIAL_DEFAULTS: Readonly<ServerDefaults> = {
   serial: 'ttyb',
 };
 
-export type ServerStatus = 'running' | 'unknown';
-
 /**
  * The served form. `status` is for display; whether work may be sent depends on the `status` of the
  * parts.
  */
-export type ServerObject = Json & Server;
+export type ServerObject = JsonObject & Server;
 
 export interface ServerParts {
-  document: Json & { uuid: string };
+  document: JsonObject & { uuid: string };
   status: ServerStatus | null;
   epoch: number | null;
   /** Default true: the document's `agents` are served. */
   showsAgents?: boolean;
   report?: ServerReport | null;
-  sysinfo?: Json | null;
+  sysinfo?: JsonObject | null;
   /** For a legacy agent, ISO 8601: the time of its newest recorded heartbeat. */
   lastHeartbeat?: string | null;
 }
@@ -89,7 +87,7 @@ export interface ServerParts {
  * link.
  */
 export interface ServerReport {
-  vms: Record<string, Json>;
+  vms: Record<string, JsonObject>;
   /** `memory_…_bytes` */
   memory: Record<string, number>;
   /** `disk_…_bytes` */
@@ -112,7 +110,7 @@ const MIB = 1024 * 1024;
 export function applySysinfo(
   before: ServerDocument | undefined,
   uuid: string,
-  sysinfo: Json,
+  sysinfo: JsonObject,
   context: SysinfoContext,
 ): ServerDocument {
   const base = before ?? newServer(uuid, sysinfo, context);
@@ -126,7 +124,7 @@ export function applySysinfo(
 }
 
 /** The known fields of a report; all others are left out. */
-export function parseReport(status: Json): ServerReport {
+export function parseReport(status: JsonObject): ServerReport {
   return {
     vms: objectsOf(status.vms),
     memory: {
@@ -160,10 +158,10 @@ export function composeServer(parts: ServerParts): ServerObject {
     transitional_status,
     agents,
     ...lasting
-  } = document as Json & Partial<ServerDocument>;
+  } = document as JsonObject & Partial<ServerDocument>;
   const transition = transitional_epoch === epoch && transitional_status ? transitional_status : undefined;
   // `lasting` is already a fresh copy; a list makes a thousand of them.
-  const server = lasting as Json as ServerObject;
+  const server = lasting as JsonObject as ServerObject;
   server.status = String(status === 'running' ? status : (transition ?? 'unknown')) as ServerObject['status'];
   if (transition !== undefined) server.transitional_status = transition;
   if (showsAgents && agents !== undefined) server.agents = agents;
@@ -177,7 +175,7 @@ export function composeServer(parts: ServerParts): ServerObject {
  * Memory as reported, and how much of it can be provisioned: all, less the reserved share, less the
  * maximum of the VMs.
  */
-function memoryOf(server: Json, report: ServerReport): Record<string, number> {
+function memoryOf(server: JsonObject, report: ServerReport): Record<string, number> {
   const ram = server.ram;
   const total = typeof ram === 'number' ? ram * MIB : report.memory.memory_total_bytes;
   if (total === undefined) return report.memory;
@@ -189,7 +187,11 @@ function memoryOf(server: Json, report: ServerReport): Record<string, number> {
   return { ...report.memory, memory_provisionable_bytes: Math.floor(total - total * ratio - promised) };
 }
 
-function newServer(uuid: string, sysinfo: Json, { defaults, datacenter, observedAt }: SysinfoContext): ServerDocument {
+function newServer(
+  uuid: string,
+  sysinfo: JsonObject,
+  { defaults, datacenter, observedAt }: SysinfoContext,
+): ServerDocument {
   return {
     ...defaults,
     uuid,
@@ -209,7 +211,7 @@ function newServer(uuid: string, sysinfo: Json, { defaults, datacenter, observed
 }
 
 /** The fields that each sysinfo updates. Absent keys leave the earlier values. */
-function derivedFields(sysinfo: Json): Partial<ServerDocument> {
+function derivedFields(sysinfo: JsonObject): Partial<ServerDocument> {
   const bootParameters = sysinfo['Boot Parameters'];
   return withoutUndefined({
     current_platform: textOf(sysinfo['Live Image']),
@@ -221,7 +223,7 @@ function derivedFields(sysinfo: Json): Partial<ServerDocument> {
   });
 }
 
-function agentsOf(sysinfo: Json): Json[] {
+function agentsOf(sysinfo: JsonObject): JsonObject[] {
   const agents = sysinfo['SDC Agents'];
   return Array.isArray(agents) ? agents.filter(isObject) : [];
 }
@@ -251,12 +253,12 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
   return found;
 }
 
-function objectsOf(value: unknown): Record<string, Json> {
+function objectsOf(value: unknown): Record<string, JsonObject> {
   if (!isObject(value)) return {};
-  return Object.fromEntries(Object.entries(value).filter((entry): entry is [string, Json] => isObject(entry[1])));
+  return Object.fromEntries(Object.entries(value).filter((entry): entry is [string, JsonObject] => isObject(entry[1])));
 }
 
-export function isObject(value: unknown): value is Json {
+export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 

@@ -13,6 +13,7 @@ import { BucketStore } from '../../platform/moray/bucket-store.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import { ReportQueue } from './report-queue.ts';
 import {
@@ -20,7 +21,6 @@ import {
   composeServer,
   DEFAULTS_KEY,
   INITIAL_DEFAULTS,
-  type Json,
   parseReport,
   type ServerDefaults,
   type ServerDocument,
@@ -206,7 +206,7 @@ export class Servers {
    */
   async recordSysinfo(
     serverUuid: string,
-    sysinfo: Json,
+    sysinfo: JsonObject,
     digest = digestOf(sysinfo),
     admitNew: () => void = () => undefined,
   ): Promise<boolean> {
@@ -224,17 +224,17 @@ export class Servers {
   }
 
   /** Stores an agent's report of VMs, memory and disk. False when the server does not exist. */
-  async recordReport(serverUuid: string, status: Json): Promise<boolean> {
+  async recordReport(serverUuid: string, status: JsonObject): Promise<boolean> {
     return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
   }
 
   /** These keys of the stored sysinfo; undefined when there is none. */
-  sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<Json | undefined> {
+  sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<JsonObject | undefined> {
     return store.readSysinfoParts(this.#database, serverUuid, keys);
   }
 
   /** As `recordReport`, but later and in a batch; a report that cannot be stored is dropped. */
-  queueReport(serverUuid: string, status: Json, size: number): void {
+  queueReport(serverUuid: string, status: JsonObject, size: number): void {
     this.#reports.add(serverUuid, parseReport(status), size);
   }
 

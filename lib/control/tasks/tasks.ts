@@ -14,7 +14,7 @@ import type { Random } from '../../platform/random.ts';
 import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
-import type { Task } from '../../protocol/api/tasks.ts';
+import type { Task, TaskPage } from '../../protocol/api/tasks.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
@@ -42,7 +42,7 @@ import {
   TicketOfAnotherServerError,
   TooManyTasksError,
 } from './record/task-errors.ts';
-import { summaryOf, type TaskFilter, type TaskPage } from './record/task-list.ts';
+import { summaryOf, type TaskFilter } from './record/task-list.ts';
 import { listAllTasks, readTaskTimes } from './record/task-list-store.ts';
 import {
   type CreatedTask,

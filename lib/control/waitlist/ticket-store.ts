@@ -5,7 +5,8 @@
 import { isTemporary } from '../../platform/errors.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { Parameters, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
-import type { Expiry, JsonObject, TicketStatus } from './ticket.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import type { Expiry, TicketStatus } from './ticket.ts';
 
 export interface NewTicket {
   uuid: string;

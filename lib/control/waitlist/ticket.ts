@@ -9,10 +9,11 @@
  *
  * Finished and expired are final. A trigger of the table refuses all other changes.
  */
+
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 
-export type JsonObject = Record<string, unknown>;
 export type TicketStatus = Ticket['status'];
 
 /**

@@ -15,7 +15,7 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
-import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
+import type { CreatedTicket, Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
@@ -77,23 +77,10 @@ interface WaitlistDeps {
   maxWaiters?: number;
 }
 
-/** Without a timeout a wait has no time limit. */
-export type WaitOptions = UntilOptions;
-
 export interface WaitResult {
   outcome: WaitOutcome;
   /** The outcome already held when the wait began. */
   atOnce: boolean;
-}
-
-export interface CreatedTicket {
-  uuid: string;
-  /**
-   * The ticket's queue in order: the active ticket, the first 1,000 waiting tickets, and the new
-   * one. Read after the commit. Only the new one if it does not wait; empty if it was deleted
-   * meanwhile.
-   */
-  queue: Ticket[];
 }
 
 export interface Page {
@@ -177,6 +164,8 @@ export class Waitlist {
   /**
    * Accepts a ticket durably. It is active at once if its queue was empty. An expiry in the past is
    * accepted. A request that repeats an idempotency key receives that key's ticket as it is now.
+   * `queue` is read after the commit: in order the active ticket, the first 1,000 waiting ones, and
+   * the new one. Only the new one if it does not wait; empty if it was deleted meanwhile.
    * @throws InvalidTicketError, TooManyTicketsError, TicketKeyConflictError,
    * DatabaseUnavailableError
    */
@@ -239,7 +228,7 @@ export class Waitlist {
    * WaitStoppedError, DatabaseUnavailableError when no read succeeded in all that time, the
    * signal's reason
    */
-  async wait(uuid: string, options: WaitOptions = {}): Promise<WaitResult> {
+  async wait(uuid: string, options: UntilOptions = {}): Promise<WaitResult> {
     const watch = this.#watches.open(uuid, false);
     let isKnown = false;
     try {

@@ -290,7 +290,7 @@ export class PostgresDatabase implements Database {
   }
 }
 
-export interface WaitOptions {
+interface AwaitedDatabase {
   database: Queryable;
   clock: Clock;
   log: Logger;
@@ -303,7 +303,7 @@ export interface WaitOptions {
  * @throws the signal's reason when aborted; a database error that waiting does not fix (a wrong
  * password)
  */
-export async function waitForDatabase({ database, clock, log, signal }: WaitOptions): Promise<void> {
+export async function waitForDatabase({ database, clock, log, signal }: AwaitedDatabase): Promise<void> {
   const beganAt = clock.now();
   let logAgainAtMs = 0;
   for (let delayMs = 100; ; delayMs = Math.min(delayMs * 2, 2_000)) {

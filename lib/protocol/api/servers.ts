@@ -111,9 +111,13 @@ const listedServer = openAnswer({ uuid: uuidOfServer.optional(), status: status.
 export const namedServer = listedServer.required({ uuid: true });
 export type NamedServer = z.output<typeof namedServer>;
 
+/** The roster's; a server that reboots is one of the two. */
+const rosterStatus = z.enum(['running', 'unknown']);
+export type ServerStatus = z.output<typeof rosterStatus>;
+
 const statusChange = answer({
-  status: z.enum(['running', 'unknown']),
-  previous: z.enum(['running', 'unknown']).nullable(),
+  status: rosterStatus,
+  previous: rosterStatus.nullable(),
   reason: z.string(),
   message: z.string().describe('The reason as a sentence'),
   since: z.string(),

@@ -83,7 +83,12 @@ export type ListedTask = Known<z.output<typeof listedTask>>;
 
 const page = answer({
   tasks: z.array(listedTask),
-  next: z.string().optional().describe('Give it as `after` for the next page; absent when there is none'),
+  next: z
+    .string()
+    .optional()
+    .describe(
+      'Give it as `after` for the next page; absent when there is none. A page may have few tasks, even none, without being the last',
+    ),
 }).meta({ id: 'TaskPage' });
 
 export type TaskPage = Known<z.output<typeof page>>;

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { complete, isPlainWord } from '../../../lib/cli/completion/complete.ts';
-import { parseOnly } from '../../../lib/cli/invocation/runner.ts';
+import { parseOnly } from '../../../lib/cli/invocation/command-runner.ts';
 import { createProgram } from '../../../lib/cli/program.ts';
 
 t.test('completion offers what may come next on a command line', (t) => {

@@ -4,14 +4,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
-import type { TaskFilter, TaskPage } from '../../../lib/control/tasks/record/task-list.ts';
+import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/record/waiters.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';
 import type { StatusChange } from '../../../lib/protocol/api/servers.ts';
-import type { Task } from '../../../lib/protocol/api/tasks.ts';
+import type { Task, TaskPage } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */

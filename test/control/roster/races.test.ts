@@ -214,13 +214,13 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
   t.test('two writers of many rows in opposite orders do not deadlock', async (t) => {
     const servers = await Promise.all(Array.from({ length: 40 }, connected));
     const losses = servers.map(({ serverUuid }) => ({ serverUuid, run: me.run, epoch: 1, reason: 'closed' as const }));
-    const [one, two, orphans] = await Promise.all([
+    const [one, two, ownerlessRows] = await Promise.all([
       recordLosses(database, me.cnapiUuid, losses),
       recordLosses(database, me.cnapiUuid, losses.toReversed()),
       markOwnerlessUnknown(database, other, losses.toReversed()),
     ]);
     const last = await recordLosses(database, me.cnapiUuid, losses);
-    const applied = [...one.applied, ...two.applied, ...orphans, ...last.applied];
+    const applied = [...one.applied, ...two.applied, ...ownerlessRows, ...last.applied];
     t.equal(new Set(applied).size, 40, 'each');
     t.equal(applied.length, 40, 'once');
   });

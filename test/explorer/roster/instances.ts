@@ -1,8 +1,8 @@
 /**
  * What may happen at an instance: it takes frames, its statements reach the row and come back, it
- * decides, polls, freezes and dies. The session table, the decision about a hello and the orphans
- * are the product's; the statements are model.ts; the order of things is that of connection.ts,
- * link-server.ts, authority.ts, session-losses.ts, reaper.ts, watch.ts.
+ * decides, polls, freezes and dies. The session table, the decision about a hello and the ownerless
+ * rows are the product's; the statements are model.ts; the order of things is that of connection.ts,
+ * link-server.ts, authority.ts, session-losses.ts, reaper.ts, silence-detector.ts.
  */
 import type { LossReason } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Move } from '../explorer.ts';
@@ -187,7 +187,7 @@ function polls(rules: Rules, before: RosterState, at: number): Move<RosterState>
   if (deciding.length > 0) {
     const state = copyOf(before);
     changeInstance(state, at, { deciding: [] });
-    for (const held of deciding) apply(state, rules.recordOrphan(state.row, state.instances[at]?.run ?? '', held));
+    for (const held of deciding) apply(state, rules.recordOwnerless(state.row, state.instances[at]?.run ?? '', held));
     return [{ what: 'writes the ownerless rows as unknown', to: state }];
   }
   if (polled !== undefined) {
@@ -227,12 +227,12 @@ function comparePoll(rules: Rules, state: RosterState, at: number): void {
     if (!isOwn && rules.closesDisowned) supersede(state, at);
   }
   const ownerless = polled.rows.filter((row) => rules.isOwnerless(state.instances[at] as InstanceState, row));
-  const known = rules.ownerlessAtLastPoll(instance.orphan);
+  const known = rules.ownerlessAtLastPoll(instance.ownerlessRow);
   const due = known.read(ownerless.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })));
-  const [orphan] = ownerless;
+  const [ownerlessRow] = ownerless;
   changeInstance(state, at, {
     deciding: due.map(({ serverUuid, epoch, run: of }) => ({ serverUuid, run: of, epoch })),
-    orphan: orphan && { serverUuid: SERVER, run: orphan.run, epoch: orphan.epoch },
+    ownerlessRow: ownerlessRow && { serverUuid: SERVER, run: ownerlessRow.run, epoch: ownerlessRow.epoch },
   });
 }
 

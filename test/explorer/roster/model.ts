@@ -78,8 +78,8 @@ export function recordLoss(row: Row | undefined, loss: Held & Pick<Row, 'reason'
 }
 
 /** `markOwnerlessUnknown`, by the instance of `run`. */
-export function recordOrphan(row: Row | undefined, run: string, orphan: Held): Row | undefined {
-  return recordLoss(row, { ...orphan, reason: orphan.run === run ? 'session-lost' : 'instance-lost' });
+export function recordOwnerless(row: Row | undefined, run: string, ownerlessRow: Held): Row | undefined {
+  return recordLoss(row, { ...ownerlessRow, reason: ownerlessRow.run === run ? 'session-lost' : 'instance-lost' });
 }
 
 /** `renewRun`. */

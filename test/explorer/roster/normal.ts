@@ -97,11 +97,11 @@ function collectUp(frame: UpFrame, epochs: Ranks, conns: Ranks): void {
 }
 
 function collectInstance(
-  { session, loss, polled, orphan, deciding, pendings }: InstanceState,
+  { session, loss, polled, ownerlessRow, deciding, pendings }: InstanceState,
   epochs: Ranks,
   conns: Ranks,
 ): void {
-  for (const held of [session, loss, orphan, ...deciding, ...(polled?.rows ?? [])]) epochs.add(held?.epoch);
+  for (const held of [session, loss, ownerlessRow, ...deciding, ...(polled?.rows ?? [])]) epochs.add(held?.epoch);
   for (const { claim, written, target } of pendings) {
     for (const epoch of [claim.epoch, written?.epoch, target?.epoch]) epochs.add(epoch);
     conns.add(claim.conn);
@@ -171,13 +171,13 @@ function renumberDown(frame: DownFrame, { epoch, conn }: Numbers): DownFrame {
 }
 
 function renumberInstance(instance: InstanceState, numbers: Numbers): InstanceState {
-  const { session, loss, polled, orphan, deciding, pendings } = instance;
+  const { session, loss, polled, ownerlessRow, deciding, pendings } = instance;
   const held = <Held extends { epoch: number }>(one: Held): Held => ({ ...one, epoch: numbers.epoch(one.epoch) });
   return {
     ...instance,
     session: session && { ...held(session), socket: renumberName(session.socket, numbers) },
     loss: loss && held(loss),
-    orphan: orphan && held(orphan),
+    ownerlessRow: ownerlessRow && held(ownerlessRow),
     deciding: deciding.map(held),
     polled: polled && { ...polled, rows: polled.rows.map(held) },
     pendings: pendings.map((pending) => renumberPending(pending, numbers)),

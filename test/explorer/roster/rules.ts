@@ -2,7 +2,7 @@
 import { step } from '../../../lib/agent/link/link.ts';
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
-import { accept, recordLoss, recordOrphan } from './model.ts';
+import { accept, recordLoss, recordOwnerless } from './model.ts';
 import type { InstanceState, PolledHeld } from './state.ts';
 
 export interface Rules {
@@ -10,9 +10,9 @@ export interface Rules {
   decideHello: typeof decideHello;
   accept: typeof accept;
   recordLoss: typeof recordLoss;
-  recordOrphan: typeof recordOrphan;
+  recordOwnerless: typeof recordOwnerless;
   isOwnerless: (instance: InstanceState, row: PolledHeld) => boolean;
-  ownerlessAtLastPoll: (known: InstanceState['orphan']) => Pick<OwnerlessRows, 'read'>;
+  ownerlessAtLastPoll: (known: InstanceState['ownerlessRow']) => Pick<OwnerlessRows, 'read'>;
   /** A session that does not own its row is ended. */
   closesDisowned: boolean;
   /** A poll is compared with sessions that were accepted after it was sent. */
@@ -26,7 +26,7 @@ export const rules: Rules = {
   decideHello,
   accept,
   recordLoss,
-  recordOrphan,
+  recordOwnerless,
   isOwnerless,
   ownerlessAtLastPoll,
   closesDisowned: true,
@@ -41,7 +41,7 @@ function isOwnerless({ run, mayMarkOthersUnknown, pendings, session }: InstanceS
 }
 
 /** As the last poll left them; the grace passes between two polls. */
-function ownerlessAtLastPoll(known: InstanceState['orphan']): OwnerlessRows {
+function ownerlessAtLastPoll(known: InstanceState['ownerlessRow']): OwnerlessRows {
   const ownerless = observeOwnerless(GRACE_MS);
   if (known !== undefined) {
     ownerless.read([known]);

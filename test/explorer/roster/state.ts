@@ -85,7 +85,7 @@ export interface InstanceState {
   loss: (HeldRow & { reason: LossReason }) | undefined;
   /** Read and not compared yet: rows as they were, and the registrations when the poll was sent. */
   polled: { run: string; sentAt: number; rows: readonly PolledHeld[] } | undefined;
-  orphan: HeldRow | undefined;
+  ownerlessRow: HeldRow | undefined;
   deciding: readonly HeldRow[];
 }
 
@@ -163,7 +163,7 @@ export function newInstance(run: string): InstanceState {
     pendings: [],
     loss: undefined,
     polled: undefined,
-    orphan: undefined,
+    ownerlessRow: undefined,
     deciding: [],
   };
 }

@@ -26,7 +26,7 @@ export interface InstanceState {
   sessions: readonly SessionState[];
   /** What it last read of the other runs. */
   watched: readonly { run: string; beat: number; unchangedMs: number }[];
-  orphans: readonly (HeldRow & { aloneMs: number })[];
+  ownerlessRows: readonly (HeldRow & { aloneMs: number })[];
   losses: readonly HeldRow[];
 }
 
@@ -104,7 +104,7 @@ export function newInstance(run: string, sessions: readonly SessionState[]): Ins
     healthyTicks: LIMITS.startGrace,
     sessions,
     watched: [],
-    orphans: [],
+    ownerlessRows: [],
     losses: [],
   };
 }

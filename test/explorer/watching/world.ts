@@ -1,13 +1,13 @@
 /**
  * The worlds of instances that watch: law 4 and the bounds of I1, tick by tick. The counting is the
- * product's (silence, leases, orphans); the statements are the roster's model; the order is that of
- * healthy-timer.ts, watch.ts, instances.ts and reaper.ts.
+ * product's (silence, leases, ownerless rows); the statements are the roster's model; the order is that of
+ * healthy-timer.ts, silence-detector.ts, membership.ts and reaper.ts.
  */
 import { type ObservedLeases, observeLeases } from '../../../lib/control/roster/membership/lease.ts';
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { countTick, endSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { Move, World } from '../explorer.ts';
-import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOrphan, renewRun } from '../roster/model.ts';
+import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOwnerless, renewRun } from '../roster/model.ts';
 import {
   type Budget,
   firstState,
@@ -168,13 +168,13 @@ function lived(product: Rules, before: State, { at, hasDatabase }: { at: number;
   let state = counted > 0 && !product.skipsLateTicks ? quieter(product, before, at, counted) : before;
   state = received(state, at);
   if (product.skipsLateTicks && counted > 0) state = quieter(product, state, at, counted);
-  const { healthyTicks, watched, orphans } = state.instances[at] as InstanceState;
+  const { healthyTicks, watched, ownerlessRows } = state.instances[at] as InstanceState;
   const wasStalled = instance.stalled > LIMITS.silence;
   state = change(state, at, {
     stalled: 0,
     healthyTicks: wasStalled ? 0 : Math.min(LIMITS.startGrace, healthyTicks + counted),
     watched: watched.map((one) => ({ ...one, unchangedMs: Math.min(LIMITS.lease, one.unchangedMs + counted) })),
-    orphans: orphans.map((one) => ({ ...one, aloneMs: Math.min(LIMITS.grace, one.aloneMs + counted) })),
+    ownerlessRows: ownerlessRows.map((one) => ({ ...one, aloneMs: Math.min(LIMITS.grace, one.aloneMs + counted) })),
   });
   return hasDatabase ? written(product, state, at) : unwritten(product, state, at);
 }
@@ -221,9 +221,9 @@ function quieter(product: Rules, before: State, at: number, counted: number): St
 }
 
 function unwritten(product: Rules, state: State, at: number): State {
-  const { watched, orphans, failedBeats } = state.instances[at] as InstanceState;
+  const { watched, ownerlessRows, failedBeats } = state.instances[at] as InstanceState;
   const observer = observerOf(product, watched);
-  const alone = ownerlessOf(product, orphans);
+  const alone = ownerlessOf(product, ownerlessRows);
   if (product.startsAnew) {
     observer.readFailed();
     alone.readFailed();
@@ -231,7 +231,7 @@ function unwritten(product: Rules, state: State, at: number): State {
   return change(state, at, {
     failedBeats: Math.min(2, failedBeats + 1),
     watched: watched.map((one) => ({ ...one, unchangedMs: observer.unchangedMs(one.run) ?? 0 })),
-    orphans: product.startsAnew ? orphans.map((one) => ({ ...one, aloneMs: 0 })) : orphans,
+    ownerlessRows: product.startsAnew ? ownerlessRows.map((one) => ({ ...one, aloneMs: 0 })) : ownerlessRows,
   });
 }
 
@@ -249,7 +249,7 @@ function observerOf({ leaseMs }: Rules, watched: InstanceState['watched']): Obse
   return observer;
 }
 
-function ownerlessOf({ graceMs }: Rules, known: InstanceState['orphans']): OwnerlessRows {
+function ownerlessOf({ graceMs }: Rules, known: InstanceState['ownerlessRows']): OwnerlessRows {
   const ownerless = observeOwnerless(graceMs);
   const oldestFirst = known.toSorted((one, other) => other.aloneMs - one.aloneMs);
   let age = oldestFirst[0]?.aloneMs ?? 0;
@@ -316,7 +316,7 @@ function looked(product: Rules, before: State, at: number): State {
 
 /** `Reaper.#poll`. */
 function polled(product: Rules, before: State, at: number): State {
-  const { run, sessions, orphans, healthyTicks, failedBeats } = before.instances[at] as InstanceState;
+  const { run, sessions, ownerlessRows, healthyTicks, failedBeats } = before.instances[at] as InstanceState;
   const mayMarkOthersUnknown = failedBeats < 2 && healthyTicks >= LIMITS.startGrace;
   const ownerless = before.rows.flatMap((row, server) => {
     if (row.status !== 'running' || row.run === null) return [];
@@ -327,24 +327,24 @@ function polled(product: Rules, before: State, at: number): State {
       : !isTheirs && mayMarkOthersUnknown;
     return isAlone ? [{ serverUuid: String(server), run: row.run, epoch: row.epoch }] : [];
   });
-  const alone = ownerlessOf(product, orphans);
+  const alone = ownerlessOf(product, ownerlessRows);
   const due = alone.read(ownerless);
   let state = before;
   for (const held of due) {
     const server = Number(held.serverUuid);
-    const row = recordOrphan(state.rows[server], run, held);
+    const row = recordOwnerless(state.rows[server], run, held);
     if (row === undefined) continue;
     const really = state.truth.ownerless[server] ?? 0;
     const wrong = really < LIMITS.grace ? `server ${server} counts as ownerless after ${really} ticks` : state.wrong;
     state = { ...state, rows: state.rows.with(server, row), wrong };
   }
   const kept = ownerless.map((held) => {
-    const known = orphans.find(
+    const known = ownerlessRows.find(
       (one) => one.serverUuid === held.serverUuid && one.run === held.run && one.epoch === held.epoch,
     );
     return { ...held, aloneMs: known?.aloneMs ?? 0 };
   });
-  return change(state, at, { orphans: kept });
+  return change(state, at, { ownerlessRows: kept });
 }
 
 function lossesWritten(before: State, at: number): State {

@@ -8,7 +8,7 @@ import { describeProcess, isAlive } from '../../../tools/setup/processes.mjs';
 import { Child } from '../../../tools/start/child.ts';
 import { endInOrder } from '../../../tools/start/end-processes.ts';
 import { RotatingLog } from '../../../tools/start/rotating-log.ts';
-import { leftovers, Watch } from '../../../tools/start/watch.ts';
+import { leftovers, WatchdogClient } from '../../../tools/start/watchdog-client.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 
@@ -20,7 +20,7 @@ interface Teardown {
 function nursery(t: Teardown) {
   const folder = mkdtempSync(path.join(os.tmpdir(), 'cnapi-child-'));
   const list = path.join(folder, 'processes.json');
-  const watch = new Watch(list, systemClock);
+  const watch = new WatchdogClient(list, systemClock);
   const said: string[] = [];
   const children: Child[] = [];
   watch.start();

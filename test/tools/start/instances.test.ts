@@ -15,7 +15,7 @@ import { Instances } from '../../../tools/start/instances.ts';
 import { rememberedUrls } from '../../../tools/start/persisted-settings.ts';
 import { serviceName } from '../../../tools/start/programs.ts';
 import { answersReady } from '../../../tools/start/readiness.ts';
-import { Watch } from '../../../tools/start/watch.ts';
+import { WatchdogClient } from '../../../tools/start/watchdog-client.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { until } from '../../support/until.ts';
 import { freePorts, type Teardown } from './support.ts';
@@ -42,7 +42,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
   const firstPort = await freePorts(8);
   const stopping = new AbortController();
   const clock = systemClock;
-  const watch = new Watch(path.join(data, 'config', 'processes.json'), clock);
+  const watch = new WatchdogClient(path.join(data, 'config', 'processes.json'), clock);
   const said: string[] = [];
   const say = (text: string) => said.push(text);
   const children = new Children({ data, watch, clock, stopping: stopping.signal, say, startLimitMs });

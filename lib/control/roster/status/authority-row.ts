@@ -3,10 +3,9 @@
  * and how a hello is answered. RFD 61 "Server Status"; docs/design.md section 5. Used by the
  * authority, the reaper and the routes.
  */
+import type { ServerStatus } from '../../../protocol/api/servers.ts';
 import type { HelloFrame, RefusalCode } from '../../../protocol/frames.ts';
 import { MAX_EPOCH_LEAD } from '../../../protocol/limits.ts';
-
-export type ServerStatus = 'running' | 'unknown';
 
 /** The reason for a server's status; each has the sentence that an operator reads. */
 export const STATUS_REASONS = {

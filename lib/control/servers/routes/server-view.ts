@@ -2,10 +2,9 @@
  * The part of a server that a list shows: `extras` widen it, `fields` narrow it. Pure. The rules
  * are the reference's.
  */
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { ServerObject } from '../server.ts';
 import type { PartSelection } from '../server-store.ts';
-
-type Json = Record<string, unknown>;
 
 /**
  * The reference's allocator writes this into every server that it reads, whatever was posted: a
@@ -31,7 +30,7 @@ export function narrow(
   server: ServerObject,
   extras: readonly string[] | undefined,
   beatOf?: (server: ServerObject) => string | null,
-): Json {
+): JsonObject {
   const wants = wantsOf(extras);
   const shown = 'vms' in server ? withoutHidden(server, wants) : server;
   if (wants('capacity')) shown.overprovision_ratios = OVERPROVISION_RATIOS;
@@ -42,7 +41,7 @@ export function narrow(
  * An agent's report supplies these fields together with `vms`; a server read without it has none of
  * them.
  */
-function withoutHidden(server: ServerObject, wants: (...names: string[]) => boolean): Json {
+function withoutHidden(server: ServerObject, wants: (...names: string[]) => boolean): JsonObject {
   const hidden = (name: string) =>
     (name === 'vms' && !wants('vms')) ||
     (name.startsWith('memory_') && !wants('memory', 'capacity')) ||
@@ -51,7 +50,7 @@ function withoutHidden(server: ServerObject, wants: (...names: string[]) => bool
 }
 
 /** Only `fields`, if there are any. */
-export function pick(server: Json, fields: readonly string[] | undefined): Json {
+export function pick(server: JsonObject, fields: readonly string[] | undefined): JsonObject {
   if (fields === undefined) return server;
   return Object.fromEntries(fields.filter((name) => Object.hasOwn(server, name)).map((name) => [name, server[name]]));
 }

@@ -5,9 +5,9 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { formatPlace, idRangeOf, type TaskListCursor } from '../../../protocol/api/task-pages.ts';
-import type { ListedTask } from '../../../protocol/api/tasks.ts';
+import type { ListedTask, TaskPage } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
-import type { TaskFilter, TaskPage } from './task-list.ts';
+import type { TaskFilter } from './task-list.ts';
 
 interface ListedRow {
   id: string;

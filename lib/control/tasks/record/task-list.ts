@@ -5,7 +5,7 @@
  */
 import type { TaskListCursor } from '../../../protocol/api/task-pages.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
-import type { JsonObject } from './task.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 
 export interface TaskFilter {
   /** Default: all. */
@@ -22,15 +22,6 @@ export interface TaskFilter {
   /** Returns the page after the one that ended here. */
   after?: TaskListCursor | undefined;
   limit: number;
-}
-
-export interface TaskPage {
-  tasks: ListedTask[];
-  /**
-   * Where the next page starts; absent after the last one. A page may have fewer tasks than
-   * requested, even none, without being the last.
-   */
-  next?: string;
 }
 
 const MAX_SUMMARY_CHARS = 200;

@@ -4,9 +4,9 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import {
   endError,
-  type JsonObject,
   type TaskError,
   type TaskEvent,
   type TaskOutcome,

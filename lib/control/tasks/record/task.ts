@@ -11,11 +11,12 @@
  *
  * Queued and claimed are both served as `active`. An ended task does not change any more.
  */
+
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { InventoryFrame } from '../../../protocol/frames.ts';
 
-export type JsonObject = Record<string, unknown>;
 export type TaskState = 'queued' | 'claimed' | 'ended';
 export type TaskOutcome = 'complete' | 'failure';
 

@@ -4,9 +4,11 @@
  * known size, and the parsed object (an agent can make it a hundred times larger in memory) is kept
  * no longer than its frame.
  */
+
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
-import type { JsonObject, TaskError } from '../record/task.ts';
+import type { TaskError } from '../record/task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */
 export interface ReportSubject {

@@ -7,9 +7,10 @@
 
 import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
 import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import type { JsonObject, ServerTaskHistoryEntry, TaskEvent } from '../record/task.ts';
+import type { ServerTaskHistoryEntry, TaskEvent } from '../record/task.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 

@@ -11,16 +11,16 @@ export type Work<Options> = (
   options: Options,
 ) => Promise<number | undefined> | Promise<void>;
 
-export interface Runner {
+export interface CommandRunner {
   /** Turns `work` into a commander action. With `rest`, the command accepts words after `--`. */
   action<Options>(work: Work<Options>, takes?: { rest: boolean }): (...given: unknown[]) => Promise<void>;
 }
 
 /** For help texts, and to ask whether a command line is accepted: no command does anything. */
-export const parseOnly: Runner = { action: () => async () => undefined };
+export const parseOnly: CommandRunner = { action: () => async () => undefined };
 
 /** One call of `cnapi`: what its command leaves to main.ts. */
-export class Invocation implements Runner {
+export class Invocation implements CommandRunner {
   exitCode: number = EXIT.ok;
   context: Context | undefined;
   readonly #rest: readonly string[] | undefined;

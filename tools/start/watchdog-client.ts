@@ -15,7 +15,7 @@ import type { Ending } from './end-processes.ts';
 const restartPauseMs = 500;
 const goneLimitMs = 1000;
 
-export class Watch {
+export class WatchdogClient {
   readonly #file: string;
   readonly #endings = new Map<number, Ending>();
   #watchdog: ChildProcess | undefined;
