@@ -28,7 +28,7 @@ async function main(): Promise<void> {
   const app = new App({ config, log, clock: systemClock, random: systemRandom });
 
   process.on('SIGINT', () => {
-    log.info('stopping');
+    log.info('instance: stopping');
     void app.stop();
   });
   process.on('SIGTERM', () => app.drain('SIGTERM'));

@@ -171,10 +171,10 @@ export class LegacyReporter {
     const fields = { server_uuid: this.#deps.serverUuid, path };
     if (why === undefined) {
       this.#failures.delete(path);
-      return this.#deps.log.info(fields, 'the CNAPI accepts it again');
+      return this.#deps.log.info(fields, 'report: the CNAPI accepts it again');
     }
     this.#failures.set(path, why);
-    this.#deps.log.warn({ ...fields, why }, 'the CNAPI does not accept it; trying again');
+    this.#deps.log.warn({ ...fields, why }, 'report: the CNAPI does not accept it; trying again');
   }
 }
 

@@ -268,7 +268,7 @@ export class LegacyDispatch implements SessionlessDispatch {
 
   /** It takes no room; the slow poll finds it again. */
   #cannotBeRead(post: Post, error: unknown): undefined {
-    this.#deps.log.warn({ task: idOf(post), reason: messageOf(error) }, 'task cannot be read now');
+    this.#deps.log.warn({ task: idOf(post), reason: messageOf(error) }, 'task: it cannot be read now');
     this.#forget(post);
   }
 
@@ -336,7 +336,7 @@ export class LegacyDispatch implements SessionlessDispatch {
       const ids = await endPosts(database, runs);
       if (ids.length === 0) return;
       this.#lost += ids.length;
-      log.warn({ tasks: ids }, 'tasks ended because the instance that posted them is dead');
+      log.warn({ tasks: ids }, 'tasks: ended because the instance that posted them is dead');
       this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
     }
   }

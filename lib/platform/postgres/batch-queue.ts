@@ -13,16 +13,14 @@
  *            refused ──▶ its owner decides
  *
  * After a slow batch each part (`parts.ts`) has little time, so that the other items are done soon.
- * Items that were set aside have the full time.
- *
- * A pause is 100 ms doubling to 1 s, or up to four times as long as a statement that takes longer.
- * Unanswered: too large for the network (`pool.ts`), to which `batch-limit.ts` adapts the batches.
+ * Items that were set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four
+ * times the duration of a statement that takes longer. Unanswered: too large for the network
+ * (`pool.ts`), to which `batch-limit.ts` adapts the batches.
  *
  * Parts and items that were set aside share one lane of their own, with a short lock timeout.
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
- * statement at a time, and its items keep their order. Not bounded: its owners are.
+ * statement at a time, and its items keep their order. The owner of a queue must bound its items.
  */
-
 import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
@@ -330,7 +328,8 @@ export class BatchQueue<Item> {
     this.#waitingCount -= later.length;
     for (const item of [...batch, ...later]) this.#append(item);
     this.#dueAt = clock.now();
-    if (this.#pauseMs === 0) log.warn({ what, reason: messageOf(error.cause ?? error) }, 'waits for the database');
+    if (this.#pauseMs === 0)
+      log.warn({ what, reason: messageOf(error.cause ?? error) }, 'database work: waits for the database');
     this.#pauseMs = longer(this.#pauseMs);
     this.#resumesAt = clock.now() + this.#pauseMs;
   }
@@ -338,7 +337,8 @@ export class BatchQueue<Item> {
   #failedAlone(item: Item, error: unknown, tookMs: number): void {
     const { keyOf, log, refused, what } = this.#deps;
     if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, { isAlone: true, tookMs });
-    if (refused === undefined) log.error({ err: error, what, key: keyOf(item) }, 'failed; will be retried');
+    if (refused === undefined)
+      log.error({ err: error, what, key: keyOf(item) }, 'database work: an item failed; it will be retried');
     const instead = refused === undefined ? item : refused(item, error);
     if (instead === undefined) this.#free(item);
     else this.#aside.put(keyOf(instead), instead, { isAlone: true, tookMs });
@@ -374,7 +374,7 @@ export class BatchQueue<Item> {
   }
 
   #noteAnswer(): void {
-    if (this.#pauseMs > 0) this.#deps.log.info({ what: this.#deps.what }, 'continues after a failure');
+    if (this.#pauseMs > 0) this.#deps.log.info({ what: this.#deps.what }, 'database work: continues after a failure');
     this.#pauseMs = 0;
   }
 
@@ -393,8 +393,8 @@ export class BatchQueue<Item> {
 const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 const reasons = {
-  locked: 'waits for a locked row; the others continue',
-  slow: 'takes the database too long; the others continue',
-  resources: 'lacks resources of the database; the others continue',
-  unanswered: 'does not pass the network to the database in time; the others continue',
+  locked: 'database work: an item waits for a locked row; the others continue',
+  slow: 'database work: an item takes the database too long; the others continue',
+  resources: 'database work: an item needs more resources than the database has; the others continue',
+  unanswered: 'database work: an item does not pass the network in time; the others continue',
 } satisfies Record<DatabaseBusyError['condition'], string>;

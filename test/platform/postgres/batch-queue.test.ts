@@ -192,7 +192,11 @@ t.test('a row that stays locked is logged once', async (t) => {
   }
   await clock.advance(30_000);
   matchLists(t, logged, [
-    { level: 'warn', what: 'items of a test', msg: 'waits for a locked row; the others continue' },
+    {
+      level: 'warn',
+      what: 'items of a test',
+      msg: 'database work: an item waits for a locked row; the others continue',
+    },
   ]);
   t.equal(logged.length, 1);
 });
@@ -207,7 +211,10 @@ t.test('while the database is down all items wait in order, with one attempt per
   world.isDown = false;
   await clock.advance(1_100);
   t.same(world.done, ['a', 'b', 'c']);
-  matchLists(t, logged, [{ msg: 'waits for the database' }, { msg: 'continues after a failure' }]);
+  matchLists(t, logged, [
+    { msg: 'database work: waits for the database' },
+    { msg: 'database work: continues after a failure' },
+  ]);
 });
 
 t.test('a batch that is too large for the network is divided, and later batches are smaller at once', async (t) => {

@@ -127,7 +127,7 @@ export class HttpListener {
     const isThrown = () => undefined;
     this.#restify.on('error', isThrown);
     this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', isThrown));
-    this.#restify.on('error', (error) => this.#deps.log.error({ err: error }, 'http listener'));
+    this.#restify.on('error', (error) => this.#deps.log.error({ err: error }, 'http: the listener has an error'));
     this.#deps.log.info({ url: this.url }, 'http: listening');
   }
 
@@ -256,7 +256,7 @@ export class HttpListener {
       request.socket.off('error', destroyThis);
       authorizer.linked(request.socket, actor);
     } catch (error) {
-      if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'upgrade failed');
+      if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'link: upgrade failed');
       replyAndHangUp(socket, errorReply(error));
     }
   }
@@ -343,7 +343,7 @@ export class HttpListener {
       return await authorizer.serveAuthorized(route, { request, path: request.params, exchange, requireServer });
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
-        exchange.log.error({ err: error, route: route.name }, 'request failed');
+        exchange.log.error({ err: error, route: route.name }, 'request: failed');
       return errorReply(error);
     }
   }
@@ -358,7 +358,7 @@ export class HttpListener {
     } else if (statusCode === 404) {
       void exchange.send(errorReply(new ResourceNotFoundError(`${exchange.path} does not exist`)));
     } else {
-      exchange.log.error({ err: error }, 'routing failed');
+      exchange.log.error({ err: error }, 'request: routing failed');
       void exchange.send(errorReply(error));
     }
   }

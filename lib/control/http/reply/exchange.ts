@@ -195,12 +195,13 @@ export class Exchange {
   /** Logs no error if the reader disconnected. The reader of a broken stream resumes it. */
   #noteFailure(error: unknown): void {
     if (this.signal.aborted) return;
-    if (isDefect(error)) this.log.error({ err: error }, 'reply failed');
+    if (isDefect(error)) this.log.error({ err: error }, 'request: its reply failed');
     else this.#noteBreak(messageOf(error));
   }
 
   #noteBreak(reason: string): void {
-    if (this.#deps.limits.requestLog.mayWrite(this.#address)) this.log.info({ reason }, 'reply was cut off');
+    if (this.#deps.limits.requestLog.mayWrite(this.#address))
+      this.log.info({ reason }, 'request: its reply was cut off');
   }
 
   #writeHeaders(reply: Reply): void {

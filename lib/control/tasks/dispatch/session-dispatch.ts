@@ -177,7 +177,7 @@ export class SessionDispatch {
 
   /** The slow poll tries it again: no agent has accepted it. */
   #cannotBeRead(one: ClaimedAttempt, error: unknown): undefined {
-    this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task cannot be read now');
+    this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task: it cannot be read now');
     this.#unread.delete(keyOf(one));
   }
 
