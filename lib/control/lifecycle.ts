@@ -9,7 +9,8 @@
  *   taken port, a refused password).
  * - `stop()` may be called at any time. A part that fails to stop, or not in time, does not keep the
  *   others running. The databases are stopped last.
- * - The roster decides when a drain begins and ends (`roster/relocation/drainer.ts`); the hooks for it are here.
+ * - The roster decides when a drain begins and ends (`roster/relocation/drainer.ts`); the hooks for
+ *   it are here.
  */
 import { type Clock, settlesWithin } from '../platform/clock.ts';
 import { DatabaseBusyError, isTemporary, messageOf } from '../platform/errors.ts';

@@ -11,7 +11,7 @@
  * once.
  *
  *     reading the timeline ──it changed──▶ asking agents with open tasks to reconnect
- *                                           └──3 requests failed, agents are taken here──▶ closed
+ *                                           └──3 requests failed, this instance admits agents──▶ closed
  */
 
 import type { Clock } from '../platform/clock.ts';

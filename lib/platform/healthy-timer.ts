@@ -49,8 +49,8 @@ export class HealthyTimer {
   }
 
   /**
-   * Calls `callback` once `delayMs` of healthy ticks have passed: for deadlines that judge another
-   * process.
+   * Calls `callback` once `delayMs` of healthy ticks have passed: for deadlines after which a peer
+   * is considered dead.
    */
   after(delayMs: number, callback: () => void): Timer {
     const countdown = { leftMs: delayMs, callback };

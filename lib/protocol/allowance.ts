@@ -21,8 +21,8 @@ const READ_BYTES = 4 * 1024;
  * The cost of a JSON value in addition to its bytes, in bytes of text. Measured on Node 24 over
  * decode, count, `JSON.parse` and `JSON.stringify`: a byte of text takes 3 to 9 ns, an element of
  * an array 50 to 90 ns, a value of an object with few members 200 ns, and each name and value of an
- * object with 119,000 members 440 ns. All values have the price of the dearest, 140 bytes of the
- * cheapest text, and twice that, because values also take memory, checks and work of the database.
+ * object with 119,000 members 440 ns. Each value costs as much as the most expensive kind (140
+ * bytes of the cheapest text), doubled for memory, checks and database work.
  */
 export const VALUE_BYTES = 256;
 

@@ -83,7 +83,7 @@ export function newJournal(journalId: string): JournalState {
 export function fold(state: JournalState, record: JournalRecord, bytes: number, now: number): void {
   switch (record.record) {
     case 'begin':
-      throw new JournalRecordError(record, 'it stands first and only there');
+      throw new JournalRecordError(record, 'a begin record is allowed only as the first record');
     case 'epoch':
       if (record.epoch < state.epoch) throw new JournalRecordError(record, `${record.epoch} is below ${state.epoch}`);
       state.epoch = record.epoch;

@@ -53,7 +53,7 @@ export class LegacyCnapiClient {
   async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
     await this.#lookUp();
     let failure: unknown = new Error(
-      this.#known.length > 0 ? 'every CNAPI there is asked to be left alone' : 'no address of a CNAPI is known',
+      this.#known.length > 0 ? 'every known CNAPI asked the agent to retry later' : 'no address of a CNAPI is known',
     );
     for (const endpoint of this.#inOrder()) {
       if (signal.aborted) break;

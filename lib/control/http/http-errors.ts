@@ -90,7 +90,7 @@ export class ForbiddenError extends CnapiError {
 
 export class UpgradeRequiredError extends CnapiError {
   constructor() {
-    super('UpgradeRequired', 426, 'This is where agents connect: open a WebSocket');
+    super('UpgradeRequired', 426, 'This path accepts WebSocket upgrades only');
   }
 }
 

@@ -1,4 +1,4 @@
-/** The declarations of the nouns as lists. */
+/** The declarations of the nouns as lists, in the alphabetical order of their names. */
 import type { Contract } from '../../protocol/api/contract.ts';
 import { contractList } from '../../protocol/api/contracts.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
@@ -10,7 +10,7 @@ export const nounList: readonly DocumentNoun[] = Object.values<DocumentNoun>({ .
 /** The kinds of their events. */
 export const documentKinds: readonly string[] = nounList.map(({ name }) => name);
 
-/** Of the whole API, in the order of the OpenAPI document. */
+/** All contracts of the API: the fixed ones, then those of the nouns. */
 export const allContracts: readonly Contract[] = [
   ...contractList.map((one) => (one.name === 'FollowEvents' ? withKinds(one) : one)),
   ...nounList.flatMap(({ contracts, further = {} }) => [...Object.values(contracts), ...Object.values(further)]),

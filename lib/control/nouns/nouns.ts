@@ -1,5 +1,5 @@
 /**
- * The nouns of the bucket store, in the order in which they start: one line for each, so that a
- * noun is added by one line (docs/adding-a-noun.md).
+ * The nouns of the bucket store: one line for each, so that a noun is added by one line
+ * (docs/adding-a-noun.md). They start in the alphabetical order of their names.
  */
 export type { OpenNoun } from '../documents/noun.ts';

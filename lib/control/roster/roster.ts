@@ -87,7 +87,7 @@ export class Roster {
   readonly balancer: Balancer;
   readonly evacuation: Evacuation;
   readonly drainer: Drainer;
-  /** Deadlines that judge agents are counted in its ticks. */
+  /** Deadlines after which a peer is considered dead are counted in its ticks. */
   readonly healthyTimer: HealthyTimer;
   readonly #deps: RosterDeps;
   readonly #silenceDetector: SilenceDetector;

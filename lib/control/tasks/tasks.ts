@@ -359,7 +359,8 @@ function toNewTask(request: TaskRequest, id: string): NewTask {
   const maskedParams = hasSecrets(params) ? shownParams : undefined;
   const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
   const idempotent = request.idempotent ?? taskKind(name).idempotent;
-  // The hash is kept, so it must reveal nothing of a secret, not even whether a guess is right.
+  // The hash is kept. It is computed from the masked parameters, so it cannot be used to test
+  // guesses of a secret.
   const asked = [name, shownParams, timeoutMs, idempotent];
   const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);
   const about = { requestId, actor, summary: summaryOf(name, shownParams) };

@@ -69,8 +69,8 @@ export class SetAside<Item> {
   }
 
   /**
-   * What has been due for longest: one item that failed alone, or skipped ones, as many as `count`
-   * lets pass. They stay until they are deleted or put again.
+   * Returns the oldest due items: one that failed alone, or up to `count` skipped ones. They stay
+   * until they are deleted or put again.
    */
   takeDue(count: (items: readonly Item[]) => number): Item[] {
     const now = this.#clock.now();

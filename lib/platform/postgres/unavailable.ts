@@ -1,8 +1,12 @@
 /**
- * Distinguishes the kinds of failure: the database is down or takes no writes, a row is locked, a
- * statement is slow, or so large that it does not pass the network in time, and a statement's own
- * error. All but the last are worth a retry; only the first says something about the database's
- * health. Pure. Called by `pool.ts`.
+ * Classifies the failure of a statement. Pure. Called by `pool.ts`.
+ *
+ * - unavailable: the database is down or takes no writes. Only this one is about its health.
+ * - locked: the statement waited too long for a row, or was part of a deadlock.
+ * - slow: the statement exceeded its time limit.
+ * - resources: the database has too little memory, or another limit, for the statement.
+ * - unanswered: the statement or its answer is too large to pass the network in time.
+ * - any other error is the statement's own. A retry helps with all but this one.
  */
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, isUnanswered } from '../errors.ts';
 import { sqlStateOf } from './database.ts';

@@ -150,7 +150,7 @@ t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', asyn
     'the warning about the token',
   );
   await until(
-    () => logged.some(({ why }) => /asked to be left alone/.test(String(why))),
+    () => logged.some(({ why }) => /asked the agent to retry later/.test(String(why))),
     'the warning about Retry-After',
   );
   delete cnapi.script.refuse;

@@ -1,21 +1,20 @@
 /**
- * Limits what the bodies of one caller cost to read: their bytes and JSON values, at the price and
- * rate that frames of the agent link have (`lib/protocol/allowance.ts`). The caller is an agent's
- * token for one server, or an address. A body is read if the earlier ones are paid for, except a
- * burst. Small ones are free: a caller that sends too much keeps its heartbeats. Owned by the
- * listener; asked before a body is read and before it is parsed.
+ * A rate limit for the request bodies of one caller, a token bucket. A body costs its bytes, and
+ * `VALUE_BYTES` for each JSON value, like a frame of the agent link (`lib/protocol/allowance.ts`).
+ * The caller is an agent's token for one server, or an address. A request is refused while earlier
+ * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass.
+ * Owned by the listener; asked before a body is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import { BYTES_PER_MS, consume, pauseMsOf, VALUE_BYTES } from '../../../protocol/allowance.ts';
 import type { Actor } from '../../access/token.ts';
 
-/** 429: the caller's bodies cost more than they may. */
+/** 429: the caller's request bodies exceed its rate limit. */
 export class BodyCostError extends CnapiError {
   constructor(retryAfterSeconds: number) {
-    super('TooManyRequests', 429, 'The bodies of this caller hold too much for this rate; wait and try again', {
-      retryAfterSeconds,
-    });
+    const message = `The request bodies exceed this caller's rate limit; retry after ${retryAfterSeconds} s`;
+    super('TooManyRequests', 429, message, { retryAfterSeconds });
   }
 }
 

@@ -37,8 +37,8 @@ import type { ProbeCaller, ProbeTarget } from './probe.ts';
 interface AuthorityDeps {
   database: Queryable;
   /**
-   * For the statements that admit agents, so that they wait for nobody else's: an agent that waits
-   * too long gives up, and its accept was in vain.
+   * For the statements that admit agents, so that they do not queue behind other work. An agent
+   * that waits too long disconnects, and the accept is wasted.
    */
   arrivalDatabase: Queryable;
   sessions: SessionTable;

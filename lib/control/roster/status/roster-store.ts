@@ -30,9 +30,10 @@ export interface Accepted {
 }
 
 /**
- * Each return of a server costs RETURN_EVERY; `returns_paid_at` is when all its returns are paid
- * for. It may lie RETURN_CREDIT in the future. It lies at most one RETURN_EVERY beyond
- * that, unless the database's clock was set back; then no agent waits.
+ * The returns of a server are rate-limited: one per RETURN_EVERY_MS, burst RETURN_BURST.
+ * `returns_paid_at` is the time at which the bucket is full again. While that is more than
+ * RETURN_CREDIT in the future, an agent waits, RETURN_EVERY at most. If the wait is longer, the
+ * database's clock was set back, and no agent waits.
  */
 const RETURN_EVERY = `interval '${RETURN_EVERY_MS} ms'`;
 const RETURN_CREDIT = `interval '${(RETURN_BURST - 1) * RETURN_EVERY_MS} ms'`;

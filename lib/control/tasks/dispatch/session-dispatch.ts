@@ -8,9 +8,9 @@
  *     slow poll ──▶ unaccepted tasks again ─────────┘
  *               └─▶ cancels of overdue tasks
  *
- * A slow link is no lost frame: while a connection is backed up, nothing is claimed for it and
- * nothing is sent again. Otherwise copies of the same tasks would pile up until the connection of a
- * living agent is closed.
+ * A backed-up connection does not mean that a frame was lost: meanwhile nothing is claimed for it
+ * and nothing is sent again. Otherwise copies of the same tasks would pile up until the connection
+ * of a live agent is closed.
  */
 import type { Clock } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
@@ -84,7 +84,7 @@ export class SessionDispatch {
       join: (serverUuid) => serverUuid,
       maxBatch: MAX_SERVERS_PER_CLAIM,
       lanes: CLAIM_LANES,
-      // What is claimed faster than it is read would count as sent long before it is.
+      // A claim marks a task as sent. Do not claim faster than tasks are read.
       mayBegin: () => this.#reads.size - this.#reads.setAside < MAX_READ_TASKS,
       work: (serverUuids, connection) => this.#claim(serverUuids, connection),
     });
@@ -215,8 +215,8 @@ export class SessionDispatch {
   }
 
   /**
-   * The time to start of a queued task does not run while earlier ones move over a slow link. A link
-   * over which nothing moves from one poll to the next is no excuse.
+   * The time to start of a queued task does not run while earlier ones move over a slow link. If no
+   * bytes moved since the last poll, the time to start runs on.
    */
   async #notePaced(sessions: readonly TaskSession[]): Promise<void> {
     const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));
