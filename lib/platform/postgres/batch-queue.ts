@@ -13,13 +13,12 @@
  *            refused ──▶ its owner decides
  *
  * After a slow batch each part (`parts.ts`) has little time, so that the other items are done soon.
- * Items that were set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four
- * times the duration of a statement that takes longer. Unanswered: too large for the network
- * (`pool.ts`), to which `batch-limit.ts` adapts the batches.
+ * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
+ * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *
  * Parts and items that were set aside share one lane of their own, with a short lock timeout.
  * However many there are, new items proceed, and the pool keeps its connections. A key is in one
- * statement at a time, and its items keep their order. The owner of a queue must bound its items.
+ * statement at a time, and its items keep their order. The owner bounds the items of its queue.
  */
 import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
@@ -250,8 +249,9 @@ export class BatchQueue<Item> {
     return this.#parts.take((items) => this.#limit.count(items));
   }
 
-  #impatient({ statementTimeoutMs }: Part<Item>): Queryable {
-    return withLimits(this.#deps.database, { lockTimeoutMs: ISOLATING_LOCK_TIMEOUT_MS, statementTimeoutMs });
+  #impatient({ pace }: Part<Item>): Queryable {
+    const limits = { lockTimeoutMs: ISOLATING_LOCK_TIMEOUT_MS, statementTimeoutMs: pace?.statementTimeoutMs };
+    return withLimits(this.#deps.database, limits);
   }
 
   #begin(part: Part<Item>, database: Queryable, ended: () => void): void {
@@ -293,6 +293,7 @@ export class BatchQueue<Item> {
       const skipped = new Set(await work(batch, database));
       const tookMs = clock.now() - began;
       this.#noteAnswer();
+      this.#parts.succeeded(part);
       this.#limit.answered(batch, tookMs);
       for (const item of batch) {
         if (skipped.has(item)) this.#wasBusy(item, new DatabaseBusyError('locked'), { isAlone: false, tookMs });
@@ -307,7 +308,6 @@ export class BatchQueue<Item> {
 
   #failed(part: Part<Item>, error: unknown, tookMs: number): void {
     const batch = part.items;
-    const [item] = batch;
     const isDown = error instanceof DatabaseUnavailableError;
     if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {
       for (const one of batch) this.#free(one);
@@ -315,8 +315,8 @@ export class BatchQueue<Item> {
       this.#wasDown(batch, error);
     } else {
       if (batch.length === 1 || !isUnanswered(error)) this.#noteAnswer();
-      if (item !== undefined && batch.length === 1) this.#failedAlone(item, error, tookMs);
-      else this.#parts.put(part, { why: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
+      this.#parts.failed(part, { why: error instanceof DatabaseBusyError ? error.condition : 'refused', tookMs });
+      if (batch.length === 1) this.#failedAlone(batch[0] as Item, error, tookMs);
     }
   }
 

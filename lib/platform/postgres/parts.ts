@@ -6,11 +6,15 @@
  *         ├─locked, refused, lacks resources──▶ its eighths, behind all other parts
  *         ├─slow──▶ its eighths, behind all other parts, each with a quarter of the batch's time
  *         └─unanswered──▶ the same again, before all other parts; `count` makes it smaller
+ *     three parts of a slow batch in a row were slow──▶ eighths of all its items, with the full time
  *
  * If one item of a batch is slow, the others would wait as long as the batch took once more at each
  * division. Three divisions of 500 items, each with a quarter of that time, take less than that
  * time together. A quarter is twice what an eighth needs if the batch was merely large. An item
  * that alone needs more than a quarter is not lost: the queue tries it again with the full time.
+ *
+ * One slow item is in at most two parts that end in a row. If three are slow in a row, statements
+ * of any size may take more than a quarter of the time, and then no division would succeed.
  */
 import type { DatabaseBusyError } from '../errors.ts';
 
@@ -18,11 +22,19 @@ const PARTS = 8;
 const PART_OF_TIME = 1 / 4;
 /** A batch that somebody cancelled may have taken no time at all. */
 const MIN_TIMEOUT_MS = 250;
+const MAX_SLOW_IN_A_ROW = 3;
+
+/** Of all parts of one slow batch. */
+interface Pace {
+  /** Undefined: the database's setting, because several parts were slow within a shorter time. */
+  statementTimeoutMs?: number | undefined;
+  slowInARow: number;
+}
 
 export interface Part<Item> {
   items: Item[];
-  /** Default: the database's setting. */
-  statementTimeoutMs?: number | undefined;
+  /** Undefined if no batch that it is of was slow. */
+  pace?: Pace | undefined;
 }
 
 export interface Failure {
@@ -37,10 +49,17 @@ export class Parts<Item> {
     return this.#parts.flatMap(({ items }) => items);
   }
 
-  /** `part` has two items or more. */
-  put(part: Part<Item>, failure: Failure): void {
-    if (failure.why === 'unanswered') this.#parts.unshift(part);
-    else this.#parts.push(...divide(part, failure));
+  /** Keeps nothing of a part with one item, but counts it. */
+  failed(part: Part<Item>, failure: Failure): void {
+    const { items, pace } = part;
+    if (pace !== undefined) pace.slowInARow = failure.why === 'slow' ? pace.slowInARow + 1 : 0;
+    if (items.length > 1 && failure.why === 'unanswered') this.#parts.unshift(part);
+    else if (items.length > 1) this.#parts.push(...divide({ items, pace: pace ?? paceAfter(failure) }));
+    if (pace?.statementTimeoutMs !== undefined && pace.slowInARow === MAX_SLOW_IN_A_ROW) this.#giveFullTime(pace);
+  }
+
+  succeeded({ pace }: Part<Item>): void {
+    if (pace !== undefined) pace.slowInARow = 0;
   }
 
   /** The next part, or as many of its items as `count` lets pass; undefined if there is none. */
@@ -55,12 +74,22 @@ export class Parts<Item> {
   clear(): void {
     this.#parts = [];
   }
+
+  /** Divides again what is left of the batch, because the parts may have become small. */
+  #giveFullTime(pace: Pace): void {
+    pace.statementTimeoutMs = undefined;
+    const { left = [], others = [] } = Object.groupBy(this.#parts, (one) => (one.pace === pace ? 'left' : 'others'));
+    this.#parts = [...others, ...divide({ items: left.flatMap(({ items }) => items), pace })];
+  }
 }
 
-function divide<Item>({ items, statementTimeoutMs }: Part<Item>, { why, tookMs }: Failure): Part<Item>[] {
-  const slowMs = why === 'slow' ? Math.max(MIN_TIMEOUT_MS, tookMs * PART_OF_TIME) : undefined;
-  const timeout = { statementTimeoutMs: statementTimeoutMs ?? slowMs };
-  const length = Math.ceil(items.length / PARTS);
+function paceAfter({ why, tookMs }: Failure): Pace | undefined {
+  if (why !== 'slow') return undefined;
+  return { statementTimeoutMs: Math.max(MIN_TIMEOUT_MS, tookMs * PART_OF_TIME), slowInARow: 0 };
+}
+
+function divide<Item>({ items, pace }: Part<Item>): Part<Item>[] {
+  const length = Math.max(1, Math.ceil(items.length / PARTS));
   const starts = Array.from({ length: Math.ceil(items.length / length) }, (_, part) => part * length);
-  return starts.map((start) => ({ ...timeout, items: items.slice(start, start + length) }));
+  return starts.map((start) => ({ items: items.slice(start, start + length), pace }));
 }

@@ -38,7 +38,8 @@ const rows: Row[] = [
 for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWithin } of rows) {
   t.test(`${name} is tried again in ${lengths.length} parts`, async (t) => {
     const parts = new Parts<number>();
-    parts.put({ items: numbers(length), statementTimeoutMs: within }, { why: failure, tookMs });
+    const pace = within === undefined ? undefined : { statementTimeoutMs: within, slowInARow: 0 };
+    parts.failed({ items: numbers(length), pace }, { why: failure, tookMs });
     t.same(parts.items(), numbers(length));
     const found = [...taken(parts)];
     t.same(
@@ -50,32 +51,32 @@ for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWith
       numbers(length),
       'in their order',
     );
-    for (const { statementTimeoutMs } of found) t.equal(statementTimeoutMs, eachWithin);
+    for (const { pace } of found) t.equal(pace?.statementTimeoutMs, eachWithin);
     t.same(parts.items(), []);
   });
 }
 
 t.test('parts of parts come behind all others, and an unanswered one before them', async (t) => {
   const parts = new Parts<number>();
-  parts.put({ items: numbers(16) }, { why: 'locked', tookMs: 50 });
+  parts.failed({ items: numbers(16) }, { why: 'locked', tookMs: 50 });
   const first = parts.take(all) as Part<number>;
-  parts.put(first, { why: 'locked', tookMs: 50 });
+  parts.failed(first, { why: 'locked', tookMs: 50 });
   const second = parts.take(all) as Part<number>;
-  parts.put(second, { why: 'unanswered', tookMs: 50 });
+  parts.failed(second, { why: 'unanswered', tookMs: 50 });
   const order = [...taken(parts)].map(({ items }) => items.join(' '));
   t.same(order, ['2 3', '4 5', '6 7', '8 9', '10 11', '12 13', '14 15', '0', '1']);
 });
 
 t.test('a part that is larger than a batch may be is taken in several, each within the same time', async (t) => {
   const parts = new Parts<number>();
-  parts.put({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
+  parts.failed({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
   const found = [...taken(parts, (items) => Math.min(items.length, 3))];
   t.same(
     found.map(({ items }) => items.length),
     Array(8).fill([3, 2]).flat(),
   );
-  for (const { statementTimeoutMs } of found) t.equal(statementTimeoutMs, quarterMs);
-  parts.put({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
+  for (const { pace } of found) t.equal(pace?.statementTimeoutMs, quarterMs);
+  parts.failed({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
   parts.clear();
   t.equal(parts.take(all), undefined);
 });
@@ -85,13 +86,37 @@ t.test('wherever one slow item is, dividing a batch of any size takes at most as
     for (const slow of [0, Math.floor(size / 2), size - 1]) {
       const parts = new Parts<number>();
       let lostMs = 0;
-      parts.put({ items: numbers(size) }, { why: 'slow', tookMs: LIMIT_MS });
+      parts.failed({ items: numbers(size) }, { why: 'slow', tookMs: LIMIT_MS });
       for (const part of taken(parts)) {
-        if (!part.items.includes(slow)) continue;
-        const tookMs = part.statementTimeoutMs ?? LIMIT_MS;
+        if (!part.items.includes(slow)) {
+          parts.succeeded(part);
+          continue;
+        }
+        const tookMs = part.pace?.statementTimeoutMs ?? LIMIT_MS;
         lostMs += tookMs;
-        if (part.items.length > 1) parts.put(part, { why: 'slow', tookMs });
+        parts.failed(part, { why: 'slow', tookMs });
       }
       t.ok(lostMs <= LIMIT_MS, `${size} items, number ${slow}: ${lostMs} ms`);
     }
+});
+
+t.test('after three slow parts in a row, all that is left of the batch is divided with the full time', async (t) => {
+  const parts = new Parts<number>();
+  parts.failed({ items: numbers(64) }, { why: 'slow', tookMs: LIMIT_MS });
+  const other = { items: [100, 101] };
+  parts.failed(other, { why: 'locked', tookMs: 50 });
+  const fails = () => parts.failed(parts.take(all) as Part<number>, { why: 'slow', tookMs: quarterMs });
+  fails();
+  fails();
+  parts.succeeded(parts.take(all) as Part<number>);
+  fails();
+  fails();
+  t.equal(parts.items().length, 58, 'one that succeeds between them ends the row');
+  fails();
+  const found = [...taken(parts)];
+  t.same(
+    found.map(({ items }) => items.length),
+    [1, 1, ...Array(8).fill(7)],
+  );
+  for (const { pace } of found) t.equal(pace?.statementTimeoutMs, undefined);
 });
