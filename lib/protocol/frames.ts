@@ -1,7 +1,7 @@
 /**
  * The frames of the agent link: one JSON object each, `type` first. Both ends parse them at the
  * edge into these exact types. Unknown keys are ignored, so that a newer peer can add keys.
- * docs/design.md section 5, docs/agent-protocol.md.
+ * docs/design/roster.md, docs/agent-protocol.md.
  */
 import { z } from 'zod';
 import { isJsonObject } from './bounded-json.ts';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { FULL_START_GRACE, faultTest } from '../support/fault-test.ts';
 import type { RealAgent } from '../support/fleet-harness.ts';
 
-// docs/design.md section 8, I1: leaseMs + ownerlessGraceMs + 3 s, and startGraceMs more, because all
+// docs/design.md I1: leaseMs + ownerlessGraceMs + 3 s, and startGraceMs more, because all
 // instances have just started each time.
 const PROMISED_MS = 31_000;
 

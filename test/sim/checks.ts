@@ -1,5 +1,5 @@
 /**
- * The invariants (docs/design.md section 8), checked at every change as it commits, each second of
+ * The invariants (docs/design.md), checked at every change as it commits, each second of
  * virtual time, and at the end. The checks know the whole world: what the database says, what each
  * process holds, and what really happened on the servers.
  */

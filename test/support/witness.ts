@@ -1,8 +1,8 @@
 /**
  * Observes a zone from outside while faults happen, and reports violations. It asks every running
  * instance for every server's status, reads the roster, and at the end the status history. It
- * checks I1 (a living server is never `unknown`) and I2 (epochs only rise) of docs/design.md
- * section 8. A server whose agent a test kills, freezes or cuts off is excused meanwhile.
+ * checks I1 (a living server is never `unknown`) and I2 (epochs only rise) of docs/design.md.
+ * A server whose agent a test kills, freezes or cuts off is excused meanwhile.
  *
  * It asserts that a dead server becomes `unknown`, why, and not before its agent was gone. It only
  * reports how long that took, beside the design's bound: on a busy machine the processes that

@@ -2,7 +2,7 @@
  * Keeps a zone working while faults happen. Each lane runs one task after the other, created
  * through one instance and awaited through another. Each command writes one line to a file when it
  * runs, so what ran is known independently of what was reported. At the end everything that was
- * accepted is compared with the database and these lines. docs/design.md section 8: I3, I5, I6.
+ * accepted is compared with the database and these lines. docs/design.md: I3, I5, I6.
  *
  * A wait that nothing wakes and that no slow poll checks ends at its own timeout. That timeout is
  * far longer than both, even on a slow machine, so such a wait is distinguished from a late one.

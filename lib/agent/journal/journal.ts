@@ -1,7 +1,7 @@
 /**
  * An agent's record of its tasks, as data: records fold into the state one after the other. Ids of
  * acknowledged tasks are kept for 10 minutes. Pure; journal-file.ts keeps it on disk and
- * journal-memory.ts in memory. docs/design.md section 6.
+ * journal-memory.ts in memory. docs/design/tasks.md.
  *
  *     (unknown) ── accepted ──► accepted ── started ──► running ── ended ──► ended ── acknowledged
  *         │                        └──────────────────────────────────────────▲

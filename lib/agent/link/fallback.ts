@@ -1,8 +1,8 @@
 /**
  * Decides whether an agent that no instance accepts uses the legacy protocol meanwhile, and how
  * long it waits before it tries the link again. An address counts as legacy when it answered the
- * upgrade like a server without that route. Pure; used by link.ts. docs/design.md section 5,
- * "Legacy agents".
+ * upgrade like a server without that route. Pure; used by link.ts. See
+ * docs/design/legacy-agents.md.
  */
 import { type Endpoint, endpointKey } from './endpoints.ts';
 

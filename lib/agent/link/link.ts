@@ -1,6 +1,6 @@
 /**
  * One agent's connection as data: which instance it uses and how it gets to the next one. Pure;
- * run by link-driver.ts. docs/design.md section 5, docs/agent-protocol.md.
+ * run by link-driver.ts. docs/design/roster.md, docs/agent-protocol.md.
  *
  *           start         addresses         upgraded         welcome         journalled
  *     idle ──────► resolving ─────► connecting ─────► greeting ─────► journalling ────► live

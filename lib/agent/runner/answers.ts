@@ -1,7 +1,7 @@
 /**
  * How an agent answers a task or task_cancel frame, given what its journal holds for the task's id.
  * A late cancel names an earlier attempt. Pure; runner.ts carries out the answer and explains
- * attempts. docs/design.md section 6.
+ * attempts. docs/design/tasks.md.
  *
  *                    not known   accepted, running    ended          acknowledged
  *     task           take it     send that it is      send its end   send that it has ended

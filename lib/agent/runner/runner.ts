@@ -9,7 +9,7 @@
  * The journal is written before anything is reported or started. A task that is not gated is queued
  * during this write, so one write accepts and starts it if its lane is free. An id that is running
  * or has ended never starts again. Ends are repeated to each new session until they are
- * acknowledged. docs/design.md section 6.
+ * acknowledged. docs/design/tasks.md.
  *
  * Attempts. Each answer names the attempt that was asked about; otherwise the database would ignore
  * it and ask for ever. An attempt above the known one renumbers it, and starts nothing. One below

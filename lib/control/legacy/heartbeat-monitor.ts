@@ -4,8 +4,8 @@
  * `unknown` the servers that were silent everywhere. Any instance decides about any such server,
  * also when the instance that received its last heartbeat is dead. An instance that has not been
  * healthy long enough decides nothing (law 4). Per period it runs one statement for all its legacy
- * heartbeats and one read; a new server's first heartbeat is written at once. docs/design.md
- * section 5, "Legacy agents". If the database fails, every silence starts again.
+ * heartbeats and one read; a new server's first heartbeat is written at once. If the database fails,
+ * every silence starts again. docs/design/legacy-agents.md.
  */
 
 import type { Clock } from '../../platform/clock.ts';

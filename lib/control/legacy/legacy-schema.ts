@@ -1,5 +1,5 @@
 /**
- * Migrations of legacy agents (docs/design.md section 5, "Legacy agents"): their heartbeats, the
+ * Migrations of legacy agents (docs/design/legacy-agents.md): their heartbeats, the
  * addresses from which they post, and the claim of the tasks that are posted to them.
  */
 import { readMigrations } from '../../platform/postgres/migration-files.ts';

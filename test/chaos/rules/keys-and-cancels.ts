@@ -1,6 +1,6 @@
 /**
  * One key gives one task; a cancel ends its task, and no other task is reported cancelled.
- * docs/design.md section 6.
+ * docs/design/tasks.md.
  */
 
 import { Findings } from '../findings.ts';

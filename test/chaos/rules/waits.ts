@@ -8,7 +8,7 @@ import type { Op, Operation } from '../history.ts';
 import type { World } from '../world.ts';
 
 /**
- * docs/design.md section 5: a wait ends within this time of its event even if every message is
+ * docs/design.md I5: a wait ends within this time of its event even if every message is
  * lost.
  */
 const SLOW_POLL_MS = 5_000;

@@ -1,4 +1,4 @@
-/** The roster's worlds: docs/design.md section 5, invariants I1 and I2, for one server's row. */
+/** The roster's worlds: docs/design/roster.md, invariants I1 and I2, for one server's row. */
 import type { Move, World } from '../explorer.ts';
 import { agentMoves } from './agents.ts';
 import { instanceMoves } from './instances.ts';

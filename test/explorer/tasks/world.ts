@@ -1,4 +1,4 @@
-/** The worlds of tasks: docs/design.md section 6, invariant I3, for one server's agent. */
+/** The worlds of tasks: docs/design/tasks.md, invariant I3, for one server's agent. */
 import { type TaskError, taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import type { Move, World } from '../explorer.ts';
 import { agentMoves } from './agent.ts';

@@ -1,5 +1,5 @@
 /**
- * The waitlist's worlds: docs/design.md section 7, invariants I4 and I5. One queue, and callers
+ * The waitlist's worlds: docs/design/waitlist.md, invariants I4 and I5. One queue, and callers
  * that create a ticket, wait for it on an instance, hold it and release it. The rows are model.ts;
  * the decisions of a wait are the product's.
  */

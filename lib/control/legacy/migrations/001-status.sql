@@ -1,4 +1,4 @@
--- The heartbeats of legacy agents (docs/design.md section 5, "Legacy agents"), under the
+-- The heartbeats of legacy agents (docs/design/legacy-agents.md), under the
 -- reference's name. A sighting is a legacy heartbeat that any instance received; `sightings` counts
 -- a server's recorded ones.
 --

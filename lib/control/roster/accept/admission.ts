@@ -1,5 +1,5 @@
 /**
- * How many agents an instance admits, as data. Pure; arrivals.ts runs it. docs/design.md section 5,
+ * How many agents an instance admits, as data. Pure; arrivals.ts runs it. docs/design/roster.md,
  * "Arrivals".
  *
  * An instance that has room and is on time admits agents at `rate`. While it is busy, the rate is

@@ -1,5 +1,5 @@
 /**
- * Leases are counters (docs/design.md section 5). Each live run raises its beat. An observer that
+ * Leases are counters (docs/design/roster.md). Each live run raises its beat. An observer that
  * sees the same beat throughout `leaseMs`, over its own healthy ticks and successful reads,
  * declares the lease lapsed, by compare-and-set on (run, beat). No clocks are compared.
  */

@@ -1,6 +1,6 @@
 /**
  * How instances even out after one has joined: which instance sheds agents, how many, and to which
- * other one. Pure; balancer.ts calls it once a second. docs/design.md section 5, "Balance".
+ * other one. Pure; balancer.ts calls it once a second. docs/design/roster.md, "Balance".
  */
 export interface InstanceAgents {
   run: string;

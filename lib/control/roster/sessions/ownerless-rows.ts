@@ -1,5 +1,5 @@
 /**
- * Ownerless rows (docs/design.md section 5): rows that say `running` under a dead run, or under
+ * Ownerless rows (docs/design/roster.md): rows that say `running` under a dead run, or under
  * this instance's run although none of its sessions has their epoch. A row that stays ownerless,
  * under one run and epoch, throughout `graceMs` of the observer's healthy ticks, with no failed
  * read, is due for `unknown`. The reaper reads, counts the ticks and writes.

@@ -2,7 +2,7 @@
  * The slow poll of the roster. It compares this instance's sessions with the rows, both ways, and
  * looks for ownerless rows. So it finds changes that the bus did not announce, and rows that a dead
  * run left behind. Runs each `slowPollMs`, each second while a row is ownerless, and at once when a
- * run has ended. docs/design.md section 5, "Ownerless rows".
+ * run has ended. docs/design/roster.md, "Ownerless rows".
  */
 
 import type { Clock } from '../../../platform/clock.ts';

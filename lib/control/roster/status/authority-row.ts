@@ -1,6 +1,6 @@
 /**
  * Types and pure decisions of the roster: which instance acts for which server, under which epoch,
- * and how a hello is answered. RFD 61 "Server Status"; docs/design.md section 5. Used by the
+ * and how a hello is answered. RFD 61 "Server Status"; docs/design/roster.md. Used by the
  * authority, the reaper and the routes.
  */
 import type { ServerStatus } from '../../../protocol/api/servers.ts';

@@ -1,6 +1,6 @@
 /**
  * SQL of the dispatcher: claim, send again, inventory, sweep. The roster's row fences each
- * statement (docs/design.md section 5).
+ * statement (docs/design/tasks.md).
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';

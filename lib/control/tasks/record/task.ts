@@ -1,7 +1,7 @@
 /**
  * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types,
  * how it is served (like the reference's, docs/compatibility.md), and the decision about it when
- * its server comes back (docs/design.md section 6).
+ * its server comes back (docs/design/tasks.md).
  *
  *              claim: attempt + 1                  the agent's end; timed out; outcome unknown
  *     queued ─────────────────────▶ claimed ───────────────────────────────────────────────▶ ended
@@ -232,7 +232,7 @@ export type InventoryDecision =
 
 /**
  * Decides about a claimed task once its agent, under a new epoch, has reported what it knows
- * (docs/design.md section 6). Sound because from its welcome on the agent refuses frames of lower
+ * (docs/design/tasks.md). Sound because from its welcome on the agent refuses frames of lower
  * epochs: a task that its inventory lacks cannot reach it later.
  */
 export function decideAtInventory(

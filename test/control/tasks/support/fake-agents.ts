@@ -1,6 +1,6 @@
 /**
  * Instances of the tasks subsystem over one database, and agents that connect to them: the link
- * without its sockets. An agent follows the protocol (docs/design.md sections 5 and 6); the test
+ * without its sockets. An agent follows the protocol (docs/design/roster.md, tasks.md); the test
  * decides what it does with an attempt.
  */
 import { randomUUID } from 'node:crypto';

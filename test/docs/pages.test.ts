@@ -1,0 +1,55 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import t from 'tap';
+
+const root = path.resolve(import.meta.dirname, '../..');
+const PAGE_LINES = 250;
+/** Pages in which one looks something up, and which nobody reads from start to end. */
+const LOOKED_UP = ['docs/cli.md', 'docs/rest-api.md'];
+
+const docs = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' });
+const pages = ['README.md', ...docs.filter((name) => name.endsWith('.md')).map((name) => path.join('docs', name))];
+
+t.test('a page that is read from start to end has at most 250 lines', async (t) => {
+  const long = pages.filter(
+    (page) => !LOOKED_UP.includes(page) && read(page).trimEnd().split('\n').length > PAGE_LINES,
+  );
+  t.strictSame(long, []);
+});
+
+t.test('every link leads to a page, and every anchor to one of its headings', async (t) => {
+  t.strictSame(pages.flatMap(brokenLinks), []);
+});
+
+t.test('the table of contents lists every page but the single decisions and tests', async (t) => {
+  const contents = read('docs/README.md');
+  const listed = pages.filter((page) => !/^README|docs\/README|^docs\/(decisions|testing)\//.test(page));
+  t.strictSame(
+    listed.filter((page) => !contents.includes(`](${path.relative('docs', page)})`)),
+    [],
+  );
+});
+
+function read(page: string): string {
+  return readFileSync(path.join(root, page), 'utf8');
+}
+
+function brokenLinks(page: string): string[] {
+  const links = [...read(page).matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link);
+  return links
+    .filter((link) => !/^[a-z]+:/.test(link) && !leadsSomewhere(page, link))
+    .map((link) => `${page}: ${link}`);
+}
+
+function leadsSomewhere(page: string, link: string): boolean {
+  const [name = '', anchor] = link.split('#');
+  const target = name === '' ? page : path.join(path.dirname(page), name);
+  if (!existsSync(path.join(root, target))) return false;
+  return anchor === undefined || !target.endsWith('.md') || anchorsOf(read(target)).includes(anchor);
+}
+
+/** As GitHub derives them from headings. */
+function anchorsOf(text: string): string[] {
+  const headings = [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading = '']) => heading.toLowerCase());
+  return headings.map((heading) => heading.replace(/[^\p{L}\p{N} _-]/gu, '').replaceAll(' ', '-'));
+}
