@@ -1,7 +1,7 @@
 /** Addresses of instances: given by the caller or found by DNS. Used by caller.ts. */
-import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import type { Clock } from '../platform/clock.ts';
+import { lookUpHost } from '../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../platform/dns/resolve.ts';
 import { serviceName } from '../platform/dns/zone.ts';
 import { CnapiError } from '../platform/errors.ts';
@@ -82,11 +82,8 @@ export async function addressesOf(
 /** Replaces a name by each of its addresses. A name that is not resolved in time is kept. */
 async function expanded(address: Address, clock: Clock): Promise<Address[]> {
   if (isIP(address.host) !== 0) return [address];
-  const enough = new AbortController();
-  const late = clock.sleep(RESOLVE_TIMEOUT_MS, enough.signal).then(() => undefined);
-  const found = await Promise.race([lookup(address.host, { all: true }).catch(() => undefined), late]);
-  enough.abort();
-  return found?.map(({ address: host }) => ({ ...address, host })) ?? [address];
+  const hosts = await lookUpHost(address.host, { clock, withinMs: RESOLVE_TIMEOUT_MS });
+  return hosts.length > 0 ? hosts.map((host) => ({ ...address, host })) : [address];
 }
 
 /** The text may contain a password by mistake. */

@@ -2,9 +2,9 @@
  * Finds addresses of instances for the first contact, as the command line specifies. Shared by the
  * agent and the fleet.
  */
-import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import type { Clock } from '../../platform/clock.ts';
+import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Discovery } from '../options.ts';
@@ -25,16 +25,9 @@ export function resolverOf(
 async function addressesOf(endpoints: readonly Endpoint[], clock: Clock): Promise<Endpoint[]> {
   const each = endpoints.map(async (endpoint) => {
     if (isIP(endpoint.host)) return [endpoint];
-    const hosts = await hostsOf(endpoint.host, clock);
+    const found = await lookUpHost(endpoint.host, { clock, withinMs: RESOLVE_TIMEOUT_MS });
+    const hosts = found.length > 0 ? found : [endpoint.host];
     return hosts.map((host) => ({ ...endpoint, host, name: endpoint.host }));
   });
   return (await Promise.all(each)).flat();
-}
-
-async function hostsOf(name: string, clock: Clock): Promise<string[]> {
-  const enough = new AbortController();
-  const late = clock.sleep(RESOLVE_TIMEOUT_MS, enough.signal).then(() => undefined);
-  const found = await Promise.race([lookup(name, { all: true }).catch(() => undefined), late]);
-  enough.abort();
-  return found?.map(({ address }) => address) ?? [name];
 }

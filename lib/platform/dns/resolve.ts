@@ -3,13 +3,14 @@
  * address it knows fails. Asks the given name server, or the operating system's if none is given.
  */
 import type { SrvRecord } from 'node:dns';
-import { lookup, NODATA, Resolver } from 'node:dns/promises';
+import { NODATA, Resolver } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import type { DecodedPacket, SrvAnswer, SrvData } from 'dns-packet';
 import type { Clock } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
 import { type Random, shuffled } from '../random.ts';
 import { type Asker, ask, type ServerAddress } from './exchange.ts';
+import { lookUpHost } from './host-lookup.ts';
 import { serviceName } from './zone.ts';
 
 interface ResolveOptions {
@@ -111,16 +112,12 @@ async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<Decoded
 
 async function findBySystem(name: string, { timeoutMs, clock }: ResolveOptions): Promise<Found[]> {
   const services = await new Resolver({ timeout: timeoutMs, tries: 1 }).resolveSrv(name).catch(noneIfNoData);
-  const enough = new AbortController();
-  // The system's lookup cannot be limited in time; the addresses found in time are used.
-  const late = clock.sleep(timeoutMs, enough.signal).then(() => undefined);
   const located = await Promise.all(
     services.map(async ({ name: target, port }) => {
-      const found = await Promise.race([lookup(target).catch(() => undefined), late]);
-      return found === undefined ? [] : [{ target, port, host: found.address }];
+      const [host] = await lookUpHost(target, { clock, withinMs: timeoutMs });
+      return host === undefined ? [] : [{ target, port, host }];
     }),
   );
-  enough.abort();
   return located.flat();
 }
 
