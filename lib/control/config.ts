@@ -314,7 +314,7 @@ function readFile(file: string): Record<string, unknown> {
   throw new ConfigError(`Configuration file ${file} does not hold a JSON object`);
 }
 
-const variableOf = (key: string): string => `CNAPI_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
+const variableOf = (key: string): string => `CNAPI_${key.replace(/MiB|[A-Z]/g, (begin) => `_${begin}`).toUpperCase()}`;
 const KEY_OF_VARIABLE = new Map(Object.keys(schema.shape).map((key) => [variableOf(key), key]));
 /** Variables with the same prefix for other programs of the project. */
 const FOREIGN_VARIABLE = /^CNAPI_(TEST_|URL$|DNS$|DNS_NAME$|TLS$|TOKEN$|TOKEN_FILE$|CA_FILE$|CONFIG$)/;

@@ -130,6 +130,11 @@ for (const { name, input, message } of wrong) {
   });
 }
 
+t.test('a variable of the environment has the words of its key', async (t) => {
+  const environment = { CNAPI_DATABASE_URL: least.databaseUrl, CNAPI_ANSWER_MEMORY_MIB: '64', CNAPI_BEAT_MS: '500' };
+  t.match(loadConfig(undefined, environment), { answerMemoryMiB: 64, beatMs: 500 });
+});
+
 t.test('an environment variable for an unknown key is refused by name', async (t) => {
   t.throws(() => loadConfig(undefined, { CNAPI_PROT: '1' }), { message: /CNAPI_PROT/ });
 });
