@@ -1,7 +1,7 @@
 /**
- * The connections of the agent's HTTP port whose caller is not known yet. Few are kept, of one
- * address and of all: a further one ends the oldest. So a caller that may use the port gets through
- * however many connections others hold, because its request arrives with its connection. Owned by
+ * The connections of the agent's HTTP port whose caller is not known yet. Their number is limited,
+ * for each address and in all; a new connection closes the oldest one. An allowed caller sends its
+ * request right after it connects, so it is served even if others open many connections. Owned by
  * the port.
  */
 import type { Socket } from 'node:net';

@@ -1,5 +1,5 @@
 /**
- * Where instances listen, and which of them asked not to be tried for a while. Pure; used by
+ * Where instances listen, and which of them asked the agent to retry later. Pure; used by
  * link.ts.
  */
 import type { Address } from '../../protocol/frames.ts';

@@ -1,7 +1,7 @@
 /**
- * Ends of tasks that a full journal could not take. The same attempt gets the same answer and never
- * runs. Nothing of such an attempt ran, so the next attempt may run. In memory and bounded: the
- * oldest end is dropped. Used by the runner.
+ * Ends of tasks that a full journal could not store. If such an attempt is sent again, it gets the
+ * same end and does not run. It never started, so the next attempt may run. In memory and bounded:
+ * the oldest end is dropped. Used by the runner.
  */
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import type { Attempt } from './task-end.ts';

@@ -1,6 +1,6 @@
 /**
- * Formats events for people, one line each: time, kind, object and change. Keeps in mind which run
- * of each instance started last, because the end of an earlier run can be told after it.
+ * Formats events for people, one line each: time, kind, object and change. Remembers which run of
+ * each instance started last, because the end of an earlier run may be reported after that.
  */
 import type { FleetEvent } from '../../protocol/api/events.ts';
 import type { Instance } from '../../protocol/api/instances.ts';

@@ -125,7 +125,7 @@ export class Authenticator {
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
   }
 
-  /** An agent was refused. Returns true if this should be logged: not for each of thousands. */
+  /** Counts a refused agent. Returns whether to log it; the rate of these lines is limited. */
   linkRefused(): boolean {
     this.#stats.linksRefused += 1;
     return this.#lines.take('links', this.#clock.now()) === 0;
@@ -174,8 +174,8 @@ export class Authenticator {
     if (header === undefined || (others.length === 0 && isBasic(header))) return this.#trusted(address);
     const token = others.length > 0 ? undefined : bearerOf(header);
     const source = sourceOf(plainAddress(address));
-    // A valid token always passes: invalid ones from a neighbour behind the same address must not
-    // lock its owner out.
+    // A known valid token always passes: invalid tokens of other callers behind the same address
+    // must not lock out its owner.
     const failures = this.#isRemembered(authorization) ? undefined : this.#failures;
     // Counted before the database is asked. Otherwise as many guesses could be tried at once as
     // there are connections.

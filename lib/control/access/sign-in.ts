@@ -1,9 +1,9 @@
 /**
  * Authenticates a token, and ends what was opened with a token that is no longer valid. Called by
- * `authenticator.ts`. Nothing waits for the bus. A known token is read again when the knowledge is 400 ms
- * old. Whatever lasts longer (links, waits, streams) is held in a list that is checked as often. So
- * a revoked token stops working within a second on every instance, from database reads alone. While
- * the database does not answer, no new caller is authenticated, and no connected one is cut off.
+ * `authenticator.ts`. Nothing waits for the bus. A token is read from the database again when the
+ * last read is 400 ms old. The tokens of what lasts longer (links, waits, streams) are in a list that
+ * is checked every 400 ms. So a revoked token stops working within a second on every instance. While
+ * the database does not answer, no new caller is authenticated, and no open connection is closed.
  */
 
 import type { Clock } from '../../platform/clock.ts';
@@ -109,10 +109,7 @@ export class SignIn {
     await this.#attempt('access: the last uses of tokens were not recorded', () => this.#noteUsed());
   }
 
-  /**
-   * The token's owner, if this instance has ever seen it to be valid: worth a question to the
-   * database.
-   */
+  /** The owner of a token that this instance has found valid before; it may have ended since. */
   remembered(text: string): Actor | undefined {
     const token = parseToken(text);
     const known = token === undefined ? undefined : this.#remembered.get(token.uuid);

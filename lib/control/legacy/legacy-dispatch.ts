@@ -198,7 +198,7 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#offers?.close();
     for (const { giveUp } of this.#held.values()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
-    // What a last claim gave is read once more, so that it ends now.
+    // Reads the tasks of the last claim. Their posts are given up at once, so those tasks end now.
     await this.#reads.finish();
     await Promise.all(this.#posting);
   }

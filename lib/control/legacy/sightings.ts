@@ -37,14 +37,14 @@ export interface SightedRow {
 
 interface SightingLimits {
   /**
-   * An older post proves nothing any more, and a server that was quiet for this long may be
-   * `unknown`.
+   * A post that is older than this does not show that the server is up. A server that was quiet for
+   * this long may be `unknown`.
    */
   lifetimeMs: number;
   /** A server that was quiet for this long on all instances is silent. */
   silenceMs: number;
   maxServers: number;
-  /** Servers that the database has not confirmed yet: posts for random uuids fill only this. */
+  /** Limit for servers that the database has not confirmed, so posts for random uuids are bounded. */
   maxNew: number;
 }
 

@@ -101,7 +101,8 @@ export class LinkServer {
   readonly #deps: LinkServerDeps;
   readonly #server: WebSocketServer;
   /**
-   * Each with a callback for when it no longer counts as arriving: its session works or it is gone.
+   * Each with the function that ends its count as arriving: called when its session works, or when
+   * the connection is closed.
    */
   readonly #connections = new Map<Connection, () => void>();
   readonly #shared = new SharedAllowances();

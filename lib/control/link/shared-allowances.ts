@@ -12,7 +12,7 @@ const EACH_BYTES_PER_MS = 32;
 /** The rates in addition to that. */
 const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
 const TOKEN_BYTES_PER_MS = BYTES_PER_MS;
-/** The price is the number of these that it takes to pay for everything so far. */
+/** The price rises by one for each such period that it takes to pay for what was sent so far. */
 const PRICE_MS = 1000;
 const MAX_PRICE = 32;
 

@@ -1,6 +1,6 @@
 /**
- * One request and its answer, as undici reports them. The peer is trusted in nothing: the head is
- * bounded in bytes and time, the body is read no faster than its reader takes it. Created by
+ * One request and its answer, as undici reports them. The peer is not trusted: the head is
+ * bounded in bytes and time, and the body is read no faster than its reader takes it. Created by
  * `http-client.ts`.
  *
  *     waiting ──▶ sent ──▶ answering ──▶ ended

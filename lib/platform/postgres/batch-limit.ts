@@ -15,14 +15,14 @@ interface Maximum<Item> {
 }
 
 const GROWTH = 2;
-/** Of the time after which a statement is unanswered; a batch may take it. */
+/** A batch may take this part of the time after which a statement counts as unanswered. */
 const USABLE = 0.75;
 
 export class BatchLimit<Item> {
   readonly #maximum: Required<{ [Key in keyof Maximum<Item>]: NonNullable<Maximum<Item>[Key]> }>;
-  /** Of the maximum: above 0, at most 1. */
+  /** The part of the maximum that is in use: above 0, at most 1. */
   #part = 1;
-  /** After this time a statement was unanswered. */
+  /** The time after which the last unanswered statement was given up. */
   #deadlineMs = Number.POSITIVE_INFINITY;
 
   constructor({ maxBatch, maxBatchSize = Number.POSITIVE_INFINITY, sizeOf = () => 0 }: Maximum<Item>) {

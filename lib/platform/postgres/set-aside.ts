@@ -6,7 +6,7 @@ import type { Clock } from '../clock.ts';
 
 export const FIRST_PAUSE_MS = 100;
 export const LONGEST_PAUSE_MS = 1_000;
-/** Bounds what items that never succeed take of the network and of their lane. */
+/** Limits the share of the network and of the lane that items which never succeed use. */
 const LONGEST_PAUSE_FACTOR = 4;
 
 export interface Tried {

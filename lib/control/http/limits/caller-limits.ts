@@ -1,6 +1,7 @@
 /**
- * Limits on what callers use of this instance: memory for answers, long-lasting requests, the
- * cost of bodies, and log lines. One value that the listener passes to each exchange, and whose counters the metrics read.
+ * Limits on what callers use of this instance: memory for answers, long-lasting requests, the cost
+ * of bodies, and log lines. The listener passes this one object to each exchange, and the metrics
+ * read its counters.
  */
 
 import type { Clock } from '../../../platform/clock.ts';
@@ -25,7 +26,7 @@ export class CallerLimits {
   readonly quotas: CallerQuotas;
   readonly bodies: BodyCosts;
   readonly requestLog: RequestLog;
-  /** Nobody authenticates: everybody on this machine is one caller, without quotas. */
+  /** No token is required: all callers on this machine count as one, without quotas. */
   readonly isOpen: boolean;
   #slowReaders = 0;
 

@@ -43,7 +43,7 @@ export class RequestLog {
     return this.#total;
   }
 
-  /** Whether this caller may have another line; if not, the request is counted. */
+  /** Whether one more line may be logged for this address; if not, it is only counted. */
   mayWrite(address: string): boolean {
     const source = sourceOf(plainAddress(address));
     if (this.#lines === undefined || this.#lines.take(source, this.#deps.clock.now()) === 0) return true;

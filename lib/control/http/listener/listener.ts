@@ -65,7 +65,7 @@ export interface ListenerDeps {
   certificates?: Certificates | undefined;
 }
 
-/** Who answers. Given at the start, because the handlers belong to parts that need the listener. */
+/** The handlers. Passed to `start()`, because the parts that own them need the listener. */
 export interface Handlers {
   routes: readonly Route[];
   requireServer: RequireServer;

@@ -30,7 +30,7 @@ interface ExchangeDeps {
   limits: CallerLimits;
 }
 
-/** Only the log and the metrics see it; nginx established this number for it. */
+/** The caller disconnected before the reply. In log and metrics only; the number is nginx's. */
 const CALLER_LEFT = 499;
 const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 
@@ -40,15 +40,10 @@ const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
  */
 const KEEP_ALIVE = 'timeout=4';
 
-/**
- * Limits of reading an unwanted body after its request has been answered: time, and bytes below.
- */
+/** Limits of reading the rest of a body after its request has been answered. */
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 8 * 1024 * 1024;
-/**
- * Errors, health checks and the like are sent even without answer memory; the system's buffers take
- * them at once.
- */
+/** Answers up to this size (errors, health checks) need no answer memory: the kernel buffers them. */
 const SMALL_ANSWER_BYTES = 16 * 1024;
 
 export class Exchange {

@@ -1,7 +1,6 @@
 /**
- * Writes to a caller that must keep up: sends the content in slices, each with a time limit.
- * Otherwise a caller that takes nothing, or a byte now and then, would hold the memory of its
- * answer for ever.
+ * Sends content in slices, each with a time limit, and disconnects a caller that reads too slowly.
+ * Otherwise such a caller would hold the memory of its answer for ever.
  */
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../../platform/clock.ts';

@@ -62,7 +62,7 @@ export async function validateAndHandle(route: Route, call: Call): Promise<Reply
   const ids = parsePathParams(route, rawParams);
   refuseIfOver(call.signal);
   const parsed = (async () => parseParams(route, rawParams) as never)();
-  // In parallel: the one is a commit, the other a read that need not wait for it.
+  // In parallel: the read of the precondition need not wait for the commit of the record.
   const begun = parsed.then(() => (route.commitsRecord === true ? undefined : record?.begin()));
   const [precondition, begin] = await Promise.allSettled([checkPreconditions(route, ids, requireServer), begun]);
   const server = resultOf(precondition);

@@ -56,7 +56,7 @@ export interface AdmissionState extends Measured {
   refilledAt: number;
   measuredAt: number;
   loopLateMs: number;
-  /** Since when it has been late without interruption; has no meaning while it is not late. */
+  /** When the present lateness began; ignored while the instance is on time. */
   lateSince: number;
   cutAt: number;
   /** Agents admitted since the last measurement, and per second, smoothed. */
@@ -86,7 +86,7 @@ const TRICKLE_MS = 10_000;
 /** The most agents that may be admitted and not have a working session yet. */
 export const MAX_UNDER_WAY = 200;
 
-/** With so many under way, no more per second can be admitted than are admitted now. */
+/** From this number on, the instance admits as fast as it can: the rate follows what it admits. */
 const MANY_UNDER_WAY = MAX_UNDER_WAY / 2;
 /** The rate may exceed what is admitted by this factor. Otherwise it could not grow. */
 const HEADROOM = 1.25;
@@ -104,16 +104,13 @@ const BUSY_STATEMENT_MS = 500;
 const BUSY_ROUND_TRIPS = 3;
 /** An agent waits for two statements, for five seconds in all (`WELCOME_WITHIN_MS`). */
 const LATE_STATEMENT_MS = 2_000;
-/** Limits how fast agents can be admitted, and is then worth mentioning. */
+/** From this round trip on, the distance to the database is reported as the limit of admission. */
 const FAR_MS = 100;
-/** A smaller share of failing sessions is the fault of those agents, not of this instance. */
+/** With a smaller share of late sessions, the cause is those agents and not this instance. */
 const LATE_SHARE = 0.05;
 const LATE_SESSIONS = 10;
 
-/**
- * Gives out more return times than it has places: many of these agents are admitted elsewhere
- * first.
- */
+/** Return times per place: many of these agents are admitted by another instance first. */
 const OVERBOOKING = 2;
 /** How many agents per second an instance that admits none can refuse without harm. */
 const REFUSALS_PER_SECOND = 100;

@@ -204,7 +204,7 @@ export class Membership {
   async #beatOnce(): Promise<void> {
     this.#noteStalling();
     if (this.#stalledBeats >= FAILED_BEATS_TO_UNHEALTHY) {
-      // Its lease must lapse: it changes no status, and its agents have been asked to leave.
+      // Do not raise the beat: the lease must lapse, so that other instances take over the servers.
       this.#leases.readFailed();
       return;
     }

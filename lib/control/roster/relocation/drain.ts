@@ -20,9 +20,9 @@ import type { DrainAnswer } from '../membership/instance-store.ts';
 type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
 
 export interface DrainTimes {
-  /** From the beginning; then agents that still have nowhere to go are left behind. */
+  /** From the beginning of the drain. Afterwards it no longer waits for agents that cannot move. */
   drainAgentsMs: number;
-  /** From the beginning; then the remaining waits are answered. */
+  /** From the beginning of the drain. Afterwards the remaining waits are answered. */
   drainWaitsMs: number;
 }
 
@@ -31,7 +31,7 @@ export interface DrainState {
   /** All times are of one monotonic clock, in milliseconds. */
   beganAt: number;
   steppedAt: number;
-  /** When it was last announced; once the announcement is recorded, no agent is sent here. */
+  /** When it was last announced. Once that is recorded, no instance sends agents here. */
   announcedAt: number;
   /** An announcement has been sent and not been answered yet. */
   isAnnouncing: boolean;

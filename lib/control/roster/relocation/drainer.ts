@@ -21,8 +21,8 @@ interface DrainerDeps {
   /** Where agents can go. */
   otherAddresses: () => Address[];
   /**
-   * Stops changing the status of servers whose agents are left behind: this instance, not their
-   * agents, closes those sessions.
+   * From then on the end of a session changes no status: this instance closes the sessions that
+   * remain, so their end does not show that an agent is dead.
    */
   stopSessionLosses: () => void;
   instance: DrainingInstance;
@@ -35,13 +35,13 @@ interface DrainerDeps {
 export interface DrainingInstance {
   /** The number of requests without an answer, and of other work that must not be cut off. */
   unfinished(): number;
-  /** The instance is about to leave: begin nothing that lasts. */
+  /** The instance is about to stop: start no long work. */
   beginDrain(): void;
   /** Accept no new connections. */
   endDrain(): void;
   /** Answer all waits with their present state. */
   endWaits(): void;
-  /** Nothing is left to wait for. */
+  /** The drain is complete: stop the process. */
   stop(): Promise<void>;
 }
 

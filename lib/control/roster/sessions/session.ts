@@ -13,9 +13,9 @@ import type { Silence } from './silence.ts';
 
 /** What an instance may do with the connection of a session. */
 export interface SessionSocket {
-  /** This instance does not read from it at the moment, so its silence means nothing. */
+  /** This instance has paused reading from it, so silence does not show that its agent is dead. */
   readonly isUnread: boolean;
-  /** Much of what was sent has not left this instance yet: send nothing more that can wait. */
+  /** Many sent bytes are still buffered in this instance: delay every frame that can wait. */
   readonly isBackedUp: boolean;
   /** Bytes sent that have not left this instance. */
   readonly unsentBytes: number;
@@ -102,8 +102,7 @@ export class SessionTable {
     if (replaced !== undefined && replaced.epoch > fields.epoch) return undefined;
     this.#registrations += 1;
     const { serverUuid, epoch, incarnation, journalId, capabilities, socket, run, heardAt } = fields;
-    // Every field is listed: an object made by spreading another one takes half as much memory
-    // again.
+    // List every field: an object that is made by a spread takes 50 % more memory.
     const session: Session = {
       serverUuid,
       epoch,

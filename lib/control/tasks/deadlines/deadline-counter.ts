@@ -20,15 +20,13 @@ export interface Proposal {
 
 export class DeadlineCounter {
   readonly #maxGapMs: number;
-  /**
-   * The counter's value, and a time on this process's clock at which the counter was at least that.
-   */
+  /** A value of the counter, and a time on this process's clock at which it was already reached. */
   #seen: { tick: number; at: number } | undefined;
   #answeredAt = 0;
 
   /**
-   * After `maxGapMs` without an answer this process was unhealthy, or asked late: the time that
-   * passed is not counted.
+   * If more than `maxGapMs` passed between two answers, this process or the database was in
+   * trouble: that time is not counted.
    */
   constructor(maxGapMs: number) {
     this.#maxGapMs = maxGapMs;
@@ -39,7 +37,7 @@ export class DeadlineCounter {
     return { seen: this.#seen.tick, by: Math.floor((now - this.#seen.at) / TICK_MS) };
   }
 
-  /** The counter is `tick` after this proposal, whether the proposal was applied or not. */
+  /** `tick`: the counter's value after the proposal, whether it was applied or not. */
   answered({ seen, by }: Proposal, tick: number, now: number): void {
     this.#answeredAt = now;
     // The rest of a tick counts with the next proposal.

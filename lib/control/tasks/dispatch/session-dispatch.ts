@@ -61,7 +61,7 @@ export class SessionDispatch {
   readonly #reads: BatchQueue<ClaimedAttempt>;
   /** The keys of these. */
   readonly #unread = new Set<string>();
-  /** Servers with a queue that must accept or end some tasks before they are given more. */
+  /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
   readonly #full = new Set<string>();
   /**
    * For each claim in flight, the servers whose agents' reports were stored meanwhile. The claim's

@@ -40,7 +40,7 @@ export interface TaskRequest {
   /** How long the agent lets it run. Default 3,600,000. */
   timeoutMs?: number;
   /**
-   * The task may run again if nobody can tell whether it ran. Default by the catalogue
+   * The task may run again when it is unknown whether it ran. Default by the catalogue
    * (lib/protocol/tasks.ts).
    */
   idempotent?: boolean;
