@@ -304,7 +304,7 @@ t.test('on exit, exec names every server that may still run a task', async (t) =
     if (path.startsWith('/servers') && method === 'GET') return json(response, 200, servers('web-0', 'web-1', 'web-2'));
     if (path.endsWith('/tasks'))
       return path.includes('0000/') ? json(response, 202, { id: TICKET }) : void creates.push(response);
-    if (path.endsWith('/cancel')) return json(response, 409, { code: 'TaskNotCancellable', message: 'an old agent' });
+    if (path.endsWith('/cancel')) return json(response, 409, { code: 'TaskNotCancellable', message: 'a legacy agent' });
     if (!path.endsWith('/events')) return json(response, 200, []);
     response
       .writeHead(200, { 'content-type': 'text/event-stream' })
@@ -320,7 +320,7 @@ t.test('on exit, exec names every server that may still run a task', async (t) =
     await until(() => creates.length === 1, 'a request that gets no answer');
     for (const signal of each) {
       running.child.kill(signal);
-      if (each.length > 1) await running.says('could not be cancelled: an old agent');
+      if (each.length > 1) await running.says('could not be cancelled: a legacy agent');
     }
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);

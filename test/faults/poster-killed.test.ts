@@ -23,7 +23,7 @@ async function post<Body>(url: string, body: object = {}): Promise<Body> {
  * A legacy agent that posts its heartbeats to the instances in turn, as through a DNS name of all
  * of them.
  */
-async function joinOldAgent(t: Test, zone: Zone): Promise<FakeLegacyAgent> {
+async function joinLegacyAgent(t: Test, zone: Zone): Promise<FakeLegacyAgent> {
   const agent = await startFakeLegacyAgent(t);
   const { serverUuid: UUID, port } = agent;
   const sysinfo = { UUID, Hostname: 'old', 'Admin IP': '127.0.0.1', 'CN Agent Port': port };
@@ -62,7 +62,7 @@ t.test(
     // Gives a frozen instance time to recover, however busy the machine is.
     const zone = await startZone(t, { agents: 0, simulated: 0, config: { ownerlessGraceMs: 20_000 } });
     const [a, b, c] = zone.instances as [Instance, Instance, Instance];
-    const agent = await joinOldAgent(t, zone);
+    const agent = await joinLegacyAgent(t, zone);
     const untilDead = () =>
       until(async () => (await zone.sql(`select 1 from cnapi_instances where state = 'dead'`)).length === 1);
 

@@ -28,7 +28,7 @@ export class Disturbances {
 export function disturbanceOf({ kind }: Fault): Disturbance {
   if (kind === 'agents-arriving') return 'arrivals';
   if (kind === 'agent-connections-reset' || kind === 'agent-cut-off') return 'network';
-  if (kind.startsWith('agent-') || kind === 'old-agent-silent') return 'agents';
+  if (kind.startsWith('agent-') || kind === 'legacy-agent-silent') return 'agents';
   if (kind.startsWith('bus-') || kind === 'instance-without-bus') return 'bus';
   if (kind.startsWith('database-') || kind === 'instance-without-database') return 'database';
   if (kind === 'instance-without-agents' || kind.startsWith('network-') || kind.startsWith('frames-')) return 'network';

@@ -24,7 +24,7 @@ export function scheduleFaults(world: World, faults: readonly Fault[]): void {
 
 function concernedBy(world: World, fault: Fault): string | undefined {
   if ('instance' in fault) return instanceOf(world, fault).name;
-  return 'agent' in fault && fault.kind !== 'old-agent-silent' ? agentOf(world, fault).name : undefined;
+  return 'agent' in fault && fault.kind !== 'legacy-agent-silent' ? agentOf(world, fault).name : undefined;
 }
 
 function begin(world: World, fault: Fault): void {

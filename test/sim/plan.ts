@@ -39,7 +39,7 @@ export type Fault = { at: number } & (
   | { kind: 'agent-clock-stepped'; agent: number; ms: number }
   | { kind: 'agent-cut-off'; agent: number; direction: Direction; ms: number }
   | { kind: 'agent-connections-reset'; agent: number }
-  | { kind: 'old-agent-silent'; agent: number; ms: number }
+  | { kind: 'legacy-agent-silent'; agent: number; ms: number }
   | { kind: 'network-slow'; extraMs: number; ms: number }
   | { kind: 'network-losing'; loss: number; ms: number }
   | { kind: 'frames-repeated'; share: number; ms: number }
@@ -140,7 +140,7 @@ const KINDS: Record<Exclude<Profile, 'everything'>, FaultKind[]> = {
     'agent-clock-stepped',
     'agent-connections-reset',
     'agent-cut-off',
-    'old-agent-silent',
+    'legacy-agent-silent',
   ],
   instances: [
     'instance-killed',
@@ -275,7 +275,7 @@ function faultOf(kind: FaultKind, { random, instances, agents }: Drawn): Fault {
       return { at, kind, agent, ms };
     case 'agent-stopped':
       return { at, kind, agent, downMs: ms + 10_000 };
-    case 'old-agent-silent':
+    case 'legacy-agent-silent':
       return { at, kind, agent, ms: ms + 14_000 };
     case 'agent-clock-stepped':
       return { at, kind, agent, ms: Math.round(random.between(-3_600_000, 3_600_000)) };

@@ -14,9 +14,9 @@ import { SeededRandom } from './seeded-random.ts';
 import { SimAgent } from './sim-agent.ts';
 import { SimHub } from './sim-bus.ts';
 import { SimInstance } from './sim-instance.ts';
+import { SimLegacyAgent } from './sim-legacy-agent.ts';
 import type { LinkIngress } from './sim-link.ts';
 import { SimNetwork } from './sim-network.ts';
-import { SimOldAgent } from './sim-old-agent.ts';
 import type { SimPostgres } from './sim-postgres.ts';
 import { SimProcess } from './sim-process.ts';
 import { Story } from './story.ts';
@@ -77,7 +77,7 @@ export class World {
   readonly conditions: Conditions;
   readonly instances: SimInstance[] = [];
   readonly agents: SimAgent[] = [];
-  readonly legacyAgents: SimOldAgent[] = [];
+  readonly legacyAgents: SimLegacyAgent[] = [];
   readonly #plan: Plan;
   readonly #violations: Violation[] = [];
   readonly #disturbances = new Disturbances();
@@ -111,7 +111,7 @@ export class World {
     });
     for (let number = 0; number < plan.instances; number++) this.addInstance();
     for (let number = 0; number < plan.agents; number++) this.#addAgent(number);
-    for (let number = 0; number < plan.legacyAgents; number++) this.#addOldAgent(number);
+    for (let number = 0; number < plan.legacyAgents; number++) this.#addLegacyAgent(number);
     scheduleFaults(this, plan.faults);
     this.workload.schedule(plan.operations);
     this.#tick();
@@ -211,8 +211,8 @@ export class World {
     });
   }
 
-  #addOldAgent(number: number): void {
-    const agent = new SimOldAgent(this, number);
+  #addLegacyAgent(number: number): void {
+    const agent = new SimLegacyAgent(this, number);
     this.legacyAgents.push(agent);
     this.time.schedule(this.random.between(1_000, 6_000), PHASE.input, () => void agent.start());
   }

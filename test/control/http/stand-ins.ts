@@ -15,7 +15,7 @@ import type { Task, TaskPage } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */
-export class FakeOldAgents {
+export class FakeLegacyAgents {
   readonly heard: string[] = [];
   readonly made: string[] = [];
 

@@ -46,7 +46,7 @@ import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
 import { checkAnswer } from '../../support/contracts.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
-import { FakeOldAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
+import { FakeLegacyAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const STRANGER = '00000000-0000-4000-8000-00000000dead';
@@ -67,7 +67,7 @@ export interface Api {
   servers: Servers;
   tasks: FakeTasks;
   roster: FakeRoster;
-  legacyAgents: FakeOldAgents;
+  legacyAgents: FakeLegacyAgents;
   health: { database: boolean; bus: boolean };
   database: FreshDatabase;
   /** Log records at info and above. */
@@ -127,7 +127,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   await servers.start();
   const tasks = new FakeTasks(database);
   const roster = new FakeRoster();
-  const legacyAgents = new FakeOldAgents();
+  const legacyAgents = new FakeLegacyAgents();
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];

@@ -1,6 +1,6 @@
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { FakeOldAgents } from '../http/stand-ins.ts';
+import { FakeLegacyAgents } from '../http/stand-ins.ts';
 import { SERVER, STRANGER, startApi } from '../http/support.ts';
 
 t.test('a legacy heartbeat is recorded and not logged', async (t) => {
@@ -55,7 +55,7 @@ t.test('a sysinfo that creates the server counts as a heartbeat, a later one doe
 });
 
 t.test('a heartbeat that cannot be recorded is 503, and the sysinfo can be posted again', async (t) => {
-  const legacyAgents = new FakeOldAgents();
+  const legacyAgents = new FakeLegacyAgents();
   legacyAgents.created = async () => {
     throw new DatabaseUnavailableError();
   };

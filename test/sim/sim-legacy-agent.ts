@@ -9,7 +9,7 @@ import type { World } from './world.ts';
 const HEARTBEAT_MS = 5_000;
 const PATIENCE_MS = 4_000;
 
-export class SimOldAgent {
+export class SimLegacyAgent {
   readonly uuid: string;
   readonly name: string;
   readonly #number: number;

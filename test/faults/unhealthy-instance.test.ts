@@ -7,18 +7,18 @@ faultTest(
   'an instance that alone loses the database gives its agents to the others',
   { databaseProxied: true },
   async ({ t, zone }) => {
-    const sick = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
+    const unhealthy = await zone.holderOf(zone.agents[0]?.serverUuid ?? '');
     const agents = async () => {
       const statement = 'select count(*)::int as count from cnapi_roster_authority where cnapi_uuid = $1';
-      return (await zone.sql<{ count: number }>(statement, [sick.uuid]))[0]?.count;
+      return (await zone.sql<{ count: number }>(statement, [unhealthy.uuid]))[0]?.count;
     };
-    sick.databaseProxy?.swallow();
-    await until(async () => (await statusOf(`${sick.url}/ready`)) === 503);
+    unhealthy.databaseProxy?.swallow();
+    await until(async () => (await statusOf(`${unhealthy.url}/ready`)) === 503);
     await until(async () => (await agents()) === 0);
     t.pass('it is not ready, and its agents have moved to the others');
     await sleep(8_000);
-    sick.databaseProxy?.heal();
-    await zone.ready(sick);
+    unhealthy.databaseProxy?.heal();
+    await zone.ready(unhealthy);
     await sleep(12_000);
   },
 );

@@ -29,26 +29,26 @@ const SILENT_WITHIN_MS = 25_000;
 t.setTimeout(FILE_TIMEOUT_MS);
 
 /** The servers that are `running` because of posted heartbeats. */
-async function oldServers(zone: Zone): Promise<string[]> {
+async function legacyServers(zone: Zone): Promise<string[]> {
   const rows = await zone.sql<{ server_uuid: string }>(
     `select server_uuid from cnapi_roster_authority where run is null and status = 'running' order by server_uuid`,
   );
   return rows.map(({ server_uuid }) => server_uuid);
 }
 
-function oldAgentsTest(name: string, config: Record<string, unknown>, play: (stage: Stage) => Promise<void>): void {
+function legacyAgentsTest(name: string, config: Record<string, unknown>, play: (stage: Stage) => Promise<void>): void {
   t.test(name, { skip: noRedisServer, timeout: FILE_TIMEOUT_MS }, async (t) => {
     const zone = await startZone(t, { ...PLAN, config });
     const witness = new Witness(zone, (text) => t.comment(text));
     await witness.start();
-    const servers = await oldServers(zone);
+    const servers = await legacyServers(zone);
     t.equal(servers.length, PLAN.old);
     await play({ t, zone, witness, servers });
     t.same(await witness.finish(), [], 'no live server was ever unknown, and epochs only rose');
   });
 }
 
-oldAgentsTest(
+legacyAgentsTest(
   'legacy agents stay running while instances are killed and frozen, and are unknown after their end',
   SHORT_START_GRACE,
   async (stage) => {
@@ -63,7 +63,7 @@ oldAgentsTest(
     second.program.thaw();
     await zone.ready(second);
     await sleep(6_000);
-    t.same(await oldServers(zone), servers);
+    t.same(await legacyServers(zone), servers);
 
     for (const server of await zone.serverUuids)
       if (server !== zone.agents[0]?.serverUuid) await witness.excuse(server);
@@ -74,7 +74,7 @@ oldAgentsTest(
   },
 );
 
-oldAgentsTest(
+legacyAgentsTest(
   'legacy agents stay running when Postgres is frozen for longer than their silence limit',
   FULL_START_GRACE,
   async ({ t, zone, servers }) => {
@@ -82,6 +82,6 @@ oldAgentsTest(
     await sleep(18_000);
     zone.postgres.thaw();
     await sleep(6_000);
-    t.same(await oldServers(zone), servers);
+    t.same(await legacyServers(zone), servers);
   },
 );
