@@ -33,8 +33,8 @@ export class CnapiError extends Error {
 }
 
 /**
- * The database does not answer, or takes no writes. If it does not answer, it is unknown whether the
- * statement was carried out. 503.
+ * The database does not answer, or takes no writes. If it does not answer, it is unknown whether
+ * the statement was carried out. 503.
  */
 export class DatabaseUnavailableError extends CnapiError {
   constructor(cause?: unknown, message = 'The database does not answer; try again shortly') {

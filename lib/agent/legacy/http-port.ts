@@ -86,7 +86,7 @@ export class HttpPort {
     this.#server.once('error', (cause) => reject(new HttpPortError(host, port, cause)));
     this.#server.listen({ host, port }, resolve);
     await promise;
-    this.#server.on('error', (err) => log.error({ err }, 'http port'));
+    this.#server.on('error', (err) => log.error({ err }, 'http port: the listener has an error'));
     log.info({ ...this.address }, 'taking tasks over HTTP');
   }
 

@@ -1,8 +1,8 @@
 /**
  * The one timer of all links of a process. It ticks each member every `periodMs`, after the poll
  * phase, so bytes that had arrived are read before silence is counted. A late tick (a stall, a
- * freeze) counts as zero healthy milliseconds. With `spokes`, members are spread over the period, so
- * ten thousand of them do not send at once.
+ * freeze) counts as zero healthy milliseconds. With `spokes`, members are spread over the period,
+ * so ten thousand of them do not send at once.
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
 

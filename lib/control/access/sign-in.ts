@@ -1,9 +1,10 @@
 /**
  * Authenticates a token, and ends what was opened with a token that is no longer valid. Called by
  * `authenticator.ts`. Nothing waits for the bus. A token is read from the database again when the
- * last read is 400 ms old. The tokens of what lasts longer (links, waits, streams) are in a list that
- * is checked every 400 ms. So a revoked token stops working within a second on every instance. While
- * the database does not answer, no new caller is authenticated, and no open connection is closed.
+ * last read is 400 ms old. The tokens of what lasts longer (links, waits, streams) are in a list
+ * that is checked every 400 ms. So a revoked token stops working within a second on every instance.
+ * While the database does not answer, no new caller is authenticated, and no open connection is
+ * closed.
  */
 
 import type { Clock } from '../../platform/clock.ts';

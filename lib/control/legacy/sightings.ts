@@ -44,7 +44,7 @@ interface SightingLimits {
   /** A server that was quiet for this long on all instances is silent. */
   silenceMs: number;
   maxServers: number;
-  /** Limit for servers that the database has not confirmed, so posts for random uuids are bounded. */
+  /** Limit for servers that the database has not confirmed; bounds posts for random uuids. */
   maxNew: number;
 }
 

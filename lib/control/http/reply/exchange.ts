@@ -43,7 +43,7 @@ const KEEP_ALIVE = 'timeout=4';
 /** Limits of reading the rest of a body after its request has been answered. */
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 8 * 1024 * 1024;
-/** Answers up to this size (errors, health checks) need no answer memory: the kernel buffers them. */
+/** Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers. */
 const SMALL_ANSWER_BYTES = 16 * 1024;
 
 export class Exchange {

@@ -32,8 +32,8 @@ interface BalancerDeps {
 
 const PERIOD_MS = 1000;
 /**
- * If an agent was asked to move and is still here, the other instance did not accept it. It is asked
- * again after this time.
+ * If an agent was asked to move and is still here, the other instance did not accept it. It is
+ * asked again after this time.
  */
 const ASK_AGAIN_MS = 60_000;
 
