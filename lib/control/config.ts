@@ -174,7 +174,7 @@ const schema = z.strictObject({
   logLinesPerSource: whole(0, 1_000_000)
     .default(200)
     .describe(
-      'Log lines per second about what one address sends, requests and frames; one line counts the others; 0 is no limit',
+      'Log lines per second about what one address does: its requests, frames and sessions; one line counts the others; 0 is no limit',
     ),
   newServersPerHour: whole(0, 1_000_000)
     .default(20_000)

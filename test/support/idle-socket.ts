@@ -7,6 +7,7 @@ export function idleSocket(changes: Partial<SessionSocket> = {}): SessionSocket 
     isUnread: false,
     isBackedUp: false,
     unsentBytes: 0,
+    mayLog: () => true,
     send: () => true,
     probe() {},
     answersProbe: async () => true,

@@ -102,6 +102,8 @@ export class Connection implements SessionSocket {
   readonly #deps: ConnectionDeps;
   readonly #socket: AgentSocket;
   readonly #stream: AgentStream;
+  /** Kept, because a closed stream may have none. */
+  readonly #address: string;
   #state: ConnectionState = 'greeting';
   #session: Session | undefined;
   #peerVersion = PROTOCOL_VERSION;
@@ -117,6 +119,7 @@ export class Connection implements SessionSocket {
     this.#deps = deps;
     this.#socket = socket;
     this.#stream = stream;
+    this.#address = stream.remoteAddress ?? '';
     this.serverUuid = serverUuid;
     this.shared = shared;
     this.#reads = new ReadLimiter(socket, deps, shared);
@@ -162,10 +165,13 @@ export class Connection implements SessionSocket {
     this.send(frame);
   }
 
+  mayLog(): boolean {
+    return this.#deps.mayLog(this.#address);
+  }
+
   /** Logs what the agent caused, unless its address has caused too many lines. */
   warn(fields: LogFields, message: string): void {
-    if (!this.#deps.mayLog(this.#stream.remoteAddress ?? '')) return;
-    this.#deps.log.warn({ server_uuid: this.serverUuid, ...fields }, message);
+    if (this.mayLog()) this.#deps.log.warn({ server_uuid: this.serverUuid, ...fields }, message);
   }
 
   refuse(refusal: Refusal, addresses: Address[]): void {
@@ -298,8 +304,7 @@ export class Connection implements SessionSocket {
 
   #fail(detail: string): void {
     if (this.#state === 'closed') return;
-    const peer = this.#stream.remoteAddress;
-    this.warn({ peer, state: this.#state, detail: cutForLog(detail) }, 'connection: protocol error');
+    this.warn({ peer: this.#address, state: this.#state, detail: cutForLog(detail) }, 'connection: protocol error');
     const session = this.#session;
     if (session === undefined) this.send({ type: 'refuse', code: 'protocol', message: detail });
     else this.send({ type: 'error', code: 'protocol', message: detail });

@@ -70,7 +70,7 @@ export class RequestLog {
     this.#others = 0;
     this.#deps.log.warn(
       { sources: named, others },
-      'requests and frames without a line of their own (logLinesPerSource)',
+      'requests, frames and sessions without a line of their own (logLinesPerSource)',
     );
   }
 }

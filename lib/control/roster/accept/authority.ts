@@ -217,7 +217,7 @@ export class Authority {
 
   #register({ hello, socket, isOpen }: Candidate, { writer, accepted }: Taken): Acceptance {
     this.#notifyPrevious(hello.serverUuid, writer, accepted);
-    if (accepted.isAlternating) this.#noteAlternation(hello);
+    if (accepted.isAlternating) this.#noteAlternation(hello, socket);
     if (!isOpen()) return { kind: 'gone' };
     const added = this.#deps.sessions.add({
       serverUuid: hello.serverUuid,
@@ -237,16 +237,10 @@ export class Authority {
     this.#deps.sessionLosses.forget(hello.serverUuid);
     if (added.replaced !== undefined)
       this.#deps.sessionLosses.supersede(added.replaced, `replaced by epoch ${accepted.epoch}`);
-    this.#deps.log.info(
-      {
-        server_uuid: hello.serverUuid,
-        epoch: accepted.epoch,
-        incarnation: hello.incarnation,
-        conn: hello.conn,
-        previous_run: accepted.previousRun,
-      },
-      'session: pending -> live',
-    );
+    const { serverUuid: server_uuid, incarnation, conn } = hello;
+    const { epoch, previousRun: previous_run } = accepted;
+    if (socket.mayLog())
+      this.#deps.log.info({ server_uuid, epoch, incarnation, conn, previous_run }, 'session: pending -> live');
     return { kind: 'accepted', session: added.session };
   }
 
@@ -259,20 +253,19 @@ export class Authority {
     } satisfies RunMessage);
   }
 
-  #noteAlternation({ serverUuid, incarnation }: HelloFrame): void {
+  #noteAlternation({ serverUuid, incarnation }: HelloFrame, socket: SessionSocket): void {
     this.alternations += 1;
+    if (!socket.mayLog()) return;
     this.#deps.log.error(
       { server_uuid: serverUuid, incarnation },
       'two agents take turns with one server uuid: give one of the machines its own',
     );
   }
 
-  #refuse({ hello }: Candidate, refusal: Refusal): Acceptance {
+  #refuse({ hello, socket }: Candidate, refusal: Refusal): Acceptance {
     if (refusal.code === 'returns-too-often') this.returnsRefused += 1;
-    this.#deps.log.info(
-      { server_uuid: hello.serverUuid, conn: hello.conn, code: refusal.code },
-      'session: pending -> refused',
-    );
+    const fields = { server_uuid: hello.serverUuid, conn: hello.conn, code: refusal.code };
+    if (socket.mayLog()) this.#deps.log.info(fields, 'session: pending -> refused');
     return { kind: 'refused', refusal };
   }
 }

@@ -10,7 +10,7 @@
  */
 
 import type { Clock } from '../../../platform/clock.ts';
-import type { Logger } from '../../../platform/log.ts';
+import type { LogFields, Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { type LossReason, STATUS_REASONS } from '../status/authority-row.ts';
@@ -58,10 +58,7 @@ export class SessionLosses {
     if (this.#isStopped) return;
     session.lostFor = reason;
     this.#write(session, reason);
-    this.#deps.log.info(
-      { server_uuid: session.serverUuid, epoch: session.epoch, reason, detail },
-      'session: live -> ended',
-    );
+    this.#log(session, { reason, detail }, 'session: live -> ended');
   }
 
   /**
@@ -75,7 +72,7 @@ export class SessionLosses {
   /** Ends the session because another has replaced it: no status change. */
   supersede(session: Session, why: string): void {
     if (!this.#end(session, why)) return;
-    this.#deps.log.info({ server_uuid: session.serverUuid, epoch: session.epoch, why }, 'session: live -> superseded');
+    this.#log(session, { why }, 'session: live -> superseded');
   }
 
   /**
@@ -98,6 +95,11 @@ export class SessionLosses {
 
   #write({ serverUuid, run, epoch }: Session, reason: LossReason): void {
     this.#losses.add({ serverUuid, run, epoch, reason });
+  }
+
+  /** An agent that reconnects again and again does not fill the disk. */
+  #log({ serverUuid: server_uuid, epoch, socket }: Session, fields: LogFields, message: string): void {
+    if (socket.mayLog()) this.#deps.log.info({ server_uuid, epoch, ...fields }, message);
   }
 
   #end(session: Session, why: string): boolean {

@@ -19,6 +19,8 @@ export interface SessionSocket {
   readonly isBackedUp: boolean;
   /** Bytes sent that have not left this instance. */
   readonly unsentBytes: number;
+  /** Whether the log may have another line about what its peer does; if not, the line is counted. */
+  mayLog(): boolean;
   /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
   send(frame: InstanceFrame): boolean;
   /** Sends a probe, which the peer's WebSocket library answers. */
