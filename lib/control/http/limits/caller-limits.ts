@@ -26,7 +26,10 @@ export class CallerLimits {
   readonly quotas: CallerQuotas;
   readonly bodies: BodyCosts;
   readonly requestLog: RequestLog;
-  /** No token is required: all callers on this machine count as one, without quotas. */
+  /**
+   * No token is required: all callers on this machine count as one, without quotas
+   * (docs/decisions/open-access-limits-no-caller.md).
+   */
   readonly isOpen: boolean;
   #slowReaders = 0;
 

@@ -2,7 +2,7 @@ import t from 'tap';
 import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/allowance.ts';
-import { SERVER } from '../support.ts';
+import { SERVER, startApi } from '../support.ts';
 import { startWithTokens as start } from '../with-tokens.ts';
 
 const agent = (tokenUuid: string, serverUuid?: string) =>
@@ -63,4 +63,17 @@ t.test('wide bodies of an agent are refused with 429, and its heartbeats are not
   t.equal((await post('events/heartbeat', { small: true })).status, 204);
   t.equal((await post('events/status', wide, other)).status, 204, 'another caller pays for itself');
   t.equal(limits.bodies.refused, 3);
+});
+
+t.test('with open access bodies are limited in size only, because all callers share one address', async (t) => {
+  const { call, limits, addServer } = await startApi(t, {
+    config: { requestsPerSecond: 1 },
+    clock: { ...systemClock, now: () => 0 },
+  });
+  await addServer(SERVER);
+  const wide = (members: number) => Object.fromEntries(Array.from({ length: members }, (_, at) => [`k${at}`, 0]));
+  const post = async (body: unknown) => (await call('POST', `/servers/${SERVER}/events/status`, body)).status;
+  for (let each = 0; each < 5; each += 1) t.equal(await post(wide(24_000)), 204);
+  t.equal(await post(wide(60_000)), 413);
+  t.equal(limits.bodies.refused, 0);
 });
