@@ -18,38 +18,23 @@ import { openApiDocument } from '../protocol/api/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
-import { accessSubsystem } from './access/subsystem.ts';
 import { sharedTokenOf } from './access/token.ts';
-import { tokenRoutes } from './access/token-routes.ts';
-import { Tokens } from './access/tokens.ts';
 import { AuditLog } from './audit/audit-log.ts';
-import { auditRoutes } from './audit/audit-routes.ts';
-import { auditSubsystem } from './audit/subsystem.ts';
 import type { Config } from './config.ts';
 import { Core, type CoreDatabases } from './core.ts';
-import { coreRoutes } from './core-routes.ts';
-import { DescriptorWatch } from './descriptors.ts';
-import type { Noun } from './documents/noun.ts';
-import { Housekeeping } from './housekeeping/housekeeping.ts';
-import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
 import { CallerLimits } from './http/limits/caller-limits.ts';
 import { Certificates } from './http/listener/certificates.ts';
 import { type Handlers, HttpListener } from './http/listener/listener.ts';
 import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
 import { RequestMetrics } from './http/listener/request-metrics.ts';
-import { processRoutes } from './http/process-routes.ts';
-import type { Route } from './http/route.ts';
-import { httpSubsystem } from './http/subsystem.ts';
+import type { ProcessRouteDeps } from './http/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
-import { openNouns } from './nouns/open-nouns.ts';
-import { busSubsystem, databaseSubsystem } from './platform-subsystems.ts';
-import { PromotionWatch } from './promotion.ts';
 import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
-import type { Subsystem } from './subsystem.ts';
+import { subsystems } from './subsystems.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -81,7 +66,6 @@ export class App {
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
-  readonly #nouns: readonly Noun[];
 
   constructor(deps: AppDeps) {
     const { config, clock, random, log } = deps;
@@ -117,30 +101,25 @@ export class App {
       databases,
       bus: this.#bus,
       ingress: this.#listener,
+      newServers: this.#newServers,
+      documentKinds,
       lifecycle: this.#lifecycle,
     });
-    this.#nouns = openNouns({ database, clock, random, log });
-    const handlers = this.#handlers();
-    this.#lifecycle.add(
-      busSubsystem(this.#bus),
-      databaseSubsystem(database, this.#writes),
-      accessSubsystem({
-        authenticator: this.#authenticator,
-        signIn,
-        newServers: this.#newServers,
-        database,
-        signInDatabase,
-      }),
-      auditSubsystem(this.#audit, database),
-      this.#createPromotionWatch(),
-      this.#createDescriptorWatch(),
-      httpSubsystem({ listener: this.#listener, handlers, limits, certificates: this.#certificates }),
-      ...this.#core.subsystems,
-      ...this.#nouns.map(({ subsystem }) => subsystem),
-    );
-    this.#lifecycle.add(
-      housekeepingSubsystem(new Housekeeping({ database, clock, log, chores: this.#lifecycle.chores })),
-    );
+    this.#lifecycle.open(subsystems, {
+      ...this.#core,
+      database,
+      writes: this.#writes,
+      authenticator: this.#authenticator,
+      signIn,
+      signInDatabase,
+      newServers: this.#newServers,
+      audit: this.#audit,
+      listener: this.#listener,
+      limits,
+      certificates: this.#certificates,
+      handlers: this.#handlers(),
+      aboutProcess: this.#aboutProcess(),
+    });
     this.#metrics.add(this.#lifecycle.metrics);
   }
 
@@ -254,10 +233,9 @@ export class App {
     });
   }
 
-  #handlers(): Handlers {
+  #handlers(): Omit<Handlers, 'routes'> {
     const { link, servers } = this.#core;
     return {
-      routes: this.#routes(),
       requireServer: requireServerOf(servers),
       onArrival: () => link.arrive(),
       onUpgrade: (request, upgrade, actor) =>
@@ -267,32 +245,19 @@ export class App {
     };
   }
 
-  #routes(): Route[] {
-    const { clock, config, log, random } = this.#deps;
+  #aboutProcess(): ProcessRouteDeps {
+    const { clock, log } = this.#deps;
     const { roster, tasks, waitlist } = this.#core;
-    const { instanceLeaving } = this.#lifecycle;
-    return [
-      ...processRoutes({
-        version: VERSION,
-        startedAt: isoNow(clock),
-        isReady: () => this.#readiness(),
-        health: () => ({ database: roster.membership.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
-        stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
-        logLevel: { get: () => log.level(), set: (level) => log.level(level) },
-        metrics: () => this.#metrics.read(),
-        openApi: () => openApiDocument(allContracts, VERSION),
-      }),
-      ...coreRoutes(this.#core, {
-        cnapiUuid: config.cnapiUuid,
-        newServers: this.#newServers,
-        instanceLeaving,
-        clock,
-        documentKinds,
-      }),
-      ...this.#nouns.flatMap(({ routes }) => routes),
-      ...tokenRoutes({ tokens: new Tokens({ database: this.#database, random }) }),
-      ...auditRoutes({ audit: this.#audit }),
-    ];
+    return {
+      version: VERSION,
+      startedAt: isoNow(clock),
+      isReady: () => this.#readiness(),
+      health: () => ({ database: roster.membership.isDatabaseHealthy, bus: this.#bus.isHealthy() }),
+      stats: () => ({ tasks: { ...tasks.stats() }, waitlist: { ...waitlist.stats() } }),
+      logLevel: { get: () => log.level(), set: (level) => log.level(level) },
+      metrics: () => this.#metrics.read(),
+      openApi: () => openApiDocument(allContracts, VERSION),
+    };
   }
 
   /**
@@ -304,30 +269,6 @@ export class App {
     const trouble = this.#writes.trouble;
     const all = trouble === undefined || reasons.includes(trouble) ? reasons : [...reasons, trouble];
     return { ready: all.length === 0, reasons: all };
-  }
-
-  #createDescriptorWatch(): Subsystem {
-    const { config, clock, log } = this.#deps;
-    const watch = new DescriptorWatch({ maxAgents: config.maxAgents, clock, log });
-    return { name: 'descriptors', start: () => watch.start(), stop: () => watch.stop() };
-  }
-
-  #createPromotionWatch(): Subsystem {
-    const { config, clock, log } = this.#deps;
-    const { link, roster } = this.#core;
-    const watch = new PromotionWatch({
-      database: this.#database,
-      sessions: roster.sessions,
-      cnapiUuid: config.cnapiUuid,
-      addresses: () => roster.addresses(),
-      takesAgents: () => link.takesAgents,
-      dismiss: (session, why) => roster.sessionLosses.supersede(session, why),
-      periodMs: config.slowPollMs,
-      askAgainMs: config.reconnectMaxMs,
-      clock,
-      log,
-    });
-    return { name: 'promotion watch', start: () => watch.start(), stop: () => watch.stop() };
   }
 }
 

@@ -1,8 +1,9 @@
 /**
  * The nouns of an instance: roster, tasks, waitlist, events, servers, the agent link and legacy
  * agents, over given databases, a given bus and a given listener (`Ingress`). `app.ts` passes real
- * ones. The simulation passes its own and runs these drivers unchanged on a virtual clock.
- * `lifecycle.ts` starts and stops them.
+ * ones. The simulation passes its own and runs these drivers unchanged on a virtual clock. The
+ * subsystems (`subsystems.ts`) take what they need from a core's fields; `lifecycle.ts` starts and
+ * stops them.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Clock } from '../platform/clock.ts';
@@ -11,29 +12,21 @@ import type { Logger } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
+import type { NewServers } from './access/new-servers.ts';
 import { agentNetworksOf, type Config } from './config.ts';
 import { type DutyHandler, DutyKeeper } from './duty/duty-keeper.ts';
-import { dutySubsystem } from './duty/subsystem.ts';
 import { Events } from './events/events.ts';
-import { eventsSubsystem } from './events/subsystem.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
 import { HeartbeatMonitor } from './legacy/heartbeat-monitor.ts';
 import { LegacyAgentApi } from './legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
-import { legacySubsystem } from './legacy/subsystem.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
-import { linkSubsystem } from './link/subsystem.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
-import { rosterSubsystem } from './roster/subsystem.ts';
 import { Servers } from './servers/servers.ts';
-import { serversSubsystem } from './servers/subsystem.ts';
-import type { Subsystem } from './subsystem.ts';
-import { tasksSubsystem } from './tasks/subsystem.ts';
 import { Tasks } from './tasks/tasks.ts';
-import { waitlistSubsystem } from './waitlist/subsystem.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 
 /**
@@ -68,13 +61,28 @@ export interface CoreDeps {
   ingress: Ingress;
   /** What carries out the duties of each kind. */
   dutyHandlers?: Readonly<Record<string, DutyHandler>>;
-  /** It starts and stops `subsystems`. */
+  /** Who may register new servers. */
+  newServers: Pick<NewServers, 'refusalOf'>;
+  /** The nouns of documents that tell of their changes. */
+  documentKinds?: readonly string[];
   lifecycle: Lifecycle;
 }
 
 const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
 
 export class Core {
+  readonly config: CoreDeps['config'];
+  readonly cnapiUuid: string;
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly database: Database;
+  readonly bus: Bus;
+  readonly newServers: CoreDeps['newServers'];
+  readonly documentKinds: readonly string[];
+  readonly lifecycle: Lifecycle;
+  /** Aborts when this instance leaves and every open wait must be answered. */
+  readonly instanceLeaving: AbortSignal;
   readonly roster: Roster;
   readonly inventoriedSessions: InventoriedSessions;
   readonly tasks: Tasks;
@@ -86,13 +94,22 @@ export class Core {
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
   readonly link: LinkServer;
-  readonly #deps: CoreDeps;
 
   constructor(deps: CoreDeps) {
     const { config, log, clock, random, bus, databases, lifecycle } = deps;
     const { cnapiUuid } = config;
     const database = databases.main;
-    this.#deps = deps;
+    this.config = config;
+    this.cnapiUuid = cnapiUuid;
+    this.log = log;
+    this.clock = clock;
+    this.random = random;
+    this.database = database;
+    this.bus = bus;
+    this.newServers = deps.newServers;
+    this.documentKinds = deps.documentKinds ?? [];
+    this.lifecycle = lifecycle;
+    this.instanceLeaving = lifecycle.instanceLeaving;
     const ports = { clock, random, log };
     const common = { ...ports, database, bus, config };
     this.roster = new Roster({
@@ -178,34 +195,12 @@ export class Core {
     });
   }
 
-  /** In the order in which they start. */
-  get subsystems(): readonly Subsystem[] {
-    const { main } = this.#deps.databases;
-    return [
-      rosterSubsystem(this.roster, main),
-      linkSubsystem(this.link),
-      legacySubsystem({
-        monitor: this.heartbeatMonitor,
-        api: this.legacyAgentApi,
-        sources: this.agentSources,
-        connected: () => this.roster.sessions.size,
-        database: main,
-      }),
-      serversSubsystem(this.servers),
-      tasksSubsystem(this.tasks),
-      dutySubsystem(this.duties),
-      waitlistSubsystem(this.waitlist),
-      eventsSubsystem(this.events),
-    ];
-  }
-
   /**
    * Drains, then stops; an instance that is not live yet stops at once. Repeating it is harmless.
    */
   drain(why: string): void {
-    const { lifecycle } = this.#deps;
-    if (lifecycle.isLive) this.roster.drainer.begin(why);
-    else void lifecycle.stop();
+    if (this.lifecycle.isLive) this.roster.drainer.begin(why);
+    else void this.lifecycle.stop();
   }
 }
 

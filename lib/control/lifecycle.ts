@@ -18,8 +18,9 @@ import type { Logger } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { type Migration, migrate } from '../platform/postgres/migrations.ts';
 import { waitForDatabase } from '../platform/postgres/pool.ts';
+import type { Route } from './http/route.ts';
 import type { Metric } from './metrics/metric.ts';
-import type { Chore, Subsystem } from './subsystem.ts';
+import type { Chore, Subsystem, SubsystemDefinition } from './subsystem.ts';
 
 interface LifecycleDeps {
   /** The first one is migrated. */
@@ -49,6 +50,11 @@ export class Lifecycle {
     this.#deps = deps;
   }
 
+  /** Opens each subsystem with what it needs of the instance, and adds it. Only before `start()`. */
+  open<Parts>(definitions: readonly SubsystemDefinition<Parts>[], parts: Parts): void {
+    for (const { open } of definitions) if (open !== undefined) this.add(open(parts));
+  }
+
   /** They start in the order in which they were added. Only before `start()`. */
   add(...subsystems: readonly Subsystem[]): void {
     this.#subsystems.push(...subsystems);
@@ -67,6 +73,10 @@ export class Lifecycle {
   /** Aborts when this instance leaves and every open wait must be answered. */
   get instanceLeaving(): AbortSignal {
     return this.#leaving.signal;
+  }
+
+  get routes(): Route[] {
+    return this.#subsystems.flatMap(({ routes = [] }) => routes);
   }
 
   get metrics(): Metric[] {

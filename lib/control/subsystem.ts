@@ -1,13 +1,15 @@
 /**
- * A subsystem: what one noun contributes to an instance. Each noun's folder makes its value
- * (`subsystem.ts`), and `lifecycle.ts` folds an ordered list of them. Everything is optional.
- * The migrations of all nouns are in one list (`schema.ts`), because tools and tests need them
- * without an instance.
+ * A subsystem: what one noun contributes to an instance. Each noun's folder defines it
+ * (`subsystem.ts`), and `subsystems.ts` lists them in order. From that list follow the schema
+ * (`schema.ts`) and, folded by `lifecycle.ts`, the routes, start, drain, stop, metrics and chores of
+ * an instance. Everything is optional.
  *
  *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop
  *
  * A part may be stopped in any of these states, also before it has started.
  */
+import type { Migration } from '../platform/postgres/migrations.ts';
+import type { Route } from './http/route.ts';
 import type { Metric } from './metrics/metric.ts';
 
 /** Deletes data past its retention. */
@@ -18,6 +20,15 @@ export interface Chore {
   batch(): Promise<number>;
 }
 
+/** What is known of a subsystem without an instance, and how an instance gets it. */
+export interface SubsystemDefinition<Parts> {
+  /** They may build on those of earlier subsystems in the list. */
+  migrations?: readonly Migration[];
+  /** `parts`: what it needs of an instance. Does no I/O. */
+  open?: (parts: Parts) => Subsystem;
+}
+
+/** As part of one instance. */
 export interface Subsystem {
   /** In log messages about a part that does not stop. */
   name: string;
@@ -43,6 +54,7 @@ export interface Subsystem {
   /** Releases everything; all parts at once. */
   stop?(): Promise<unknown>;
 
+  routes?: readonly Route[];
   metrics?: readonly Metric[];
   /** Done hourly by one instance (`housekeeping.ts`). */
   chores?: readonly Chore[];

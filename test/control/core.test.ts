@@ -5,6 +5,7 @@ import { Core } from '../../lib/control/core.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import type { SessionSocket } from '../../lib/control/roster/sessions/session.ts';
 import { migrations } from '../../lib/control/schema.ts';
+import { coreSubsystems } from '../../lib/control/subsystems.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
@@ -29,13 +30,14 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
     databases: { main, arrivals: database, beats: database, sessionLosses: database, sightings: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     ingress: { url: 'http://127.0.0.1:1', mayLog: () => true },
+    newServers: { refusalOf: () => undefined },
     lifecycle,
     clock,
     eventLoop: { busyShare: () => 0 },
     random,
     log,
   });
-  lifecycle.add(...instance.subsystems);
+  lifecycle.open(coreSubsystems, instance);
   t.teardown(() => lifecycle.stop());
   await lifecycle.start();
   t.strictSame(instance.roster.readiness(), { ready: true, reasons: [] });

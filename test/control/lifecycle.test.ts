@@ -2,7 +2,7 @@ import t from 'tap';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import { counter } from '../../lib/control/metrics/metric.ts';
 import { migrations } from '../../lib/control/schema.ts';
-import type { Subsystem } from '../../lib/control/subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../../lib/control/subsystem.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -163,4 +163,24 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
   await stopping;
   t.ok(calls.includes('database.stop'));
   t.equal(records.length, 3, 'it reports that it has stopped');
+});
+
+t.test('each definition is opened with the parts of the instance, in the order of the list', async (t) => {
+  const calls: string[] = [];
+  const instance = lifecycle(emptyDatabase(calls));
+  const defined = (name: string): SubsystemDefinition<{ zone: string }> => ({
+    open: ({ zone }) => noting(`${zone} ${name}`, calls, { chores: [{ name, batch: async () => 0 }] }),
+  });
+  const known: string[] = [];
+  const last: SubsystemDefinition<{ zone: string }> = {
+    open() {
+      known.push(...instance.chores.map(({ name }) => name));
+      return { name: 'last' };
+    },
+  };
+  instance.open([defined('listener'), { migrations: [] }, defined('link'), last], { zone: 'a' });
+  t.strictSame(known, ['listener', 'link'], 'a later one knows what the earlier ones contribute');
+  await instance.start();
+  t.strictSame(calls, ['a listener.prepare', 'a link.prepare', 'a listener.start', 'a link.start']);
+  await instance.stop();
 });

@@ -21,7 +21,8 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/control/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
   'lib/control/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
   'lib/control/legacy/source-store.ts': 'addresses of agents, one row each; no rows of coordination',
-  'lib/control/promotion.ts': 'reads the timeline; what is under way is a statement of the store of claims',
+  'lib/control/promotion/promotion-watch.ts':
+    'reads the timeline; what is under way is a statement of the store of claims',
   'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/control/doctor/database.ts': 'questions of `cnapi doctor`, which changes nothing',
   'lib/control/housekeeping/housekeeping.ts':

@@ -4,10 +4,7 @@
  * caller without an answer does not know the outcome.
  */
 import { OPEN } from '../../lib/control/access/token.ts';
-import type { Core } from '../../lib/control/core.ts';
-import { coreRoutes } from '../../lib/control/core-routes.ts';
 import { validateAndHandle } from '../../lib/control/http/request/pipeline.ts';
-import type { Route } from '../../lib/control/http/route.ts';
 import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
 import type { SeededRandom } from './seeded-random.ts';
@@ -93,7 +90,7 @@ export class SimClient {
     { requestId, signal }: { requestId: string; signal: AbortSignal },
   ): Promise<Answer> {
     const { core } = instance;
-    const route = core && routesOf(instance, core).find((one) => one.name === name);
+    const route = instance.routes.find((one) => one.name === name);
     if (core === undefined || route === undefined) throw new Error(`there is no route ${name}`);
     try {
       const header = (key: string) => headers[key];
@@ -118,15 +115,5 @@ export class SimClient {
 /** The reference's message for an expired ticket is a 500; every other 500 is a defect. */
 const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
   statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
-
-const known = new WeakMap<Core, Route[]>();
-
-function routesOf({ uuid, process, instanceLeaving }: SimInstance, core: Core): Route[] {
-  const newServers = { refusalOf: () => undefined };
-  const routes =
-    known.get(core) ?? coreRoutes(core, { cnapiUuid: uuid, newServers, instanceLeaving, clock: process.clock });
-  known.set(core, routes);
-  return routes;
-}
 
 const codeOf = (body: Record<string, unknown>) => String(body.code ?? body.status ?? body.id ?? body.uuid ?? '');

@@ -3,14 +3,15 @@
  * ports.
  */
 import type { UpgradeRefusal } from '../../lib/agent/link/link-socket.ts';
+import { busSubsystem } from '../../lib/control/bus/subsystem.ts';
 import { type Config, parseConfig } from '../../lib/control/config.ts';
 import { Core } from '../../lib/control/core.ts';
-import { Housekeeping } from '../../lib/control/housekeeping/housekeeping.ts';
 import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
+import type { Route } from '../../lib/control/http/route.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
-import { busSubsystem } from '../../lib/control/platform-subsystems.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
+import { coreSubsystems } from '../../lib/control/subsystems.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
@@ -91,10 +92,8 @@ export class SimInstance implements LinkIngress {
     });
   }
 
-  /** Of its current or last life. */
-  get instanceLeaving(): AbortSignal {
-    if (this.#life === undefined) throw new Error(`${this.name} was never started`);
-    return this.#life.lifecycle.instanceLeaving;
+  get routes(): readonly Route[] {
+    return this.#life?.routes ?? [];
   }
 
   /** True while a process exists that is not stopped. */
@@ -194,14 +193,14 @@ export class SimInstance implements LinkIngress {
       databases,
       bus,
       ingress,
+      newServers: { refusalOf: () => undefined },
       lifecycle,
       ...(hasDuties && { dutyHandlers: { [DUTY_KIND]: duties } }),
     });
-    lifecycle.add(busSubsystem(bus), ingress.subsystem, ...core.subsystems);
-    const { chores } = lifecycle;
-    const housekeeping = new Housekeeping({ database: main, clock, log, schedule: EACH_MINUTE, chores });
-    lifecycle.add(housekeepingSubsystem(housekeeping));
-    return { process, ingress, lifecycle, core, duties };
+    lifecycle.open([busSubsystem], core);
+    lifecycle.add(ingress.subsystem);
+    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...core, schedule: EACH_MINUTE });
+    return { process, ingress, lifecycle, core, duties, routes: lifecycle.routes };
   }
 }
 
@@ -211,6 +210,7 @@ interface Life {
   lifecycle: Lifecycle;
   core: Core;
   duties: SimDutyHandler;
+  routes: readonly Route[];
 }
 
 /** The listener of an instance, without sockets. */

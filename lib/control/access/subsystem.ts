@@ -1,11 +1,15 @@
 /** What access contributes to an instance. */
 import type { Database } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
 import { counter } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
+import { tokenRoutes } from './token-routes.ts';
+import { tokenMigrations } from './token-schema.ts';
 import { forgetTokens } from './token-store.ts';
+import { Tokens } from './tokens.ts';
 
 /** Counted from the end of the token. */
 const KEEP_TOKENS_DAYS = 400;
@@ -16,40 +20,39 @@ interface AccessParts {
   signIn: SignIn;
   newServers: NewServers;
   database: Database;
+  random: Random;
   /** Its own, so no caller of this instance can delay the end of a token. Stopped here. */
   signInDatabase: Database;
 }
 
-export function accessSubsystem({
-  authenticator,
-  signIn,
-  newServers,
-  database,
-  signInDatabase,
-}: AccessParts): Subsystem {
-  const { stats } = authenticator;
-  return {
-    name: 'access',
-    start: () => signIn.start(),
-    async stop() {
-      await signIn.stop();
-      await signInDatabase.stop();
-    },
-    metrics: [
-      counter('access_sign_ins_failed_total', 'Requests with an invalid token', () => stats.signInsFailed),
-      counter('access_requests_limited_total', 'Requests answered with 429', () => stats.requestsLimited),
-      counter(
-        'access_connections_limited_total',
-        'Connections beyond connectionsPerSource',
-        () => stats.connectionsLimited,
-      ),
-      counter('access_links_refused_total', 'Agents refused because of their token', () => stats.linksRefused),
-      counter(
-        'access_new_servers_refused_total',
-        'New servers refused because their caller had created more than newServersPerHour',
-        () => newServers.refused,
-      ),
-    ],
-    chores: [{ name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) }],
-  };
-}
+export const accessSubsystem: SubsystemDefinition<AccessParts> = {
+  migrations: tokenMigrations,
+  open({ authenticator, signIn, newServers, database, signInDatabase, random }) {
+    const { stats } = authenticator;
+    return {
+      name: 'access',
+      routes: tokenRoutes({ tokens: new Tokens({ database, random }) }),
+      start: () => signIn.start(),
+      async stop() {
+        await signIn.stop();
+        await signInDatabase.stop();
+      },
+      metrics: [
+        counter('access_sign_ins_failed_total', 'Requests with an invalid token', () => stats.signInsFailed),
+        counter('access_requests_limited_total', 'Requests answered with 429', () => stats.requestsLimited),
+        counter(
+          'access_connections_limited_total',
+          'Connections beyond connectionsPerSource',
+          () => stats.connectionsLimited,
+        ),
+        counter('access_links_refused_total', 'Agents refused because of their token', () => stats.linksRefused),
+        counter(
+          'access_new_servers_refused_total',
+          'New servers refused because their caller had created more than newServersPerHour',
+          () => newServers.refused,
+        ),
+      ],
+      chores: [{ name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) }],
+    };
+  },
+};

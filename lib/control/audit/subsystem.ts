@@ -1,29 +1,35 @@
 /** What the audit contributes to an instance. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
+import { auditRoutes } from './audit-routes.ts';
+import { auditMigrations } from './audit-schema.ts';
 import { forgetAudit } from './audit-store.ts';
 
 const KEEP_DAYS = 400;
 const FORGET_BATCH = 5_000;
 
-export function auditSubsystem(audit: AuditLog, database: Queryable): Subsystem {
-  return {
-    name: 'audit',
-    stop: () => audit.stop(),
-    metrics: [
-      counter(
-        'audit_dropped_total',
-        'Outcomes of requests that could not be written to the audit',
-        () => audit.dropped,
-      ),
-      counter(
-        'audit_refusals_unkept_total',
-        'Refused requests without a record of their own, because their caller was refused too often',
-        () => audit.unkept,
-      ),
-    ],
-    chores: [{ name: 'old audit', batch: () => forgetAudit(database, KEEP_DAYS, FORGET_BATCH) }],
-  };
-}
+export const auditSubsystem: SubsystemDefinition<{ audit: AuditLog; database: Queryable }> = {
+  migrations: auditMigrations,
+  open({ audit, database }) {
+    return {
+      name: 'audit',
+      routes: auditRoutes({ audit }),
+      stop: () => audit.stop(),
+      metrics: [
+        counter(
+          'audit_dropped_total',
+          'Outcomes of requests that could not be written to the audit',
+          () => audit.dropped,
+        ),
+        counter(
+          'audit_refusals_unkept_total',
+          'Refused requests without a record of their own, because their caller was refused too often',
+          () => audit.unkept,
+        ),
+      ],
+      chores: [{ name: 'old audit', batch: () => forgetAudit(database, KEEP_DAYS, FORGET_BATCH) }],
+    };
+  },
+};

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { totalmem } from 'node:os';
 import { promisify } from 'node:util';
 import type { Config } from '../config.ts';
-import { descriptorsFor } from '../descriptors.ts';
+import { descriptorsFor } from '../descriptors/descriptors.ts';
 import { type Finding, findings } from './finding.ts';
 
 /** Measured and rounded up: docs/operating.md, "Sizing". */

@@ -1,10 +1,8 @@
-/** What a noun of the bucket store contributes to an instance. */
-
+/** How an instance gets a noun of the bucket store. */
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Route } from '../http/route.ts';
 import type { Subsystem } from '../subsystem.ts';
 
 export interface NounPorts {
@@ -14,9 +12,4 @@ export interface NounPorts {
   log: Logger;
 }
 
-export interface Noun {
-  subsystem: Subsystem;
-  routes: readonly Route[];
-}
-
-export type OpenNoun = (ports: NounPorts) => Noun;
+export type OpenNoun = (ports: NounPorts) => Subsystem;

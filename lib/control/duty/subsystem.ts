@@ -1,35 +1,39 @@
 /** What duties contribute to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { DutyKeeper, DutyStats } from './duty-keeper.ts';
+import { dutyMigrations } from './duty-schema.ts';
 
 const KEEP_DAYS = 30;
 
-export function dutySubsystem(duties: DutyKeeper): Subsystem {
-  const stat = (key: keyof DutyStats) => () => duties.stats()[key];
-  return {
-    name: 'duties',
-    start: () => duties.start(),
-    beginDrain: () => duties.beginDrain(),
-    endDrain: () => duties.handOver(),
-    stop: () => duties.stop(),
-    metrics: [
-      gauge('duties_held', 'Duties that this instance carries out', stat('held')),
-      counter('duties_claimed_total', 'Duties that this instance claimed', stat('claimed')),
-      counter('duties_taken_over_total', 'Duties that this instance took over from a dead one', stat('takenOver')),
-      counter('duties_ended_total', 'Duties that this instance ended', stat('ended')),
-      counter(
-        'duties_handed_over_total',
-        'Duties that this instance handed over, because it left or their work failed',
-        stat('handedOver'),
-      ),
-      counter(
-        'duties_failed_total',
-        'Failures of the work on a duty, which is continued after a pause',
-        stat('failed'),
-      ),
-      counter('duties_lost_total', 'Duties that another instance took over from this one', stat('lost')),
-    ],
-    chores: [{ name: 'old duties', batch: () => duties.deleteOlderThan(KEEP_DAYS) }],
-  };
-}
+export const dutySubsystem: SubsystemDefinition<{ duties: DutyKeeper }> = {
+  migrations: dutyMigrations,
+  open({ duties }) {
+    const stat = (key: keyof DutyStats) => () => duties.stats()[key];
+    return {
+      name: 'duties',
+      start: () => duties.start(),
+      beginDrain: () => duties.beginDrain(),
+      endDrain: () => duties.handOver(),
+      stop: () => duties.stop(),
+      metrics: [
+        gauge('duties_held', 'Duties that this instance carries out', stat('held')),
+        counter('duties_claimed_total', 'Duties that this instance claimed', stat('claimed')),
+        counter('duties_taken_over_total', 'Duties that this instance took over from a dead one', stat('takenOver')),
+        counter('duties_ended_total', 'Duties that this instance ended', stat('ended')),
+        counter(
+          'duties_handed_over_total',
+          'Duties that this instance handed over, because it left or their work failed',
+          stat('handedOver'),
+        ),
+        counter(
+          'duties_failed_total',
+          'Failures of the work on a duty, which is continued after a pause',
+          stat('failed'),
+        ),
+        counter('duties_lost_total', 'Duties that another instance took over from this one', stat('lost')),
+      ],
+      chores: [{ name: 'old duties', batch: () => duties.deleteOlderThan(KEEP_DAYS) }],
+    };
+  },
+};

@@ -1,7 +1,24 @@
-/** What housekeeping contributes to an instance. */
-import type { Subsystem } from '../subsystem.ts';
-import type { Housekeeping } from './housekeeping.ts';
+/** What housekeeping contributes to an instance. It is opened last, after all that have chores. */
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Chore, SubsystemDefinition } from '../subsystem.ts';
+import { Housekeeping, housekeepingMigrations } from './housekeeping.ts';
 
-export function housekeepingSubsystem(housekeeping: Housekeeping): Subsystem {
-  return { name: 'housekeeping', start: () => housekeeping.start(), stop: () => housekeeping.stop() };
+interface HousekeepingParts {
+  database: Queryable;
+  clock: Clock;
+  log: Logger;
+  /** It knows the chores of those that were opened before. */
+  lifecycle: { readonly chores: readonly Chore[] };
+  /** Cron expression; default hourly. */
+  schedule?: string;
 }
+
+export const housekeepingSubsystem: SubsystemDefinition<HousekeepingParts> = {
+  migrations: housekeepingMigrations,
+  open({ lifecycle, ...deps }) {
+    const housekeeping = new Housekeeping({ ...deps, chores: lifecycle.chores });
+    return { name: 'housekeeping', start: () => housekeeping.start(), stop: () => housekeeping.stop() };
+  },
+};

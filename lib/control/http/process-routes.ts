@@ -2,7 +2,7 @@
 import { processContracts } from '../../protocol/api/process.ts';
 import { bind, content, empty, ok, type Route } from './route.ts';
 
-interface ProcessRouteDeps {
+export interface ProcessRouteDeps {
   version: string;
   /** ISO 8601, constant for the life of the process. */
   startedAt: string;

@@ -1,7 +1,7 @@
 /**
  * A route: a contract (lib/protocol/api) and its handler. The listener serves it, `params.ts`
  * validates by it. Each noun binds its handlers to its contracts in its own folder, as a function of
- * what they need (`ticket-routes.ts`, `task-routes.ts` …); `core-routes.ts` composes them.
+ * what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
  */
 import type { z } from 'zod';
 import type { StatementPart } from '../../platform/sql-text.ts';

@@ -1,61 +1,69 @@
 /** What the HTTP listener contributes to an instance. */
 import { counter, gauge, type Metric } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { CallerLimits } from './limits/caller-limits.ts';
 import type { Certificates } from './listener/certificates.ts';
 import type { Handlers, HttpListener } from './listener/listener.ts';
+import { type ProcessRouteDeps, processRoutes } from './process-routes.ts';
+import type { Route } from './route.ts';
 
 interface HttpParts {
   listener: HttpListener;
-  handlers: Handlers;
+  handlers: Omit<Handlers, 'routes'>;
+  aboutProcess: ProcessRouteDeps;
+  /** It knows the routes of all subsystems, once they are open. */
+  lifecycle: { readonly routes: readonly Route[] };
   limits: CallerLimits;
   certificates: Certificates | undefined;
 }
 
-export function httpSubsystem({ listener, handlers, limits, certificates }: HttpParts): Subsystem {
-  return {
-    name: 'listener',
-    start: () => listener.start(handlers),
-    unfinished: () => listener.unanswered,
-    beginDrain: () => listener.beginDrain(),
-    endDrain: () => listener.stopAccepting(),
-    disconnect: () => listener.stop(),
-    metrics: [
-      gauge('http_answer_bytes', 'Memory that answers use, out of answerMemoryMiB', () => limits.answers.held),
-      counter(
-        'http_answers_refused_total',
-        'Requests refused because answers used all the memory they may',
-        () => limits.answers.refused,
-      ),
-      counter(
-        'http_caller_quota_refusals_total',
-        'Requests refused because their caller had too many streams or waits open',
-        () => limits.quotas.refused,
-      ),
-      counter(
-        'http_body_cost_refusals_total',
-        'Requests refused because the bodies of their caller cost too much to read',
-        () => limits.bodies.refused,
-      ),
-      counter(
-        'http_slow_readers_cut_total',
-        'Answers cut off because their caller did not read them',
-        () => limits.slowReaders,
-      ),
-      counter(
-        'http_requests_unlogged_total',
-        'Requests without a log line, because their address had too many',
-        () => limits.requestLog.unlogged,
-      ),
-      counter(
-        'http_connections_cut_total',
-        'Connections closed without an answer because too many were open',
-        () => listener.cutConnections,
-      ),
-      ...(certificates === undefined ? [] : tlsMetrics(certificates, listener)),
-    ],
-  };
-}
+export const httpSubsystem: SubsystemDefinition<HttpParts> = {
+  open({ listener, handlers, limits, certificates, aboutProcess, lifecycle }) {
+    return {
+      name: 'listener',
+      routes: processRoutes(aboutProcess),
+      start: () => listener.start({ ...handlers, routes: lifecycle.routes }),
+      unfinished: () => listener.unanswered,
+      beginDrain: () => listener.beginDrain(),
+      endDrain: () => listener.stopAccepting(),
+      disconnect: () => listener.stop(),
+      metrics: [
+        gauge('http_answer_bytes', 'Memory that answers use, out of answerMemoryMiB', () => limits.answers.held),
+        counter(
+          'http_answers_refused_total',
+          'Requests refused because answers used all the memory they may',
+          () => limits.answers.refused,
+        ),
+        counter(
+          'http_caller_quota_refusals_total',
+          'Requests refused because their caller had too many streams or waits open',
+          () => limits.quotas.refused,
+        ),
+        counter(
+          'http_body_cost_refusals_total',
+          'Requests refused because the bodies of their caller cost too much to read',
+          () => limits.bodies.refused,
+        ),
+        counter(
+          'http_slow_readers_cut_total',
+          'Answers cut off because their caller did not read them',
+          () => limits.slowReaders,
+        ),
+        counter(
+          'http_requests_unlogged_total',
+          'Requests without a log line, because their address had too many',
+          () => limits.requestLog.unlogged,
+        ),
+        counter(
+          'http_connections_cut_total',
+          'Connections closed without an answer because too many were open',
+          () => listener.cutConnections,
+        ),
+        ...(certificates === undefined ? [] : tlsMetrics(certificates, listener)),
+      ],
+    };
+  },
+};
 
 function tlsMetrics(certificates: Certificates, listener: HttpListener): Metric[] {
   return [

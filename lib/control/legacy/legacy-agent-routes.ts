@@ -6,7 +6,7 @@ import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
 import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
 
-interface LegacyAgentRouteDeps {
+export interface LegacyAgentRouteDeps {
   servers: Pick<Servers, 'recordSysinfo' | 'recordReport'>;
   heartbeats: Pick<HeartbeatMonitor, 'heartbeat' | 'created'>;
   agentSources: Pick<AgentSources, 'heard' | 'record'>;

@@ -1,10 +1,12 @@
 /** What legacy agents contribute to an instance: agents that post to it instead of connecting. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
+import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './legacy-agent-routes.ts';
+import { legacyMigrations } from './legacy-schema.ts';
 import { forgetSightings } from './sighting-store.ts';
 import { forgetSources } from './source-store.ts';
 
@@ -13,68 +15,74 @@ const KEEP_SOURCES_DAYS = 7;
 const FORGET_BATCH = 5_000;
 
 interface LegacyParts {
-  monitor: HeartbeatMonitor;
-  api: LegacyAgentApi;
-  sources: AgentSources;
-  /** Agents connected to this instance. */
-  connected: () => number;
+  heartbeatMonitor: HeartbeatMonitor;
+  legacyAgentApi: LegacyAgentApi;
+  agentSources: AgentSources;
+  /** Its sessions are the agents connected to this instance. */
+  roster: { sessions: { readonly size: number } };
+  servers: LegacyAgentRouteDeps['servers'];
+  newServers: LegacyAgentRouteDeps['newServers'];
   database: Queryable;
 }
 
-export function legacySubsystem({ monitor, api, sources, connected, database }: LegacyParts): Subsystem {
-  const { stats } = monitor;
-  return {
-    name: 'legacy agents',
-    start() {
-      monitor.start();
-      sources.start();
-    },
-    stop: () => Promise.all([monitor.stop(), sources.stop()]),
-    metrics: [
-      gauge(
-        'heartbeating_servers',
-        'Servers whose agents are connected to this instance, or recently posted a heartbeat to it',
-        () => connected() + monitor.heartbeating,
-      ),
-      // The names of the reference, where it counts the same.
-      counter(
-        'reconciler_new_heartbeaters_total',
-        'Servers that began to post heartbeats, or began again',
-        () => stats.returned,
-      ),
-      counter('reconciler_stale_heartbeaters_total', 'Servers that stopped posting heartbeats', () => stats.silent),
-      counter(
-        'reconciler_usurped_heartbeaters_total',
-        'Servers whose heartbeats moved to another instance',
-        () => stats.usurped,
-      ),
-      counter('reconciler_status_put_total', 'Records of heartbeats that were written', () => stats.recorded),
-      counter(
-        'reconciler_status_put_failures_total',
-        'Records of heartbeats that could not be written',
-        () => stats.failedWrites,
-      ),
-      counter(
-        'legacy_heartbeats_dropped_total',
-        'Heartbeats of unknown servers, beyond 1,000 at a time',
-        () => stats.dropped,
-      ),
-      counter('legacy_agents_calls_total', 'Posts to legacy agents', () => api.stats().calls),
-      counter('legacy_agents_calls_failed_total', 'Posts to legacy agents that failed', () => api.stats().failed),
-      counter(
-        'legacy_agents_replies_unread_total',
-        'Answers of legacy agents that were too long or too slow to be read',
-        () => api.stats().unread,
-      ),
-      counter(
-        'legacy_agents_requests_refused_total',
-        'Requests to legacy agents that were not sent because too many were in progress',
-        () => api.stats().refused,
-      ),
-    ],
-    chores: [
-      { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
-      { name: 'addresses of legacy agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
-    ],
-  };
-}
+export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
+  migrations: legacyMigrations,
+  open({ heartbeatMonitor: monitor, legacyAgentApi: api, agentSources, roster, servers, newServers, database }) {
+    const { stats } = monitor;
+    return {
+      name: 'legacy agents',
+      routes: legacyAgentRoutes({ servers, heartbeats: monitor, agentSources, newServers }),
+      start() {
+        monitor.start();
+        agentSources.start();
+      },
+      stop: () => Promise.all([monitor.stop(), agentSources.stop()]),
+      metrics: [
+        gauge(
+          'heartbeating_servers',
+          'Servers whose agents are connected to this instance, or recently posted a heartbeat to it',
+          () => roster.sessions.size + monitor.heartbeating,
+        ),
+        // The names of the reference, where it counts the same.
+        counter(
+          'reconciler_new_heartbeaters_total',
+          'Servers that began to post heartbeats, or began again',
+          () => stats.returned,
+        ),
+        counter('reconciler_stale_heartbeaters_total', 'Servers that stopped posting heartbeats', () => stats.silent),
+        counter(
+          'reconciler_usurped_heartbeaters_total',
+          'Servers whose heartbeats moved to another instance',
+          () => stats.usurped,
+        ),
+        counter('reconciler_status_put_total', 'Records of heartbeats that were written', () => stats.recorded),
+        counter(
+          'reconciler_status_put_failures_total',
+          'Records of heartbeats that could not be written',
+          () => stats.failedWrites,
+        ),
+        counter(
+          'legacy_heartbeats_dropped_total',
+          'Heartbeats of unknown servers, beyond 1,000 at a time',
+          () => stats.dropped,
+        ),
+        counter('legacy_agents_calls_total', 'Posts to legacy agents', () => api.stats().calls),
+        counter('legacy_agents_calls_failed_total', 'Posts to legacy agents that failed', () => api.stats().failed),
+        counter(
+          'legacy_agents_replies_unread_total',
+          'Answers of legacy agents that were too long or too slow to be read',
+          () => api.stats().unread,
+        ),
+        counter(
+          'legacy_agents_requests_refused_total',
+          'Requests to legacy agents that were not sent because too many were in progress',
+          () => api.stats().refused,
+        ),
+      ],
+      chores: [
+        { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
+        { name: 'addresses of legacy agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
+      ],
+    };
+  },
+};

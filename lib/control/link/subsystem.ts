@@ -1,33 +1,35 @@
 /** What the agent link contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 import type { LinkServer } from './link-server.ts';
 
-export function linkSubsystem(link: LinkServer): Subsystem {
-  return {
-    name: 'link',
-    disconnect: () => link.stop(),
-    metrics: [
-      counter(
-        'link_frames_refused_total',
-        'Frames of agents that were refused because they exceed a limit of the protocol',
-        () => link.counters.framesRefused,
-      ),
-      counter(
-        'link_reads_paused_total',
-        "Pauses in reading from an agent's connection, because the agent had exceeded its rate",
-        () => link.counters.readsPaused,
-      ),
-      gauge(
-        'link_read_price',
-        'By how much the cost of what agents send is multiplied, because together they send too much; 1 when they do not',
-        () => link.price,
-      ),
-      counter(
-        'link_upgrades_refused_total',
-        'Requests of agents for a connection that were answered with a time to return',
-        () => link.refused,
-      ),
-    ],
-  };
-}
+export const linkSubsystem: SubsystemDefinition<{ link: LinkServer }> = {
+  open({ link }) {
+    return {
+      name: 'link',
+      disconnect: () => link.stop(),
+      metrics: [
+        counter(
+          'link_frames_refused_total',
+          'Frames of agents that were refused because they exceed a limit of the protocol',
+          () => link.counters.framesRefused,
+        ),
+        counter(
+          'link_reads_paused_total',
+          "Pauses in reading from an agent's connection, because the agent had exceeded its rate",
+          () => link.counters.readsPaused,
+        ),
+        gauge(
+          'link_read_price',
+          'By how much the cost of what agents send is multiplied, because together they send too much; 1 when they do not',
+          () => link.price,
+        ),
+        counter(
+          'link_upgrades_refused_total',
+          'Requests of agents for a connection that were answered with a time to return',
+          () => link.refused,
+        ),
+      ],
+    };
+  },
+};

@@ -1,73 +1,79 @@
 /** What the roster contributes to an instance. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
+import { instanceRoutes } from './instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
+import { rosterMigrations } from './roster-schema.ts';
 import { forgetStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
 const FORGET_BATCH = 5_000;
 
-export function rosterSubsystem(roster: Roster, database: Queryable): Subsystem {
-  return {
-    name: 'roster',
-    start: (signal) => roster.start(signal),
-    beginStop: () => roster.refuseAgents(),
-    stop: () => roster.stop(),
-    metrics: [
-      gauge(
-        'roster_losses_queued',
-        'Changes of a server to unknown that are not written yet',
-        () => roster.sessionLosses.queued,
-      ),
-      gauge(
-        'roster_ownerless_rows',
-        'Servers whose instance died and whose agents have not connected to another one yet',
-        () => roster.reaper.ownerlessRows,
-      ),
-      counter(
-        'roster_incarnation_alternations_total',
-        'Times that two agent processes took turns under one server uuid',
-        () => roster.authority.alternations,
-      ),
-      counter(
-        'roster_agents_shed_total',
-        'Agents that were asked to move to an instance with fewer agents',
-        () => roster.balancer.shed,
-      ),
-      counter(
-        'link_returns_refused_total',
-        'Agents refused because they reconnect too often',
-        () => roster.authority.returnsRefused,
-      ),
-      counter('link_arrivals_admitted_total', 'Agents that were admitted', () => roster.arrivals.admitted),
-      gauge(
-        'link_arrivals_under_way',
-        'Agents that were admitted and have not sent their inventory yet',
-        () => roster.arrivals.underWay,
-      ),
-      gauge(
-        'link_admission_rate',
-        'Agents that may be admitted per second at present; 0 while the instance is late',
-        () => roster.arrivals.rate,
-      ),
-      gauge('zone_at_capacity', '1 while every instance that is not draining refuses agents', () =>
-        Number(roster.isZoneAtCapacity),
-      ),
-      gauge('instance_draining', '1 while the instance drains', () => Number(roster.drainer.isDraining)),
-      gauge('database_healthy', "1 while the database answers this instance's beats", () =>
-        Number(roster.membership.isDatabaseHealthy),
-      ),
-      gauge(
-        'database_round_trip_seconds',
-        'How far away the database is: the shortest answer to a beat in the last minutes',
-        () => roster.membership.roundTripMs / 1000,
-      ),
-    ],
-    chores: [
-      { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
-      { name: 'ended runs', batch: () => forgetEndedRuns(database) },
-    ],
-  };
-}
+export const rosterSubsystem: SubsystemDefinition<{ roster: Roster; database: Queryable }> = {
+  migrations: rosterMigrations,
+  open({ roster, database }) {
+    return {
+      name: 'roster',
+      routes: instanceRoutes({ roster }),
+      start: (signal) => roster.start(signal),
+      beginStop: () => roster.refuseAgents(),
+      stop: () => roster.stop(),
+      metrics: [
+        gauge(
+          'roster_losses_queued',
+          'Changes of a server to unknown that are not written yet',
+          () => roster.sessionLosses.queued,
+        ),
+        gauge(
+          'roster_ownerless_rows',
+          'Servers whose instance died and whose agents have not connected to another one yet',
+          () => roster.reaper.ownerlessRows,
+        ),
+        counter(
+          'roster_incarnation_alternations_total',
+          'Times that two agent processes took turns under one server uuid',
+          () => roster.authority.alternations,
+        ),
+        counter(
+          'roster_agents_shed_total',
+          'Agents that were asked to move to an instance with fewer agents',
+          () => roster.balancer.shed,
+        ),
+        counter(
+          'link_returns_refused_total',
+          'Agents refused because they reconnect too often',
+          () => roster.authority.returnsRefused,
+        ),
+        counter('link_arrivals_admitted_total', 'Agents that were admitted', () => roster.arrivals.admitted),
+        gauge(
+          'link_arrivals_under_way',
+          'Agents that were admitted and have not sent their inventory yet',
+          () => roster.arrivals.underWay,
+        ),
+        gauge(
+          'link_admission_rate',
+          'Agents that may be admitted per second at present; 0 while the instance is late',
+          () => roster.arrivals.rate,
+        ),
+        gauge('zone_at_capacity', '1 while every instance that is not draining refuses agents', () =>
+          Number(roster.isZoneAtCapacity),
+        ),
+        gauge('instance_draining', '1 while the instance drains', () => Number(roster.drainer.isDraining)),
+        gauge('database_healthy', "1 while the database answers this instance's beats", () =>
+          Number(roster.membership.isDatabaseHealthy),
+        ),
+        gauge(
+          'database_round_trip_seconds',
+          'How far away the database is: the shortest answer to a beat in the last minutes',
+          () => roster.membership.roundTripMs / 1000,
+        ),
+      ],
+      chores: [
+        { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
+        { name: 'ended runs', batch: () => forgetEndedRuns(database) },
+      ],
+    };
+  },
+};

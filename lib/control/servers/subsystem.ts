@@ -1,26 +1,46 @@
 /** What servers contribute to an instance. */
+import type { Clock } from '../../platform/clock.ts';
 import { counter } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
+import { serverRoutes } from './routes/server-routes.ts';
+import { serverMigrations } from './server-schema.ts';
 import type { Servers } from './servers.ts';
 
-export function serversSubsystem(servers: Servers): Subsystem {
-  return {
-    name: 'servers',
-    prepare: () => servers.start(),
-    stop: () => servers.stop(),
-    metrics: [
-      {
-        kind: 'labelled gauge',
-        name: 'servers',
-        help: 'Servers of the whole zone by status; every instance reports the same numbers',
-        label: 'status',
-        fetch: () => servers.counts(),
-      },
-      counter(
-        'servers_reports_dropped_total',
-        "Agents' reports dropped because 64 MiB of reports waited for the database",
-        () => servers.droppedReports,
-      ),
-    ],
+interface ServerParts {
+  servers: Servers;
+  roster: Parameters<typeof serverRoutes>[0]['roster'] & {
+    sessions: { get(serverUuid: string): { heardAt: number } | undefined };
   };
+  cnapiUuid: string;
+  clock: Clock;
 }
+
+export const serversSubsystem: SubsystemDefinition<ServerParts> = {
+  migrations: serverMigrations,
+  open({ servers, roster, cnapiUuid, clock }) {
+    const lastHeartbeat = (serverUuid: string) => {
+      const session = roster.sessions.get(serverUuid);
+      return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;
+    };
+    return {
+      name: 'servers',
+      routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
+      prepare: () => servers.start(),
+      stop: () => servers.stop(),
+      metrics: [
+        {
+          kind: 'labelled gauge',
+          name: 'servers',
+          help: 'Servers of the whole zone by status; every instance reports the same numbers',
+          label: 'status',
+          fetch: () => servers.counts(),
+        },
+        counter(
+          'servers_reports_dropped_total',
+          "Agents' reports dropped because 64 MiB of reports waited for the database",
+          () => servers.droppedReports,
+        ),
+      ],
+    };
+  },
+};

@@ -1,77 +1,87 @@
 /** What tasks contribute to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
+import { serverTaskRoutes } from './routes/server-task-routes.ts';
+import { taskRoutes } from './routes/task-routes.ts';
+import { taskMigrations } from './task-schema.ts';
 import type { TaskStats, Tasks } from './tasks.ts';
 
 const KEEP_DAYS = 30;
 const SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400];
 
-export function tasksSubsystem(tasks: Tasks): Subsystem {
-  const stat = (key: keyof TaskStats) => () => tasks.stats()[key];
-  return {
-    name: 'tasks',
-    start: () => tasks.start(),
-    unfinished: stat('postsInFlight'),
-    beginDrain: () => tasks.stopPosting(),
-    beginStop: () => tasks.stopPosting(),
-    stop: () => tasks.stop(),
-    metrics: [
-      gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),
-      gauge('tasks_follows', 'Callers following the events of a task on this instance', stat('follows')),
-      gauge(
-        'tasks_posts_in_flight',
-        'Tasks that this instance posted to legacy agents and whose ends it waits for',
-        stat('postsInFlight'),
-      ),
-      counter('tasks_sent_total', 'Tasks sent to agents', stat('sent')),
-      counter('tasks_resent_total', 'Tasks sent again because the agent had not confirmed them', stat('resent')),
-      counter(
-        'tasks_swept_total',
-        'Tasks that the instance ended: never accepted by an agent, or long past their timeout',
-        stat('swept'),
-      ),
-      counter('tasks_posted_total', 'Tasks posted to legacy agents', stat('posted')),
-      counter(
-        'tasks_posts_lost_total',
-        'Posted tasks whose instance died before their end was recorded',
-        stat('postsLost'),
-      ),
-      counter(
-        'tasks_refused_ends_total',
-        'Ends of tasks not taken because 64 MiB of ends waited for the database; agents repeat them',
-        stat('refusedEnds'),
-      ),
-      counter(
-        'tasks_refused_creates_total',
-        'Tasks refused because the queue of their server was full',
-        stat('refusedCreates'),
-      ),
-      counter(
-        'tasks_dropped_events_total',
-        'Pieces of progress and output dropped because they arrived faster than they could be written',
-        stat('droppedEvents'),
-      ),
-      {
-        kind: 'histograms',
-        histograms: {
-          task_wait_seconds: {
-            help: 'Time from the creation of a task to its start, for tasks whose ends this instance recorded',
-            buckets: SECONDS,
+type TaskParts = Parameters<typeof serverTaskRoutes>[0] & { tasks: Tasks };
+
+export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
+  migrations: taskMigrations,
+  open(parts) {
+    const { tasks } = parts;
+    const stat = (key: keyof TaskStats) => () => tasks.stats()[key];
+    return {
+      name: 'tasks',
+      routes: [...serverTaskRoutes(parts), ...taskRoutes(parts)],
+      start: () => tasks.start(),
+      unfinished: stat('postsInFlight'),
+      beginDrain: () => tasks.stopPosting(),
+      beginStop: () => tasks.stopPosting(),
+      stop: () => tasks.stop(),
+      metrics: [
+        gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),
+        gauge('tasks_follows', 'Callers following the events of a task on this instance', stat('follows')),
+        gauge(
+          'tasks_posts_in_flight',
+          'Tasks that this instance posted to legacy agents and whose ends it waits for',
+          stat('postsInFlight'),
+        ),
+        counter('tasks_sent_total', 'Tasks sent to agents', stat('sent')),
+        counter('tasks_resent_total', 'Tasks sent again because the agent had not confirmed them', stat('resent')),
+        counter(
+          'tasks_swept_total',
+          'Tasks that the instance ended: never accepted by an agent, or long past their timeout',
+          stat('swept'),
+        ),
+        counter('tasks_posted_total', 'Tasks posted to legacy agents', stat('posted')),
+        counter(
+          'tasks_posts_lost_total',
+          'Posted tasks whose instance died before their end was recorded',
+          stat('postsLost'),
+        ),
+        counter(
+          'tasks_refused_ends_total',
+          'Ends of tasks not taken because 64 MiB of ends waited for the database; agents repeat them',
+          stat('refusedEnds'),
+        ),
+        counter(
+          'tasks_refused_creates_total',
+          'Tasks refused because the queue of their server was full',
+          stat('refusedCreates'),
+        ),
+        counter(
+          'tasks_dropped_events_total',
+          'Pieces of progress and output dropped because they arrived faster than they could be written',
+          stat('droppedEvents'),
+        ),
+        {
+          kind: 'histograms',
+          histograms: {
+            task_wait_seconds: {
+              help: 'Time from the creation of a task to its start, for tasks whose ends this instance recorded',
+              buckets: SECONDS,
+            },
+            task_run_seconds: {
+              help: 'Time from the start of a task to its end, for tasks whose ends this instance recorded',
+              buckets: SECONDS,
+            },
           },
-          task_run_seconds: {
-            help: 'Time from the start of a task to its end, for tasks whose ends this instance recorded',
-            buckets: SECONDS,
+          async take() {
+            const times = await tasks.recentTimes();
+            return {
+              task_wait_seconds: times.flatMap(({ wait }) => wait ?? []),
+              task_run_seconds: times.flatMap(({ run }) => run ?? []),
+            };
           },
         },
-        async take() {
-          const times = await tasks.recentTimes();
-          return {
-            task_wait_seconds: times.flatMap(({ wait }) => wait ?? []),
-            task_run_seconds: times.flatMap(({ run }) => run ?? []),
-          };
-        },
-      },
-    ],
-    chores: [{ name: 'old tasks', batch: () => tasks.deleteOlderThan(KEEP_DAYS) }],
-  };
-}
+      ],
+      chores: [{ name: 'old tasks', batch: () => tasks.deleteOlderThan(KEEP_DAYS) }],
+    };
+  },
+};

@@ -1,40 +1,48 @@
 /** What the waitlist contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
+import { ticketRoutes } from './routes/ticket-routes.ts';
 import type { Waitlist } from './waitlist.ts';
+import { waitlistMigrations } from './waitlist-schema.ts';
 
 const KEEP_DAYS = 30;
 const LOCK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400];
 
-export function waitlistSubsystem(waitlist: Waitlist): Subsystem {
-  return {
-    name: 'waitlist',
-    start: () => waitlist.start(),
-    stop: () => waitlist.stop(),
-    metrics: [
-      gauge('waitlist_waits', 'Callers waiting for a ticket on this instance', () => waitlist.stats().waits),
-      counter('waitlist_expired_total', 'Tickets that this instance found expired', () => waitlist.stats().expired),
-      counter(
-        'waitlist_defects_total',
-        'Queues found with waiting tickets and no active one, and repaired; above 0 is a defect of cnapi',
-        () => waitlist.stats().defects,
-      ),
-      counter(
-        'waitlist_refused_creates_total',
-        'Tickets that this instance did not accept because their queue or their server held too many',
-        () => waitlist.stats().refusedCreates,
-      ),
-      {
-        kind: 'histograms',
-        histograms: {
-          lock_wait_seconds: {
-            help: 'Time that a ticket waited in its queue before it became active, for tickets that this instance activated',
-            buckets: LOCK_SECONDS,
+type WaitlistParts = Parameters<typeof ticketRoutes>[0] & { waitlist: Waitlist };
+
+export const waitlistSubsystem: SubsystemDefinition<WaitlistParts> = {
+  migrations: waitlistMigrations,
+  open({ waitlist, instanceLeaving }) {
+    return {
+      name: 'waitlist',
+      routes: ticketRoutes({ waitlist, instanceLeaving }),
+      start: () => waitlist.start(),
+      stop: () => waitlist.stop(),
+      metrics: [
+        gauge('waitlist_waits', 'Callers waiting for a ticket on this instance', () => waitlist.stats().waits),
+        counter('waitlist_expired_total', 'Tickets that this instance found expired', () => waitlist.stats().expired),
+        counter(
+          'waitlist_defects_total',
+          'Queues found with waiting tickets and no active one, and repaired; above 0 is a defect of cnapi',
+          () => waitlist.stats().defects,
+        ),
+        counter(
+          'waitlist_refused_creates_total',
+          'Tickets that this instance did not accept because their queue or their server held too many',
+          () => waitlist.stats().refusedCreates,
+        ),
+        {
+          kind: 'histograms',
+          histograms: {
+            lock_wait_seconds: {
+              help: 'Time that a ticket waited in its queue before it became active, for tickets that this instance activated',
+              buckets: LOCK_SECONDS,
+            },
           },
+          take: async () => ({ lock_wait_seconds: await waitlist.recentWaits() }),
         },
-        take: async () => ({ lock_wait_seconds: await waitlist.recentWaits() }),
-      },
-    ],
-    chores: [{ name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_DAYS) }],
-  };
-}
+      ],
+      chores: [{ name: 'old tickets', batch: () => waitlist.deleteOlderThan(KEEP_DAYS) }],
+    };
+  },
+};

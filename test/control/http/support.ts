@@ -29,11 +29,12 @@ import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
+import type { SubsystemDefinition } from '../../../lib/control/subsystem.ts';
 import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
 import { tasksSubsystem } from '../../../lib/control/tasks/subsystem.ts';
 import { taskMigrations } from '../../../lib/control/tasks/task-schema.ts';
-import type { TaskStats, Tasks } from '../../../lib/control/tasks/tasks.ts';
+import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
@@ -134,8 +135,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const build = { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' };
   const metrics = new Metrics({ build, clock: systemClock });
   const shown = { stats: () => ({ ...noStats, ...tasks.stats() }), recentTimes: async () => [] };
-  metrics.add(tasksSubsystem(shown as unknown as Tasks).metrics ?? []);
-  metrics.add(serversSubsystem(servers).metrics ?? []);
+  metrics.add(metricsOf(tasksSubsystem, { tasks: shown }));
+  metrics.add(metricsOf(serversSubsystem, { servers }));
   const accessDatabase = options.accessDatabase?.(database) ?? database;
   const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });
   const audit = new AuditLog({
@@ -237,6 +238,9 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     },
   };
 }
+
+/** `parts`: those that its metrics need. */
+const metricsOf = ({ open }: SubsystemDefinition<never>, parts: object) => open?.(parts as never).metrics ?? [];
 
 export async function setStatus({ database }: FreshDatabase, uuid: string, status: string, epoch = 1): Promise<void> {
   await database.query(

@@ -1,8 +1,8 @@
 import t from 'tap';
-import { DescriptorWatch, descriptorLimit, descriptorsFor } from '../../lib/control/descriptors.ts';
-import { ManualClock } from '../support/manual-clock.ts';
-import { matchLists } from '../support/match-lists.ts';
-import { recordingLogger } from '../support/recording-logger.ts';
+import { DescriptorWatch, descriptorLimit, descriptorsFor } from '../../../lib/control/descriptors/descriptors.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 
 function watch(limit: number | undefined, probe?: () => Promise<string | undefined>) {
   const clock = new ManualClock();

@@ -1,16 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { PromotionWatch } from '../../lib/control/promotion.ts';
-import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
-import type { Logger } from '../../lib/platform/log.ts';
-import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import type { Address } from '../../lib/protocol/frames.ts';
-import { agent } from '../agent/agent-rig.ts';
-import { freshZone } from '../support/apps.ts';
-import { ManualClock } from '../support/manual-clock.ts';
-import { matchLists } from '../support/match-lists.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { until } from '../support/until.ts';
+import { PromotionWatch } from '../../../lib/control/promotion/promotion-watch.ts';
+import { type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
+import type { Logger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Address } from '../../../lib/protocol/frames.ts';
+import { agent } from '../../agent/agent-rig.ts';
+import { freshZone } from '../../support/apps.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
+import { until } from '../../support/until.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
 

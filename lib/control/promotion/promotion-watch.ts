@@ -14,16 +14,16 @@
  *                                           └──3 requests failed, this instance admits agents──▶ closed
  */
 
-import type { Clock } from '../platform/clock.ts';
-import { messageOf } from '../platform/errors.ts';
-import type { Logger } from '../platform/log.ts';
-import { Loop } from '../platform/loop.ts';
-import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../platform/postgres/client.ts';
-import { type Queryable, sqlStateOf } from '../platform/postgres/database.ts';
-import type { Address } from '../protocol/frames.ts';
-import { doublingPause, Relocation } from './roster/relocation/relocation.ts';
-import type { Session, SessionTable } from './roster/sessions/session.ts';
-import { readServersAtWork } from './tasks/dispatch/claim-store.ts';
+import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
+import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../../platform/postgres/client.ts';
+import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
+import type { Address } from '../../protocol/frames.ts';
+import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
+import type { Session, SessionTable } from '../roster/sessions/session.ts';
+import { readServersAtWork } from '../tasks/dispatch/claim-store.ts';
 
 interface PromotionWatchDeps {
   database: Queryable;

@@ -1,12 +1,12 @@
 /**
  * File descriptors of this process: how many it may have, and whether one is left. When they run
  * out, the system cuts connections off before this process learns of them, so it opens one
- * periodically. Started by app.ts, read by the doctor.
+ * periodically. Read by the doctor as well.
  */
 import { close, open, readFileSync } from 'node:fs';
-import type { Clock } from '../platform/clock.ts';
-import type { Logger } from '../platform/log.ts';
-import { Loop } from '../platform/loop.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import { Loop } from '../../platform/loop.ts';
 
 /** Descriptors needed besides those for agents: callers, listening sockets, the database, files. */
 const FURTHER_DESCRIPTORS = 1600;

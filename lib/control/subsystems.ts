@@ -1,0 +1,46 @@
+/**
+ * The subsystems of an instance, in the order in which their migrations are applied and in which
+ * they start. A new one is a folder and a line here.
+ */
+import { accessSubsystem } from './access/subsystem.ts';
+import { auditSubsystem } from './audit/subsystem.ts';
+import { busSubsystem } from './bus/subsystem.ts';
+import { databaseSubsystem } from './database/subsystem.ts';
+import { descriptorSubsystem } from './descriptors/subsystem.ts';
+import { dutySubsystem } from './duty/subsystem.ts';
+import { eventsSubsystem } from './events/subsystem.ts';
+import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
+import { httpSubsystem } from './http/subsystem.ts';
+import { legacySubsystem } from './legacy/subsystem.ts';
+import { linkSubsystem } from './link/subsystem.ts';
+import { documentSubsystems } from './nouns/document-subsystems.ts';
+import { promotionSubsystem } from './promotion/subsystem.ts';
+import { rosterSubsystem } from './roster/subsystem.ts';
+import { serversSubsystem } from './servers/subsystem.ts';
+import { tasksSubsystem } from './tasks/subsystem.ts';
+import { waitlistSubsystem } from './waitlist/subsystem.ts';
+
+/** They need nothing but a core (`core.ts`), so the simulation runs them, too. */
+export const coreSubsystems = [
+  rosterSubsystem,
+  linkSubsystem,
+  legacySubsystem,
+  serversSubsystem,
+  tasksSubsystem,
+  dutySubsystem,
+  waitlistSubsystem,
+  eventsSubsystem,
+];
+
+export const subsystems = [
+  busSubsystem,
+  databaseSubsystem,
+  accessSubsystem,
+  auditSubsystem,
+  promotionSubsystem,
+  descriptorSubsystem,
+  httpSubsystem,
+  ...coreSubsystems,
+  ...documentSubsystems,
+  housekeepingSubsystem,
+];
