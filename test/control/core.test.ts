@@ -45,7 +45,7 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
   const serverUuid = randomUUID();
   t.equal(await instance.servers.sysinfoDigest(serverUuid), undefined);
   const { authority } = instance.roster;
-  const socket = {} as SessionSocket;
+  const socket = { mayLog: () => false } as SessionSocket;
   const acceptance = await authority.accept({ hello: helloOf(serverUuid), socket, isOpen: () => true });
   if (acceptance.kind !== 'accepted') throw new Error(acceptance.kind);
   t.ok(await authority.confirmInventory(acceptance.session));
