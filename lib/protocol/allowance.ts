@@ -1,7 +1,7 @@
 /**
  * A rate limit for what one peer of the agent link sends: a burst, then a steady rate. Input above
  * the rate is read later, so that a flood of one peer does not delay the others (invariant I7).
- * Pure. Both ends use it, one limit for each connection they read.
+ * Pure. Both ends use it: an agent for its connection, an instance for each sender.
  *
  * Bytes, frames and JSON values are converted to one unit, the byte, because each of them costs
  * work: seven million pongs are only 42 MB, and a megabyte of members takes as long to parse as
@@ -26,7 +26,7 @@ const READ_BYTES = 4 * 1024;
  */
 export const VALUE_BYTES = 256;
 
-const BURST_MS = BURST_BYTES / BYTES_PER_MS;
+export const BURST_MS = BURST_BYTES / BYTES_PER_MS;
 
 /** The cost of one read in which `frames` frames began. */
 export function costOfRead(bytes: number, frames: number): number {

@@ -35,6 +35,8 @@ export const AGENT_FRAME_LIMITS: Readonly<Record<string, FrameLimits>> = {
 export const OTHER_AGENT_FRAME_LIMITS: FrameLimits = { bytes: MAX_FRAME_BYTES, values: 40_000 };
 /** Maximum size of a frame before the greeting is complete. */
 export const MAX_GREETING_BYTES = 64 * 1024;
+/** Maximum number of WebSocket frames before the greeting is complete, with pings, pongs and fragments. */
+export const MAX_GREETING_FRAMES = 8;
 /** Maximum number of tasks in an agent's journal and in an inventory. */
 export const MAX_INVENTORY_TASKS = 5_000;
 /**

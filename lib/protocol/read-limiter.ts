@@ -20,35 +20,53 @@ interface ReadLimiterDeps {
   counters?: { readsPaused: number };
 }
 
-/** An allowance that several connections have together. */
-export interface SharedCost {
-  /** Pays for the cost; returns by how much its connection's own cost is multiplied. */
-  charge(cost: number, now: number): number;
+/** Pays for what one peer sends; several connections of the peer may have it together. */
+export interface ReadAccount {
+  /** Returns for how many milliseconds the peer must not be read. */
+  pay(cost: number, now: number): number;
+}
+
+class ConnectionAccount implements ReadAccount {
+  #paidAt: number;
+
+  constructor(now: number) {
+    this.#paidAt = now;
+  }
+
+  pay(cost: number, now: number): number {
+    this.#paidAt = consume(cost, this.#paidAt, now);
+    return pauseMsOf(this.#paidAt, now);
+  }
 }
 
 export class ReadLimiter implements ValuePayer {
   readonly #socket: LimitedSocket;
   /** One object shared by all connections. */
   readonly #deps: ReadLimiterDeps;
-  readonly #shared: readonly SharedCost[];
+  readonly #account: ReadAccount;
   readonly #frames = new FrameCounter();
-  #paidAt: number;
   #pause: Timer | undefined;
   #isEnded = false;
 
-  constructor(socket: LimitedSocket, deps: ReadLimiterDeps, shared: readonly SharedCost[] = []) {
+  /** `account`: absent means one of this connection alone. */
+  constructor(socket: LimitedSocket, deps: ReadLimiterDeps, account?: ReadAccount) {
     this.#socket = socket;
-    this.#shared = shared;
     this.#deps = deps;
-    this.#paidAt = deps.clock.now();
+    this.#account = account ?? new ConnectionAccount(deps.clock.now());
   }
 
   get isPaused(): boolean {
     return this.#pause !== undefined;
   }
 
-  payForRead(chunk: Uint8Array, now: number): void {
-    this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);
+  /**
+   * Returns the number of frames that began in `chunk`. No more than `maxFrames` of them are paid
+   * for: the owner ends the connection when there are more.
+   */
+  payForRead(chunk: Uint8Array, now: number, maxFrames = Number.POSITIVE_INFINITY): number {
+    const frames = this.#frames.count(chunk);
+    this.#pay(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);
+    return frames;
   }
 
   payForValues(values: number): void {
@@ -63,10 +81,7 @@ export class ReadLimiter implements ValuePayer {
   }
 
   #pay(cost: number, now: number): void {
-    let price = 1;
-    for (const one of this.#shared) price = Math.max(price, one.charge(cost, now));
-    this.#paidAt = consume(cost * price, this.#paidAt, now);
-    const pauseMs = pauseMsOf(this.#paidAt, now);
+    const pauseMs = this.#account.pay(cost, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }
 

@@ -79,7 +79,7 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
       {
-        find: 'this.#pay(costOfRead(chunk.length, this.#frames.count(chunk)), now);',
+        find: 'this.#pay(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);',
         put: 'this.#pay(costOfRead(chunk.length, 0), now);',
       },
     ],

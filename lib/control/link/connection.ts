@@ -20,14 +20,20 @@ import type {
   InstanceFrame,
   InventoryFrame,
 } from '../../protocol/frames.ts';
-import { HELLO_WITHIN_MS, INVENTORY_WITHIN_MS, MAX_GREETING_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import {
+  HELLO_WITHIN_MS,
+  INVENTORY_WITHIN_MS,
+  MAX_GREETING_BYTES,
+  MAX_GREETING_FRAMES,
+  PROTOCOL_VERSION,
+} from '../../protocol/limits.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { Session, SessionSocket } from '../roster/sessions/session.ts';
 import { endSilence } from '../roster/sessions/silence.ts';
 import type { Refusal } from '../roster/status/authority-row.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
-import type { SharedAllowance } from './shared-allowances.ts';
+import type { SenderAccount } from './sender-accounts.ts';
 import { shortFrame } from './short-frame.ts';
 
 type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
@@ -66,8 +72,8 @@ export interface ConnectionParts {
   socket: AgentSocket;
   stream: AgentStream;
   serverUuid: string;
-  /** What its input costs together with that of other connections. */
-  shared: readonly SharedAllowance[];
+  /** Pays for its input. */
+  account: SenderAccount;
 }
 
 /** One object shared by all connections, which saves memory. */
@@ -98,7 +104,7 @@ const CLOSE_PROTOCOL_ERROR = 1002;
 
 export class Connection implements SessionSocket {
   serverUuid: string;
-  readonly shared: readonly SharedAllowance[];
+  readonly account: SenderAccount;
   readonly #deps: ConnectionDeps;
   readonly #socket: AgentSocket;
   readonly #stream: AgentStream;
@@ -113,16 +119,17 @@ export class Connection implements SessionSocket {
   #pings: Pings | undefined;
   readonly #reads: ReadLimiter;
   #greetingBytes = 0;
+  #greetingFrames = 0;
   #isGone = false;
 
-  constructor({ socket, stream, serverUuid, shared }: ConnectionParts, deps: ConnectionDeps) {
+  constructor({ socket, stream, serverUuid, account }: ConnectionParts, deps: ConnectionDeps) {
     this.#deps = deps;
     this.#socket = socket;
     this.#stream = stream;
     this.#address = stream.remoteAddress ?? '';
     this.serverUuid = serverUuid;
-    this.shared = shared;
-    this.#reads = new ReadLimiter(socket, deps, shared);
+    this.account = account;
+    this.#reads = new ReadLimiter(socket, deps, account);
     this.#deadline = deps.healthyTimer.after(HELLO_WITHIN_MS, () => this.#fail('no hello came in time'));
     stream.on('data', (chunk: Buffer) => this.#onBytes(chunk));
     socket.on('message', (data, isBinary) => this.#received(data, isBinary));
@@ -344,18 +351,21 @@ export class Connection implements SessionSocket {
     this.#deadline = undefined;
   }
 
-  /** Until there is a session, limits the bytes received before ws assembles them into a frame. */
   #onBytes(chunk: Buffer): void {
     const now = this.#deps.clock.now();
-    this.#reads.payForRead(chunk, now);
     const session = this.#session;
-    if (session === undefined) {
-      this.#greetingBytes += chunk.length;
-      if (this.#greetingBytes > MAX_GREETING_BYTES) this.#refuseFlood();
-      return;
-    }
+    if (session === undefined) return this.#onGreetingBytes(chunk, now);
+    this.#reads.payForRead(chunk, now);
     endSilence(session);
     session.heardAt = now;
+  }
+
+  /** Limits what is received before ws assembles it into a frame. */
+  #onGreetingBytes(chunk: Buffer, now: number): void {
+    if (this.#state === 'closed') return;
+    this.#greetingBytes += chunk.length;
+    this.#greetingFrames += this.#reads.payForRead(chunk, now, MAX_GREETING_FRAMES);
+    if (this.#greetingBytes > MAX_GREETING_BYTES || this.#greetingFrames > MAX_GREETING_FRAMES) this.#refuseFlood();
   }
 
   #refuseFlood(): void {

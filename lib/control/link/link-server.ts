@@ -17,7 +17,13 @@ import type {
   TaskEndFrame,
   TaskEventFrame,
 } from '../../protocol/frames.ts';
-import { type LinkTimes, MAX_FRAME_BYTES, OLDEST_PROTOCOL_VERSION, PROTOCOL_VERSION } from '../../protocol/limits.ts';
+import {
+  type LinkTimes,
+  MAX_FRAME_BYTES,
+  MAX_RETURN_MS,
+  OLDEST_PROTOCOL_VERSION,
+  PROTOCOL_VERSION,
+} from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
@@ -31,7 +37,7 @@ import {
 } from './connection.ts';
 import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
-import { SharedAllowances } from './shared-allowances.ts';
+import { type Sender, SenderAccounts } from './sender-accounts.ts';
 
 /** What the link needs of the tasks. */
 interface TaskLink {
@@ -54,15 +60,12 @@ interface ServerLink {
  */
 type RefusalOfNew = () => { message: string; retryAfterMs: number } | undefined;
 
-interface UpgradedSocket {
+interface UpgradedSocket extends Sender {
   socket: Duplex;
   head: Buffer;
-  serverUuid: string;
-  /** The agent's token, if it is valid for several servers. */
-  sharedToken?: string | undefined;
 }
 
-interface OpenSocket extends Omit<ConnectionParts, 'shared'>, Pick<UpgradedSocket, 'sharedToken'> {}
+interface OpenSocket extends Omit<ConnectionParts, 'account'>, Sender {}
 
 interface LinkServerDeps {
   roster: Roster;
@@ -81,6 +84,15 @@ interface LinkServerDeps {
 class AgentNotAdmittedError extends CnapiError {
   constructor(message: string, retryAfterMs: number) {
     super('ServiceUnavailable', 503, message, { retryAfterSeconds: Math.ceil(retryAfterMs / 1000) });
+  }
+}
+
+/** 429: the sender must first pay for what its earlier connections sent. */
+class SenderInDebtError extends CnapiError {
+  constructor(pauseMs: number) {
+    super('TooManyRequests', 429, 'The earlier connections of this agent sent too much; wait and connect again', {
+      retryAfterSeconds: Math.ceil(Math.min(pauseMs, MAX_RETURN_MS) / 1000),
+    });
   }
 }
 
@@ -105,7 +117,7 @@ export class LinkServer {
    * the connection is closed.
    */
   readonly #connections = new Map<Connection, () => void>();
-  readonly #shared = new SharedAllowances();
+  readonly #accounts = new SenderAccounts();
   readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
   /** Of connections whose agent has not been greeted yet. */
@@ -114,7 +126,7 @@ export class LinkServer {
   readonly #latestSysinfo = new KeyedCoalescer<Connection>();
   #sysinfoBytesHeld = 0;
   #isStopping = false;
-  /** Upgrades answered with 503. */
+  /** Upgrades answered with a time to return. */
   refused = 0;
 
   constructor(deps: LinkServerDeps) {
@@ -144,9 +156,9 @@ export class LinkServer {
     return this.#counters;
   }
 
-  /** By how much the cost of agents' input is multiplied, because together they send too much. */
+  /** The price of input beyond a sender's share, because all together send too much. */
   get price(): number {
-    return this.#shared.price(this.#deps.clock.now());
+    return this.#accounts.price(this.#deps.clock.now());
   }
 
   get connections(): number {
@@ -162,7 +174,7 @@ export class LinkServer {
     { socket: stream, head, serverUuid, sharedToken }: UpgradedSocket,
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
-    let refusal: CnapiError | undefined = this.arrive();
+    let refusal: CnapiError | undefined = this.#inDebt({ serverUuid, sharedToken }) ?? this.arrive();
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
@@ -196,8 +208,8 @@ export class LinkServer {
   /** Takes an agent's open WebSocket and reads its frames from now on. */
   take({ sharedToken, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
     const settle = this.#deps.roster.arrivals.admit();
-    const shared = this.#shared.join(sharedToken, this.#deps.clock.now());
-    const connection = new Connection({ ...parts, shared }, this.#connectionDeps);
+    const account = this.#accounts.join({ serverUuid: parts.serverUuid, sharedToken }, this.#deps.clock.now());
+    const connection = new Connection({ ...parts, account }, this.#connectionDeps);
     this.#connections.set(connection, settle);
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
   }
@@ -212,6 +224,13 @@ export class LinkServer {
     }
     this.#server.close();
     for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
+  }
+
+  #inDebt(sender: Sender): SenderInDebtError | undefined {
+    const pauseMs = this.#accounts.pauseMsOf(sender, this.#deps.clock.now());
+    if (pauseMs === 0) return undefined;
+    this.refused += 1;
+    return new SenderInDebtError(pauseMs);
   }
 
   #obstacle(): string | undefined {
@@ -341,7 +360,7 @@ export class LinkServer {
 
   #closed(connection: Connection, session: Session | undefined): void {
     this.#connections.get(connection)?.();
-    if (this.#connections.delete(connection)) this.#shared.leave(connection.shared);
+    if (this.#connections.delete(connection)) this.#accounts.leave(connection.account, this.#deps.clock.now());
     if (session === undefined) return;
     if (this.#isStopping) this.#deps.roster.sessions.end(session);
     else this.#deps.roster.sessionLosses.lose(session, 'closed');

@@ -21,7 +21,7 @@ export const linkSubsystem: SubsystemDefinition<{ link: LinkServer }> = {
         ),
         gauge(
           'link_read_price',
-          'By how much the cost of what agents send is multiplied, because together they send too much; 1 when they do not',
+          'By how much the cost of what an agent sends beyond its share is multiplied, because all together send too much; 1 when they do not',
           () => link.price,
         ),
         counter(

@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
+import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
 import type { Session } from '../../../lib/control/roster/sessions/session.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
@@ -27,7 +28,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   peer.on('error', () => undefined);
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
   const connection = new Connection(
-    { socket, stream: request.socket, serverUuid, shared: [] },
+    { socket, stream: request.socket, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
     {
       handlers,
       healthyTimer,

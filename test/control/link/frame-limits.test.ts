@@ -1,7 +1,8 @@
+import type { Socket } from 'node:net';
 import t from 'tap';
 import { AGENT_FRAME_LIMITS, MAX_FRAME_DEPTH } from '../../../lib/protocol/limits.ts';
 import { freshZone } from '../../support/apps.ts';
-import { joinAgent, newMachine } from '../../support/scripted-agent.ts';
+import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
 
 t.test('frames that no database can store are refused with an error and harm no session', async (t) => {
@@ -64,4 +65,38 @@ t.test('frames that no database can store are refused with an error and harm no 
   await until(() => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === 4711));
   t.equal(agent.closed, undefined, 'the session stays');
   agent.close();
+});
+
+/** Costs 85 MiB, far more than a burst. */
+const PONGS = Buffer.concat(Array(10_900).fill(Buffer.from([0x8a, 0x80, 0, 0, 0, 0])));
+const flood = ({ socket }: ScriptedAgent) => (socket as unknown as { _socket: Socket })._socket.write(PONGS);
+const metric = async (url: string, name: string) => {
+  const text = await (await fetch(`${url}/metrics`)).text();
+  return Number(new RegExp(`^cnapi_${name} (.*)$`, 'm').exec(text)?.[1]);
+};
+
+t.test('pongs before the greeting end the connection and cost the other agents nothing', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agents = Array.from({ length: 8 }, () => new ScriptedAgent(app.url, newMachine()));
+  for (const agent of agents) flood(await agent.open());
+  for (const agent of agents) await agent.end();
+  t.equal(await metric(app.url, 'link_read_price'), 1);
+});
+
+t.test('an agent that owes more than a burst may not connect again until it has paid', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const machine = newMachine();
+  const { agent } = await joinAgent(app.url, machine);
+  flood(agent);
+  await until(async () => (await metric(app.url, 'link_reads_paused_total')) === 1, 'the instance to pause it');
+  agent.socket.terminate();
+  const again = new ScriptedAgent(app.url, machine);
+  await again.end();
+  t.equal(again.refusedWith, 429);
+  t.ok((again.retryAfterSeconds ?? 0) >= 1);
+  const { agent: other } = await joinAgent(app.url, newMachine());
+  t.equal(other.closed, undefined, 'another agent may');
+  other.close();
 });

@@ -35,6 +35,8 @@ export class SilenceDetector {
   #renewing: Promise<void> | undefined;
   /** Sessions whose heartbeats were overdue at the last healthy tick. */
   quiet = 0;
+  /** Healthy time since the sessions that are not read were last probed. */
+  #unreadMs = 0;
 
   constructor(deps: SilenceDetectorDeps) {
     this.#deps = deps;
@@ -57,9 +59,14 @@ export class SilenceDetector {
     const run = this.#deps.run();
     let isRenewalDue = false;
     let quiet = 0;
+    // An agent that is not read gets no answers to its heartbeats; without the probes it would leave.
+    this.#unreadMs += tickMs;
+    const isProbeOfUnreadDue = this.#unreadMs >= this.#deps.limits.probeMs;
+    if (isProbeOfUnreadDue) this.#unreadMs = 0;
     for (const session of this.#deps.sessions.all()) {
       if (session.socket.isUnread) {
         endSilence(session);
+        if (isProbeOfUnreadDue) session.socket.probe();
         continue;
       }
       const due = countTick(session, tickMs, this.#deps.limits);

@@ -13,12 +13,13 @@ const AGENTS = 40;
 const TICK_MS = 250;
 const unused = () => Promise.reject(new Error('not expected'));
 
-function watchSessions() {
+function watchSessions({ isUnread = false } = {}) {
   const clock = new ManualClock();
   const healthyTimer = new HealthyTimer({ clock, checkMs: TICK_MS });
   const sessions = new SessionTable();
   const world = { probes: 0, lost: 0 };
   const socket = idleSocket({
+    isUnread,
     probe: () => {
       world.probes += 1;
     },
@@ -59,5 +60,12 @@ t.test('agents whose heartbeats arrive a moment after a tick do not make their i
   t.equal(detector.quiet, 0, 'none is overdue');
   await clock.advance(TICK_MS);
   t.equal(detector.quiet, AGENTS, 'all are overdue when 1,250 ms have certainly passed');
+  t.equal(world.lost, 0);
+});
+
+t.test('an agent that is not read is probed all the same, so that it does not leave', async (t) => {
+  const { clock, world } = watchSessions({ isUnread: true });
+  for (let tick = 0; tick < 40; tick++) await clock.advance(TICK_MS);
+  t.equal(world.probes, 8 * AGENTS, 'every 1,250 ms');
   t.equal(world.lost, 0);
 });

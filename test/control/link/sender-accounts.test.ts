@@ -1,5 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { SharedAllowances } from '../../../lib/control/link/shared-allowances.ts';
+import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
 import { BURST_BYTES, BYTES_PER_MS } from '../../../lib/protocol/allowance.ts';
 import { ReadLimiter } from '../../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -15,10 +16,13 @@ const MEBIBYTE = frameOf(1024 * 1024);
 const SECOND = 1000 * BYTES_PER_MS;
 
 /** Connections that send as fast as they are read. */
-function greedy(clock: ManualClock, shared: SharedAllowances, tokens: readonly (string | undefined)[]) {
+function greedy(clock: ManualClock, accounts: SenderAccounts, tokens: readonly (string | undefined)[]) {
   const socket = { pause: () => undefined, resume: () => undefined };
   const sent = { bytes: 0 };
-  const readers = tokens.map((token) => new ReadLimiter(socket, { clock }, shared.join(token, clock.now())));
+  const readers = tokens.map((sharedToken) => {
+    const account = accounts.join({ serverUuid: randomUUID(), sharedToken }, clock.now());
+    return new ReadLimiter(socket, { clock }, account);
+  });
   const send = () => {
     for (const one of readers) {
       while (!one.isPaused) {
@@ -35,7 +39,7 @@ function greedy(clock: ManualClock, shared: SharedAllowances, tokens: readonly (
 
 async function bytesPerSecond(tokens: readonly (string | undefined)[]): Promise<number> {
   const clock = new ManualClock();
-  const flood = greedy(clock, new SharedAllowances(), tokens);
+  const flood = greedy(clock, new SenderAccounts(), tokens);
   const run = async (ms: number) => {
     for (let at = 0; at < ms; at += 20) {
       flood.send();
@@ -64,12 +68,12 @@ t.test('connections that send as fast as they may do not sum up', async (t) => {
 
 t.test('those that send most are paused first', async (t) => {
   const clock = new ManualClock();
-  const shared = new SharedAllowances();
-  const flood = greedy(clock, shared, Array(10).fill('token'));
+  const accounts = new SenderAccounts();
+  const flood = greedy(clock, accounts, Array(10).fill('token'));
   const honest = new ReadLimiter(
     { pause: () => t.fail('an honest agent was paused'), resume: () => undefined },
     { clock },
-    shared.join('token', clock.now()),
+    accounts.join({ serverUuid: randomUUID(), sharedToken: 'token' }, clock.now()),
   );
   for (let second = 0; second < 30; second += 1) {
     flood.send();
@@ -83,14 +87,15 @@ t.test('those that send most are paused first', async (t) => {
 
 t.test('a fleet with one token that returns at once is not slowed down', async (t) => {
   const clock = new ManualClock();
-  const shared = new SharedAllowances();
+  const accounts = new SenderAccounts();
   let paused = 0;
   const pause = () => {
     paused += 1;
   };
   const socket = { pause, resume: () => undefined };
   for (let agent = 0; agent < 2_000; agent += 1) {
-    const reads = new ReadLimiter(socket, { clock }, shared.join('token', clock.now()));
+    const account = accounts.join({ serverUuid: randomUUID(), sharedToken: 'token' }, clock.now());
+    const reads = new ReadLimiter(socket, { clock }, account);
     reads.payForRead(frameOf(60_000), clock.now());
     reads.payForValues(3_000);
     if (agent % 10 === 0) await clock.advance(20);
@@ -98,19 +103,43 @@ t.test('a fleet with one token that returns at once is not slowed down', async (
   t.equal(paused, 0);
 });
 
-t.test('the price falls when less is sent, and a connection that is closed no longer counts', async (t) => {
+t.test(
+  'the price falls when less is sent, and never raises the cost of what a sender may send at any price',
+  async (t) => {
+    const clock = new ManualClock();
+    const accounts = new SenderAccounts();
+    const honest = accounts.join({ serverUuid: 'honest' }, clock.now());
+    t.equal(accounts.price(clock.now()), 1);
+    for (let sender = 0; sender < 40; sender += 1) {
+      const account = accounts.join({ serverUuid: `greedy ${sender}` }, clock.now());
+      account.pay(100 * BURST_BYTES, clock.now());
+      accounts.leave(account, clock.now());
+    }
+    t.ok(accounts.price(clock.now()) > 31, 'the price is high');
+    t.equal(honest.pay(BURST_BYTES - 64 * 1024, clock.now()), 0, 'a status of 3,000 VMs');
+    await clock.advance(2_000);
+    t.ok(accounts.price(clock.now()) > 20, 'the price is still high');
+    t.equal(honest.pay(512 * 1024, clock.now()), 0);
+    t.ok(honest.pay(BURST_BYTES, clock.now()) > 10_000, 'more than the share is paid for at the price');
+    await clock.advance(64_000);
+    t.equal(accounts.price(clock.now()), 1);
+  },
+);
+
+t.test('a sender that connects again and again has one debt, and costs the others only what it admits', async (t) => {
   const clock = new ManualClock();
-  const shared = new SharedAllowances();
-  const joined = shared.join('token', clock.now());
-  t.equal(shared.price(clock.now()), 1);
-  for (const one of joined) one.charge(100 * BURST_BYTES, clock.now());
-  t.equal(shared.price(clock.now()), 32, 'at most');
-  await clock.advance(31_000);
-  t.equal(shared.price(clock.now()), 1);
-  shared.leave(joined);
-  t.not(shared.join('token', clock.now()), undefined);
-  await clock.advance(10_000);
-  const other = shared.join('other', clock.now());
-  t.not(other.at(-1), joined.at(-1), 'each token has its own');
-  t.equal(other[0], joined[0], 'and the instance has one');
+  const accounts = new SenderAccounts();
+  const attacker = { serverUuid: 'attacker' };
+  for (let connection = 0; connection < 20; connection += 1) {
+    const account = accounts.join(attacker, clock.now());
+    account.pay(85 * 1024 * 1024, clock.now());
+    accounts.leave(account, clock.now());
+    await clock.advance(50);
+  }
+  t.ok(accounts.price(clock.now()) <= 2, `the price is ${accounts.price(clock.now())}`);
+  t.ok(accounts.pauseMsOf(attacker, clock.now()) > 10_000, 'it may not connect now');
+  t.equal(accounts.pauseMsOf({ serverUuid: 'another' }, clock.now()), 0);
+  t.equal(accounts.pauseMsOf({ ...attacker, sharedToken: 'token' }, clock.now()), 0);
+  await clock.advance(600_000);
+  t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until it has paid');
 });

@@ -1,0 +1,170 @@
+/**
+ * What the input of agents costs: of each sender over all its connections, of those of one token
+ * that is valid for several servers, and of an instance. Above the rate of an instance the price of
+ * input rises for senders that have used up their share, so a few that send much do not slow down
+ * the others. Time is passed with each call; owned by the link server.
+ */
+import { BURST_BYTES, BURST_MS, BYTES_PER_MS, consume, pauseMsOf } from '../../protocol/allowance.ts';
+import type { ReadAccount } from '../../protocol/read-limiter.ts';
+
+/** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
+const EACH_BYTES_PER_MS = 32;
+/** The rates in addition to that. */
+const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
+const TOKEN_BYTES_PER_MS = BYTES_PER_MS;
+/** The price rises by one for each such period that it takes to pay for what was sent so far. */
+const PRICE_MS = 1000;
+const MAX_PRICE = 32;
+/** What a sender may send at any price without paying more: a burst, then the rate of the highest price. */
+const SHARE_BYTES_PER_MS = BYTES_PER_MS / MAX_PRICE;
+const SHARE_MS = BURST_BYTES / SHARE_BYTES_PER_MS;
+/** The cost of a connection: authentication, the upgrade, its greeting. */
+const CONNECTION_BYTES = 64 * 1024;
+/** Senders without a connection that are remembered because they have not paid for everything. */
+const MAX_ABSENT = 50_000;
+
+/** Who sends: the server in the path, and the token if it is valid for several servers. */
+export interface Sender {
+  serverUuid: string;
+  sharedToken?: string | undefined;
+}
+
+/** What many senders cost together. */
+class SharedAllowance {
+  readonly #bytesPerMs: number;
+  #members = 0;
+  #paidAt = 0;
+
+  constructor(bytesPerMs: number) {
+    this.#bytesPerMs = bytesPerMs;
+  }
+
+  join(): void {
+    this.#members += 1;
+  }
+
+  leave(): void {
+    this.#members -= 1;
+  }
+
+  charge(cost: number, now: number): void {
+    const rate = this.#bytesPerMs + this.#members * EACH_BYTES_PER_MS;
+    this.#paidAt = Math.min(Math.max(this.#paidAt, now) + cost / rate, now + MAX_PRICE * PRICE_MS);
+  }
+
+  price(now: number): number {
+    return Math.max(1, (this.#paidAt - now) / PRICE_MS);
+  }
+
+  /** It has no member, and a new one would have the same effect. */
+  isUnused(now: number): boolean {
+    return this.#members === 0 && this.#paidAt <= now;
+  }
+}
+
+/** The input of one sender over all its connections, which would else each begin without a debt. */
+export class SenderAccount implements ReadAccount {
+  readonly key: string;
+  readonly instance: SharedAllowance;
+  token: SharedAllowance | undefined;
+  connections = 0;
+  #paidAt = 0;
+  /** When its share is whole again. */
+  #shareAt = 0;
+
+  constructor(key: string, instance: SharedAllowance) {
+    this.key = key;
+    this.instance = instance;
+  }
+
+  pay(cost: number, now: number): number {
+    // A single read may cost far more than a burst; the others must not pay for that.
+    const charged = Math.min(cost, Math.max(0, now + 2 * BURST_MS - this.#paidAt) * BYTES_PER_MS);
+    this.instance.charge(charged, now);
+    this.token?.charge(charged, now);
+    const share = this.#takeShare(cost, now);
+    const ofToken = cost * (this.token?.price(now) ?? 1);
+    this.#paidAt = consume(Math.max(share + (cost - share) * this.instance.price(now), ofToken), this.#paidAt, now);
+    return this.pauseMs(now);
+  }
+
+  pauseMs(now: number): number {
+    return pauseMsOf(this.#paidAt, now);
+  }
+
+  /** A new one would have the same effect. */
+  isUnused(now: number): boolean {
+    return this.connections === 0 && this.#paidAt <= now && this.#shareAt <= now;
+  }
+
+  #takeShare(cost: number, now: number): number {
+    const from = Math.max(this.#shareAt, now);
+    const share = Math.min(cost, Math.max(0, now + SHARE_MS - from) * SHARE_BYTES_PER_MS);
+    this.#shareAt = from + share / SHARE_BYTES_PER_MS;
+    return share;
+  }
+}
+
+export class SenderAccounts {
+  readonly #instance = new SharedAllowance(INSTANCE_BYTES_PER_MS);
+  readonly #ofTokens = new Map<string, SharedAllowance>();
+  readonly #connected = new Map<string, SenderAccount>();
+  /** The one that left first comes first. */
+  readonly #absent = new Map<string, SenderAccount>();
+
+  /** By how much the cost of input beyond a sender's share is multiplied now. */
+  price(now: number): number {
+    return this.#instance.price(now);
+  }
+
+  /** How long this sender must wait until it may connect. */
+  pauseMsOf(sender: Sender, now: number): number {
+    return this.#find(keyOf(sender))?.pauseMs(now) ?? 0;
+  }
+
+  /** Counts and charges a connection of this sender until `leave` with the returned account. */
+  join(sender: Sender, now: number): SenderAccount {
+    const key = keyOf(sender);
+    const account = this.#find(key) ?? new SenderAccount(key, this.#instance);
+    account.token = this.#ofToken(sender.sharedToken, now);
+    this.#absent.delete(key);
+    this.#connected.set(key, account);
+    account.connections += 1;
+    account.instance.join();
+    account.token?.join();
+    account.pay(CONNECTION_BYTES, now);
+    return account;
+  }
+
+  leave(account: SenderAccount, now: number): void {
+    account.connections -= 1;
+    account.instance.leave();
+    account.token?.leave();
+    if (account.connections > 0) return;
+    this.#connected.delete(account.key);
+    this.#absent.set(account.key, account);
+    for (const [key, oldest] of this.#absent) {
+      if (!oldest.isUnused(now) && this.#absent.size <= MAX_ABSENT) return;
+      this.#absent.delete(key);
+    }
+  }
+
+  #find(key: string): SenderAccount | undefined {
+    return this.#connected.get(key) ?? this.#absent.get(key);
+  }
+
+  #ofToken(token: string | undefined, now: number): SharedAllowance | undefined {
+    if (token === undefined) return undefined;
+    const known = this.#ofTokens.get(token);
+    if (known !== undefined) return known;
+    for (const [uuid, own] of this.#ofTokens) if (own.isUnused(now)) this.#ofTokens.delete(uuid);
+    const own = new SharedAllowance(TOKEN_BYTES_PER_MS);
+    this.#ofTokens.set(token, own);
+    return own;
+  }
+}
+
+/** So somebody with a token for several servers cannot run up the debt of an agent with a token of its own. */
+function keyOf({ serverUuid, sharedToken }: Sender): string {
+  return sharedToken === undefined ? serverUuid : `${sharedToken}/${serverUuid}`;
+}
