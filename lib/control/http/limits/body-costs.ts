@@ -3,7 +3,8 @@
  * `VALUE_BYTES` for each JSON value, like a frame of the agent link (`lib/protocol/allowance.ts`).
  * The caller is an agent's token for one server, or an address. A request is refused while earlier
  * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass.
- * Owned by the listener; asked before a body is read and before it is parsed.
+ * A body that is refused for another reason costs the same. Owned by the listener; asked before a body
+ * is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
@@ -51,21 +52,18 @@ export class BodyCosts {
 
   /** Whether the caller's earlier bodies are paid for. @throws BodyCostError */
   check(caller: Caller, now: number): void {
-    this.pay(caller, { bytes: 0, values: 0 }, now);
+    const { key, rate } = this.#accountOf(caller);
+    const pauseMs = rate === 0 ? 0 : pauseMsOf(this.#paidAt.get(key) ?? now, now);
+    if (pauseMs === 0) return;
+    this.#refused += 1;
+    throw new BodyCostError(Math.ceil(pauseMs / 1000));
   }
 
-  /** @throws BodyCostError */
-  pay(caller: Caller, { bytes, values }: BodySize, now: number): void {
+  /** Part of the cost of one body, which may be refused for another reason. */
+  charge(caller: Caller, { bytes, values }: BodySize, now: number): void {
     const { key, rate } = this.#accountOf(caller);
-    if (rate === 0) return;
-    const paidAt = this.#paidAt.get(key) ?? now;
-    const pauseMs = pauseMsOf(paidAt, now);
-    if (pauseMs > 0) {
-      this.#refused += 1;
-      throw new BodyCostError(Math.ceil(pauseMs / 1000));
-    }
     const cost = bytes + values * VALUE_BYTES;
-    if (cost > 0) this.#keep(key, consume(cost / rate, paidAt, now));
+    if (rate > 0 && cost > 0) this.#keep(key, consume(cost / rate, this.#paidAt.get(key) ?? now, now));
   }
 
   #accountOf({ actor, address }: Caller): { key: string; rate: number } {

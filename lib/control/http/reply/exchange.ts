@@ -139,13 +139,16 @@ export class Exchange {
     return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;
   }
 
-  /** Before a body is read, and, with its size, before it is parsed. @throws BodyCostError */
-  payForBody(size?: BodySize): void {
+  /** Before a body is read, and before it is parsed. @throws BodyCostError */
+  checkEarlierBodies(): void {
     const { limits, clock } = this.#deps;
-    const caller = { actor: this.actor, address: this.#address };
-    if (limits.isOpen) return;
-    if (size === undefined) limits.bodies.check(caller, clock.now());
-    else limits.bodies.pay(caller, size, clock.now());
+    if (!limits.isOpen) limits.bodies.check({ actor: this.actor, address: this.#address }, clock.now());
+  }
+
+  /** Part of the cost of this request's body. */
+  chargeBody(size: BodySize): void {
+    const { limits, clock } = this.#deps;
+    if (!limits.isOpen) limits.bodies.charge({ actor: this.actor, address: this.#address }, size, clock.now());
   }
 
   /** The body will be read: a caller that waits for `100 Continue` gets it now. */

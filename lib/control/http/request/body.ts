@@ -19,13 +19,16 @@ import { fromUrlEncoded } from './params.ts';
 export const MAX_BODY_BYTES = 1024 * 1024;
 /** The status of a machine with a thousand VMs has about 20,000. */
 const MAX_BODY_VALUES = 50_000;
+const FORM = 'application/x-www-form-urlencoded';
 
 /** Whose body it is. */
 interface BodyReader {
   /** Called before the first byte is read: for `100 Continue`. */
   acceptBody(): void;
-  /** Called before a body is read, and, with its size, before it is parsed. */
-  payForBody(size?: BodySize): void;
+  /** Called before a body is read. @throws BodyCostError */
+  checkEarlierBodies(): void;
+  /** Called with each part of a body's cost as soon as it is known, also of a body that is refused. */
+  chargeBody(size: BodySize): void;
 }
 
 /**
@@ -36,14 +39,22 @@ interface BodyReader {
 export async function readBody(request: IncomingMessage, reader: BodyReader): Promise<Record<string, unknown>> {
   if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
   const isCompressed = isGzip(request.headers['content-encoding']);
-  if (isCompressed || !isSmall(request)) reader.payForBody();
+  const type = mediaType(request.headers['content-type']);
+  if (hasBody(request)) refuseUnknown(type);
+  if (isCompressed || !isSmall(request)) reader.checkEarlierBodies();
   reader.acceptBody();
-  const received = await collect(request);
+  const isFree = (bytes: number) => !isCompressed && bytes <= FREE_BODY_BYTES;
+  const charge = (bytes: number, values = 0) => isFree(bytes) || reader.chargeBody({ bytes, values });
+  const received = await collect(request, charge);
   if (received.length === 0) return {};
-  const bytes = isCompressed ? await decompress(received) : received;
-  const isFree = !isCompressed && bytes.length <= FREE_BODY_BYTES;
-  const pay = (values: number) => (isFree ? undefined : reader.payForBody({ bytes: bytes.length, values }));
-  return parseBody(decode(bytes), mediaType(request.headers['content-type']), pay);
+  // Others may have been received at the same time.
+  if (!isFree(received.length)) reader.checkEarlierBodies();
+  const bytes = isCompressed ? await decompress(received, charge) : received;
+  return parseBody(decode(bytes), type, (values) => isFree(bytes.length) || reader.chargeBody({ bytes: 0, values }));
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 function isSmall({ headers }: IncomingMessage): boolean {
@@ -54,19 +65,21 @@ function isSmall({ headers }: IncomingMessage): boolean {
 export function parseBody(
   content: string,
   type: string | undefined,
-  pay: (values: number) => void = () => undefined,
+  charge: (values: number) => void = () => undefined,
 ): Record<string, unknown> {
-  if (type === 'application/x-www-form-urlencoded') {
-    pay(0);
-    return fromUrlEncoded(content);
-  }
-  if (type !== undefined && type !== 'application/json' && !type.endsWith('+json'))
-    throw new UnsupportedMediaTypeError(type);
-  return parseJsonObject(content, pay);
+  if (type === FORM) return fromUrlEncoded(content);
+  refuseUnknown(type);
+  return parseJsonObject(content, charge);
 }
 
-function parseJsonObject(content: string, pay: (values: number) => void): Record<string, unknown> {
-  pay(valuesOf(content));
+/** @throws UnsupportedMediaTypeError */
+function refuseUnknown(type: string | undefined): void {
+  if (type !== undefined && type !== FORM && type !== 'application/json' && !type.endsWith('+json'))
+    throw new UnsupportedMediaTypeError(type);
+}
+
+function parseJsonObject(content: string, charge: (values: number) => void): Record<string, unknown> {
+  chargeValues(content, charge);
   let value: unknown;
   try {
     value = JSON.parse(content);
@@ -78,16 +91,17 @@ function parseJsonObject(content: string, pay: (values: number) => void): Record
 }
 
 /** @throws RequestTooLargeError */
-function valuesOf(content: string): number {
+function chargeValues(content: string, charge: (values: number) => void): void {
   try {
-    return countJsonValues(content, { maxValues: MAX_BODY_VALUES });
+    charge(countJsonValues(content, { maxValues: MAX_BODY_VALUES }));
   } catch (cause) {
     if (!(cause instanceof JsonLimitError)) throw cause;
+    charge(MAX_BODY_VALUES);
     throw new RequestTooLargeError(`The body ${cause.message}`);
   }
 }
 
-async function collect(request: IncomingMessage): Promise<Buffer> {
+async function collect(request: IncomingMessage, charge: (bytes: number) => void): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let total = 0;
   try {
@@ -99,6 +113,8 @@ async function collect(request: IncomingMessage): Promise<Buffer> {
     }
   } catch (cause) {
     throw cause instanceof RequestTooLargeError ? cause : new InvalidContentError('The body ended early', { cause });
+  } finally {
+    charge(total);
   }
   return Buffer.concat(chunks);
 }
@@ -114,10 +130,14 @@ function isGzip(encoding: string | undefined): boolean {
 const inflate = promisify(gunzip);
 
 /** Stops at the limit: a small body may expand to gigabytes. */
-async function decompress(bytes: Buffer): Promise<Buffer> {
+async function decompress(bytes: Buffer, charge: (bytes: number) => void): Promise<Buffer> {
   try {
-    return await inflate(bytes, { maxOutputLength: MAX_BODY_BYTES });
+    const content = await inflate(bytes, { maxOutputLength: MAX_BODY_BYTES });
+    charge(content.length);
+    return content;
   } catch (cause) {
+    // How much was decompressed before the error is not known.
+    charge(MAX_BODY_BYTES);
     if ((cause as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') throw tooLarge();
     throw new InvalidContentError('The body is not what its Content-Encoding says, gzip', { cause });
   }

@@ -1,8 +1,9 @@
+import { gzipSync } from 'node:zlib';
 import t from 'tap';
 import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/allowance.ts';
-import { SERVER, startApi } from '../support.ts';
+import { raw, SERVER, startApi } from '../support.ts';
 import { startWithTokens as start } from '../with-tokens.ts';
 
 const agent = (tokenUuid: string, serverUuid?: string) =>
@@ -12,20 +13,22 @@ t.test('a caller pays for the bytes and values of its bodies', async (t) => {
   const costs = new BodyCosts({ requestsPerSecond: 500 });
   const caller = { actor: agent('t', SERVER), address: '10.0.0.1' };
   const refused = { code: 'TooManyRequests', statusCode: 429, retryAfterSeconds: 1 };
-  costs.pay(caller, { bytes: BURST_BYTES, values: 0 }, 0);
-  costs.pay(caller, { bytes: 0, values: BYTES_PER_MS / VALUE_BYTES }, 0);
-  t.throws(() => costs.check(caller, 0), refused, 'before it is read');
-  t.throws(() => costs.pay(caller, { bytes: 2000, values: 1 }, 0), refused, 'and before it is parsed');
+  costs.charge(caller, { bytes: BURST_BYTES, values: 0 }, 0);
+  costs.check(caller, 0);
+  costs.charge(caller, { bytes: 0, values: BYTES_PER_MS / VALUE_BYTES }, 0);
+  t.throws(() => costs.check(caller, 0), refused);
   costs.check({ ...caller, actor: agent('other', SERVER) }, 0);
   costs.check({ ...caller, actor: agent('t') }, 0);
   costs.check(caller, 1);
-  t.equal(costs.refused, 2);
+  t.equal(costs.refused, 1);
 });
 
 t.test('callers with a token for any server, or none, pay by their address', async (t) => {
   const pay = (costs: BodyCosts, address: string, now: number) => {
     try {
-      costs.pay({ actor: agent('t'), address }, { bytes: BURST_BYTES * 2, values: 0 }, now);
+      const caller = { actor: agent('t'), address };
+      costs.check(caller, now);
+      costs.charge(caller, { bytes: BURST_BYTES * 2, values: 0 }, now);
       return true;
     } catch {
       return false;
@@ -76,4 +79,45 @@ t.test('with open access bodies are limited in size only, because all callers sh
   for (let each = 0; each < 5; each += 1) t.equal(await post(wide(24_000)), 204);
   t.equal(await post(wide(60_000)), 413);
   t.equal(limits.bodies.refused, 0);
+});
+
+t.test('bodies that are refused are paid for', async (t) => {
+  const { url, as, addServer } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
+  await addServer(SERVER);
+  const filler = ' '.repeat(1024 * 1024 - 102_000);
+  const tooMany = Buffer.from(`${filler}{"a":[${'0,'.repeat(50_000)}0]}`);
+  const json = 'application/json';
+  // With how many the caller has used its burst of 32 MiB.
+  const shapes: [name: string, body: Buffer, headers: object, status: number, most: number][] = [
+    ['too many values in few bytes of gzip', gzipSync(tooMany), { 'content-encoding': 'gzip' }, 413, 4],
+    ['too many values', tooMany, {}, 413, 4],
+    ['no UTF-8', Buffer.alloc(1024 * 1024, 0xff), {}, 400, 34],
+    ['no gzip', Buffer.alloc(1000, 1), { 'content-encoding': 'gzip' }, 400, 34],
+    ['gzip of too many bytes', gzipSync(Buffer.alloc(9_000_000)), { 'content-encoding': 'gzip' }, 413, 34],
+  ];
+  for (const [name, body, headers, status, most] of shapes) {
+    const { token } = await as('agent', SERVER);
+    const post = async () => {
+      const authorization = `Bearer ${token}`;
+      const all = { 'content-type': json, authorization, ...headers };
+      const answer = await fetch(`${url}/servers/${SERVER}/sysinfo`, {
+        method: 'POST',
+        headers: all,
+        body: Uint8Array.from(body),
+      });
+      await answer.arrayBuffer();
+      return answer.status;
+    };
+    let last = status;
+    let sent = 0;
+    for (; last === status && sent <= most; sent += 1) last = await post();
+    t.equal(last, 429, `${name}: ${sent} until the first 429`);
+  }
+});
+
+t.test('a body of an unknown type is refused before it is read', async (t) => {
+  const { port, as } = await start(t);
+  const { token } = await as('operator');
+  const head = `POST /loglevel HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 1000000\r\n`;
+  t.match(await raw(port, `${head}Authorization: Bearer ${token}\r\n\r\n`, /"code"/), /^HTTP\/1.1 415 /);
 });
