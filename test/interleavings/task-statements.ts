@@ -7,6 +7,7 @@ import {
   movePosts,
   readDeadSenders,
   readPosts,
+  readWaitingServers,
 } from '../../lib/control/legacy/post-store.ts';
 import {
   advanceTicks,
@@ -232,8 +233,8 @@ const tasks: Statement[] = [
 
 const posts: Statement[] = [
   writes(claimPosts, {
-    'all, by me': {
-      args: ({ me }) => [me.run, { room: ROOM }],
+    'of all servers, by me': {
+      args: ({ me, seats }) => [me.run, { servers: seats.map(({ serverUuid }) => serverUuid), room: ROOM }],
       exclusive: ({ given }) => claims(given),
     },
     'of some servers, by another': {
@@ -255,6 +256,7 @@ const posts: Statement[] = [
   }),
   writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], exclusive: (ids) => ends(ids), weight: 2 } }),
   reads(readDeadSenders, () => []),
+  reads(readWaitingServers, () => [100]),
   reads(readPosts, (world) => [world.me.run, world.tasks('posted').map(({ id }) => id)]),
   reads(findLostPosts, ({ me }) => [me.run, { known: [], limit: 100 }]),
 ];

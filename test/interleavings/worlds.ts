@@ -166,10 +166,11 @@ async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
   await recordSightings(database, me.cnapiUuid, () => seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })));
   ground.seats = seats.map((seat) => ({ ...seat, epoch: 1, isRunning: true, sightings: 1 }));
+  const claim = { servers: seats.map(({ serverUuid }) => serverUuid), room: { posts: 100, bytes: 1_000_000 } };
   await createTasks(ground, 'left');
-  await claimPosts(database, gone.run, { room: { posts: 100, bytes: 1_000_000 } });
+  await claimPosts(database, gone.run, claim);
   await createTasks(ground, 'posted');
-  await claimPosts(database, me.run, { room: { posts: 100, bytes: 1_000_000 } });
+  await claimPosts(database, me.run, claim);
   await createTasks(ground, 'queued');
   await createTasks(ground, 'stale');
   // A server that was removed long ago.

@@ -5,7 +5,7 @@
  * by `core.ts` and owned by the dispatcher.
  *
  *     hint (created here or offered by another instance) ─┐
- *     slow poll: all servers ─────────────────────────────┴▶ claim ──▶ held ──read──▶ posted
+ *     slow poll: servers that wait ───────────────────────┴▶ claim ──▶ held ──read──▶ posted
  *     posted, or its reads are unanswered ──▶ ended ──recorded──▶ forgotten
  *     slow poll ──▶ post lost claims; end posts of dead runs; repeat unrecorded ends
  *     stopClaiming() ──▶ claims no more, offers its hints to other instances
@@ -41,6 +41,7 @@ import {
   type PostOrder,
   readDeadSenders,
   readPosts,
+  readWaitingServers,
 } from './post-store.ts';
 import type { PostedEnd } from './task-reply.ts';
 
@@ -73,6 +74,8 @@ const DEFAULT_ROOM: PostRoom = { posts: 2_000, bytes: 64 * 1024 * 1024 };
 const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
+/** They are claimed for in several statements, as there is room. */
+const MAX_SERVERS_PER_POLL = 5_000;
 const MAX_BATCHES = 20;
 const MAX_MOVED_AT_ONCE = 2_000;
 /** With the pauses between them, reads of about a minute. */
@@ -94,6 +97,8 @@ export class LegacyDispatch implements SessionlessDispatch {
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
   readonly #again: DelayedRetry;
+  /** Servers to claim for again that were offered since the last slow poll. */
+  readonly #offered = new Set<string>();
   readonly #deadSenders: DeadSenders;
   /** What was claimed and whose end is not recorded yet. */
   readonly #held = new Map<string, Post>();
@@ -112,7 +117,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
     const { ownerlessGraceMs, slowPollMs } = deps.config;
     this.#deadSenders = new DeadSenders({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
     this.#claims = new BatchQueue<string>({
@@ -122,7 +127,7 @@ export class LegacyDispatch implements SessionlessDispatch {
       join: (_, later) => later,
       maxBatch: MAX_SERVERS_PER_CLAIM,
       mayBegin: () => this.#mayClaim(),
-      work: (servers, database) => this.#inTurn(() => this.#claimFor(servers, database)),
+      work: (servers, database) => this.#inTurn(() => this.#claim(servers, database)),
     });
     this.#polls = new BatchQueue<typeof POLL>({
       ...deps,
@@ -171,9 +176,7 @@ export class LegacyDispatch implements SessionlessDispatch {
    */
   hint(serverUuid: string): void {
     if (!this.#mayClaim()) this.#offer(serverUuid);
-    if (this.#hasStoppedClaiming) return;
-    this.#full.delete(serverUuid);
-    this.#claims.add(serverUuid);
+    if (!this.#hasStoppedClaiming) this.#claimFor(serverUuid);
   }
 
   /** Soon checks everything that a hint may have missed. */
@@ -185,6 +188,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   stopClaiming(): void {
     if (this.#hasStoppedClaiming) return;
     this.#hasStoppedClaiming = true;
+    this.#offered.clear();
     void this.#claims.stop().then((left) => {
       for (const serverUuid of left) this.#offer(serverUuid);
     });
@@ -216,6 +220,18 @@ export class LegacyDispatch implements SessionlessDispatch {
     return !this.#hasStoppedClaiming && this.hasRoom;
   }
 
+  #claimFor(serverUuid: string): void {
+    this.#full.delete(serverUuid);
+    this.#claims.add(serverUuid);
+  }
+
+  /** Otherwise a full instance with many waiting servers would offer all of them at each claim. */
+  #hintAgain(serverUuid: string): void {
+    if (this.#offered.has(serverUuid)) return this.#claimFor(serverUuid);
+    if (!this.#mayClaim()) this.#offered.add(serverUuid);
+    this.hint(serverUuid);
+  }
+
   #offer(serverUuid: string): void {
     this.#deps.bus.publish(POSTS_TOPIC, { server_uuid: serverUuid });
   }
@@ -226,18 +242,16 @@ export class LegacyDispatch implements SessionlessDispatch {
     return done;
   }
 
-  async #claimFor(servers: readonly string[], database: Queryable): Promise<undefined> {
-    if (this.#mayClaim()) return this.#claim(database, servers);
-    // The claim before this one took the room.
-    for (const serverUuid of servers) this.hint(serverUuid);
-  }
-
-  /** For these servers, or for all. */
-  async #claim(database: Queryable, servers?: readonly string[]): Promise<undefined> {
+  async #claim(servers: readonly string[], database: Queryable): Promise<undefined> {
+    if (!this.#mayClaim()) {
+      // The claim before this one took the room.
+      for (const serverUuid of servers) this.hint(serverUuid);
+      return;
+    }
     const run = this.#deps.run();
     const posts = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
     const room = { posts, bytes: this.#freeRoom.bytes };
-    const { given, full, again } = await claimPosts(database, run, { ...(servers && { servers }), room });
+    const { given, full, again } = await claimPosts(database, run, { servers, room });
     for (const post of given) this.#give(post, run);
     for (const serverUuid of full) {
       // This instance's own room was the limit: the server may have room for more.
@@ -283,7 +297,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   async #catchUp(database: Queryable): Promise<undefined> {
-    this.#full.clear();
+    this.#offered.clear();
     const run = this.#deps.run();
     const known = [...this.#held.values()];
     const moving = known.filter((one) => one.run !== run);
@@ -298,7 +312,16 @@ export class LegacyDispatch implements SessionlessDispatch {
       throw error;
     }
     for (const post of this.#held.values()) this.#record(post);
-    if (this.#mayClaim()) await this.#claim(database);
+    await this.#findWaiting(database);
+  }
+
+  /** No hint of theirs may have arrived. They wait for room here, as servers with hints do. */
+  async #findWaiting(database: Queryable): Promise<void> {
+    if (!this.#mayClaim()) return;
+    const { withRoom, full } = await readWaitingServers(database, MAX_SERVERS_PER_POLL);
+    this.#full.clear();
+    for (const serverUuid of full) this.#full.add(serverUuid);
+    this.#claims.addAll(withRoom);
   }
 
   /**

@@ -1,5 +1,5 @@
 /**
- * SQL of posts: claim, read, find again, move to a new run, end the posts of a dead run. Fenced by
+ * SQL of posts: find waiting servers, claim, read, find again, move to a new run, end the posts of a dead run. Fenced by
  * the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -38,10 +38,41 @@ export interface ClaimedPosts {
 
 const MAX_ENDED_AT_ONCE = 500;
 
+/** The servers that `claimPosts` may be called for. */
+export interface WaitingServers {
+  withRoom: string[];
+  /** Some of their posts must end before they are given more. */
+  full: string[];
+}
+
 /**
- * Claims for this run the tasks queued for servers with legacy agents: for these servers, or for
- * all.
+ * Returns servers with legacy agents and queued tasks, those that have waited longest first. Full
+ * servers take no place of the others. Locks nothing.
  */
+export async function readWaitingServers(
+  database: Queryable,
+  limit: number,
+  ofServer: PostRoom = MAX_POSTS_OF_SERVER,
+): Promise<WaitingServers> {
+  const { rows } = await database.query<{ server_uuid: string; is_full: boolean }>(
+    `select m.server_uuid, has.tasks >= $2::int or has.bytes >= $3::bigint as is_full
+       from (
+         select t.server_uuid, min(t.queued_at) as queued_at from cnapi_tasks t
+           where t.state = 'queued' group by t.server_uuid offset 0
+       ) as m
+       cross join lateral (
+         select 1 from cnapi_roster_authority r
+           where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running' offset 0
+       ) as r
+       cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
+       order by is_full, m.queued_at, m.server_uuid limit $1::int`,
+    [limit, ofServer.posts, ofServer.bytes],
+  );
+  const { withRoom = [], full = [] } = Object.groupBy(rows, (row) => (row.is_full ? 'full' : 'withRoom'));
+  return { withRoom: withRoom.map((row) => row.server_uuid), full: full.map((row) => row.server_uuid) };
+}
+
+/** Claims for this run the tasks queued for those of these servers that have legacy agents. */
 export async function claimPosts(
   database: Queryable,
   run: string,
@@ -49,11 +80,11 @@ export async function claimPosts(
     servers,
     room,
     ofServer = MAX_POSTS_OF_SERVER,
-  }: { servers?: readonly string[]; room: PostRoom; ofServer?: PostRoom },
+  }: { servers: readonly string[]; room: PostRoom; ofServer?: PostRoom },
 ): Promise<ClaimedPosts> {
   const { rows } = await database.query<ClaimedPostRow & { what: 'post' | 'full' | 'again' }>(
     'select * from cnapi_claim_for_posts($1::uuid, $2::uuid[], $3::int, $4::bigint, $5::int, $6::bigint)',
-    [run, servers ?? null, ofServer.posts, ofServer.bytes, room.posts, room.bytes],
+    [run, servers, ofServer.posts, ofServer.bytes, room.posts, room.bytes],
   );
   const claimed: ClaimedPosts = { given: [], full: [], again: [] };
   for (const { what, ...row } of rows) {

@@ -8,7 +8,7 @@ import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
-import { killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
+import { claimPostsOfAll, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
 import { CLAIMS_POSTS, Failing, instance, READS_DEAD_POSTERS, type World } from './support/posting-instance.ts';
 
 t.test('posts', async (t) => {
@@ -45,6 +45,37 @@ t.test('posts', async (t) => {
     t.same(posted.toSorted(), made.toSorted());
     for (const id of made) for (const { agents } of [one, two]) agents.answer(id);
     await until(() => one.posts.stats().postsInFlight + two.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test(
+    'one slow poll is enough for more servers than one claim takes, and for those that wait for room',
+    async (t) => {
+      const one = await instance(t, world(), { room: { posts: 600, bytes: 1_000_000 } });
+      const made: string[] = [];
+      for (let n = 0; n < 700; n++) made.push(await create(database, await oldServer(database)));
+      one.posts.poll();
+      await until(() => one.agents.posted.length === 600, 'as many posts as there is room for');
+      for (const { id } of [...one.agents.posted]) one.agents.answer(id);
+      await until(() => one.agents.posted.length === 700, 'the others');
+      for (const id of made) one.agents.answer(id);
+      await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+      t.same(one.agents.posted.map(({ id }) => id).toSorted(), made.toSorted());
+    },
+  );
+
+  t.test('an instance without room for most of its servers offers each of them once for each slow poll', async (t) => {
+    const one = await instance(t, world(), { room: { posts: 1, bytes: 1_000 } });
+    const offered: unknown[] = [];
+    one.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => offered.push(serverUuid));
+    for (let n = 0; n < 6; n++) await create(database, await oldServer(database));
+    one.posts.poll();
+    for (let n = 0; n < 6; n++) {
+      await until(() => one.agents.posted.length > n, 'the next post');
+      if (n === 0) await until(() => offered.length === 5, 'the others to be offered');
+      one.agents.answer(one.agents.posted[n]?.id ?? '');
+    }
+    await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+    t.same([offered.length, new Set(offered).size], [5, 5]);
   });
 
   t.test('an instance that leaves or is full offers new tasks to the others', async (t) => {
@@ -92,7 +123,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, world());
     const serverUuid = await oldServer(database);
     const id = await create(database, serverUuid);
-    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    await claimPostsOfAll(database, one.run);
     one.posts.poll();
     await until(() => one.agents.posted.length === 1, 'the post');
     one.posts.poll();
@@ -106,7 +137,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, world(), { room: { posts: 2, bytes: 1_000 } });
     const made: string[] = [];
     for (let n = 0; n < 5; n++) made.push(await create(database, await oldServer(database)));
-    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [one.run]);
+    await claimPostsOfAll(database, one.run);
     for (let done = 0; done < made.length; ) {
       one.posts.poll();
       await until(() => one.agents.posted.length > done, 'a post');
@@ -204,7 +235,7 @@ t.test('posts', async (t) => {
     await until(() => one.agents.posted.length === 1, 'the post');
     const stopped = await liveRun(database);
     const last = await create(database, await oldServer(database));
-    await database.query(`select * from cnapi_claim_for_posts($1::uuid, null, 9, 999, 9, 999)`, [stopped]);
+    await claimPostsOfAll(database, stopped);
     await killRun(database, stopped);
     // Only the database's clock says that it died long ago, and that clock may just have been set.
     await killRun(database, one.run, 3_600_000);

@@ -1,11 +1,11 @@
--- Gives one live run queued tasks to post, from servers that run with a legacy agent (null: from
--- all of them). The roster row is locked against the accept of a session and against other claims
+-- Gives one live run queued tasks to post, from those of these servers that run with a legacy agent.
+-- The roster row is locked against the accept of a session and against other claims
 -- for the same server. So its limits hold over all instances: p_most_of_server tasks posted and not
 -- ended, with p_bytes_of_server of params. The servers that wait longest come first, and a server
 -- without room takes nobody's place. Returns what to read (`readPosts`) and post; 'full' for each
 -- server that has queued tasks left, after this claim or for lack of room; and 'again' for each
--- other named server with queued tasks: another transaction had locked its row, or p_most was
--- reached.
+-- other server with queued tasks: another transaction had locked its row, or p_most was reached.
+-- Which servers have no room is read before the locks, so that the locks are held for less time.
 --
 -- The run is read without a lock. If it dies at that moment, its posts are moved or ended like
 -- those of any dead run.
@@ -19,35 +19,35 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   waiting uuid[];
+  without_room uuid[];
   held uuid[];
   held_epochs bigint[];
   picked uuid[];
   picked_epochs bigint[];
   moment timestamptz;
 begin
-  waiting := array(
-    select m.server_uuid
-      from unnest(coalesce(p_servers,
-          array(select distinct t.server_uuid from cnapi_tasks t where t.state = 'queued')))
-        as m (server_uuid)
-      cross join lateral (
-        select 1 from cnapi_roster_authority r
-          where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
-          offset 0) as r
-      cross join lateral (
-        select t.queued_at from cnapi_tasks t
-          where t.server_uuid = m.server_uuid and t.state = 'queued'
-          order by t.queued_at limit 1) as t
-      order by t.queued_at, m.server_uuid);
+  select array_agg(m.server_uuid order by m.queued_at, m.server_uuid) filter (where m.has_room),
+      array_agg(m.server_uuid) filter (where not m.has_room)
+    into waiting, without_room
+    from (
+      select m.server_uuid, t.queued_at,
+          has.tasks < p_most_of_server and has.bytes < p_bytes_of_server as has_room
+        from unnest(p_servers) as m (server_uuid)
+        cross join lateral (
+          select 1 from cnapi_roster_authority r
+            where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
+            offset 0) as r
+        cross join lateral (
+          select t.queued_at from cnapi_tasks t
+            where t.server_uuid = m.server_uuid and t.state = 'queued'
+            order by t.queued_at limit 1) as t
+        cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
+        offset 0
+    ) as m;
   select array_agg(m.server_uuid), array_agg(m.epoch) into held, held_epochs
     from (
       select r.server_uuid, r.epoch
-        from (
-          select m.server_uuid from unnest(waiting) as m (server_uuid)
-            cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
-            where has.tasks < p_most_of_server and has.bytes < p_bytes_of_server
-            offset 0
-        ) as m
+        from unnest(waiting) as m (server_uuid)
         cross join lateral (
           select r.server_uuid, r.epoch from cnapi_roster_authority r
             where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
@@ -99,24 +99,11 @@ begin
     select 'post', p.id, p.server_uuid, p.attempt, p.params_bytes
       from posted p order by p.queued_at, p.id;
   return query
-    select 'full', null::uuid, m.server_uuid, 0, 0 from unnest(held) as m (server_uuid)
+    select case when m.server_uuid = any (held) or m.server_uuid = any (without_room)
+          then 'full' else 'again' end,
+        null::uuid, m.server_uuid, 0, 0
+      from unnest(waiting || without_room) as m (server_uuid)
       where exists (
         select 1 from cnapi_tasks t
           where t.server_uuid = m.server_uuid and t.state = 'queued' offset 0);
-  return query
-    select case when has.tasks >= p_most_of_server or has.bytes >= p_bytes_of_server
-          then 'full' else 'again' end,
-        null::uuid, m.server_uuid, 0, 0
-      from unnest(waiting) as m (server_uuid)
-      cross join lateral (
-        select 1 from cnapi_roster_authority r
-          where r.server_uuid = m.server_uuid and r.run is null and r.status = 'running'
-            and exists (
-              select 1 from cnapi_tasks t
-                where t.server_uuid = m.server_uuid and t.state = 'queued' offset 0)
-          offset 0) as r
-      cross join lateral cnapi_given_tasks(m.server_uuid, true) as has
-      where m.server_uuid <> all (coalesce(held, '{}'))
-        and (p_servers is not null
-          or has.tasks >= p_most_of_server or has.bytes >= p_bytes_of_server);
 end $$;

@@ -1,6 +1,11 @@
 /** Rows of servers with legacy agents, and of runs that may post to them. */
 import { randomUUID } from 'node:crypto';
-import { claimPosts, type PostOrder, readPosts } from '../../../../lib/control/legacy/post-store.ts';
+import {
+  claimPosts,
+  type PostOrder,
+  readPosts,
+  readWaitingServers,
+} from '../../../../lib/control/legacy/post-store.ts';
 import type { PostRoom } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/fake-legacy-agent.ts';
@@ -35,11 +40,17 @@ const room: PostRoom = { posts: 100, bytes: 1_000_000 };
 export async function claimPostsFor(
   database: Queryable,
   run: string,
-  options: { servers?: readonly string[]; room?: PostRoom; ofServer?: PostRoom } = {},
+  options: { servers: readonly string[]; room?: PostRoom; ofServer?: PostRoom },
 ): Promise<PostOrder[]> {
   const { given } = await claimPosts(database, run, { room, ...options });
   const ids = given.map(({ id }) => id);
   return readPosts(database, run, ids);
+}
+
+/** Claims some posts of all servers, as if the claim's answer were lost. */
+export async function claimPostsOfAll(database: Queryable, run: string): Promise<void> {
+  const { withRoom: servers } = await readWaitingServers(database, 1_000);
+  await claimPosts(database, run, { servers, room });
 }
 
 export async function postedBy(database: Queryable, id: string): Promise<string | null | undefined> {
