@@ -30,16 +30,14 @@ import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/disp
 import { taskEnds } from '../tasks/record/task.ts';
 import type { PostRoom } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
-import { DeadSenders } from './dead-senders.ts';
+import { DeadPosts } from './dead-posts.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import {
   type ClaimedPostRow,
   claimPosts,
-  endPosts,
   findLostPosts,
   movePosts,
   type PostOrder,
-  readDeadSenders,
   readPosts,
   readWaitingServers,
 } from './post-store.ts';
@@ -76,15 +74,12 @@ const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
 /** They are claimed for in several statements, as there is room. */
 const MAX_SERVERS_PER_POLL = 5_000;
-const MAX_BATCHES = 20;
 const MAX_MOVED_AT_ONCE = 2_000;
 /** With the pauses between them, reads of about a minute. */
 const MAX_UNANSWERED = 5;
 /** All that one claim gave is read together. */
 const GATHER_MS = 1;
 const POLL = 'poll';
-/** Missed slow polls after which an observer counts as having stood still. */
-const MAX_MISSED_POLLS = 3;
 
 export class LegacyDispatch implements SessionlessDispatch {
   readonly #deps: LegacyDispatchDeps;
@@ -99,7 +94,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   readonly #again: DelayedRetry;
   /** Servers to claim for again that were offered since the last slow poll. */
   readonly #offered = new Set<string>();
-  readonly #deadSenders: DeadSenders;
+  readonly #deadPosts: DeadPosts;
   /** What was claimed and whose end is not recorded yet. */
   readonly #held = new Map<string, Post>();
   readonly #posting = new Set<Promise<void>>();
@@ -112,14 +107,12 @@ export class LegacyDispatch implements SessionlessDispatch {
   #turn: Promise<unknown> = Promise.resolve();
   #offers: Subscription | undefined;
   #posted = 0;
-  #lost = 0;
 
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
     this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
-    const { ownerlessGraceMs, slowPollMs } = deps.config;
-    this.#deadSenders = new DeadSenders({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+    this.#deadPosts = new DeadPosts(deps);
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks for legacy agents',
@@ -208,7 +201,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   stats(): PostStats {
-    return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#lost };
+    return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#deadPosts.ended };
   }
 
   get #freeRoom(): PostRoom {
@@ -302,17 +295,17 @@ export class LegacyDispatch implements SessionlessDispatch {
     const known = [...this.#held.values()];
     const moving = known.filter((one) => one.run !== run);
     for (const one of moving) this.#moves.add(one);
+    for (const post of known) this.#record(post);
     try {
       await eachStep([
         () => this.#findLost(run, known.map(idOf), database),
-        () => this.#endPostsOfDeadRuns(new Set(moving.map((one) => one.run)), database),
+        () => this.#deadPosts.end(database, new Set(moving.map((one) => one.run))),
+        () => this.#findWaiting(database),
       ]);
     } catch (error) {
-      if (error instanceof DatabaseUnavailableError) this.#deadSenders.forget();
+      if (error instanceof DatabaseUnavailableError) this.#deadPosts.forget();
       throw error;
     }
-    for (const post of this.#held.values()) this.#record(post);
-    await this.#findWaiting(database);
   }
 
   /** No hint of theirs may have arrived. They wait for room here, as servers with hints do. */
@@ -348,20 +341,6 @@ export class LegacyDispatch implements SessionlessDispatch {
     if (!this.hasRoom) return;
     const limit = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
     for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
-  }
-
-  /** Leaves those of `mine`: this process moves them to its new run. */
-  async #endPostsOfDeadRuns(mine: ReadonlySet<string>, database: Queryable): Promise<void> {
-    const { clock, log } = this.#deps;
-    const dead = this.#deadSenders.seen(await readDeadSenders(database), clock.now());
-    const runs = dead.filter((run) => !mine.has(run));
-    for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
-      const ids = await endPosts(database, runs);
-      if (ids.length === 0) return;
-      this.#lost += ids.length;
-      log.warn({ tasks: ids }, 'tasks: ended because the instance that posted them is dead');
-      this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
-    }
   }
 
   #begin(post: Post, order: PostOrder): void {

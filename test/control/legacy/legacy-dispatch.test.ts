@@ -9,7 +9,15 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
 import { claimPostsOfAll, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
-import { CLAIMS_POSTS, Failing, instance, READS_DEAD_POSTERS, type World } from './support/posting-instance.ts';
+import {
+  CLAIMS_POSTS,
+  Failing,
+  FINDS_LOST_POSTS,
+  instance,
+  READS_DEAD_POSTERS,
+  READS_WAITING,
+  type World,
+} from './support/posting-instance.ts';
 
 t.test('posts', async (t) => {
   const { database, url } = await freshDatabase(t, { migrations });
@@ -184,6 +192,35 @@ t.test('posts', async (t) => {
     await until(() => one.agents.posted.length === 2, 'the poll to continue');
     one.agents.answer(unhinted);
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
+  });
+
+  t.test('a slow poll of which one statement fails does its other work', async (t) => {
+    for (const text of [FINDS_LOST_POSTS, READS_DEAD_POSTERS, READS_WAITING]) {
+      const failing = new Failing(database, text);
+      const one = await instance(t, { ...world(), database: failing });
+      failing.failure = () => new DatabaseBusyError('slow');
+      const id = await create(database, await oldServer(database));
+      if (text === READS_WAITING) one.posts.hint((await row(database, id)).server_uuid);
+      one.posts.poll();
+      await until(() => one.agents.posted.length === 1, `the post although ${text} fails`);
+      one.records = false;
+      one.agents.answer(id);
+      await until(() => one.told >= 1, 'the end to be reported');
+      one.records = true;
+      one.posts.poll();
+      await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
+      const gone = await liveRun(database);
+      const left = await create(database, await oldServer(database));
+      await claimPostsOfAll(database, gone);
+      await killRun(database, gone);
+      one.posts.poll();
+      if (text !== READS_DEAD_POSTERS) await until(() => one.ended.includes(left), 'the post of the dead run to end');
+      t.ok(failing.failed > 0);
+      failing.failure = () => undefined;
+      await until(() => one.ended.includes(left), 'the failed work to be done later');
+      // Its slow poll is repeated, and would take the next task.
+      await one.posts.stop();
+    }
   });
 
   t.test('a server with a locked row is claimed for when there is room again, and offered until then', async (t) => {

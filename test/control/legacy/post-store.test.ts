@@ -13,7 +13,6 @@ import {
   movePosts,
   type PostOrder,
   readDeadSenders,
-  readWaitingServers,
 } from '../../../lib/control/legacy/post-store.ts';
 import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks, readInherited } from '../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -93,29 +92,6 @@ t.test('statements about posts', async (t) => {
       [],
       'no session is given tasks of a legacy agent',
     );
-  });
-
-  t.test('the servers that wait are those with legacy agents, the longest first and full ones last', async (t) => {
-    const linked = await seat(db);
-    await create(db, linked.serverUuid);
-    const gone = await queued();
-    await setUnknown(db, gone.serverUuid);
-    const busy = await posted();
-    await create(db, busy.serverUuid);
-    const idle = await oldServer(db);
-    const [first, second] = [await queued(), await queued()];
-    await create(db, first.serverUuid);
-    const mine = [busy, first, second].map(({ serverUuid }) => serverUuid);
-    const none = [linked.serverUuid, gone.serverUuid, idle];
-    const read = async (limit: number, tasks: number) => {
-      const { withRoom, full } = await readWaitingServers(db, limit, { posts: tasks, bytes: 1_000 });
-      t.notOk([...withRoom, ...full].some((one) => none.includes(one)));
-      return [withRoom.filter((one) => mine.includes(one)), full.filter((one) => mine.includes(one))];
-    };
-    t.same(await read(1_000, 2), [mine, []]);
-    t.same(await read(1_000, 1), [mine.slice(1), mine.slice(0, 1)]);
-    const { withRoom } = await readWaitingServers(db, 1_000, { posts: 1, bytes: 1_000 });
-    t.same(await read(withRoom.length, 1), [mine.slice(1), []], 'a full server takes no place');
   });
 
   t.test('a server has a bounded number of posts and bytes at once, over all instances', async (t) => {

@@ -39,6 +39,8 @@ export class ScriptedAgents implements Pick<LegacyAgentApi, 'post'> {
 /** The text of the query of `readPosts`. */
 export const READS_POSTS = /select id, server_uuid, attempt, name, params/;
 export const CLAIMS_POSTS = /cnapi_claim_for_posts/;
+export const FINDS_LOST_POSTS = /id <> all/;
+export const READS_WAITING = /as is_full/;
 export const READS_DEAD_POSTERS = /end_reason = 'lapsed'/;
 
 /** A database in which some of the statements with this text fail. */

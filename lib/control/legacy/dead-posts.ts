@@ -1,0 +1,59 @@
+/**
+ * Ends the posts of runs that are dead, because no process will receive their outcome. Owned by
+ * `legacy-dispatch.ts`.
+ */
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { PostOutcomes } from '../tasks/dispatch/dispatch.ts';
+import { DeadSenders } from './dead-senders.ts';
+import { endPosts, readDeadSenders } from './post-store.ts';
+
+interface DeadPostsDeps extends Pick<PostOutcomes, 'onChanged'> {
+  clock: Clock;
+  log: Logger;
+  config: { ownerlessGraceMs: number; slowPollMs: number };
+}
+
+const MAX_BATCHES = 20;
+/** Missed slow polls after which an observer counts as having stood still. */
+const MAX_MISSED_POLLS = 3;
+
+export class DeadPosts {
+  readonly #deps: DeadPostsDeps;
+  readonly #senders: DeadSenders;
+  #ended = 0;
+
+  constructor(deps: DeadPostsDeps) {
+    this.#deps = deps;
+    const { ownerlessGraceMs, slowPollMs } = deps.config;
+    this.#senders = new DeadSenders({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+  }
+
+  /** Ended here so far. */
+  get ended(): number {
+    return this.#ended;
+  }
+
+  /**
+   * Leaves the posts of `mine`: this process moves them to its new run.
+   * @throws DatabaseUnavailableError, DatabaseBusyError
+   */
+  async end(database: Queryable, mine: ReadonlySet<string>): Promise<void> {
+    const { clock, log } = this.#deps;
+    const dead = this.#senders.seen(await readDeadSenders(database), clock.now());
+    const runs = dead.filter((run) => !mine.has(run));
+    for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
+      const ids = await endPosts(database, runs);
+      if (ids.length === 0) return;
+      this.#ended += ids.length;
+      log.warn({ tasks: ids }, 'tasks: ended because the instance that posted them is dead');
+      this.#deps.onChanged(ids.map((id) => ({ id, ended: true })));
+    }
+  }
+
+  /** The database did not answer: perhaps no run could take over posts meanwhile. */
+  forget(): void {
+    this.#senders.forget();
+  }
+}
