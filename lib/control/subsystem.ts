@@ -1,7 +1,7 @@
 /**
  * A subsystem: what one noun contributes to an instance. Each noun's folder defines it
  * (`subsystem.ts`), and `subsystems.ts` lists them in order. From that list follow the schema
- * (`schema.ts`) and, folded by `lifecycle.ts`, the routes, start, drain, stop, metrics and chores of
+ * (`schema.ts`), the checks of `cnapi doctor` and, folded by `lifecycle.ts`, the routes, start, drain, stop, metrics and chores of
  * an instance. Everything is optional.
  *
  *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop
@@ -9,6 +9,7 @@
  * A part may be stopped in any of these states, also before it has started.
  */
 import type { Migration } from '../platform/postgres/migrations.ts';
+import type { Check } from './doctor/finding.ts';
 import type { Route } from './http/route.ts';
 import type { Metric } from './metrics/metric.ts';
 
@@ -24,6 +25,8 @@ export interface Chore {
 export interface SubsystemDefinition<Parts> {
   /** They may build on those of earlier subsystems in the list. */
   migrations?: readonly Migration[];
+  /** Checks of `cnapi doctor`, by the part that their findings name. */
+  checks?: Readonly<Record<string, Check>>;
   /** `parts`: what it needs of an instance. Does no I/O. */
   open?: (parts: Parts) => Subsystem;
 }

@@ -32,7 +32,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
 
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
-  'control/subsystem.ts': [...database, 'control/metrics', 'control/http'],
+  'control/subsystem.ts': [...database, 'control/metrics', 'control/http', 'control/doctor'],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
@@ -110,9 +110,16 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/lifecycle.ts',
   ],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
-  'control/*/subsystem.ts': [...database, ...subsystem, 'control/*', 'control/*/routes', 'control/*/*-routes.ts'],
-  'control/bus/subsystem.ts': [...base, ...subsystem, 'platform/bus'],
-  'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray'],
+  'control/*/subsystem.ts': [
+    ...database,
+    ...subsystem,
+    'control/*',
+    'control/doctor',
+    'control/*/routes',
+    'control/*/*-routes.ts',
+  ],
+  'control/bus/subsystem.ts': [...base, ...subsystem, 'platform/bus', 'control/doctor'],
+  'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
   'control/subsystems.ts': ['control/*/subsystem.ts', 'control/nouns/document-subsystems.ts'],
@@ -153,6 +160,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/http',
     'control/schema.ts',
+    'control/subsystems.ts',
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.

@@ -1,6 +1,7 @@
 /** What access contributes to an instance. */
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import { checkAccess } from '../doctor/access.ts';
 import { counter } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
@@ -27,6 +28,7 @@ interface AccessParts {
 
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
   migrations: tokenMigrations,
+  checks: { access: checkAccess },
   open({ authenticator, signIn, newServers, database, signInDatabase, random }) {
     const { stats } = authenticator;
     return {

@@ -1,9 +1,11 @@
 /** What the bus contributes to an instance. */
 import type { Bus, BusStats } from '../../platform/bus/bus.ts';
+import { checkBus } from '../doctor/bus.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 
 export const busSubsystem: SubsystemDefinition<{ bus: Bus }> = {
+  checks: { bus: checkBus },
   open({ bus }) {
     const stat = (key: keyof BusStats) => () => bus.stats()[key];
     return {

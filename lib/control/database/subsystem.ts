@@ -5,6 +5,7 @@
 import { morayMigrations } from '../../platform/moray/moray-schema.ts';
 import type { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import { type WriteHealth, writeCheckMigrations } from '../../platform/postgres/write-health.ts';
+import { checkDatabase } from '../doctor/database.ts';
 import { gauge } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 
@@ -16,6 +17,7 @@ interface DatabaseParts {
 /** The lifecycle stops the database itself, last of all. */
 export const databaseSubsystem: SubsystemDefinition<DatabaseParts> = {
   migrations: [...morayMigrations, ...writeCheckMigrations],
+  checks: { database: checkDatabase },
   open({ database, writes }) {
     return {
       name: 'check of writes',

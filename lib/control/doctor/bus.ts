@@ -1,15 +1,17 @@
 /** Checks whether messages come back from the bus, and how fast. */
-import type { Bus } from '../../platform/bus/bus.ts';
-import type { Clock } from '../../platform/clock.ts';
+import { createBus } from '../../platform/bus/create-bus.ts';
+import { silentLogger } from '../../platform/log.ts';
 import type { Config } from '../config.ts';
-import { type Finding, findings } from './finding.ts';
+import { type Examined, type Finding, findings } from './finding.ts';
 
 const RECEIVED_WITHIN_MS = 3000;
 const SLOW_MS = 50;
 
-export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; id: string }): Promise<Finding[]> {
+export async function checkBus({ config, clock, random }: Examined): Promise<Finding[]> {
   const part = findings('bus');
-  const { clock, id } = ports;
+  const { redisUrl, databaseUrl, databaseDirectUrl = databaseUrl } = config;
+  await using bus = createBus({ redisUrl, databaseUrl: databaseDirectUrl, clock, random, log: silentLogger });
+  const id = random.uuid();
   const received = new AbortController();
   await bus.start();
   const said = { at: 0, tookMs: 0 };
@@ -25,7 +27,7 @@ export async function checkBus(bus: Bus, config: Config, ports: { clock: Clock; 
     },
   );
   await clock.sleep(RECEIVED_WITHIN_MS, received.signal);
-  const which = config.redisUrl === undefined ? 'LISTEN/NOTIFY of the database' : 'Redis';
+  const which = redisUrl === undefined ? 'LISTEN/NOTIFY of the database' : 'Redis';
   if (!received.signal.aborted)
     return [part.warn(`no message came back from ${which} within ${RECEIVED_WITHIN_MS} ms`, todoFor(config))];
   const text = `${which} brought a message back in ${said.tookMs.toFixed(1)} ms`;

@@ -3,13 +3,11 @@
  * commits are. Reads only.
  */
 
-import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import { FORMER_SCHEMA, hasFormerSchema, keyOf } from '../../platform/postgres/migrations.ts';
 import type { Config } from '../config.ts';
-import { migrations } from '../schema.ts';
-import { type Finding, type Findings, findings } from './finding.ts';
+import { type Examined, type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;
 /**
@@ -53,7 +51,7 @@ const ABOUT = `select current_setting('server_version_num')::int / 10000 as vers
   extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
   current_user as "user"`;
 
-export async function checkDatabase(database: Queryable, config: Config, clock: Clock): Promise<Finding[]> {
+export async function checkDatabase({ database, migrations, config, clock }: Examined): Promise<Finding[]> {
   const part = findings('database');
   try {
     // Connects first, so that the time to connect is not counted as a clock difference.
@@ -65,7 +63,7 @@ export async function checkDatabase(database: Queryable, config: Config, clock: 
     const { rows } = await database.query<About>(ABOUT);
     const about = rows[0] as About;
     const skewMs = about.nowMs - (askedAt + clock.wallTime()) / 2;
-    const steps = await checkMigrations(database, part);
+    const steps = await checkMigrations(database, migrations, part);
     const instances = await countOthers(database, config);
     return [
       ...aboutItself(part, about),
@@ -116,7 +114,11 @@ function aboutItself(part: Findings, about: About): Finding[] {
   return [part.ok(`Postgres ${version} answers, and ${user} may create tables there`)];
 }
 
-async function checkMigrations(database: Queryable, part: Findings): Promise<Finding> {
+async function checkMigrations(
+  database: Queryable,
+  migrations: Examined['migrations'],
+  part: Findings,
+): Promise<Finding> {
   const { rows } = await database.query<{ there: boolean }>(
     "select to_regclass('cnapi_migrations') is not null as there",
   );

@@ -3,20 +3,17 @@
  * machine where it would run, and reports what is wrong and what to do. It changes nothing. Each
  * check has a time limit. A check that cannot run is a finding too.
  */
-import { createBus } from '../../platform/bus/create-bus.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { silentLogger } from '../../platform/log.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Config, loadConfig } from '../config.ts';
-import { checkAccess } from './access.ts';
-import { checkBus } from './bus.ts';
-import { checkDatabase } from './database.ts';
-import { checkCertificate, checkModes } from './files.ts';
-import { type Finding, findings } from './finding.ts';
+import { migrations } from '../schema.ts';
+import { subsystems } from '../subsystems.ts';
+import { checkModes } from './files.ts';
+import { type Check, type Finding, findings } from './finding.ts';
 import { checkMachine } from './machine.ts';
-import { checkName, checkPeers, checkPort } from './network.ts';
 
 interface DoctorDeps {
   configFile: string | undefined;
@@ -57,18 +54,13 @@ function configOf({ configFile, env }: DoctorDeps): Config | Finding {
 async function examineAll(deps: DoctorDeps, config: Config): Promise<Finding[]> {
   const { clock, configFile } = deps;
   await using database = openDatabase(config, clock);
-  const checks: Record<string, () => Promise<Finding[]>> = {
-    files: () => checkModes(configFile, config),
-    database: () => checkDatabase(database, config, clock),
-    access: () => checkAccess(database, config),
-    bus: () => askBus(deps, config),
-    dns: () => checkName(database, config, deps),
-    port: () => checkPort(database, config, clock),
-    instances: () => checkPeers(database, clock),
-    certificate: () => checkCertificate(config, clock.wallTime()),
-    machine: () => checkMachine(config),
-  };
-  const each = Object.entries(checks).map(([part, check]) => inTime(part, check(), clock));
+  const checks: [string, Check][] = [
+    ['files', () => checkModes(configFile, config)],
+    ...subsystems.flatMap(({ checks = {} }) => Object.entries(checks)),
+    ['machine', () => checkMachine(config)],
+  ];
+  const examined = { ...deps, config, database, migrations };
+  const each = checks.map(([part, check]) => inTime(part, check(examined), clock));
   return (await Promise.all(each)).flat();
 }
 
@@ -81,12 +73,6 @@ function openDatabase({ databaseUrl: url, databasePooler: pooler }: Config, cloc
     clock,
     log: silentLogger,
   });
-}
-
-async function askBus({ clock, random }: DoctorDeps, config: Config): Promise<Finding[]> {
-  const { redisUrl, databaseUrl, databaseDirectUrl = databaseUrl } = config;
-  await using bus = createBus({ redisUrl, databaseUrl: databaseDirectUrl, clock, random, log: silentLogger });
-  return await checkBus(bus, config, { clock, id: random.uuid() });
 }
 
 async function inTime(part: string, check: Promise<Finding[]>, clock: Clock): Promise<Finding[]> {

@@ -1,4 +1,29 @@
-/** The result of a check: its level, what was found, and what to do about it. */
+/**
+ * What a check of `cnapi doctor` receives, and its result: a level, what was found, and what to do
+ * about it.
+ */
+import type { Clock } from '../../platform/clock.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Migration } from '../../platform/postgres/migrations.ts';
+import type { Random } from '../../platform/random.ts';
+import type { Config } from '../config.ts';
+
+/** Each check reads what it needs, and changes nothing. */
+export interface Examined {
+  config: Config;
+  /** It may be unreachable, empty or of another version. */
+  database: Queryable;
+  /** Of this version. */
+  migrations: readonly Migration[];
+  /** A name server to ask instead of the system's. */
+  dns: string | undefined;
+  clock: Clock;
+  random: Random;
+}
+
+/** A check that rejects or takes too long becomes a finding. */
+export type Check = (examined: Examined) => Promise<Finding[]>;
+
 export type Level = 'ok' | 'warn' | 'fail';
 
 export interface Finding {

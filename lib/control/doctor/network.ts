@@ -8,18 +8,10 @@ import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { Random } from '../../platform/random.ts';
 import type { Config } from '../config.ts';
 import { type InstanceRow, readLive } from '../roster/membership/instance-store.ts';
 import { serviceNameOf } from './files.ts';
-import { type Finding, findings } from './finding.ts';
-
-interface NetworkDeps {
-  clock: Clock;
-  random: Random;
-  /** A name server to ask instead of the system's. */
-  dns: string | undefined;
-}
+import { type Examined, type Finding, findings } from './finding.ts';
 
 const ANSWER_WITHIN_MS = 3000;
 /** More than a second, because a Date header has whole seconds. */
@@ -28,13 +20,12 @@ const MOST_INSTANCES = 20;
 const MOST_CHARACTERS = 10_000;
 
 /** A warning only, because clients that are given URLs need no name. */
-export async function checkName(database: Queryable, config: Config, deps: NetworkDeps): Promise<Finding[]> {
+export async function checkName({ database, config, dns: server, clock, random }: Examined): Promise<Finding[]> {
   const part = findings('dns');
   const name = serviceNameOf(config);
-  const { dns: server, ...rest } = deps;
   const todo = `make the system resolve ${name} (delegate it to cnapi's name server). Agents that are started with --url do not need it`;
   try {
-    const named = await resolveInstances({ ...rest, ...config, server, timeoutMs: ANSWER_WITHIN_MS });
+    const named = await resolveInstances({ ...config, clock, random, server, timeoutMs: ANSWER_WITHIN_MS });
     const live = await readLive(database).catch(() => []);
     const isNamed = ({ host, port }: { host: string; port: number }) =>
       named.some((one) => one.port === port && one.host === host);
@@ -55,7 +46,7 @@ export async function checkName(database: Queryable, config: Config, deps: Netwo
   }
 }
 
-export async function checkPort(database: Queryable, config: Config, clock: Clock): Promise<Finding[]> {
+export async function checkPort({ database, config, clock }: Examined): Promise<Finding[]> {
   const part = findings('port');
   const { host, port } = config;
   const at = `${host}:${port}`;
@@ -103,7 +94,7 @@ async function aboutHolder(database: Queryable, config: Config, at: string): Pro
 }
 
 /** A clock difference is only a warning: it affects nothing but the times that people compare. */
-export async function checkPeers(database: Queryable, clock: Clock): Promise<Finding[]> {
+export async function checkPeers({ database, clock }: Examined): Promise<Finding[]> {
   const part = findings('instances');
   const all = await readLive(database).catch(() => []);
   const live = all.slice(0, MOST_INSTANCES);

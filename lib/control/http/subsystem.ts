@@ -1,4 +1,7 @@
 /** What the HTTP listener contributes to an instance. */
+
+import { checkCertificate } from '../doctor/files.ts';
+import { checkPort } from '../doctor/network.ts';
 import { counter, gauge, type Metric } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 import type { CallerLimits } from './limits/caller-limits.ts';
@@ -18,6 +21,7 @@ interface HttpParts {
 }
 
 export const httpSubsystem: SubsystemDefinition<HttpParts> = {
+  checks: { port: checkPort, certificate: checkCertificate },
   open({ listener, handlers, limits, certificates, aboutProcess, lifecycle }) {
     return {
       name: 'listener',

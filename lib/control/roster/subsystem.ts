@@ -1,5 +1,6 @@
 /** What the roster contributes to an instance. */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 import { instanceRoutes } from './instance-routes.ts';
@@ -13,6 +14,7 @@ const FORGET_BATCH = 5_000;
 
 export const rosterSubsystem: SubsystemDefinition<{ roster: Roster; database: Queryable }> = {
   migrations: rosterMigrations,
+  checks: { dns: checkName, instances: checkPeers },
   open({ roster, database }) {
     return {
       name: 'roster',
