@@ -1,7 +1,7 @@
 /**
  * Collects work of many callers into few statements, under one failure rule (law 9): slow is not
- * down, and one failure is not all. Every driver that gathers items for the database uses it;
- * callers that wait for an answer use it through `batcher.ts`.
+ * down, and one failure is not all. Every driver that gathers items for the database uses it, and
+ * bounds them; callers that wait for an answer use it through `batcher.ts`.
  *
  *     waiting ──lane free, gap over──▶ in a statement ──▶ done
  *        ▲                                 ├─database down──▶ waiting again; everything pauses,
@@ -16,9 +16,8 @@
  * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
  * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *
- * Parts and items that were set aside share one lane of their own, with a short lock timeout.
- * However many there are, new items proceed, and the pool keeps its connections. A key is in one
- * statement at a time, and its items keep their order. The owner bounds the items of its queue.
+ * Parts and items that were set aside share one lane with a short lock timeout. However many there
+ * are, new items proceed. A key is in one statement at a time, and its items keep their order.
  */
 import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
@@ -27,6 +26,7 @@ import { BatchLimit } from './batch-limit.ts';
 import { type Queryable, withLimits } from './database.ts';
 import { type Part, Parts } from './parts.ts';
 import { FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside, type Tried } from './set-aside.ts';
+import { TimedDatabase } from './timed.ts';
 
 export interface BatchQueueDeps<Item> {
   clock: Clock;
@@ -288,10 +288,10 @@ export class BatchQueue<Item> {
   async #run(part: Part<Item>, database: Queryable): Promise<void> {
     const { clock, work } = this.#deps;
     const batch = part.items;
-    const began = clock.now();
+    const timed = new TimedDatabase(database, clock);
     try {
-      const skipped = new Set(await work(batch, database));
-      const tookMs = clock.now() - began;
+      const skipped = new Set(await work(batch, timed));
+      const { tookMs } = timed;
       this.#noteAnswer();
       this.#parts.succeeded(part);
       this.#limit.answered(batch, tookMs);
@@ -300,7 +300,7 @@ export class BatchQueue<Item> {
         else this.#free(item);
       }
     } catch (error) {
-      const tookMs = clock.now() - began;
+      const { tookMs } = timed;
       if (isUnanswered(error)) this.#limit.unanswered(batch, tookMs);
       this.#failed(part, error, tookMs);
     }

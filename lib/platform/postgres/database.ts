@@ -20,6 +20,8 @@ export interface StatementOptions {
   lockTimeoutMs?: number | undefined;
   /** After this the server ends the statement. A longer one than the database's has no effect. */
   statementTimeoutMs?: number | undefined;
+  /** The wait for a connection is over. */
+  onSent?: (() => void) | undefined;
 }
 
 /**

@@ -141,9 +141,12 @@ export class PostgresDatabase implements Database {
     values?: Values,
     options: StatementOptions = {},
   ): Promise<QueryResult<Row>> {
-    const { name } = options;
+    const { name, onSent } = options;
     const limits = this.#limitsOf(options);
-    return this.#withClient((client) => this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs));
+    return this.#withClient((client) => {
+      onSent?.();
+      return this.#run<Row>(client, { text, values, name, limits }, this.#queryTimeoutMs);
+    });
   }
 
   async transaction<Result>(
