@@ -21,7 +21,7 @@ import type { TaskEndFrame } from '../../protocol/frames.ts';
 import type { TaskAddress } from '../machine/machine.ts';
 import type { HttpAccess } from './http-access.ts';
 import { HEAD_WITHIN_MS, HttpCallers } from './http-callers.ts';
-import { BodyBudget, PostError, parsePost } from './http-post.ts';
+import { PostError, parsePost, postMemory } from './http-post.ts';
 import type { HistoryEntry, PostedTask } from './posted-tasks.ts';
 
 /** Runs the tasks. */
@@ -66,7 +66,7 @@ export class HttpPort {
   readonly #deps: HttpPortDeps;
   readonly #server: Server;
   readonly #callers: HttpCallers;
-  readonly #bodies = new BodyBudget();
+  readonly #bodies = postMemory();
   #worker: HttpWorker | undefined;
 
   constructor(deps: HttpPortDeps) {

@@ -4,6 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../platform/errors.ts';
+import { MemoryBudget } from '../../platform/memory-budget.ts';
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../protocol/url-encoded.ts';
@@ -20,24 +21,14 @@ interface TaskPost {
 /** Limit for all bodies that one port is reading. */
 const MAX_BYTES_HELD = 64 * 1024 * 1024;
 
-/** Counts the bytes of all bodies that one port is reading. */
-export class BodyBudget {
-  #held = 0;
-
-  /** @throws PostError when there is no room */
-  take(bytes: number): void {
-    if (this.#held + bytes > MAX_BYTES_HELD)
-      throw new PostError('ServiceUnavailable', 503, 'CN Agent is reading as many requests as it can take');
-    this.#held += bytes;
-  }
-
-  give(bytes: number): void {
-    this.#held -= bytes;
-  }
+/** For all bodies that one port is reading. */
+export function postMemory(): MemoryBudget {
+  const full = () => new PostError('ServiceUnavailable', 503, 'CN Agent is reading as many requests as it can take');
+  return new MemoryBudget({ maxBytes: MAX_BYTES_HELD, maxBytesPerCaller: 0, full, shareFull: full });
 }
 
 /** The query takes precedence over the body. @throws PostError */
-export async function parsePost(request: IncomingMessage, budget: BodyBudget): Promise<TaskPost> {
+export async function parsePost(request: IncomingMessage, budget: MemoryBudget): Promise<TaskPost> {
   const [, query = ''] = (request.url ?? '').split('?');
   const given = { ...(await readBody(request, budget)), ...parseUrlEncoded(query) };
   const { task, params } = given;
@@ -49,7 +40,7 @@ export async function parsePost(request: IncomingMessage, budget: BodyBudget): P
   return { name: task, params: parsed };
 }
 
-async function readBody(request: IncomingMessage, budget: BodyBudget): Promise<Record<string, unknown>> {
+async function readBody(request: IncomingMessage, budget: MemoryBudget): Promise<Record<string, unknown>> {
   const text = await readText(request, budget);
   if (text === '') return {};
   const type = request.headers['content-type'] ?? '';
@@ -59,20 +50,21 @@ async function readBody(request: IncomingMessage, budget: BodyBudget): Promise<R
   throw new PostError('InvalidContent', 400, 'Invalid JSON: the body is not an object');
 }
 
-async function readText(request: IncomingMessage, budget: BodyBudget): Promise<string> {
+async function readText(request: IncomingMessage, budget: MemoryBudget): Promise<string> {
   const chunks: Buffer[] = [];
+  const memory = budget.open(undefined);
   let bytes = 0;
   try {
     for await (const chunk of request as AsyncIterable<Buffer>) {
-      budget.take(chunk.length);
       bytes += chunk.length;
+      memory.hold(bytes);
       if (bytes > MAX_FRAME_BYTES)
         throw new PostError('RequestEntityTooLarge', 413, `The body is larger than ${MAX_FRAME_BYTES} bytes`);
       chunks.push(chunk);
     }
     return Buffer.concat(chunks).toString('utf8');
   } finally {
-    budget.give(bytes);
+    memory.release();
   }
 }
 

@@ -43,6 +43,16 @@ export const httpSubsystem: SubsystemDefinition<HttpParts> = {
           'Requests refused because their caller had too many streams or waits open',
           () => limits.quotas.refused,
         ),
+        gauge(
+          'http_body_bytes',
+          'Memory that request bodies use while they are received',
+          () => limits.bodyMemory.held,
+        ),
+        counter(
+          'http_body_memory_refusals_total',
+          'Requests refused because bodies that are being received used all the memory they may',
+          () => limits.bodyMemory.refused,
+        ),
         counter(
           'http_body_cost_refusals_total',
           'Requests refused because the bodies of their caller cost too much to read',

@@ -5,12 +5,7 @@
  * slow one can exhaust the heap. Owned by the listener.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-
-interface AnswerBudgetOptions {
-  maxBytes: number;
-  /** 0: no limit. */
-  maxBytesPerCaller: number;
-}
+import { MemoryBudget, type MemoryLimits } from '../../../platform/memory-budget.ts';
 
 /** 503: this instance has reached its limit for all answers. */
 export class AnswerMemoryFullError extends CnapiError {
@@ -30,99 +25,10 @@ export class AnswerShareFullError extends CnapiError {
 
 const mebibytes = (bytes: number): number => Math.round(bytes / 1024 / 1024);
 
-export class AnswerBudget {
-  readonly #options: AnswerBudgetOptions;
-  readonly #byCaller = new Map<string, number>();
-  #held = 0;
-  #refused = 0;
-
-  constructor(options: AnswerBudgetOptions) {
-    this.#options = options;
-  }
-
-  /** Bytes of answers that this instance holds now. */
-  get held(): number {
-    return this.#held;
-  }
-
-  /** Requests refused because of missing memory, so far. */
-  get refused(): number {
-    return this.#refused;
-  }
-
-  /** The byte count of one answer; starts at 0. Undefined: a caller without a share of its own. */
-  open(caller: string | undefined): AnswerShare {
-    return new AnswerShare(this, caller);
-  }
-
-  /** For AnswerShare. @throws AnswerMemoryFullError, AnswerShareFullError */
-  check(caller: string | undefined, more: number): void {
-    const { maxBytes, maxBytesPerCaller } = this.#options;
-    const held = caller === undefined ? 0 : (this.#byCaller.get(caller) ?? 0);
-    // A single answer is never refused, however large: it would be refused for ever.
-    const isShareFull = maxBytesPerCaller > 0 && held > 0 && held + more > maxBytesPerCaller;
-    const isFull = this.#held > 0 && this.#held + more > maxBytes;
-    if (!isShareFull && !isFull) return;
-    this.#refused += 1;
-    throw isShareFull ? new AnswerShareFullError(maxBytesPerCaller) : new AnswerMemoryFullError(maxBytes);
-  }
-
-  /** For AnswerShare. */
-  add(caller: string | undefined, bytes: number): void {
-    this.#held += bytes;
-    if (caller === undefined) return;
-    const held = (this.#byCaller.get(caller) ?? 0) + bytes;
-    if (held > 0) this.#byCaller.set(caller, held);
-    else this.#byCaller.delete(caller);
-  }
-}
-
-/**
- * The bytes of the budget that one answer holds. Release it when the answer is sent or abandoned.
- */
-export class AnswerShare {
-  readonly #budget: AnswerBudget;
-  readonly #caller: string | undefined;
-  #held = 0;
-  #isReleased = false;
-
-  constructor(budget: AnswerBudget, caller: string | undefined) {
-    this.#budget = budget;
-    this.#caller = caller;
-  }
-
-  /**
-   * Holds at least this many bytes from now on. @throws AnswerMemoryFullError, AnswerShareFullError
-   */
-  hold(bytes: number): void {
-    if (bytes > this.#held) this.#budget.check(this.#caller, bytes - this.#held);
-    this.holdAnyway(bytes);
-  }
-
-  /**
-   * Like `hold`, for replies that must be sent: a result that cannot be produced twice, an error, a
-   * health check.
-   */
-  holdAnyway(bytes: number): void {
-    if (this.#isReleased || bytes <= this.#held) return;
-    this.#budget.add(this.#caller, bytes - this.#held);
-    this.#held = bytes;
-  }
-
-  /**
-   * Holds this many bytes from now on, more or fewer than before. @throws AnswerMemoryFullError,
-   * AnswerShareFullError
-   */
-  resize(bytes: number): void {
-    this.hold(bytes);
-    if (this.#isReleased || bytes >= this.#held) return;
-    this.#budget.add(this.#caller, bytes - this.#held);
-    this.#held = bytes;
-  }
-
-  release(): void {
-    if (this.#isReleased) return;
-    this.#isReleased = true;
-    this.#budget.add(this.#caller, -this.#held);
-  }
+export function answerBudget(limits: MemoryLimits): MemoryBudget {
+  return new MemoryBudget({
+    ...limits,
+    full: (maxBytes) => new AnswerMemoryFullError(maxBytes),
+    shareFull: (maxBytes) => new AnswerShareFullError(maxBytes),
+  });
 }

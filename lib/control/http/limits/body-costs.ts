@@ -66,6 +66,11 @@ export class BodyCosts {
     if (rate > 0 && cost > 0) this.#keep(key, consume(cost / rate, this.#paidAt.get(key) ?? now, now));
   }
 
+  /** Who is limited: a token for one server, or an address. */
+  keyOf(caller: Caller): string {
+    return this.#accountOf(caller).key;
+  }
+
   #accountOf({ actor, address }: Caller): { key: string; rate: number } {
     // Agents with a token for several servers have an address each.
     if (actor?.tokenUuid !== undefined && actor.serverUuid !== undefined) return { key: actor.tokenUuid, rate: 1 };

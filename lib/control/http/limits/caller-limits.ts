@@ -6,8 +6,10 @@
 
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { AnswerBudget } from './answer-budget.ts';
+import type { MemoryBudget } from '../../../platform/memory-budget.ts';
+import { answerBudget } from './answer-budget.ts';
 import { BodyCosts } from './body-costs.ts';
+import { bodyMemory } from './body-memory.ts';
 import { type CallerQuotaOptions, CallerQuotas } from './caller-quotas.ts';
 import { RequestLog } from './request-log.ts';
 
@@ -22,9 +24,10 @@ export interface CallerLimitsConfig extends CallerQuotaOptions {
 const MEBIBYTE = 1024 * 1024;
 
 export class CallerLimits {
-  readonly answers: AnswerBudget;
+  readonly answers: MemoryBudget;
   readonly quotas: CallerQuotas;
   readonly bodies: BodyCosts;
+  readonly bodyMemory = bodyMemory();
   readonly requestLog: RequestLog;
   /**
    * No token is required: all callers on this machine count as one, without quotas
@@ -39,7 +42,7 @@ export class CallerLimits {
     this.quotas = new CallerQuotas(config);
     this.bodies = new BodyCosts(config);
     this.requestLog = new RequestLog({ linesPerSecond: config.logLinesPerSource, clock, log });
-    this.answers = new AnswerBudget({
+    this.answers = answerBudget({
       maxBytes: answerMemoryMiB * MEBIBYTE,
       maxBytesPerCaller: answerMemoryPerCallerMiB * MEBIBYTE,
     });

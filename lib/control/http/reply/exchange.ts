@@ -8,11 +8,11 @@ import os from 'node:os';
 import type { Clock } from '../../../platform/clock.ts';
 import { type CnapiError, messageOf } from '../../../platform/errors.ts';
 import { cutForLog, type Logger } from '../../../platform/log.ts';
+import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
-import type { AnswerShare } from '../limits/answer-budget.ts';
 import type { BodySize } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
@@ -58,7 +58,7 @@ export class Exchange {
   readonly #abort = new AbortController();
   #log: Logger | undefined;
   #isBodyAccepted = false;
-  #share: AnswerShare | undefined;
+  #share: MemoryShare | undefined;
   #leave: (() => void) | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse, deps: ExchangeDeps) {
@@ -95,7 +95,7 @@ export class Exchange {
     else this.#leave = leave;
   }
 
-  #answerShare(): AnswerShare {
+  #answerShare(): MemoryShare {
     this.#share ??= this.#deps.limits.answers.open(this.caller);
     if (this.#response.closed) this.#share.release();
     return this.#share;
@@ -149,6 +149,13 @@ export class Exchange {
   chargeBody(size: BodySize): void {
     const { limits, clock } = this.#deps;
     if (!limits.isOpen) limits.bodies.charge({ actor: this.actor, address: this.#address }, size, clock.now());
+  }
+
+  /** The memory of this request's body; release it. */
+  openBodyMemory(): MemoryShare {
+    const { limits } = this.#deps;
+    const caller = { actor: this.actor, address: this.#address };
+    return limits.bodyMemory.open(limits.isOpen ? undefined : limits.bodies.keyOf(caller));
   }
 
   /** The body will be read: a caller that waits for `100 Continue` gets it now. */

@@ -6,6 +6,8 @@
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
+import { CnapiError } from '../../../platform/errors.ts';
+import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/bounded-json.ts';
 import {
   InvalidContentError,
@@ -29,6 +31,7 @@ interface BodyReader {
   checkEarlierBodies(): void;
   /** Called with each part of a body's cost as soon as it is known, also of a body that is refused. */
   chargeBody(size: BodySize): void;
+  openBodyMemory(): MemoryShare;
 }
 
 /**
@@ -37,6 +40,19 @@ interface BodyReader {
  * UnsupportedMediaTypeError, InvalidArgumentError
  */
 export async function readBody(request: IncomingMessage, reader: BodyReader): Promise<Record<string, unknown>> {
+  const memory = reader.openBodyMemory();
+  try {
+    return await readWithin(memory, request, reader);
+  } finally {
+    memory.release();
+  }
+}
+
+async function readWithin(
+  memory: MemoryShare,
+  request: IncomingMessage,
+  reader: BodyReader,
+): Promise<Record<string, unknown>> {
   if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
   const isCompressed = isGzip(request.headers['content-encoding']);
   const type = mediaType(request.headers['content-type']);
@@ -45,10 +61,11 @@ export async function readBody(request: IncomingMessage, reader: BodyReader): Pr
   reader.acceptBody();
   const isFree = (bytes: number) => !isCompressed && bytes <= FREE_BODY_BYTES;
   const charge = (bytes: number, values = 0) => isFree(bytes) || reader.chargeBody({ bytes, values });
-  const received = await collect(request, charge);
+  const received = await collect(request, memory, charge);
   if (received.length === 0) return {};
   // Others may have been received at the same time.
   if (!isFree(received.length)) reader.checkEarlierBodies();
+  if (isCompressed) memory.hold(received.length + MAX_BODY_BYTES);
   const bytes = isCompressed ? await decompress(received, charge) : received;
   return parseBody(decode(bytes), type, (values) => isFree(bytes.length) || reader.chargeBody({ bytes: 0, values }));
 }
@@ -101,7 +118,11 @@ function chargeValues(content: string, charge: (values: number) => void): void {
   }
 }
 
-async function collect(request: IncomingMessage, charge: (bytes: number) => void): Promise<Buffer> {
+async function collect(
+  request: IncomingMessage,
+  memory: MemoryShare,
+  charge: (bytes: number) => void,
+): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let total = 0;
   try {
@@ -109,10 +130,11 @@ async function collect(request: IncomingMessage, charge: (bytes: number) => void
     for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       total += chunk.length;
       if (total > MAX_BODY_BYTES) throw tooLarge();
+      if (total > FREE_BODY_BYTES) memory.hold(total);
       chunks.push(chunk);
     }
   } catch (cause) {
-    throw cause instanceof RequestTooLargeError ? cause : new InvalidContentError('The body ended early', { cause });
+    throw cause instanceof CnapiError ? cause : new InvalidContentError('The body ended early', { cause });
   } finally {
     charge(total);
   }

@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import t from 'tap';
 import {
-  AnswerBudget,
   AnswerMemoryFullError,
   AnswerShareFullError,
+  answerBudget,
 } from '../../../../lib/control/http/limits/answer-budget.ts';
 import { STREAM_BYTES } from '../../../../lib/control/http/reply/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../../../lib/control/http/reply/row-stream.ts';
@@ -19,7 +19,7 @@ import { startWithTokens } from '../with-tokens.ts';
 const MEBIBYTE = 1024 * 1024;
 
 t.test('an answer budget is held and released, and never refuses the only answer', async (t) => {
-  const budget = new AnswerBudget({ maxBytes: 100, maxBytesPerCaller: 60 });
+  const budget = answerBudget({ maxBytes: 100, maxBytesPerCaller: 60 });
   const [first, second, other] = [budget.open('a'), budget.open('a'), budget.open('b')];
   first.hold(500);
   t.equal(budget.held, 500, 'larger than the budget, but the only one');
