@@ -181,11 +181,9 @@ export class Core {
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });
-    this.roster.onRunMessage(
-      (message) => message.kind === 'tasks' && this.tasks.hint(message.server_uuid),
-      () => this.tasks.pollSoon(),
-    );
-    this.roster.membership.listen({
+    this.roster.listen({
+      tasksHinted: (serverUuid) => this.tasks.hint(serverUuid),
+      subscriptionConfirmed: () => this.tasks.pollSoon(),
       runRenewed: () => {
         // The new run must take over the posts of the old run before others count them as lost.
         this.tasks.pollSoon();

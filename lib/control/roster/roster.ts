@@ -77,6 +77,17 @@ export interface Readiness {
 const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
 
+interface RosterListener {
+  /** A message to this run: a task was created for a server. */
+  tasksHinted(serverUuid: string): void;
+  /** Messages to this run arrive from now on; earlier ones may have been lost. */
+  subscriptionConfirmed(): void;
+  /** This instance has a new run, because the old one was found dead. */
+  runRenewed(): void;
+  /** Runs that were live are not live any more. */
+  runsEnded(): void;
+}
+
 export class Roster {
   readonly sessions = new SessionTable();
   readonly membership: Membership;
@@ -93,8 +104,7 @@ export class Roster {
   readonly #silenceDetector: SilenceDetector;
   readonly #probes: ProbeCaller;
   #runMessages: Subscription | undefined;
-  #runMessageListener: (message: RunMessage) => void = () => {};
-  #runReadyListener: () => void = () => {};
+  readonly #listeners: RosterListener[] = [];
   #isStarted = false;
   #isStopped = false;
 
@@ -161,7 +171,10 @@ export class Roster {
         if (!this.#isStopped) this.evacuation.begin(trouble);
       },
       recovered: () => this.#recovered(),
-      runsEnded: () => this.reaper.pollSoon(),
+      runsEnded: () => {
+        this.reaper.pollSoon();
+        for (const listener of this.#listeners) listener.runsEnded();
+      },
     });
   }
 
@@ -170,13 +183,8 @@ export class Roster {
     return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
   }
 
-  /**
-   * Receives the messages to this run that are not the roster's own, and each confirmation of the
-   * subscription.
-   */
-  onRunMessage(listener: (message: RunMessage) => void, readyListener: () => void): void {
-    this.#runMessageListener = listener;
-    this.#runReadyListener = readyListener;
+  listen(listener: RosterListener): void {
+    this.#listeners.push(listener);
   }
 
   /** Resolves when the instance is live, or when `signal` has aborted. */
@@ -319,7 +327,9 @@ export class Roster {
     this.#runMessages = this.#deps.bus.subscribe(
       runTopic(this.membership.run),
       (message) => this.#onRunMessage(parseRunMessage(message)),
-      () => this.#runReadyListener(),
+      () => {
+        for (const listener of this.#listeners) listener.subscriptionConfirmed();
+      },
     );
   }
 
@@ -327,12 +337,13 @@ export class Roster {
     if (message === undefined) return;
     if (message.kind === 'roster') this.reaper.pollSoon();
     else if (message.kind === 'probe') void this.#probes.answer(message);
-    else this.#runMessageListener(message);
+    else for (const listener of this.#listeners) listener.tasksHinted(message.server_uuid);
   }
 
   #runRenewed(): void {
     this.#silenceDetector.runRenewed(this.#deps.clock.now());
     if (!this.#isStopped) this.#subscribe();
+    for (const listener of this.#listeners) listener.runRenewed();
   }
 
   #recovered(): void {

@@ -1,14 +1,40 @@
 /** Two instances with duties, on a real database. */
 import t from 'tap';
 import { DutyLostError } from '../../../lib/control/duty/duty.ts';
+import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { createDuties } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { MemoryHub } from '../../support/memory-bus.ts';
+import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
 import { dutyRow, KIND, newIds, startInstance, writeAsHolder } from './support.ts';
+
+t.test('without a handler an instance neither asks for duties nor listens for them', async (t) => {
+  const ports = { clock: systemClock, log: silentLogger };
+  const bus = createMemoryBus({ ...ports, hub: new MemoryHub(), random: systemRandom });
+  const asked: string[] = [];
+  const keeper = new DutyKeeper({
+    ...ports,
+    database: { query: async (text: string) => asked.push(text) } as unknown as Queryable,
+    bus,
+    config: { slowPollMs: 1, slowPollNoBusMs: 1 },
+    run: () => '00000000-0000-4000-8000-000000000001',
+    isHealthy: () => true,
+    handlers: {},
+  });
+  keeper.start();
+  t.equal(bus.stats().topics, 0);
+  keeper.hint();
+  keeper.runRenewed();
+  await keeper.stop();
+  t.strictSame(asked, []);
+});
 
 t.test('duties on two instances', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
