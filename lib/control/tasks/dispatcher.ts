@@ -13,7 +13,7 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
-import type { Clock } from '../../platform/clock.ts';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
@@ -65,6 +65,8 @@ export interface DispatcherStats extends PostStats {
 /** A poll later than this is late: the process stood still, or the database was slow. */
 const MAX_POLL_PERIODS = 3;
 const MAX_SWEEP_BATCHES = 20;
+/** Half of the time that the owner gives all of `stop`. */
+const CLAIMS_STOP_WITHIN_MS = 1_000;
 
 export class Dispatcher {
   readonly #deps: DispatcherDeps;
@@ -168,7 +170,9 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#sessions.stop(), this.#reconciler.stop(), this.#sessionless.stop()]);
+    const claims = Promise.all([this.#sessions.stop(), this.#reconciler.stop(), this.#sessionless.stop()]);
+    // Otherwise one slow statement of theirs would leave no time to store the ends of tasks.
+    await settlesWithin(this.#deps.clock, CLAIMS_STOP_WITHIN_MS, claims);
     await this.#recorder.stop();
   }
 

@@ -1,0 +1,27 @@
+import t from 'tap';
+import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { noPosts } from './support/no-posts.ts';
+
+t.test('a dispatch that waits for the database at its stop leaves half of the time to the recorder', async (t) => {
+  const clock = new ManualClock();
+  const deps = {
+    database: { query: async () => ({ rows: [], rowCount: 0 }) },
+    bus: { publish: () => undefined },
+    sessions: { run: () => '', get: () => undefined, all: () => [] },
+    clock,
+    log: silentLogger,
+    sessionlessDispatch: () => ({ ...noPosts, stop: () => new Promise<void>(() => undefined) }),
+    config: { slowPollMs: 5_000, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
+    wake: () => undefined,
+  };
+  let isStopped = false;
+  void new Dispatcher(deps as unknown as DispatcherDeps).stop().then(() => {
+    isStopped = true;
+  });
+  await clock.advance(900);
+  t.notOk(isStopped);
+  await clock.advance(200);
+  t.ok(isStopped, 'the recorder has stopped');
+});
