@@ -251,6 +251,9 @@ export class LegacyDispatch implements SessionlessDispatch {
       if (given.length === posts || !this.hasRoom) this.hint(serverUuid);
       else this.#full.add(serverUuid);
     }
+    // Without room here, servers to claim for again are perhaps not locked.
+    const held = new Set(given.length < posts ? again : []);
+    this.#again.forget(servers.filter((serverUuid) => !held.has(serverUuid)));
     this.#again.add(again);
   }
 

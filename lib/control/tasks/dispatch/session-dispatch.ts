@@ -145,7 +145,9 @@ export class SessionDispatch {
   async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {
     const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
     const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
-    this.#again.add(paced.map(({ serverUuid }) => serverUuid));
+    const pacedServers = paced.map(({ serverUuid }) => serverUuid);
+    this.#again.forget(pacedServers);
+    this.#again.add(pacedServers);
     if (sessions.length === 0) return;
     const stored = new Set<string>();
     this.#storedMeanwhile.add(stored);
@@ -156,6 +158,9 @@ export class SessionDispatch {
     );
     for (const serverUuid of saturated) this.#full.add(serverUuid);
     this.onStored([...stored]);
+    const held = new Set(retrySoon);
+    for (const { serverUuid } of [...claimed, ...cancels]) held.delete(serverUuid);
+    this.#again.forget(serverUuids.filter((serverUuid) => !held.has(serverUuid)));
     this.#again.add(retrySoon);
     for (const { id, attempt, serverUuid } of cancels)
       this.#deps.sessions.get(serverUuid)?.send({ type: 'task_cancel', id, attempt });
