@@ -4,7 +4,6 @@ import { answer, contracts, error, type Known, openAnswer } from './contract.ts'
 import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
-export type EventKind = (typeof EVENT_KINDS)[number];
 
 /** Of these kinds and those of documents, which the instance knows. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
