@@ -79,6 +79,19 @@ t.test('when the caller leaves before a refusal, the audit still records the ref
   t.match(record, { action: 'NopTask', status: 404, code: 'ResourceNotFound' });
 });
 
+t.test('refusals of requests that would be recorded with their change are limited like others', async (t) => {
+  const { call } = await startApi(t);
+  const create = async () => (await call('POST', '/tokens', { name: 'taken', role: 'reader' })).status;
+  t.equal(await create(), 201);
+  for (let each = 0; each < 70; each += 1) t.equal(await create(), 409);
+  const records = async () => (await call('GET', '/audit?action=CreateToken&limit=1000')).body as { status: number }[];
+  const refused = await until(async () => {
+    const found = (await records()).filter(({ status }) => status === 409);
+    return found.length >= 60 ? found : undefined;
+  }, 'the records of the refusals');
+  t.ok(refused.length < 65, `${refused.length} records of 70 refusals`);
+});
+
 t.test('characters that the database cannot store are replaced in the audit', async (t) => {
   const { call, logged } = await startApi(t);
   t.equal((await call('POST', '/tasks/a%00b%0a/cancel', {})).status, 409);

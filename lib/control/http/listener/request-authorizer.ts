@@ -226,10 +226,17 @@ class AuditEntry implements ChangeRecord {
     work: (record: StatementPart) => Promise<Result>,
     object: string | undefined,
   ): Promise<Result> {
+    const wasTried = this.#isTried;
     this.#isTried = true;
-    const result = await work(this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object }));
-    this.#isBegun = true;
-    return result;
+    try {
+      const result = await work(this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object }));
+      this.#isBegun = true;
+      return result;
+    } catch (error) {
+      // The statement was refused, and with it the record.
+      if (!isDefect(error) && !isTemporary(error)) this.#isTried = wasTried;
+      throw error;
+    }
   }
 
   end(outcome: AuditOutcome): void {
