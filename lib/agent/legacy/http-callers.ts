@@ -1,21 +1,22 @@
 /**
  * The connections of the agent's HTTP port whose caller is not known yet. Their number is limited,
- * for each address and in all; a new connection closes the oldest one. An allowed caller sends its
- * request right after it connects, so it is served even if others open many connections. Owned by
- * the port.
+ * for each address (with IPv6: each /64) and in all; a new connection closes the oldest one. An
+ * allowed caller sends its request right after it connects, so it is served even if others open
+ * many connections. Owned by the port.
  */
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import { plainAddress, sourceOf } from '../../platform/networks.ts';
 
 const MAX_UNKNOWN = 200;
-const MAX_UNKNOWN_PER_ADDRESS = 50;
+const MAX_UNKNOWN_PER_SOURCE = 50;
 /** From the connection to the head of a request that is admitted. */
 export const HEAD_WITHIN_MS = 5_000;
 
 export class HttpCallers {
   readonly #clock: Clock;
   /** The oldest comes first. */
-  readonly #unknown = new Map<Socket, { address: string; timer: Timer }>();
+  readonly #unknown = new Map<Socket, { source: string; timer: Timer }>();
   readonly #counts = new Map<string, number>();
 
   constructor(clock: Clock) {
@@ -23,13 +24,13 @@ export class HttpCallers {
   }
 
   connected(socket: Socket): void {
-    const address = socket.remoteAddress ?? '';
+    const source = sourceOf(plainAddress(socket.remoteAddress ?? ''));
     const timer = this.#clock.after(HEAD_WITHIN_MS, () => this.#end(socket));
-    this.#unknown.set(socket, { address, timer });
-    const count = (this.#counts.get(address) ?? 0) + 1;
-    this.#counts.set(address, count);
+    this.#unknown.set(socket, { source, timer });
+    const count = (this.#counts.get(source) ?? 0) + 1;
+    this.#counts.set(source, count);
     socket.once('close', () => this.admit(socket));
-    if (count > MAX_UNKNOWN_PER_ADDRESS) this.#endOldest(address);
+    if (count > MAX_UNKNOWN_PER_SOURCE) this.#endOldest(source);
     else if (this.#unknown.size > MAX_UNKNOWN) this.#endOldest();
   }
 
@@ -39,14 +40,14 @@ export class HttpCallers {
     if (one === undefined) return;
     one.timer.cancel();
     this.#unknown.delete(socket);
-    const count = (this.#counts.get(one.address) ?? 0) - 1;
-    if (count > 0) this.#counts.set(one.address, count);
-    else this.#counts.delete(one.address);
+    const count = (this.#counts.get(one.source) ?? 0) - 1;
+    if (count > 0) this.#counts.set(one.source, count);
+    else this.#counts.delete(one.source);
   }
 
-  #endOldest(address?: string): void {
+  #endOldest(source?: string): void {
     for (const [socket, one] of this.#unknown) {
-      if (address !== undefined && one.address !== address) continue;
+      if (source !== undefined && one.source !== source) continue;
       this.#end(socket);
       return;
     }
