@@ -177,7 +177,7 @@ export class Core {
       cnapiUuid,
       roster: this.roster,
       inventoriedSessions: this.inventoriedSessions,
-      tasks: this.tasks,
+      tasks: this.tasks.reports,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });

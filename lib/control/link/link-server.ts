@@ -8,15 +8,7 @@ import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { cutForLog, type Logger } from '../../platform/log.ts';
-import type {
-  Address,
-  AgentFrame,
-  HelloFrame,
-  InventoryFrame,
-  SysinfoFrame,
-  TaskEndFrame,
-  TaskEventFrame,
-} from '../../protocol/frames.ts';
+import type { Address, AgentFrame, HelloFrame, InventoryFrame, SysinfoFrame } from '../../protocol/frames.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -27,7 +19,7 @@ import {
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
-import type { TaskSession } from '../tasks/record/sessions.ts';
+import type { TaskReports } from '../tasks/dispatcher.ts';
 import {
   Connection,
   type ConnectionDeps,
@@ -38,13 +30,6 @@ import {
 import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
 import { type Sender, SenderAccounts } from './sender-accounts.ts';
-
-/** What the link needs of the tasks. */
-interface TaskLink {
-  onInventory(session: TaskSession, frame: InventoryFrame): void;
-  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
-  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
-}
 
 /** What the link needs of the servers. */
 interface ServerLink {
@@ -70,7 +55,7 @@ interface OpenSocket extends Omit<ConnectionParts, 'account'>, Sender {}
 interface LinkServerDeps {
   roster: Roster;
   inventoriedSessions: InventoriedSessions;
-  tasks: TaskLink;
+  tasks: TaskReports;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;

@@ -49,6 +49,13 @@ export interface DispatcherDeps {
   wake: (changed: ChangedTask) => void;
 }
 
+/** Takes what agents report about their tasks. */
+export interface TaskReports {
+  onInventory(session: TaskSession, frame: InventoryFrame): void;
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
+}
+
 export interface DispatcherStats extends PostStats {
   /** Servers to claim for. */
   wanted: number;
@@ -69,6 +76,7 @@ const MAX_SWEEP_BATCHES = 20;
 const CLAIMS_STOP_WITHIN_MS = 1_000;
 
 export class Dispatcher {
+  readonly reports: TaskReports;
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
@@ -110,6 +118,11 @@ export class Dispatcher {
       onChanged,
       onSettled: (serverUuid) => this.hint(serverUuid),
     });
+    this.reports = {
+      onInventory: (session, frame) => this.#reconciler.add(session, frame),
+      onTaskEvent: (session, frame) => this.#recorder.event(session, frame),
+      onTaskEnd: (session, frame) => this.#recorder.end(session, frame),
+    };
   }
 
   start(): void {
@@ -129,18 +142,6 @@ export class Dispatcher {
   /** This server may have something to claim or to cancel. */
   hint(serverUuid: string): void {
     this.#sessions.hint(serverUuid);
-  }
-
-  onInventory(session: TaskSession, frame: InventoryFrame): void {
-    this.#reconciler.add(session, frame);
-  }
-
-  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
-    this.#recorder.event(session, frame);
-  }
-
-  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
-    this.#recorder.end(session, frame);
   }
 
   /** Wakes those who wait for these tasks, on every instance. */

@@ -16,13 +16,12 @@ import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
 import type { Task, TaskPage } from '../../protocol/api/tasks.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
-import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import type { PostOutcomes, SessionlessDispatch } from './dispatch/dispatch.ts';
-import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
-import type { TaskSession, TaskSessions } from './record/sessions.ts';
+import { Dispatcher, type DispatcherStats, type TaskReports } from './dispatcher.ts';
+import type { TaskSessions } from './record/sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
   type ServerTaskHistoryEntry,
@@ -103,6 +102,7 @@ interface TaskHistoryPart {
 }
 
 export class Tasks {
+  readonly reports: TaskReports;
   readonly #deps: TasksDeps;
   readonly #watches: Watches<TaskPosition>;
   readonly #waiters: Waiters;
@@ -132,6 +132,7 @@ export class Tasks {
     });
     this.#waiters = new Waiters(database, this.#watches);
     this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
+    this.reports = this.#dispatcher.reports;
     this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
   }
 
@@ -288,19 +289,6 @@ export class Tasks {
   /** Hints may have been missed (a subscription was renewed): reads everything at once. */
   pollSoon(): void {
     this.#slowPoll.soon();
-  }
-
-  /** The session has sent its inventory, for the first time or again. */
-  onInventory(session: TaskSession, frame: InventoryFrame): void {
-    this.#dispatcher.onInventory(session, frame);
-  }
-
-  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
-    this.#dispatcher.onTaskEvent(session, frame);
-  }
-
-  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
-    this.#dispatcher.onTaskEnd(session, frame);
   }
 
   stats(): TaskStats {
