@@ -19,7 +19,7 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { type DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../../platform/errors.ts';
+import { type DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -27,6 +27,7 @@ import { eachStep } from '../../platform/postgres/each-step.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
 import { DelayedRetry } from '../tasks/dispatch/delayed-retry.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
+import { UnansweredReads } from '../tasks/dispatch/unanswered-reads.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import type { PostRoom } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
@@ -61,8 +62,6 @@ interface Post {
   claimed: ClaimedPostRow;
   /** The run that the row names. */
   run: string;
-  /** Reads of this task alone that had no answer in time. */
-  unanswered: number;
   giveUp: AbortController;
   end?: EndReport;
 }
@@ -75,8 +74,6 @@ const MAX_SERVERS_PER_CLAIM = 500;
 /** They are claimed for in several statements, as there is room. */
 const MAX_SERVERS_PER_POLL = 5_000;
 const MAX_MOVED_AT_ONCE = 2_000;
-/** With the pauses between them, reads of about a minute. */
-const MAX_UNANSWERED = 5;
 /** All that one claim gave is read together. */
 const GATHER_MS = 1;
 const POLL = 'poll';
@@ -88,6 +85,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
   readonly #reads: BatchQueue<Post>;
+  readonly #unanswered = new UnansweredReads<Post>();
   readonly #moves: BatchQueue<Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #full = new Set<string>();
@@ -258,7 +256,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   #give(claimed: ClaimedPostRow, run: string): void {
-    const post: Post = { claimed, run, unanswered: 0, giveUp: new AbortController() };
+    const post: Post = { claimed, run, giveUp: new AbortController() };
     this.#held.set(claimed.id, post);
     this.#bytes += claimed.params_bytes;
     this.#reads.add(post, GATHER_MS);
@@ -282,10 +280,9 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#forget(post);
   }
 
-  /** Otherwise what does not pass the network would take room for ever. It was never posted. */
+  /** It was never posted. */
   #neverPasses(post: Post, error: DatabaseBusyError): boolean {
-    if (isUnanswered(error)) post.unanswered += 1;
-    if (post.unanswered < MAX_UNANSWERED) return false;
+    if (!this.#unanswered.neverPasses(post, error)) return false;
     const { id: task, attempt, params_bytes } = post.claimed;
     this.#deps.log.warn({ task, attempt, params_bytes }, 'task: it does not pass the network to here, and ends');
     this.#ended(post, { outcome: 'failure', error: taskEnds.notRead });

@@ -13,7 +13,7 @@
  * of a live agent is closed.
  */
 import type { Clock } from '../../../platform/clock.ts';
-import { messageOf } from '../../../platform/errors.ts';
+import { type DatabaseBusyError, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
@@ -35,6 +35,7 @@ import {
   type TaskToSend,
 } from './claim-store.ts';
 import { DelayedRetry } from './delayed-retry.ts';
+import { UnansweredReads } from './unanswered-reads.ts';
 
 interface SessionDispatchDeps {
   database: Database;
@@ -61,6 +62,9 @@ export class SessionDispatch {
   readonly #reads: BatchQueue<ClaimedAttempt>;
   /** The keys of these. */
   readonly #unread = new Set<string>();
+  readonly #unanswered = new UnansweredReads<ClaimedAttempt>();
+  /** Their agents may have them. */
+  readonly #resends = new WeakSet<ClaimedAttempt>();
   /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
   readonly #full = new Set<string>();
   /**
@@ -97,6 +101,7 @@ export class SessionDispatch {
       sizeOf: ({ paramsBytes }) => paramsBytes,
       onEnded: () => this.#claims.wake(),
       work: (given, connection) => this.#readAndSend(given, connection),
+      busy: (one, error) => this.#neverPasses(one, error),
       refused: (one, error) => this.#cannotBeRead(one, error),
     });
   }
@@ -180,6 +185,16 @@ export class SessionDispatch {
     for (const order of orders) this.#send(order);
   }
 
+  #neverPasses(one: ClaimedAttempt, error: DatabaseBusyError): boolean {
+    if (!this.#unanswered.neverPasses(one, error)) return false;
+    const { id, attempt, serverUuid, paramsBytes } = one;
+    const fields = { task: id, attempt, params_bytes: paramsBytes };
+    this.#deps.log.warn(fields, 'task: it does not pass the network to here, and ends');
+    this.#unread.delete(keyOf(one));
+    this.#deps.fail({ id, attempt, serverUuid }, this.#resends.has(one) ? taskEnds.notReadAgain : taskEnds.notRead);
+    return true;
+  }
+
   /** The slow poll tries it again: no agent has accepted it. */
   #cannotBeRead(one: ClaimedAttempt, error: unknown): undefined {
     this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task: it cannot be read now');
@@ -215,6 +230,7 @@ export class SessionDispatch {
       const given = await resendTasks(this.#deps.database, sessions, this.#deps.config.taskResendMs);
       if (given.length === 0) return;
       this.#resent += given.length;
+      for (const one of given) this.#resends.add(one);
       this.#read(given);
     }
   }

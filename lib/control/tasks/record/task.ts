@@ -183,6 +183,10 @@ export const taskEnds = {
   cancelled: { code: 'Cancelled', message: 'cancelled before the server took the task' },
   cancelledUncertain: { code: 'Cancelled', message: 'cancelled; whether it had run before is unknown' },
   notTaken: { code: 'NotTaken', message: 'the server did not take the task' },
+  notReadAgain: {
+    code: 'OutcomeUnknown',
+    message: 'the task was too large for the network when it was to be sent again; whether it ran is unknown',
+  },
   notRead: { code: 'NotTaken', message: 'the task was too large for the network between the database and cnapi' },
   outcomeUnknown: {
     code: 'OutcomeUnknown',

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { type ClaimedAttempt, MAX_READ_TASKS } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import { SessionDispatch } from '../../../../lib/control/tasks/dispatch/session-dispatch.ts';
+import { type TaskError, taskEnds } from '../../../../lib/control/tasks/record/task.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
@@ -16,6 +17,7 @@ const MIB = 1024 * 1024;
 function setUp(most: number, sizes: Record<string, number>, perClaim = Number.POSITIVE_INFINITY) {
   const clock = new ManualClock();
   const sent: string[] = [];
+  const failed = new Map<string, TaskError>();
   const reads: string[][] = [];
   const logged: Record<string, unknown>[] = [];
   const claimed = new Set<string>();
@@ -48,8 +50,10 @@ function setUp(most: number, sizes: Record<string, number>, perClaim = Number.PO
       for (const { id } of given) claimed.add(id);
       return { rows: given.map((one) => ({ ...one, what: 'send' })) };
     }
-    const isResend = text.includes('sent_at');
-    return { rows: isResend ? attempts.filter(({ id }) => claimed.has(id) && !sent.includes(id)) : [] };
+    const isResend = text.includes('due.bytes_before');
+    return {
+      rows: isResend ? attempts.filter(({ id }) => claimed.has(id) && !sent.includes(id) && !failed.has(id)) : [],
+    };
   };
   const session = (serverUuid: string) => ({
     serverUuid,
@@ -67,9 +71,9 @@ function setUp(most: number, sizes: Record<string, number>, perClaim = Number.PO
     clock,
     log: recordingLogger(logged),
     config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
-    fail: () => undefined,
+    fail: ({ id }, error) => failed.set(id, error),
   });
-  return { claimed, clock, dispatch, logged, reads, sent };
+  return { claimed, clock, dispatch, failed, logged, reads, sent };
 }
 
 /** As many as are read at once, twice. */
@@ -86,7 +90,7 @@ t.test('claimed tasks that do not pass the network together are read in smaller 
 });
 
 t.test('a task that does not pass the network stops no other, and is not read twice at once', async (t) => {
-  const { clock, dispatch, reads, sent } = setUp(MIB, { large: 2 * MIB, a: 100, b: 100 });
+  const { clock, dispatch, failed, reads, sent } = setUp(MIB, { large: 2 * MIB, a: 100, b: 100 });
   dispatch.hint('server of a');
   for (let times = 0; times < 4; times += 1) await clock.advance(DEADLINE_MS);
   t.same(sent.toSorted(), ['a', 'b']);
@@ -97,11 +101,25 @@ t.test('a task that does not pass the network stops no other, and is not read tw
     await polling;
   }
   const tries = reads.slice(before);
-  t.ok(tries.length >= 4 && tries.length <= 10, `${tries.length} reads in 100 s`);
+  t.ok(tries.length >= 2 && tries.length <= 7, `${tries.length} more reads in 100 s`);
   t.ok(
     tries.every((ids) => ids.join() === 'large'),
     'only the large one',
   );
+  t.same([...failed], [['large', taskEnds.notRead]], 'it ends and takes no more room of its server');
+});
+
+t.test('a task that may be with its agent and does not pass the network again ends as unknown', async (t) => {
+  const { claimed, clock, dispatch, failed, reads } = setUp(MIB, { large: 2 * MIB });
+  claimed.add('large');
+  for (let second = 0; second < 200; second += 5) {
+    const polling = dispatch.poll();
+    await clock.advance(5_000);
+    await polling;
+  }
+  t.same([...failed], [['large', taskEnds.notReadAgain]]);
+  // A poll that had found it before its end may cause one more read.
+  t.ok(reads.length >= 5 && reads.length <= 6, `${reads.length} reads`);
 });
 
 t.test('a claim that waits for reads begins when they are done', async (t) => {
