@@ -6,6 +6,8 @@ import pg from 'pg';
 import t, { type Test } from 'tap';
 import { forgetEvents, numberEvents, readLog, trimEvents } from '../../../lib/control/events/event-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { blocksRead } from '../../support/blocks-read.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { fillOutbox } from './support/full-outbox.ts';
@@ -183,17 +185,13 @@ t.test('two instances that number at once number each change once', async (t) =>
 });
 
 t.test('an open snapshot makes numbering no slower, however many changes were numbered since', async (t) => {
-  const { connect, add, number } = await newLog(t);
-  const [dump, counting] = [await connect(), await connect()];
+  const { database, connect, add, number } = await newLog(t);
+  const dump = await connect();
   await dump.query('begin isolation level repeatable read');
   await dump.query('select count(*) from cnapi_event_outbox');
   const blocksOf = async () => {
     await add('measured');
-    const { rows } = await counting.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-      `explain (analyze, buffers, format json) select * from cnapi_number_events(${MOST})`,
-    );
-    const plan = rows[0]?.['QUERY PLAN'][0]?.Plan ?? {};
-    return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
+    return await blocksRead(database, (counted) => numberEvents(counted, MOST));
   };
   const numbered = async (times: number) => {
     for (let each = 0; each < times; each++) {
@@ -212,32 +210,17 @@ t.test('an open snapshot makes numbering no slower, however many changes were nu
 
 t.test('an open snapshot slows neither the oldest event nor removals, however many were removed since', async (t) => {
   const { database, connect, add, number } = await newLog(t);
-  const [dump, counting] = [await connect(), await connect()];
+  const dump = await connect();
   await dump.query('begin isolation level repeatable read');
   await dump.query('select count(*) from cnapi_events');
-  let blocks = 0;
-  const query = async (text: string, values: unknown[] = []) => {
-    const { rows } = await counting.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-      `explain (analyze, buffers, format json) ${text}`,
-      values,
-    );
-    const plan = rows[0]?.['QUERY PLAN'][0]?.Plan ?? {};
-    blocks += (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
-    return { rows: [], rowCount: 0 };
-  };
-  const counted = { query } as unknown as typeof database;
-  const works = {
-    readLog: () => readLog(counted, 0),
-    trimEvents: () => trimEvents(counted, 100, MOST),
-    forgetEvents: () => forgetEvents(counted, 7, 10),
+  const works: Record<string, (counted: Queryable) => Promise<unknown>> = {
+    readLog: (counted) => readLog(counted, 0),
+    trimEvents: (counted) => trimEvents(counted, 100, MOST),
+    forgetEvents: (counted) => forgetEvents(counted, 7, 10),
   };
   const measure = async () => {
     const read: Record<string, number> = {};
-    for (const [name, work] of Object.entries(works)) {
-      blocks = 0;
-      await work();
-      read[name] = blocks;
-    }
+    for (const [name, work] of Object.entries(works)) read[name] = await blocksRead(database, work);
     return read;
   };
   const removeAfter = async (count: number) => {
