@@ -7,7 +7,7 @@ import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { findFunctions, findModules, findStatements, noStatements, otherModules } from './catalogue.ts';
 import { worldOf } from './interleaving.ts';
 import { Lane } from './lane.ts';
-import { statements, writingCalls } from './statements.ts';
+import { statements } from './statements.ts';
 import { WORLD_NAMES } from './worlds.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -67,7 +67,7 @@ t.test('statements of the table in a database', async (t) => {
   });
 });
 
-/** The texts of all writing statements, as they reach the database. */
+/** The texts of all statements, as they reach the database. */
 async function allTexts(lane: Lane): Promise<string> {
   const texts: string[] = [];
   lane.rewrite = (text) => {
@@ -75,7 +75,7 @@ async function allTexts(lane: Lane): Promise<string> {
     return text;
   };
   for (const name of WORLD_NAMES) {
-    for (const call of writingCalls) {
+    for (const call of statements.flatMap(({ calls }) => calls)) {
       await lane.reset(name, []);
       await call.prepare(worldOf(lane, name))?.run(lane.two);
     }

@@ -117,6 +117,17 @@ export const defects: readonly Defect[] = [
     cuts: [["perform 1 from cnapi_instances where state = 'live' order by run for update;", '']],
   },
   {
+    name: 'legacy heartbeats: the rows of cnapi_status are not locked',
+    statements: ['recordSightings'],
+    function: 'cnapi_record_sightings',
+    cuts: [
+      [
+        'on conflict (server_uuid) do update set last_record = status.last_record where false',
+        'on conflict (server_uuid) do nothing',
+      ],
+    ],
+  },
+  {
     name: 'legacy heartbeats: the roster rows are not locked',
     statements: ['recordSightings'],
     function: 'cnapi_record_sightings',
@@ -150,10 +161,10 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
-    name: 'silences: the count is read without a lock',
+    name: 'silences: the last record is read without a lock',
     statements: ['recordSilences'],
     function: 'cnapi_record_old_silences',
-    cuts: [['order by status.server_uuid for update of status skip locked', '']],
+    cuts: [['order by status.server_uuid for update skip locked', '']],
   },
   {
     name: 'parts of servers: the documents are not locked',

@@ -61,9 +61,12 @@ async function readInstances(database: Queryable): Promise<Pick<Knowledge, 'live
 async function readSeats(database: Queryable, servers: readonly string[]): Promise<Seat[]> {
   const { rows } = await database.query<Seat & { incarnation: string | null; journalId: string | null }>(
     `select s.uuid as "serverUuid", r.run, coalesce(r.epoch, 0) as epoch, coalesce(r.status = 'running', false) as "isRunning",
-       r.incarnation, coalesce(r.conn, 0) as conn, r.journal_id as "journalId", coalesce(h.sightings, 0) as sightings
+       r.incarnation, coalesce(r.conn, 0) as conn, r.journal_id as "journalId", coalesce(h.last_record, 0) as "lastRecord"
      from unnest($1::uuid[]) as s (uuid)
-       left join cnapi_roster_authority r on r.server_uuid = s.uuid left join cnapi_status h on h.server_uuid = s.uuid`,
+       left join cnapi_roster_authority r on r.server_uuid = s.uuid left join lateral (
+         select max(record) as last_record from (
+           select last_record from cnapi_status where server_uuid = s.uuid
+           union all select id from cnapi_recent_records() where s.uuid = any (servers)) as known (record)) h on true`,
     [servers],
   );
   return rows.map((row) => ({

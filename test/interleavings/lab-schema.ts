@@ -12,7 +12,6 @@ export const CLOCK_LOCK = 77;
 const LOGGED = {
   cnapi_roster_authority: 'server_uuid',
   cnapi_instances: 'run',
-  cnapi_status: 'server_uuid',
   cnapi_tasks: 'id',
   cnapi_waitlist_tickets: 'uuid',
   cnapi_duties: 'id',
@@ -50,19 +49,37 @@ function logSql(table: string, key: string): string {
     create trigger lab_log after insert or update or delete on ${table} for each row execute function ${log}_change();`;
 }
 
+/** The same for the heartbeats of legacy agents: one entry for each server of a record. */
+const SIGHTINGS_LOG = `
+  create table lab.sightings_log (
+    id bigint primary key default nextval('lab.changes'), xid xid8 not null default pg_current_xact_id(),
+    seen pg_snapshot not null default pg_current_snapshot(), key uuid not null, record bigint not null,
+    span int8range not null default int8range(
+      pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_xact_id()::text::bigint, '[]')
+  );
+  create index on lab.sightings_log (key, id);
+  create index on lab.sightings_log using gist (span);
+  create function lab.sightings_log_change() returns trigger language plpgsql as $$
+  begin
+    insert into lab.sightings_log (key, record) select unnest(new.servers), new.id;
+    return null;
+  end $$;
+  create trigger lab_log after insert on cnapi_sightings for each row execute function lab.sightings_log_change();`;
+
 const LAB = `
   create schema lab;
   create sequence lab.changes;
-  -- A status change of, or a new run for, (server, run, epoch); a silence of (server, epoch, sightings); a run whose beat was seen not
+  -- A status change of, or a new run for, (server, run, epoch); a silence of (server, epoch, record); a run whose beat was seen not
   -- to move; an incarnation of a server found dead by a probe; (duty, run, generation) that its holder settles.
   create table lab.intents (
     kind text not null check (kind in ('status-change', 'silence', 'lapse', 'probe', 'renewal', 'settlement')), subject uuid not null, run uuid,
-    number bigint, sightings bigint
+    number bigint, record bigint
   );
   create index on lab.intents (subject, run, number);
   ${Object.entries(LOGGED)
     .map(([table, key]) => logSql(table, key))
     .join('\n')}
+  ${SIGHTINGS_LOG}
   create or replace function cnapi_now() returns timestamptz language plpgsql stable as $$
   begin
     if current_setting('lab.stops', true) = 'on' then
@@ -84,6 +101,8 @@ export async function beginLog(database: Queryable): Promise<number> {
     ([table, key]) =>
       `delete from ${logOf(table)}; insert into ${logOf(table)} (key, now) select ${key}, t from ${table} t;`,
   );
+  parts.push(`delete from lab.sightings_log; insert into lab.sightings_log (key, record)
+    select unnest(servers), id from cnapi_sightings order by id;`);
   await database.query(parts.join('\n'));
   const { rows } = await database.query<{ last: number }>('select last_value as last from lab.changes');
   return rows[0]?.last ?? 0;
@@ -97,12 +116,13 @@ export interface Intent {
   run?: string;
   /** The epoch of a session loss, the beat of a lapse, or the generation of a duty. */
   number?: number;
-  sightings?: number;
+  /** The last record of heartbeats before a silence. */
+  record?: number;
 }
 
-export const intentsSql = `insert into lab.intents (kind, subject, run, number, sightings)
-  select kind, subject, run, number, sightings
-    from json_to_recordset($1::json) as i (kind text, subject uuid, run uuid, number bigint, sightings bigint)`;
+export const intentsSql = `insert into lab.intents (kind, subject, run, number, record)
+  select kind, subject, run, number, record
+    from json_to_recordset($1::json) as i (kind text, subject uuid, run uuid, number bigint, record bigint)`;
 
 /** What a caller knows and is about to act on. */
 export async function recordIntents(database: Queryable, intents: readonly Intent[]): Promise<void> {

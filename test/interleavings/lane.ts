@@ -126,6 +126,16 @@ export class Lane {
     return rows.length > 0;
   }
 
+  /** A statement that restores the sequences by which rows are read. */
+  async #positions(): Promise<string> {
+    const { rows } = await this.admin.query<{ taken: number; removed: number }>(
+      `select (select last_value from cnapi_sightings_id_seq) as taken,
+         (select last_value from cnapi_sightings_removed_seq) as removed`,
+    );
+    const { taken = 0, removed = 0 } = rows[0] ?? {};
+    return `perform setval('cnapi_sightings_id_seq', ${taken}), setval('cnapi_sightings_removed_seq', ${removed});`;
+  }
+
   #leg(name: string, database: PostgresDatabase): Leg {
     const through = (queryable: Queryable) => rewriting(queryable, (text) => this.rewrite(text));
     return {
@@ -150,7 +160,7 @@ export class Lane {
       await this.admin.query(emptied.map((table) => `delete from ${table.name};`).join('\n'));
       this.worlds.set(name, await buildWorld(database, name));
       this.#begunAt.set(name, await beginLog(database));
-      await this.admin.query(saveSql(name, tables));
+      await this.admin.query(saveSql(name, tables, await this.#positions()));
     }
   }
 }
@@ -174,7 +184,7 @@ interface SavedTable {
 }
 
 /** A copy of all rows, and a function that restores it. */
-function saveSql(world: WorldName, tables: readonly SavedTable[]): string {
+function saveSql(world: WorldName, tables: readonly SavedTable[], positions: string): string {
   const back = tables.map(
     ({ name, copy, columns }) => `delete from ${name};
       insert into ${name} (${columns}) overriding system value select ${columns} from world_${world}.${copy};`,
@@ -185,5 +195,6 @@ function saveSql(world: WorldName, tables: readonly SavedTable[]): string {
     create function lab.reset_${world}() returns void language plpgsql as $$
     begin
       ${back.join('\n')}
+      ${positions}
     end $$;`;
 }

@@ -1,6 +1,7 @@
 /** Rows of the table: instances, the roster, heartbeats of legacy agents, servers. */
 
 import {
+  foldSightings,
   forgetSightings,
   readSightedRows,
   recordSightings,
@@ -195,11 +196,12 @@ const sightings: Statement[] = [
           kind: 'silence',
           subject: silence.serverUuid,
           number: silence.epoch,
-          sightings: silence.sightings,
+          record: silence.lastRecord,
         })),
       exclusive: (servers, _, silences) => applied(servers, silences),
     },
   }),
+  writes(foldSightings, { all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] } }),
   writes(forgetSightings, { all: { args: () => [1000] } }),
   reads(readSightedRows, () => [1000]),
 ];

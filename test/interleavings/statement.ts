@@ -22,7 +22,8 @@ export interface Seat {
   incarnation: string;
   conn: number;
   journalId: string;
-  sightings: number;
+  /** Of its legacy agent's heartbeats; 0 if there is none. */
+  lastRecord: number;
 }
 
 /** A seat under a run. */

@@ -117,7 +117,7 @@ async function layGround(database: Database): Promise<Ground> {
   await servers.stop();
   const seats = uuids.map((serverUuid): Seat => {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
-    return { serverUuid, run: null, epoch: 0, isRunning: false, sightings: 0, ...agent };
+    return { serverUuid, run: null, epoch: 0, isRunning: false, lastRecord: 0, ...agent };
   });
   return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {} };
 }
@@ -164,8 +164,11 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
 /** Their agents post heartbeats; some of the tasks were posted by an instance that is gone. */
 async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
-  await recordSightings(database, me.cnapiUuid, () => seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })));
-  ground.seats = seats.map((seat) => ({ ...seat, epoch: 1, isRunning: true, sightings: 1 }));
+  const [recorded] = await recordSightings(database, me.cnapiUuid, () =>
+    seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
+  );
+  const heard = { epoch: 1, isRunning: true, lastRecord: recorded?.lastRecord ?? 0 };
+  ground.seats = seats.map((seat) => ({ ...seat, ...heard }));
   const claim = { servers: seats.map(({ serverUuid }) => serverUuid), room: { posts: 100, bytes: 1_000_000 } };
   await createTasks(ground, 'left');
   await claimPosts(database, gone.run, claim);

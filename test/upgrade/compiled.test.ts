@@ -13,7 +13,13 @@ t.test('functions that use no sequential scans are not compiled', async (t) => {
   );
   t.same(
     rows.map(({ name }) => name),
-    ['cnapi_claim_for_sessions', 'cnapi_number_events', 'cnapi_repair_queues', 'cnapi_store_task_reports'],
+    [
+      'cnapi_claim_for_sessions',
+      'cnapi_fold_sightings',
+      'cnapi_number_events',
+      'cnapi_repair_queues',
+      'cnapi_store_task_reports',
+    ],
   );
   for (const { name, settings } of rows) t.ok(settings.includes('jit=off'), name);
 });

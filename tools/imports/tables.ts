@@ -39,7 +39,6 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_roster_authority',
     why: 'a server is read together with its status, in one statement',
   },
-  { part: 'control/servers', table: 'cnapi_status', why: 'a server is read together with its last heartbeat' },
   { part: 'control/events', table: 'cnapi_status_history', why: 'a trigger records each change as an event' },
   { part: 'control/events', table: 'cnapi_tasks', why: 'triggers record each change as an event' },
   { part: 'control/events', table: 'cnapi_waitlist_tickets', why: 'triggers record each change as an event' },
@@ -57,7 +56,7 @@ export const foreignWrites: readonly TableUse[] = [
   {
     part: 'control/legacy',
     table: 'cnapi_roster_authority',
-    why: 'heartbeats and silences of legacy agents set the status in one transaction with their count',
+    why: 'heartbeats and silences of legacy agents set the status in one transaction with their record',
   },
   {
     part: 'control/legacy',

@@ -4,8 +4,9 @@
  * `unknown` the servers that were silent everywhere. Any instance decides about any such server,
  * also when the instance that received its last heartbeat is dead. An instance that has not been
  * healthy long enough decides nothing (law 4). Per period it runs one statement for all its legacy
- * heartbeats and one read; a new server's first heartbeat is written at once. If the database fails,
- * every silence starts again. docs/design/legacy-agents.md.
+ * heartbeats and one read; a new server's first heartbeat is written at once. Old records are
+ * removed after each silenceMs. If the database fails, every silence starts again.
+ * docs/design/legacy-agents.md.
  */
 
 import type { Clock } from '../../platform/clock.ts';
@@ -15,7 +16,7 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { BatchOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
+import { foldSightings, readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
 import { type ReceivedSighting, Sightings } from './sightings.ts';
 
 interface MonitorTimes {
@@ -64,6 +65,9 @@ export class HeartbeatMonitor {
   readonly #sightings: Sightings;
   readonly #recordings: BatchOnce<ReceivedSighting>;
   readonly #loop: Loop;
+  readonly #folding: Loop;
+  /** The newest record when records were last folded. */
+  #foldTo = 0;
   #nextRoundAt = 0;
   #isStarted = false;
 
@@ -87,6 +91,16 @@ export class HeartbeatMonitor {
       minPauseMs: MIN_PAUSE_MS,
       retryMs: RETRY_MS,
     });
+    // A server that still posts is recorded again within silenceMs, so nothing is written for it.
+    this.#folding = new Loop({
+      ...deps,
+      what: 'legacy agents: removal of old records of heartbeats',
+      work: async () => {
+        this.#foldTo = await foldSightings(deps.database, this.#foldTo);
+      },
+      pauseMs: silenceMs,
+      first: 'pause',
+    });
     deps.healthyTimer.onTick((tickMs) => {
       if (this.#sightings.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.soon();
     });
@@ -100,11 +114,12 @@ export class HeartbeatMonitor {
   start(): void {
     this.#isStarted = true;
     this.#loop.start();
+    this.#folding.start();
   }
 
   /** Records the last heartbeats; changes no status. */
   async stop(): Promise<void> {
-    await this.#loop.stop();
+    await Promise.all([this.#loop.stop(), this.#folding.stop()]);
     if (this.#isStarted) await this.#recordLast();
     this.#isStarted = false;
   }

@@ -24,7 +24,7 @@ export async function recordSightings(
   const { rows } = await database.query<{
     sighted: string;
     row_epoch: number | null;
-    counted: number;
+    record: number;
     came_back: boolean;
   }>('select * from cnapi_record_sightings($1::uuid, $2::uuid[], $3::bigint[])', () => {
     const sent = sightings();
@@ -33,13 +33,13 @@ export async function recordSightings(
   return rows.map((row) => ({
     serverUuid: row.sighted,
     epoch: row.row_epoch,
-    sightings: row.counted,
+    lastRecord: row.record,
     cameBack: row.came_back,
   }));
 }
 
 /**
- * Marks servers `unknown` if their epoch and their count of heartbeats are unchanged. Returns the
+ * Marks servers `unknown` if their epoch and their last record of heartbeats are unchanged. Returns the
  * servers that it changed.
  */
 export async function recordSilences(
@@ -53,22 +53,42 @@ export async function recordSilences(
       cnapiUuid,
       silences.map(({ serverUuid }) => serverUuid),
       silences.map(({ epoch }) => epoch),
-      silences.map(({ sightings }) => sightings),
+      silences.map(({ lastRecord }) => lastRecord),
     ],
   );
   return rows.map((row) => row.server_uuid);
 }
 
-/** At most `limit` rows, in order of uuid. */
+/**
+ * At most `limit` rows, in order of uuid. Grouped instead of joined: the number of sightings cannot
+ * be estimated, and the planner may choose to compare each with each.
+ */
 export async function readSightedRows(database: Queryable, limit: number): Promise<SightedRow[]> {
-  const { rows } = await database.query<{ server_uuid: string; epoch: number; sightings: number }>(
-    `select row.server_uuid, row.epoch, coalesce(status.sightings, 0) as sightings
-     from cnapi_roster_authority row left join cnapi_status status on status.server_uuid = row.server_uuid
-     where row.run is null and row.status = 'running'
-     order by row.server_uuid limit $1::int`,
+  const { rows } = await database.query<SightedRow>(
+    `select server_uuid as "serverUuid", max(epoch) as epoch, coalesce(max(record), 0) as "lastRecord" from (
+       select server_uuid, epoch, null::bigint as record from cnapi_roster_authority
+         where run is null and status = 'running'
+       union all
+       select server_uuid, null, last_record from cnapi_status
+       union all
+       select unnest(servers), null, id from cnapi_recent_records()
+     ) as known
+     group by server_uuid having max(epoch) is not null
+     order by server_uuid limit $1::int`,
     [limit],
   );
-  return rows.map((row) => ({ serverUuid: row.server_uuid, epoch: row.epoch, sightings: row.sightings }));
+  return rows;
+}
+
+/**
+ * Removes the records up to this id, which a call some time before returned. What is read of the
+ * servers does not change. Returns the id of the newest record, 0 if there is none.
+ */
+export async function foldSightings(database: Queryable, upTo: number): Promise<number> {
+  const { rows } = await database.query<{ newest: number }>('select cnapi_fold_sightings($1::bigint) as newest', [
+    upTo,
+  ]);
+  return rows[0]?.newest ?? 0;
 }
 
 /** Deletes the heartbeat rows of servers that were removed over a day ago. */

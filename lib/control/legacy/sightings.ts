@@ -1,6 +1,6 @@
 /**
  * Servers of legacy agents as one instance sees them: from the posts it receives, and from the
- * heartbeat counts that it reads of all servers (`cnapi_status`). It counts a silence in its own
+ * records of heartbeats that it reads of all servers (`cnapi_sightings`). It counts a silence in its own
  * healthy ticks (law 4), from the later of the two. So no clock is compared with another's. Pure:
  * heartbeat-monitor.ts reads, writes and ticks.
  *
@@ -23,16 +23,18 @@ export interface RecordedSighting {
    * newer change outranks them.
    */
   epoch: number | null;
-  sightings: number;
+  /** The id of the record. */
+  lastRecord: number;
   /** This statement changed it to `running`. */
   cameBack: boolean;
 }
 
-/** A server that is `running` by its heartbeats, and the last count of them that was read. */
+/** A server that is `running` by its heartbeats, and the last record of them that was read. */
 export interface SightedRow {
   serverUuid: string;
   epoch: number;
-  sightings: number;
+  /** Higher than those of all its earlier records; 0 if there is none. */
+  lastRecord: number;
 }
 
 interface SightingLimits {
@@ -145,8 +147,8 @@ export class Sightings {
         this.#remove(server);
         continue;
       }
-      const { epoch, sightings } = answer;
-      server.row = epoch === null ? undefined : { serverUuid, epoch, sightings };
+      const { epoch, lastRecord } = answer;
+      server.row = epoch === null ? undefined : { serverUuid, epoch, lastRecord };
       server.isAsked = false;
       this.#confirm(server);
       if (server.heardAt === heardAt) this.#settle(server);
@@ -154,7 +156,7 @@ export class Sightings {
   }
 
   /**
-   * All servers now `running` by their heartbeats. A count that another instance moved is a sign of
+   * All servers now `running` by their heartbeats. A record of another instance is a sign of
    * life.
    */
   readRows(rows: readonly SightedRow[]): void {
@@ -162,7 +164,7 @@ export class Sightings {
     for (const row of rows) {
       listed.add(row.serverUuid);
       const server = this.#servers.get(row.serverUuid) ?? this.#add(row.serverUuid);
-      if (server.row?.sightings !== row.sightings || server.row.epoch !== row.epoch)
+      if (server.row?.lastRecord !== row.lastRecord || server.row.epoch !== row.epoch)
         server.quietFromMs = this.#healthyMs;
       server.row = row;
       server.isAsked = false;

@@ -68,26 +68,41 @@ export async function listServers(
   partSelection: PartSelection,
   { limit, offset, after, bytes = Number.MAX_SAFE_INTEGER }: ListPart,
 ): Promise<ServerChunk> {
+  const joined = { ...partSelection, lastHeartbeat: false };
   const values: unknown[] = [limit, offset, bytes];
   const conditions = ['s.uuid is not null', ...conditionsOf(filter, values)];
   const isPlain = conditions.length === 1;
   if (after !== undefined) conditions.push(`s.uuid > $${values.push(after)}::uuid`);
   const { rows } = await database.query<PartsRow & { total: number }>(
-    `select ${namesOf(partSelection)}, total from (
+    `select ${namesOf(joined)}, total from (
        select *, coalesce(sum(bytes) over (order by uuid rows between unbounded preceding and 1 preceding), 0) as bytes_before,
          count(*) over () as total
-       from (select ${columnsOf(partSelection)}, s.uuid, ${sizeOf(partSelection)} as bytes ${fromOf(partSelection)}
+       from (select ${columnsOf(joined)}, s.uuid, ${sizeOf(joined)} as bytes ${fromOf(joined)}
          where ${conditions.join(' and ')} order by s.uuid limit $1::bigint offset $2::bigint) part) measured
      where bytes_before < $3::bigint order by uuid`,
     values,
     // Filters have too many combinations to keep a prepared statement for each.
-    isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(partSelection)}` } : {},
+    isPlain ? { name: `list servers ${after === undefined ? '' : 'on '}with ${partsOf(joined)}` } : {},
   );
   const isOver = rows.length === 0 || (rows.length < limit && rows.length === rows[0]?.total);
+  if (partSelection.lastHeartbeat) await addLastHeartbeats(database, rows);
   return {
     servers: rows.map((row) => toParts(row, partSelection)),
     next: isOver ? undefined : rows.at(-1)?.document.uuid,
   };
+}
+
+/**
+ * Of many servers at once, in a statement of its own: joined to the list, the planner may choose to
+ * compare each server with each heartbeat.
+ */
+async function addLastHeartbeats(database: Queryable, rows: readonly PartsRow[]): Promise<void> {
+  const found = await database.query<{ server_uuid: string; last_heartbeat: Date }>(
+    'select server_uuid, last_heartbeat from cnapi_last_heartbeats($1::uuid[])',
+    [rows.map(({ document }) => document.uuid)],
+  );
+  const byServer = new Map(found.rows.map((row) => [row.server_uuid, row.last_heartbeat]));
+  for (const row of rows) row.last_heartbeat = byServer.get(row.document.uuid) ?? null;
 }
 
 export async function readServer(
@@ -282,16 +297,15 @@ function columnsOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
     's._value as document, a.status, a.epoch',
     ...(report ? ['r.vms, r.memory, r.disk'] : []),
     ...(sysinfo ? ['i.sysinfo'] : []),
-    ...(lastHeartbeat ? ['h.last_heartbeat'] : []),
+    ...(lastHeartbeat ? ['cnapi_last_heartbeat(s.uuid) as last_heartbeat'] : []),
   ].join(', ');
 }
 
-function fromOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
+function fromOf({ report, sysinfo }: PartSelection): string {
   return [
     'from cnapi_servers s left join cnapi_roster_authority a on a.server_uuid = s.uuid',
     ...(report ? ['left join cnapi_server_reports r on r.server_uuid = s.uuid'] : []),
     ...(sysinfo ? ['left join cnapi_server_sysinfo i on i.server_uuid = s.uuid'] : []),
-    ...(lastHeartbeat ? ['left join cnapi_status h on h.server_uuid = s.uuid'] : []),
   ].join(' ');
 }
 

@@ -21,6 +21,10 @@ class FakeTables {
   readonly exist = new Set<string>();
   readonly rows = new Map<string, Row>();
   statements: string[] = [];
+  /** Up to which record they were removed, each time. */
+  readonly folds: number[] = [];
+  /** The newest record. */
+  newest = 0;
   isAway = false;
   /** Servers whose rows another transaction has locked. */
   readonly locked = new Set<string>();
@@ -63,17 +67,21 @@ class FakeTables {
         .filter((one, n) => this.#judge(one, counts[n]))
         .map((server_uuid) => ({ server_uuid }));
     }
+    if (text.includes('cnapi_fold_sightings')) {
+      this.folds.push(values[0] as number);
+      return [{ newest: this.newest }];
+    }
     this.statements.push('read');
     return [...this.rows]
       .filter(([, { isRunning }]) => isRunning)
-      .map(([server_uuid, { sightings }]) => ({ server_uuid, epoch: 1, sightings }));
+      .map(([serverUuid, { sightings }]) => ({ serverUuid, epoch: 1, lastRecord: sightings }));
   }
 
   #see(sighted: string) {
     const row = this.rows.get(sighted) ?? { sightings: 0, isRunning: false };
     const came_back = !row.isRunning;
     this.rows.set(sighted, { sightings: row.sightings + 1, isRunning: true });
-    return { sighted, row_epoch: 1, counted: row.sightings + 1, came_back };
+    return { sighted, row_epoch: 1, record: row.sightings + 1, came_back };
   }
 
   #judge(serverUuid: string, sightings: number | undefined): boolean {
@@ -126,6 +134,15 @@ t.test('a first heartbeat is recorded at once, later ones of all servers once pe
   t.same(tables.statements.toSorted(), [...Array(5).fill('read'), ...Array(5).fill('record')].toSorted(), 'in 20 s');
   t.equal(observer.heartbeating, 300);
   t.equal(observer.stats.returned, 300);
+});
+
+t.test('records are removed once they are older than a silence', async (t) => {
+  const { clock, tables } = newRig(t);
+  for (const newest of [7, 12, 30]) {
+    tables.newest = newest;
+    await clock.advance(16_000);
+  }
+  t.same(tables.folds, [0, 7, 12]);
 });
 
 t.test(

@@ -52,9 +52,16 @@ async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, re
   await until(async () => (await read()).rows[0]?.reason === reason);
 }
 
-async function sightings({ database }: TestZone, { serverUuid }: RealAgent): Promise<number> {
-  const sql = 'select sightings::int as count from cnapi_status where server_uuid = $1';
-  return (await database.query<{ count: number }>(sql, [serverUuid])).rows[0]?.count ?? 0;
+/** Until so many more of its heartbeats are recorded. */
+async function untilRecorded({ database }: TestZone, { serverUuid }: RealAgent, times: number): Promise<void> {
+  const last = async () => {
+    const sql = 'select max(id) as id from cnapi_sightings where $1 = any (servers)';
+    return (await database.query<{ id: number | null }>(sql, [serverUuid])).rows[0]?.id ?? 0;
+  };
+  for (let time = 0; time < times; time += 1) {
+    const before = await last();
+    await until(async () => (await last()) > before);
+  }
 }
 
 async function statuses(app: TestApp, { serverUuid }: RealAgent): Promise<string[]> {
@@ -92,7 +99,7 @@ t.test('our agent and our instances with both protocols', async (t) => {
       status: 'failure',
       history: [{ event: { error: { message: 'no luck' } } }, { name: 'finish' }],
     });
-    await until(async () => (await sightings(zone, agent)) > 3);
+    await untilRecorded(zone, agent, 3);
     t.same(await statuses(a, agent), ['running'], 'throughout');
     await program.kill();
     await untilReason(zone, agent, 'legacy-silent');

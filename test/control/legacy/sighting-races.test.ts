@@ -5,7 +5,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
+import { readSightedRows, recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
+import type { RecordedSighting } from '../../../lib/control/legacy/sightings.ts';
 import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { markOwnerlessUnknown, recordLosses, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
@@ -16,7 +17,7 @@ import { migrations, openFleet } from './sighting-support.ts';
 t.test('concurrent statements about legacy heartbeats in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations });
   const database = open({ maxConnections: 12 });
-  const { a, servers, newRun, newServer, see, judge, connect, row, status } = await openFleet(database);
+  const { a, servers, newRun, newServer, see, lastRecord, judge, connect, row, status } = await openFleet(database);
   const run = await newRun();
 
   const rosterRow = (server: string) =>
@@ -24,8 +25,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   const statusRow = (server: string) => `select 1 from cnapi_status where server_uuid = '${server}' for update`;
   const leg = (name: string, work: () => Promise<unknown>): Leg<unknown> => ({ name, run: work });
   const sighting = (server: string) => leg('sighting', () => see(server));
-  const statusChange = (server: string, epoch = 1, count = 1) =>
-    leg('status change', () => judge(server, epoch, count));
+  const statusChange = (server: string) => leg('status change', () => judge(server, 1));
   const accept = (server: string) => leg('accept', () => connect(server, run));
   const inOrder = (lock: string, ...legs: Leg<unknown>[]) => runBehindLock<unknown[]>(url, lock, legs);
   /** A legacy agent's server with one heartbeat. */
@@ -36,7 +36,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   }
   async function judged(): Promise<string> {
     const server = await sighted();
-    await judge(server, 1, 1);
+    await judge(server, 1);
     return server;
   }
 
@@ -44,7 +44,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     for (const lockOf of [statusRow, rosterRow]) {
       const server = await sighted();
       const [seen, applied] = await inOrder(lockOf(server), sighting(server), statusChange(server));
-      t.match(seen, { sightings: 2 });
+      t.equal(await lastRecord(server), (seen as RecordedSighting).lastRecord);
       t.same(applied, [], 'it does not wait for a locked row');
       t.equal(await status(server), 'running legacy-heartbeat epoch 1');
     }
@@ -53,17 +53,18 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   t.test('silence decision then heartbeat: unknown for a moment, then running, although posted before', async (t) => {
     const server = await sighted();
     // The heartbeat waits for the decision itself, which is applied and not yet committed.
-    const applied = `select cnapi_record_old_silences('${a}', '{${server}}', '{1}', '{1}')`;
+    const applied = `select cnapi_record_old_silences('${a}', '{${server}}', '{1}', '{${await lastRecord(server)}}')`;
     const heardBefore = leg('sighting', () => see(server, 250));
     matchLists(t, await inOrder(applied, heardBefore), [{ epoch: 2, cameBack: true }]);
     t.equal(await status(server), 'running legacy-heartbeat epoch 2');
   });
 
-  t.test('two heartbeats of an unknown server: one sets it running, and both are counted', async (t) => {
+  t.test('two heartbeats of an unknown server: one sets it running, and both are recorded', async (t) => {
     const server = await judged();
     const [first, second] = await inOrder(rosterRow(server), sighting(server), sighting(server));
-    t.match(first, { cameBack: true, sightings: 2 });
-    t.match(second, { cameBack: false, sightings: 3, epoch: 2 });
+    t.match(first, { cameBack: true });
+    t.match(second, { cameBack: false, epoch: 2 });
+    t.ok((second as RecordedSighting).lastRecord > (first as RecordedSighting).lastRecord);
   });
 
   t.test('two instances record the first heartbeat of a server at once', async (t) => {
@@ -102,7 +103,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
     t.match(acceptedFirst, { epoch: 2 });
     t.same(appliedLast, []);
     const three = await sighted();
-    t.same(await judge(three, 1, 1), [three]);
+    t.same(await judge(three, 1), [three]);
     t.match(await connect(three, run), { epoch: 2 }, 'the next heartbeat sets it running at once');
     for (const server of [one, two, three]) t.equal(await status(server), 'running connected epoch 2 of a run');
   });
@@ -161,7 +162,7 @@ t.test('concurrent statements about legacy heartbeats in both orders', async (t)
   t.test('writers of many rows in opposite orders do not deadlock', async (t) => {
     const servers = await Promise.all(Array.from({ length: 40 }, sighted));
     const sightings = servers.map((serverUuid) => ({ serverUuid, ageMs: 0 }));
-    const silences = servers.map((serverUuid) => ({ serverUuid, epoch: 1, sightings: 1 }));
+    const silences = (await readSightedRows(database, 1000)).filter(({ serverUuid }) => servers.includes(serverUuid));
     await Promise.all([
       recordSightings(database, a, () => sightings),
       recordSightings(database, randomUUID(), () => sightings.toReversed()),

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
-import { recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
+import { readSightedRows, recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
@@ -38,8 +38,12 @@ export async function openFleet(database: Database) {
   }
   const see = async (serverUuid: string, ageMs = 0, by = a) =>
     (await recordSightings(database, by, () => [{ serverUuid, ageMs }]))[0];
-  const judge = (serverUuid: string, epoch: number, sightings: number, by = b) =>
-    recordSilences(database, by, [{ serverUuid, epoch, sightings }]);
+  /** While the server is `running` by its heartbeats; else 0. */
+  const lastRecord = async (serverUuid: string) =>
+    (await readSightedRows(database, 10_000)).find((one) => one.serverUuid === serverUuid)?.lastRecord ?? 0;
+  /** A silence since its last record, or since the given one. */
+  const judge = async (serverUuid: string, epoch: number, record?: number) =>
+    recordSilences(database, b, [{ serverUuid, epoch, lastRecord: record ?? (await lastRecord(serverUuid)) }]);
   const connect = (serverUuid: string, writer: Writer, fields = {}) =>
     acceptSession(
       database,
@@ -52,5 +56,5 @@ export async function openFleet(database: Database) {
     const found = await row(serverUuid);
     return found && `${found.status} ${found.reason} epoch ${found.epoch}${found.run === null ? '' : ' of a run'}`;
   };
-  return { database, servers, a, b, newRun, newServer, see, judge, connect, row, status };
+  return { database, servers, a, b, newRun, newServer, see, lastRecord, judge, connect, row, status };
 }

@@ -30,10 +30,10 @@ class Rig {
     this.receive();
     return this;
   }
-  /** The database answers that all of them exist, with this count. Returns what was recorded. */
+  /** The database answers that all of them exist, with this record. Returns what was recorded. */
   record(which: 'urgent' | 'all', answer: Partial<RecordedSighting> = {}): string[] {
     const batch = this.sightings.take(which, this.now);
-    const of = (serverUuid: string) => ({ serverUuid, epoch: 1, sightings: 1, cameBack: true, ...answer });
+    const of = (serverUuid: string) => ({ serverUuid, epoch: 1, lastRecord: 1, cameBack: true, ...answer });
     this.sightings.recorded(
       batch,
       batch.map(({ serverUuid }) => of(serverUuid)),
@@ -49,7 +49,7 @@ class Rig {
     return this;
   }
   read(...rows: Partial<SightedRow>[]): this {
-    this.sightings.readRows(rows.map((row) => ({ serverUuid: A, epoch: 1, sightings: 1, ...row })));
+    this.sightings.readRows(rows.map((row) => ({ serverUuid: A, epoch: 1, lastRecord: 1, ...row })));
     return this;
   }
   readFails(): this {
@@ -61,7 +61,7 @@ class Rig {
     return this;
   }
   due() {
-    return this.sightings.due().map(({ serverUuid, sightings }) => `${serverUuid} ${sightings}`);
+    return this.sightings.due().map(({ serverUuid, lastRecord }) => `${serverUuid} ${lastRecord}`);
   }
 }
 
@@ -118,17 +118,17 @@ t.test('a server is due once it was quiet for the whole time', async (t) => {
     },
     {
       name: 'a late record of a post does not restart it',
-      steps: (rig) => rig.read({}).post().pass(4000).write({ sightings: 2 }).pass(12_000),
+      steps: (rig) => rig.read({}).post().pass(4000).write({ lastRecord: 2 }).pass(12_000),
       due: [`${A} 2`],
     },
     {
-      name: 'reading a count that was recorded here does not restart it',
-      steps: (rig) => rig.post().write({ sightings: 7 }).pass(4000).read({ sightings: 7 }).pass(12_000),
+      name: 'reading a record that was made here does not restart it',
+      steps: (rig) => rig.post().write({ lastRecord: 7 }).pass(4000).read({ lastRecord: 7 }).pass(12_000),
       due: [`${A} 7`],
     },
     {
-      name: 'a count that another instance raised restarts it, however old the posts received here',
-      steps: (rig) => rig.post().write().pass(15_000).read({ sightings: 2 }).pass(15_750),
+      name: 'a record of another instance restarts it, however old the posts received here',
+      steps: (rig) => rig.post().write().pass(15_000).read({ lastRecord: 2 }).pass(15_750),
       due: [],
     },
     {
@@ -157,7 +157,7 @@ t.test('a server is due once it was quiet for the whole time', async (t) => {
       due: [],
     },
     {
-      name: 'a server is due again if the next read shows the same count (its row was locked)',
+      name: 'a server is due again if the next read shows the same record (its row was locked)',
       steps: (rig) => rig.read({}).pass(16_000).judgeInVain().read({}).pass(250),
       due: [`${A} 1`],
     },
@@ -193,7 +193,7 @@ t.test('a post that comes while an earlier one is being recorded is recorded as 
   const batch = rig.sightings.take('all', rig.now);
   rig.pass(250);
   rig.receive();
-  rig.sightings.recorded(batch, [{ serverUuid: A, epoch: 1, sightings: 2, cameBack: false }]);
+  rig.sightings.recorded(batch, [{ serverUuid: A, epoch: 1, lastRecord: 2, cameBack: false }]);
   t.same(rig.record('all'), [A]);
 });
 

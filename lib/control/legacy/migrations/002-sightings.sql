@@ -1,8 +1,11 @@
--- Counts heartbeats of servers that exist, and marks `running` those that nothing outranks. A row
+-- Records heartbeats of servers that exist, and marks `running` those that nothing outranks. A row
 -- under a run that is not dead is left alone. A row whose last change came from elsewhere is taken
 -- only if that change is older than the heartbeat (`since` ahead of the clock means that the clock
 -- was set back, so the order is unknown). Returns a row per server that exists; it has an epoch
--- only if the server is now `running` by its heartbeats.
+-- only if the server is now `running` by its heartbeats. All have the same `record`.
+--
+-- The id of the record is taken with the rows of cnapi_status locked, so that the ids of one
+-- server's records have the order of their commits.
 --
 -- The roster rows are locked first, and the next statement reads the state of their runs: after the
 -- wait for a lock a row may name a run that began later than the statement that waited, and that
@@ -13,30 +16,37 @@
 -- locked, so no row is created for a server that is being removed; a removal takes its locks in the
 -- same order.
 create function cnapi_record_sightings(by_uuid uuid, servers uuid[], ages_ms bigint[])
-returns table (sighted uuid, row_epoch bigint, counted bigint, came_back boolean)
+returns table (sighted uuid, row_epoch bigint, record bigint, came_back boolean)
 language plpgsql as $$
 declare
   -- Before any wait for a lock: a sighting must not seem younger than it is.
   asked_at timestamptz := cnapi_now();
   written_at timestamptz;
   known uuid[];
+  known_at timestamptz[];
+  recorded bigint;
   candidates uuid[];
   inserted uuid[];
   returned uuid[];
 begin
-  with counted as (
-    insert into cnapi_status as status (server_uuid, last_heartbeat, cnapi_instance)
-    select sighting.server_uuid, asked_at - make_interval(secs => sighting.age_ms / 1000.0), by_uuid
+  with heard as (
+    select sighting.server_uuid,
+      asked_at - make_interval(secs => sighting.age_ms / 1000.0) as heard_at
     from unnest(servers, ages_ms) as sighting (server_uuid, age_ms)
     where exists (select 1 from cnapi_servers server where server.uuid = sighting.server_uuid)
-    order by sighting.server_uuid
-    on conflict (server_uuid) do update set
-      last_heartbeat = greatest(status.last_heartbeat, excluded.last_heartbeat),
-      cnapi_instance = excluded.cnapi_instance,
-      sightings = status.sightings + 1
-    returning status.server_uuid
+  ), locked as (
+    insert into cnapi_status as status (server_uuid, last_heartbeat, cnapi_instance)
+    select heard.server_uuid, heard.heard_at, by_uuid from heard order by heard.server_uuid
+    -- Changes nothing, and locks the row.
+    on conflict (server_uuid) do update set last_record = status.last_record where false
   )
-  select coalesce(array_agg(server_uuid), '{}') into known from counted;
+  select coalesce(array_agg(heard.server_uuid), '{}'), coalesce(array_agg(heard.heard_at), '{}')
+    into known, known_at from heard;
+  if cardinality(known) = 0 then
+    return;
+  end if;
+  insert into cnapi_sightings (cnapi_instance, servers, heard_at) values (by_uuid, known, known_at)
+    returning id into recorded;
 
   -- Most servers stand 'running' by their sightings already: nothing is locked for them.
   candidates := array(
@@ -83,8 +93,7 @@ begin
   return query
     select row.server_uuid,
       case when row.status = 'running' and row.run is null then row.epoch end,
-      status.sightings, row.server_uuid = any (inserted || returned)
+      recorded, row.server_uuid = any (inserted || returned)
     from cnapi_roster_authority row
-    join cnapi_status status on status.server_uuid = row.server_uuid
     where row.server_uuid = any (known);
 end $$;

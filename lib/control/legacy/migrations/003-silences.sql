@@ -1,25 +1,43 @@
--- Marks `unknown` the servers whose count of heartbeats has not moved since it was read, and that
+-- Marks `unknown` the servers whose last record is still the one that was read (0: none), and that
 -- are `running` by their heartbeats under that epoch. It never waits: a locked row is being changed
--- by somebody with newer information. A missing row of cnapi_status counts as zero. Returns the
--- servers that it changed.
+-- by somebody with newer information. Returns the servers that it changed.
 create function cnapi_record_old_silences(
-  by_uuid uuid, servers uuid[], epochs bigint[], counts bigint[]
+  by_uuid uuid, servers uuid[], epochs bigint[], records bigint[]
 ) returns setof uuid language plpgsql as $$
 declare
+  locked uuid[];
+  kept_records bigint[];
   unsighted uuid[];
 begin
-  insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance, sightings)
-  select silence.server_uuid, cnapi_now(), by_uuid, 0
-  from unnest(servers, counts) as silence (server_uuid, sightings)
-  where silence.sightings = 0 order by silence.server_uuid
+  insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance)
+  select silence.server_uuid, cnapi_now(), by_uuid
+  from unnest(servers, records) as silence (server_uuid, record)
+  where silence.record = 0 order by silence.server_uuid
   on conflict do nothing;
 
-  select coalesce(array_agg(server_uuid), '{}') into unsighted from (
-    select status.server_uuid from cnapi_status status
-    join unnest(servers, counts) as silence (server_uuid, sightings) using (server_uuid)
-    where status.sightings = silence.sightings
-    order by status.server_uuid for update of status skip locked
-  ) as locked;
+  select coalesce(array_agg(row.server_uuid), '{}'), coalesce(array_agg(row.last_record), '{}')
+    into locked, kept_records
+  from (
+    select status.server_uuid, status.last_record from cnapi_status status
+    where status.server_uuid = any (servers)
+    order by status.server_uuid for update skip locked
+  ) as row;
+
+  -- Grouped instead of joined: the number of sightings cannot be estimated, and the planner may
+  -- choose to compare each with each.
+  select coalesce(array_agg(last.server_uuid), '{}') into unsighted from (
+    select known.server_uuid from (
+      select silence.server_uuid, silence.record as expected, null::bigint as record, false as is_locked
+      from unnest(servers, records) as silence (server_uuid, record)
+      union all
+      select status.server_uuid, null, status.record, true
+      from unnest(locked, kept_records) as status (server_uuid, record)
+      union all
+      select unnest(record.servers), null, record.id, false from cnapi_recent_records() record
+    ) as known
+    group by known.server_uuid
+    having bool_or(known.is_locked) and max(known.expected) = max(known.record)
+  ) as last;
 
   select coalesce(array_agg(server_uuid), '{}') into unsighted from (
     select row.server_uuid from cnapi_roster_authority row
