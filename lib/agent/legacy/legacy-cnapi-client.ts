@@ -24,6 +24,14 @@ interface LegacyCnapiClientDeps {
   localAddress?: string | undefined;
 }
 
+interface Post {
+  path: string;
+  body: string;
+  withinMs: number;
+  signal: AbortSignal;
+}
+
+/** Default time for the answer of one address. */
 const ANSWER_WITHIN_MS = 5000;
 /** Most addresses tried for one request; the next request may succeed. */
 const MAX_ADDRESSES = 3;
@@ -47,10 +55,10 @@ export class LegacyCnapiClient {
   }
 
   /**
-   * Resolves to the status that the first answering address gave. @throws the last failure when
-   * none answers
+   * Resolves to the status that the first answering address gave; each has `withinMs` to answer.
+   * @throws the last failure when none answers
    */
-  async post(path: string, body: unknown, signal: AbortSignal): Promise<number> {
+  async post(path: string, body: unknown, signal: AbortSignal, withinMs = ANSWER_WITHIN_MS): Promise<number> {
     await this.#lookUp();
     let failure: unknown = new Error(
       this.#known.length > 0 ? 'every known CNAPI asked the agent to retry later' : 'no address of a CNAPI is known',
@@ -58,7 +66,7 @@ export class LegacyCnapiClient {
     for (const endpoint of this.#inOrder()) {
       if (signal.aborted) break;
       try {
-        const status = await this.#postTo(endpoint, path, JSON.stringify(body), signal);
+        const status = await this.#postTo(endpoint, { path, body: JSON.stringify(body), signal, withinMs });
         this.#favourite = endpointKey(endpoint);
         return status;
       } catch (error) {
@@ -84,7 +92,7 @@ export class LegacyCnapiClient {
     return [...first, ...shuffled(others, this.#deps.random)].slice(0, MAX_ADDRESSES);
   }
 
-  async #postTo(endpoint: Endpoint, path: string, body: string, signal: AbortSignal): Promise<number> {
+  async #postTo(endpoint: Endpoint, { path, ...post }: Post): Promise<number> {
     const { serverUuid, agentVersion, localAddress, credentials } = this.#deps;
     const headers = {
       'Content-Type': 'application/json',
@@ -92,8 +100,8 @@ export class LegacyCnapiClient {
       'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
     };
     const passage = credentials.credentialsTo(endpoint);
-    const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers, body };
-    const answer = await answerTo(this.#http, { ...target, withinMs: ANSWER_WITHIN_MS, localAddress, signal });
+    const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers };
+    const answer = await answerTo(this.#http, { ...target, ...post, localAddress });
     if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
     return answer.status;
   }

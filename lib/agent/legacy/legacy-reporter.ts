@@ -32,6 +32,11 @@ interface LegacyReporterDeps {
 
 /** Pause after the answer to the previous heartbeat. */
 const HEARTBEAT_MS = 5000;
+/**
+ * A heartbeat is valid for 11 s. So it must reach a third address although two are frozen, and 5 s
+ * each would be too long for that.
+ */
+const HEARTBEAT_ANSWER_WITHIN_MS = 2000;
 /** The first heartbeat waits at most this long for the sysinfo to be accepted. */
 const INTRODUCE_FIRST_MS = 1000;
 const INTRODUCE_AGAIN_MS = 30_000;
@@ -90,7 +95,7 @@ export class LegacyReporter {
 
   async #beat(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
-      await this.#post('/events/heartbeat', {}, signal);
+      await this.#post('/events/heartbeat', {}, signal, HEARTBEAT_ANSWER_WITHIN_MS);
       await this.#deps.clock.sleep(HEARTBEAT_MS, signal);
     }
   }
@@ -133,9 +138,9 @@ export class LegacyReporter {
   }
 
   /** True when it was accepted, or is not wanted: an even older CNAPI has no route for sysinfo. */
-  async #post(path: string, body: unknown, signal: AbortSignal): Promise<boolean> {
+  async #post(path: string, body: unknown, signal: AbortSignal, withinMs?: number): Promise<boolean> {
     try {
-      const status = await this.#deps.cnapi.post(path, body, signal);
+      const status = await this.#deps.cnapi.post(path, body, signal, withinMs);
       if (status === 404 && path !== '/sysinfo') this.#introduceAgain();
       const isOver = status < 400 || (status === 404 && path === '/sysinfo');
       const advice = adviceOn({ status });

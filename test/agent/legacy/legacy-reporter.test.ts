@@ -1,9 +1,12 @@
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
+import { LegacyCnapiClient } from '../../../lib/agent/legacy/legacy-cnapi-client.ts';
 import { LegacyReporter, retryMs } from '../../../lib/agent/legacy/legacy-reporter.ts';
+import { openCredentials } from '../../../lib/agent/link/credentials.ts';
 import { resolverOf } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { parseConfig } from '../../../lib/control/config.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -73,6 +76,51 @@ t.test('an unanswered post of sysinfo or agents does not delay the first heartbe
     t.equal(cnapi.unanswered, 1, 'its request is still open');
     await made.stop();
   }
+});
+
+t.test('a heartbeat reaches a third CNAPI before the one before it has expired', async (t) => {
+  const withinMs: (number | undefined)[] = [];
+  const pausesMs: number[] = [];
+  const post: LegacyCnapiClient['post'] = async (path, _body, _signal, ms) => {
+    if (path === '/events/heartbeat') withinMs.push(ms);
+    return 200;
+  };
+  const quick = {
+    ...clock,
+    sleep(ms: number, signal?: AbortSignal) {
+      pausesMs.push(ms);
+      return clock.sleep(1, signal);
+    },
+  };
+  const [serverUuid, agentVersion] = [random.uuid(), '1'];
+  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const scheme = new LegacyReporter({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
+  t.teardown(() => scheme.stop());
+  scheme.start();
+  await until(() => withinMs.length > 1, 'heartbeats');
+  const pauseMs = 5_000;
+  t.ok(pausesMs.includes(pauseMs), 'the pause between two heartbeats');
+  const { legacyHeartbeatLifetimeMs } = parseConfig({ databaseUrl: 'postgres://x/y' });
+  t.ok(pauseMs + 2 * (withinMs[0] ?? Number.NaN) < legacyHeartbeatLifetimeMs, `${withinMs[0]} ms for each address`);
+});
+
+t.test('a heartbeat that one CNAPI does not answer in time is posted to another', async (t) => {
+  const [hanging, other] = [await legacyCnapi(t, { hang: /heartbeat/ }), await legacyCnapi(t)];
+  const behindName = [hanging];
+  const client = new LegacyCnapiClient({
+    clock,
+    random,
+    serverUuid: random.uuid(),
+    agentVersion: 'test',
+    resolve: async () => behindName.map(({ address }) => ({ ...address })),
+    credentials: openCredentials({ tls: false }, silentLogger),
+    found: () => undefined,
+  });
+  const { signal } = new AbortController();
+  await t.rejects(client.post('/events/heartbeat', {}, signal, 20), /no answer within 20 ms/);
+  behindName.push(other);
+  t.ok((await client.post('/events/heartbeat', {}, signal, 2_000)) < 300);
+  t.equal(beatsOf(other).length, 1);
 });
 
 t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the server', async (t) => {
