@@ -56,7 +56,8 @@ async function start(t: Test) {
     clock: systemClock,
     log: silentLogger,
   });
-  const accept = (hello: HelloFrame) => authority.accept({ hello, socket: {} as SessionSocket, isOpen: () => true });
+  const socket = { mayLog: () => false } as SessionSocket;
+  const accept = (hello: HelloFrame) => authority.accept({ hello, socket, isOpen: () => true });
   return { database, newRun, world, authority, accept };
 }
 
