@@ -92,8 +92,8 @@ export class App {
     this.#listener = this.#createListener(limits);
 
     const databases = this.#openDatabases();
-    const { arrivals, beats, sessionLosses, sightings } = databases;
-    const all = [database, arrivals, beats, sessionLosses, sightings] as const;
+    const { arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
+    const all = [database, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
     this.#lifecycle = new Lifecycle({ databases: all, migrations, clock, log });
     this.#core = new Core({
       ...deps,
@@ -183,7 +183,7 @@ export class App {
       arrivals: this.#openDatabase('cnapi arrivals', { maxConnections: ARRIVAL_CONNECTIONS }),
       beats: this.#openDatabase('cnapi beat', SHORT),
       sessionLosses: this.#openDatabase('cnapi session losses', SHORT),
-      sightings: this.#openDatabase('cnapi sightings', SHORT),
+      legacyHeartbeats: this.#openDatabase('cnapi legacy heartbeats', SHORT),
     };
   }
 

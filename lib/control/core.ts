@@ -39,7 +39,7 @@ export interface CoreDatabases {
   arrivals: Database;
   beats: Database;
   sessionLosses: Database;
-  sightings: Database;
+  legacyHeartbeats: Database;
 }
 
 /** The listener for callers and agents. */
@@ -136,7 +136,7 @@ export class Core {
       datacenter: config.datacenter,
     });
     this.heartbeatMonitor = new HeartbeatMonitor({
-      database: databases.sightings,
+      database: databases.legacyHeartbeats,
       cnapiUuid,
       times: config,
       healthyTimer: this.roster.healthyTimer,

@@ -27,7 +27,7 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
   const lifecycle = new Lifecycle({ databases: [main], migrations, clock, log });
   const instance = new Core({
     config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
-    databases: { main, arrivals: database, beats: database, sessionLosses: database, sightings: database },
+    databases: { main, arrivals: database, beats: database, sessionLosses: database, legacyHeartbeats: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     ingress: { url: 'http://127.0.0.1:1', mayLog: () => true },
     newServers: { refusalOf: () => undefined },

@@ -118,8 +118,8 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'legacy heartbeats: the rows of cnapi_status are not locked',
-    statements: ['recordSightings'],
-    function: 'cnapi_record_sightings',
+    statements: ['recordHeartbeats'],
+    function: 'cnapi_record_legacy_heartbeats',
     cuts: [
       [
         'on conflict (server_uuid) do update set last_record = status.last_record where false',
@@ -129,14 +129,14 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'legacy heartbeats: the roster rows are not locked',
-    statements: ['recordSightings'],
-    function: 'cnapi_record_sightings',
+    statements: ['recordHeartbeats'],
+    function: 'cnapi_record_legacy_heartbeats',
     cuts: [['on conflict (server_uuid) do update set epoch = row.epoch where false', 'on conflict do nothing']],
   },
   {
     name: 'legacy heartbeats: the statement that waits for the row also reads whether a run is dead',
-    statements: ['recordSightings'],
-    function: 'cnapi_record_sightings',
+    statements: ['recordHeartbeats'],
+    function: 'cnapi_record_legacy_heartbeats',
     cuts: [
       [
         `and (row.status = 'unknown' or row.run is not null and not exists (
@@ -149,8 +149,8 @@ export const defects: readonly Defect[] = [
   },
   {
     name: 'legacy heartbeats: existing rows are locked before new ones are inserted',
-    statements: ['recordSightings'],
-    function: 'cnapi_record_sightings',
+    statements: ['recordHeartbeats'],
+    function: 'cnapi_record_legacy_heartbeats',
     cuts: [
       [
         'with opened as (',
@@ -163,7 +163,7 @@ export const defects: readonly Defect[] = [
   {
     name: 'silences: the last record is read without a lock',
     statements: ['recordSilences'],
-    function: 'cnapi_record_old_silences',
+    function: 'cnapi_record_legacy_silences',
     cuts: [['order by status.server_uuid for update skip locked', '']],
   },
   {

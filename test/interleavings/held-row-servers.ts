@@ -5,8 +5,8 @@
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { HeartbeatMonitor } from '../../lib/control/legacy/heartbeat-monitor.ts';
+import { readHeartbeatRows, recordHeartbeats, recordSilences } from '../../lib/control/legacy/heartbeat-store.ts';
 import { LegacyDispatch } from '../../lib/control/legacy/legacy-dispatch.ts';
-import { readSightedRows, recordSightings, recordSilences } from '../../lib/control/legacy/sighting-store.ts';
 import { readRow } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
@@ -91,10 +91,10 @@ export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promis
     await observer.stop();
   });
   const stand = async (servers: readonly string[]) =>
-    (await readSightedRows(database, 1_000)).filter(({ serverUuid }) => servers.includes(serverUuid));
+    (await readHeartbeatRows(database, 1_000)).filter(({ serverUuid }) => servers.includes(serverUuid));
   const heard = async () => {
     const servers = await make();
-    await recordSightings(database, cnapiUuid, () => servers.map((serverUuid) => ({ serverUuid, ageMs: 0 })));
+    await recordHeartbeats(database, cnapiUuid, () => servers.map((serverUuid) => ({ serverUuid, ageMs: 0 })));
     return servers;
   };
   const isIn = (status: string) => async (one: string) => (await readRow(database, one))?.status === status;

@@ -104,13 +104,13 @@ const instances: Record<string, string> = {
       where r.id > $1 and (r.was).status = 'running' and (r.now).reason = 'legacy-heartbeat'`,
   'a silence was recorded although the agent had posted a heartbeat': `
     select v.key::text from lab.roster_authority_log v
-      left join lateral ${lastSeen('lab.sightings_log', 'v.key', 'v')} s on true
+      left join lateral ${lastSeen('lab.heartbeats_log', 'v.key', 'v')} s on true
       where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'
         and not exists (select 1 from lab.intents i where i.kind = 'silence' and i.subject = v.key
           and i.number = (v.was).epoch and i.record >= coalesce(s.record, 0))`,
   'a silence was recorded while the agent posted a heartbeat': `
     select v.key::text from lab.roster_authority_log v
-      join lab.sightings_log s on s.key = v.key and ${unserialised('s', 'v')}
+      join lab.heartbeats_log s on s.key = v.key and ${unserialised('s', 'v')}
       where v.id > $1 and (v.was).status = 'running' and (v.now).reason = 'legacy-silent' and (v.now).status = 'unknown'`,
 };
 

@@ -50,21 +50,21 @@ function logSql(table: string, key: string): string {
 }
 
 /** The same for the heartbeats of legacy agents: one entry for each server of a record. */
-const SIGHTINGS_LOG = `
-  create table lab.sightings_log (
+const HEARTBEATS_LOG = `
+  create table lab.heartbeats_log (
     id bigint primary key default nextval('lab.changes'), xid xid8 not null default pg_current_xact_id(),
     seen pg_snapshot not null default pg_current_snapshot(), key uuid not null, record bigint not null,
     span int8range not null default int8range(
       pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_current_xact_id()::text::bigint, '[]')
   );
-  create index on lab.sightings_log (key, id);
-  create index on lab.sightings_log using gist (span);
-  create function lab.sightings_log_change() returns trigger language plpgsql as $$
+  create index on lab.heartbeats_log (key, id);
+  create index on lab.heartbeats_log using gist (span);
+  create function lab.heartbeats_log_change() returns trigger language plpgsql as $$
   begin
-    insert into lab.sightings_log (key, record) select unnest(new.servers), new.id;
+    insert into lab.heartbeats_log (key, record) select unnest(new.servers), new.id;
     return null;
   end $$;
-  create trigger lab_log after insert on cnapi_sightings for each row execute function lab.sightings_log_change();`;
+  create trigger lab_log after insert on cnapi_legacy_heartbeats for each row execute function lab.heartbeats_log_change();`;
 
 const LAB = `
   create schema lab;
@@ -79,7 +79,7 @@ const LAB = `
   ${Object.entries(LOGGED)
     .map(([table, key]) => logSql(table, key))
     .join('\n')}
-  ${SIGHTINGS_LOG}
+  ${HEARTBEATS_LOG}
   create or replace function cnapi_now() returns timestamptz language plpgsql stable as $$
   begin
     if current_setting('lab.stops', true) = 'on' then
@@ -101,8 +101,8 @@ export async function beginLog(database: Queryable): Promise<number> {
     ([table, key]) =>
       `delete from ${logOf(table)}; insert into ${logOf(table)} (key, now) select ${key}, t from ${table} t;`,
   );
-  parts.push(`delete from lab.sightings_log; insert into lab.sightings_log (key, record)
-    select unnest(servers), id from cnapi_sightings order by id;`);
+  parts.push(`delete from lab.heartbeats_log; insert into lab.heartbeats_log (key, record)
+    select unnest(servers), id from cnapi_legacy_heartbeats order by id;`);
   await database.query(parts.join('\n'));
   const { rows } = await database.query<{ last: number }>('select last_value as last from lab.changes');
   return rows[0]?.last ?? 0;

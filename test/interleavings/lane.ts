@@ -129,11 +129,11 @@ export class Lane {
   /** A statement that restores the sequences by which rows are read. */
   async #positions(): Promise<string> {
     const { rows } = await this.admin.query<{ taken: number; removed: number }>(
-      `select (select last_value from cnapi_sightings_id_seq) as taken,
-         (select last_value from cnapi_sightings_removed_seq) as removed`,
+      `select (select last_value from cnapi_legacy_heartbeats_id_seq) as taken,
+         (select last_value from cnapi_legacy_heartbeats_removed_seq) as removed`,
     );
     const { taken = 0, removed = 0 } = rows[0] ?? {};
-    return `perform setval('cnapi_sightings_id_seq', ${taken}), setval('cnapi_sightings_removed_seq', ${removed});`;
+    return `perform setval('cnapi_legacy_heartbeats_id_seq', ${taken}), setval('cnapi_legacy_heartbeats_removed_seq', ${removed});`;
   }
 
   #leg(name: string, database: PostgresDatabase): Leg {

@@ -24,12 +24,12 @@ export const NAIVE_ACCEPT = `
           or before.incarnation = $8::uuid end)
   ), accepted as (
     insert into cnapi_roster_authority as row
-      (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
+      (server_uuid, cnapi_uuid, run, epoch, status, reason, since, decided_by, incarnation, conn, journal_id)
     select server_uuid, $6::uuid, $7::uuid, next_epoch, 'running', 'connected', cnapi_now(), $6::uuid, incarnation, conn,
       journal_id
     from wanted order by server_uuid
     on conflict (server_uuid) do update set cnapi_uuid = excluded.cnapi_uuid, run = excluded.run, epoch = excluded.epoch,
-      status = 'running', reason = 'connected', since = excluded.since, said_by = excluded.said_by,
+      status = 'running', reason = 'connected', since = excluded.since, decided_by = excluded.decided_by,
       incarnation = excluded.incarnation, conn = excluded.conn, journal_id = excluded.journal_id
     returning server_uuid, epoch
   )

@@ -1,12 +1,12 @@
 /** Rows of the table: instances, the roster, heartbeats of legacy agents, servers. */
 
 import {
-  foldSightings,
-  forgetSightings,
-  readSightedRows,
-  recordSightings,
+  foldHeartbeats,
+  forgetHeartbeats,
+  readHeartbeatRows,
+  recordHeartbeats,
   recordSilences,
-} from '../../lib/control/legacy/sighting-store.ts';
+} from '../../lib/control/legacy/heartbeat-store.ts';
 import {
   declareLapsed,
   drainRun,
@@ -173,8 +173,8 @@ const roster: Statement[] = [
   writes(forgetStatusHistory, { 'older than a day': { args: () => [1, 1000] } }),
 ];
 
-const sightings: Statement[] = [
-  writes(recordSightings, {
+const heartbeats: Statement[] = [
+  writes(recordHeartbeats, {
     'of just now': {
       args: (world) => [
         world.other.cnapiUuid,
@@ -201,9 +201,9 @@ const sightings: Statement[] = [
       exclusive: (servers, _, silences) => applied(servers, silences),
     },
   }),
-  writes(foldSightings, { all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] } }),
-  writes(forgetSightings, { all: { args: () => [1000] } }),
-  reads(readSightedRows, () => [1000]),
+  writes(foldHeartbeats, { all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] } }),
+  writes(forgetHeartbeats, { all: { args: () => [1000] } }),
+  reads(readHeartbeatRows, () => [1000]),
 ];
 
 const servers: Statement[] = [
@@ -232,4 +232,4 @@ const servers: Statement[] = [
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
 ];
 
-export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...sightings, ...servers];
+export const rosterStatements: readonly Statement[] = [...instances, ...roster, ...heartbeats, ...servers];

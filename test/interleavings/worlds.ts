@@ -6,8 +6,8 @@
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import { claimDuties, createDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
+import { recordHeartbeats } from '../../lib/control/legacy/heartbeat-store.ts';
 import { claimPosts } from '../../lib/control/legacy/post-store.ts';
-import { recordSightings } from '../../lib/control/legacy/sighting-store.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import {
   acceptSessions,
@@ -164,7 +164,7 @@ async function linkedWorld(ground: Ground, name: 'linked' | 'unknown' | 'ownerle
 /** Their agents post heartbeats; some of the tasks were posted by an instance that is gone. */
 async function oldWorld(ground: Ground): Promise<StillWorld> {
   const { database, me, gone, seats } = ground;
-  const [recorded] = await recordSightings(database, me.cnapiUuid, () =>
+  const [recorded] = await recordHeartbeats(database, me.cnapiUuid, () =>
     seats.map(({ serverUuid }) => ({ serverUuid, ageMs: 0 })),
   );
   const heard = { epoch: 1, isRunning: true, lastRecord: recorded?.lastRecord ?? 0 };
@@ -371,11 +371,11 @@ function holdsOf({ seat, tasks, tickets, places, queues, duties, runs }: Held): 
     'roster row': row('cnapi_roster_authority', 'server_uuid', seat.serverUuid),
     'my run': row('cnapi_instances', 'run', runs.me.run),
     'dead run': row('cnapi_instances', 'run', runs.gone.run),
-    sightings: row('cnapi_status', 'server_uuid', seat.serverUuid),
+    heartbeats: row('cnapi_status', 'server_uuid', seat.serverUuid),
     'server document': row('cnapi_servers', 'uuid', seat.serverUuid),
     'roster row to come': `insert into cnapi_roster_authority (server_uuid, epoch, status, reason, since)
       values ('${seat.serverUuid}', 1, 'unknown', 'closed', cnapi_now()) on conflict do nothing`,
-    'sightings to come': `insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance)
+    'heartbeats to come': `insert into cnapi_status (server_uuid, last_heartbeat, cnapi_instance)
       values ('${seat.serverUuid}', cnapi_now(), '${runs.me.cnapiUuid}') on conflict do nothing`,
     'key to come': `insert into cnapi_tasks (id, server_uuid, name, params, timeout_ms, idempotent, idempotency_key,
         request_hash, created_at, queued_at)

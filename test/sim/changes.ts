@@ -11,7 +11,7 @@ export interface RosterRow {
   epoch: number;
   status: 'running' | 'unknown';
   reason: string;
-  said_by: string | null;
+  decided_by: string | null;
   incarnation: string | null;
   conn: number | null;
   inventory_epoch: number;
@@ -79,7 +79,7 @@ export type Change = {
 }[keyof Rows];
 
 const COLUMNS: Record<keyof Rows, string> = {
-  cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, said_by, incarnation, conn, inventory_epoch',
+  cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, decided_by, incarnation, conn, inventory_epoch',
   cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
     cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
     left(result::text, 500) as result`,

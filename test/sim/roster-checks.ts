@@ -77,14 +77,14 @@ export class RosterChecks {
     if (owner === undefined) return;
     const isOpen = this.#holdsSession(owner, row);
     if (SESSION_REASONS.includes(row.reason)) this.#checkSessionLoss(name, row, owner);
-    else if (owner.uuid !== row.said_by || isOpen)
+    else if (owner.uuid !== row.decided_by || isOpen)
       this.#world.violated('I2', `${name} became unknown (${row.reason}) although its owner ${owner.name} is live`);
     if (isOpen)
       this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
   }
 
   #checkSessionLoss(name: string, row: RosterRow, owner: SimInstance): void {
-    if (owner.uuid !== row.said_by)
+    if (owner.uuid !== row.decided_by)
       this.#world.violated(
         'I2',
         `${name} became unknown (${row.reason}) for a session of ${owner.name}, set by another instance`,

@@ -176,10 +176,10 @@ export class SimInstance implements LinkIngress {
       arrivals: open(ARRIVAL_CONNECTIONS, QUERY_MS),
       beats: open(1, SHORT_QUERY_MS),
       sessionLosses: open(1, SHORT_QUERY_MS),
-      sightings: open(1, SHORT_QUERY_MS),
+      legacyHeartbeats: open(1, SHORT_QUERY_MS),
     };
-    const { main, arrivals, beats, sessionLosses, sightings } = databases;
-    const all = [main, arrivals, beats, sessionLosses, sightings] as const;
+    const { main, arrivals, beats, sessionLosses, legacyHeartbeats } = databases;
+    const all = [main, arrivals, beats, sessionLosses, legacyHeartbeats] as const;
     const lifecycle = new Lifecycle({ databases: all, migrations, clock, log });
     const bus = hub.bus(process, log);
     const ingress = new SimIngress(this.host);

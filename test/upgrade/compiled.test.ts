@@ -15,7 +15,7 @@ t.test('functions that use no sequential scans are not compiled', async (t) => {
     rows.map(({ name }) => name),
     [
       'cnapi_claim_for_sessions',
-      'cnapi_fold_sightings',
+      'cnapi_fold_legacy_heartbeats',
       'cnapi_number_events',
       'cnapi_repair_queues',
       'cnapi_store_task_reports',

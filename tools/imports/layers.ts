@@ -190,7 +190,7 @@ export const pureFiles: readonly string[] = [
   'lib/control/access/source-limits.ts',
   'lib/control/roster/status/authority-row.ts',
   'lib/control/roster/sessions/session.ts',
-  'lib/control/legacy/sightings.ts',
+  'lib/control/legacy/legacy-servers.ts',
   'lib/control/servers/server.ts',
   'lib/control/events/event.ts',
   'lib/control/tasks/record/task.ts',

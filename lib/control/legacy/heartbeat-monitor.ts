@@ -16,8 +16,8 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { BatchOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { foldSightings, readSightedRows, recordSightings, recordSilences } from './sighting-store.ts';
-import { type ReceivedSighting, Sightings } from './sightings.ts';
+import { foldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';
+import { LegacyServers, type ReceivedHeartbeat } from './legacy-servers.ts';
 
 interface MonitorTimes {
   legacyHeartbeatLifetimeMs: number;
@@ -62,8 +62,8 @@ const RETRY_MS = 1_000;
 export class HeartbeatMonitor {
   readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
   readonly #deps: HeartbeatMonitorDeps;
-  readonly #sightings: Sightings;
-  readonly #recordings: BatchOnce<ReceivedSighting>;
+  readonly #servers: LegacyServers;
+  readonly #recordings: BatchOnce<ReceivedHeartbeat>;
   readonly #loop: Loop;
   readonly #folding: Loop;
   /** The newest record when records were last folded. */
@@ -75,8 +75,8 @@ export class HeartbeatMonitor {
     const { legacyHeartbeatLifetimeMs: lifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = deps.times;
     const silenceMs = lifetimeMs + legacyHeartbeatRecordMs + legacyGraceMs;
     this.#deps = deps;
-    this.#sightings = new Sightings({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
-    this.#recordings = new BatchOnce<ReceivedSighting>({
+    this.#servers = new LegacyServers({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
+    this.#recordings = new BatchOnce<ReceivedHeartbeat>({
       ...deps,
       what: 'heartbeats of legacy agents',
       keyOf: ({ serverUuid }) => serverUuid,
@@ -96,19 +96,19 @@ export class HeartbeatMonitor {
       ...deps,
       what: 'legacy agents: removal of old records of heartbeats',
       work: async () => {
-        this.#foldTo = await foldSightings(deps.database, this.#foldTo);
+        this.#foldTo = await foldHeartbeats(deps.database, this.#foldTo);
       },
       pauseMs: silenceMs,
       first: 'pause',
     });
     deps.healthyTimer.onTick((tickMs) => {
-      if (this.#sightings.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.soon();
+      if (this.#servers.countHealthyTick(tickMs) && deps.mayMarkOthersUnknown()) this.#loop.soon();
     });
   }
 
   /** Servers whose heartbeats arrived here recently. */
   get heartbeating(): number {
-    return this.#sightings.heard;
+    return this.#servers.heard;
   }
 
   start(): void {
@@ -143,13 +143,13 @@ export class HeartbeatMonitor {
   }
 
   #note(serverUuid: string): 'noted' | 'urgent' | 'dropped' {
-    const outcome = this.#sightings.receive(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
+    const outcome = this.#servers.receive(serverUuid, this.#deps.healthyTimer.lastHealthyAt);
     if (outcome === 'dropped') this.stats.dropped += 1;
     return outcome;
   }
 
-  #take(which: 'urgent' | 'all'): ReceivedSighting[] {
-    return this.#sightings.take(which, this.#deps.clock.now());
+  #take(which: 'urgent' | 'all'): ReceivedHeartbeat[] {
+    return this.#servers.take(which, this.#deps.clock.now());
   }
 
   async #round(signal: AbortSignal): Promise<void> {
@@ -157,7 +157,7 @@ export class HeartbeatMonitor {
       await this.#turn(signal);
     } catch (error) {
       this.stats.failedWrites += 1;
-      this.#sightings.readFailed();
+      this.#servers.readFailed();
       this.#nextRoundAt = 0;
       throw error;
     }
@@ -172,28 +172,28 @@ export class HeartbeatMonitor {
     const isRound = clock.now() >= this.#nextRoundAt;
     await this.#recordAll(this.#take(isRound ? 'all' : 'urgent'));
     if (isRound) {
-      this.#sightings.readRows(await readSightedRows(database, MAX_SERVERS));
+      this.#servers.readRows(await readHeartbeatRows(database, MAX_SERVERS));
       this.#nextRoundAt = clock.now() + times.legacyHeartbeatRecordMs;
     }
-    if (!signal.aborted) await this.#judge();
+    if (!signal.aborted) await this.#markSilent();
   }
 
   /**
    * Heartbeats that cannot be recorded now, because their rows are locked, are left for the next
    * time. Returns how many. @throws DatabaseUnavailableError
    */
-  async #recordAll(sightings: readonly ReceivedSighting[]): Promise<number> {
-    const left = await this.#recordings.do(sightings);
+  async #recordAll(heartbeats: readonly ReceivedHeartbeat[]): Promise<number> {
+    const left = await this.#recordings.do(heartbeats);
     this.stats.failedWrites += left.length;
     return left.length;
   }
 
-  async #record(sightings: readonly ReceivedSighting[], database: Queryable): Promise<undefined> {
+  async #record(heartbeats: readonly ReceivedHeartbeat[], database: Queryable): Promise<undefined> {
     const { clock, cnapiUuid, log } = this.#deps;
-    const answers = await recordSightings(database, cnapiUuid, () =>
-      sightings.map(({ serverUuid, heardAt }) => ({ serverUuid, ageMs: clock.now() - heardAt })),
+    const answers = await recordHeartbeats(database, cnapiUuid, () =>
+      heartbeats.map(({ serverUuid, heardAt }) => ({ serverUuid, ageMs: clock.now() - heardAt })),
     );
-    this.#sightings.recorded(sightings, answers);
+    this.#servers.recorded(heartbeats, answers);
     this.stats.recorded += answers.length;
     for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {
       this.stats.returned += 1;
@@ -213,14 +213,14 @@ export class HeartbeatMonitor {
     }
   }
 
-  async #judge(): Promise<void> {
+  async #markSilent(): Promise<void> {
     const { cnapiUuid, database, log, mayMarkOthersUnknown } = this.#deps;
     if (!mayMarkOthersUnknown()) return;
-    const due = this.#sightings.due();
+    const due = this.#servers.due();
     for (let at = 0; at < due.length; at += MAX_BATCH) {
       const batch = due.slice(at, at + MAX_BATCH);
       const applied = new Set(await recordSilences(database, cnapiUuid, batch));
-      this.#sightings.judged(batch, applied);
+      this.#servers.statusTried(batch, applied);
       this.stats.silent += applied.size;
       this.stats.usurped += batch.length - applied.size;
       for (const server_uuid of applied)

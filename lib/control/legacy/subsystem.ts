@@ -4,10 +4,10 @@ import { counter, gauge } from '../metrics/metric.ts';
 import type { SubsystemDefinition } from '../subsystem.ts';
 import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
+import { forgetHeartbeats } from './heartbeat-store.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './legacy-agent-routes.ts';
 import { legacyMigrations } from './legacy-schema.ts';
-import { forgetSightings } from './sighting-store.ts';
 import { forgetSources } from './source-store.ts';
 
 /** After this time without a post from an address, no agent is called there. */
@@ -80,7 +80,7 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
         ),
       ],
       chores: [
-        { name: 'sightings of removed servers', batch: () => forgetSightings(database, FORGET_BATCH) },
+        { name: 'heartbeats of removed servers', batch: () => forgetHeartbeats(database, FORGET_BATCH) },
         { name: 'addresses of legacy agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
       ],
     };

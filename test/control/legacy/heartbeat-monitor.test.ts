@@ -10,7 +10,7 @@ import { ManualClock } from '../../support/manual-clock.ts';
 const TIMES = { legacyHeartbeatLifetimeMs: 11_000, legacyHeartbeatRecordMs: 4000, legacyGraceMs: 1000 };
 
 interface Row {
-  sightings: number;
+  heartbeats: number;
   isRunning: boolean;
 }
 
@@ -53,40 +53,40 @@ class FakeTables {
   }
 
   #answer(text: string, values: readonly unknown[]): object[] {
-    if (text.includes('cnapi_record_sightings')) {
+    if (text.includes('cnapi_record_legacy_heartbeats')) {
       this.statements.push('record');
       this.agesMs.push(...(values[2] as number[]));
       if ((values[1] as string[]).some((one) => this.locked.has(one))) throw new DatabaseBusyError('locked');
       return (values[1] as string[]).filter((one) => this.exist.has(one)).map((one) => this.#see(one));
     }
-    if (text.includes('cnapi_record_old_silences')) {
-      this.statements.push('judge');
+    if (text.includes('cnapi_record_legacy_silences')) {
+      this.statements.push('silence');
       this.beforeJudge();
       const counts = values[3] as number[];
       return (values[1] as string[])
-        .filter((one, n) => this.#judge(one, counts[n]))
+        .filter((one, n) => this.#isSilent(one, counts[n]))
         .map((server_uuid) => ({ server_uuid }));
     }
-    if (text.includes('cnapi_fold_sightings')) {
+    if (text.includes('cnapi_fold_legacy_heartbeats')) {
       this.folds.push(values[0] as number);
       return [{ newest: this.newest }];
     }
     this.statements.push('read');
     return [...this.rows]
       .filter(([, { isRunning }]) => isRunning)
-      .map(([serverUuid, { sightings }]) => ({ serverUuid, epoch: 1, lastRecord: sightings }));
+      .map(([serverUuid, { heartbeats }]) => ({ serverUuid, epoch: 1, lastRecord: heartbeats }));
   }
 
-  #see(sighted: string) {
-    const row = this.rows.get(sighted) ?? { sightings: 0, isRunning: false };
+  #see(of_server: string) {
+    const row = this.rows.get(of_server) ?? { heartbeats: 0, isRunning: false };
     const came_back = !row.isRunning;
-    this.rows.set(sighted, { sightings: row.sightings + 1, isRunning: true });
-    return { sighted, row_epoch: 1, record: row.sightings + 1, came_back };
+    this.rows.set(of_server, { heartbeats: row.heartbeats + 1, isRunning: true });
+    return { of_server, row_epoch: 1, record: row.heartbeats + 1, came_back };
   }
 
-  #judge(serverUuid: string, sightings: number | undefined): boolean {
+  #isSilent(serverUuid: string, heartbeats: number | undefined): boolean {
     const row = this.rows.get(serverUuid);
-    if (row === undefined || row.sightings !== sightings) return false;
+    if (row === undefined || row.heartbeats !== heartbeats) return false;
     row.isRunning = false;
     return true;
   }
@@ -123,7 +123,7 @@ t.test('a first heartbeat is recorded at once, later ones of all servers once pe
   await clock.advance(500);
   observer.heartbeat('server-0');
   await clock.advance(0);
-  t.equal(tables.rows.get('server-0')?.sightings, 1);
+  t.equal(tables.rows.get('server-0')?.heartbeats, 1);
   for (const server of servers) observer.heartbeat(server);
   await clock.advance(4000);
   tables.statements = [];
@@ -195,11 +195,11 @@ t.test('a server that another instance hears is not set unknown, even if that wa
     await clock.advance(5000);
     tables.seenElsewhere('s');
   }
-  t.equal(tables.count('judge'), 0);
+  t.equal(tables.count('silence'), 0);
   await clock.advance(4000);
   tables.beforeJudge = () => tables.seenElsewhere('s');
   await clock.advance(16_250);
-  t.same([isRunning('s'), tables.count('judge')], [true, 1], 'seen since the last read');
+  t.same([isRunning('s'), tables.count('silence')], [true, 1], 'seen since the last read');
   t.match(observer.stats, { silent: 0, usurped: 1 });
   tables.beforeJudge = () => {};
   await clock.advance(24_000);
@@ -217,7 +217,7 @@ t.test('an observer that may not decide yet, or was stopped, changes no status',
   await clock.advance(4250);
   for (let stalls = 0; stalls < 10; stalls += 1) await clock.stall(20_000);
   t.equal(isRunning('s'), true);
-  t.equal(tables.count('judge'), 0);
+  t.equal(tables.count('silence'), 0);
 });
 
 t.test('a post that waited while this process was stopped proves nothing', async (t) => {
@@ -289,7 +289,7 @@ t.test(
     await clock.advance(5000);
     await stopped;
     await observer.stop();
-    t.equal(tables.rows.get('s')?.sightings, 2);
+    t.equal(tables.rows.get('s')?.heartbeats, 2);
     await clock.advance(60_000);
     t.equal(isRunning('s'), true, 'a stopped observer changes no status');
   },
@@ -306,7 +306,7 @@ t.test('a locked row does not lose the last heartbeats of other servers', async 
   await clock.advance(5000);
   await stopped;
   t.same(
-    servers.filter((server) => tables.rows.get(server)?.sightings !== 2),
+    servers.filter((server) => tables.rows.get(server)?.heartbeats !== 2),
     ['server-7'],
   );
 });

@@ -6,17 +6,17 @@
 import pg from 'pg';
 import t from 'tap';
 import {
-  foldSightings,
-  readSightedRows,
-  recordSightings,
+  foldHeartbeats,
+  readHeartbeatRows,
+  recordHeartbeats,
   recordSilences,
-} from '../../../lib/control/legacy/sighting-store.ts';
+} from '../../../lib/control/legacy/heartbeat-store.ts';
 import { ALL_PARTS, listServers, readServer } from '../../../lib/control/servers/server-store.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { blocksRead } from '../../support/blocks-read.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
-import { migrations, openFleet } from './sighting-support.ts';
+import { migrations, openFleet } from './heartbeat-support.ts';
 
 const SERVERS = 20;
 
@@ -24,23 +24,23 @@ t.test('an open snapshot makes no statement about heartbeats slower, however man
   const { database, url } = await freshDatabase(t, { migrations });
   const { a, b, newServer } = await openFleet(database);
   const servers = await Promise.all(Array.from({ length: SERVERS }, newServer));
-  const sightings = servers.map((serverUuid) => ({ serverUuid, ageMs: 0 }));
+  const heartbeats = servers.map((serverUuid) => ({ serverUuid, ageMs: 0 }));
   const dump = new pg.Client({ connectionString: url });
   await dump.connect();
   t.teardown(() => dump.end());
   await dump.query('begin isolation level repeatable read');
-  await dump.query('select count(*) from cnapi_status, cnapi_sightings');
+  await dump.query('select count(*) from cnapi_status, cnapi_legacy_heartbeats');
 
   let foldTo = 0;
   const pass = async (times: number) => {
     for (let time = 1; time <= times; time += 1) {
-      await recordSightings(database, time % 2 === 0 ? a : b, () => sightings);
-      if (time % 5 === 0) foldTo = await foldSightings(database, foldTo);
+      await recordHeartbeats(database, time % 2 === 0 ? a : b, () => heartbeats);
+      if (time % 5 === 0) foldTo = await foldHeartbeats(database, foldTo);
     }
   };
   const works: Record<string, (counted: Queryable) => Promise<unknown>> = {
-    recordSightings: (counted) => recordSightings(counted, a, () => sightings),
-    readSightedRows: (counted) => readSightedRows(counted, 1_000),
+    recordHeartbeats: (counted) => recordHeartbeats(counted, a, () => heartbeats),
+    readHeartbeatRows: (counted) => readHeartbeatRows(counted, 1_000),
     recordSilences: (counted) =>
       recordSilences(
         counted,
@@ -49,7 +49,7 @@ t.test('an open snapshot makes no statement about heartbeats slower, however man
       ),
     readServer: (counted) => readServer(counted, servers[0] ?? '', ALL_PARTS),
     lastHeartbeats: (counted) => counted.query('select * from cnapi_last_heartbeats($1::uuid[])', [servers]),
-    foldSightings: (counted) => foldSightings(counted, foldTo),
+    foldHeartbeats: (counted) => foldHeartbeats(counted, foldTo),
   };
   const measure = async () => {
     const read: Record<string, number> = {};
@@ -73,7 +73,8 @@ for (const [kind, open] of databases) {
   t.test(`folding on ${kind}`, async (t) => {
     const database = await open(t);
     const { newServer, see, judge, lastRecord, status } = await openFleet(database);
-    const records = async () => (await database.query<{ id: number }>('select id from cnapi_sightings')).rows.length;
+    const records = async () =>
+      (await database.query<{ id: number }>('select id from cnapi_legacy_heartbeats')).rows.length;
     /** By each way to read it. */
     const lastHeard = async (serverUuid: string) => {
       const listed = await listServers(database, { uuids: [serverUuid] }, ALL_PARTS, { limit: 1, offset: 0 });
@@ -89,8 +90,8 @@ for (const [kind, open] of databases) {
       const [seen, latest] = [await see(silent), await see(posting)];
       const heard = await lastHeard(silent);
       t.ok((heard ?? '') > (first ?? ''), 'the newest heartbeat counts');
-      t.equal(await foldSightings(database, 0), latest?.lastRecord, 'it names the newest record');
-      t.equal(await foldSightings(database, seen?.lastRecord ?? 0), latest?.lastRecord);
+      t.equal(await foldHeartbeats(database, 0), latest?.lastRecord, 'it names the newest record');
+      t.equal(await foldHeartbeats(database, seen?.lastRecord ?? 0), latest?.lastRecord);
       t.equal(await records(), 1);
       t.equal(await lastRecord(silent), seen?.lastRecord);
       t.equal(await lastHeard(silent), heard);
@@ -103,9 +104,9 @@ for (const [kind, open] of databases) {
     t.test('everything can be folded, and a heartbeat after that is newer', async (t) => {
       const server = await newServer();
       const seen = await see(server);
-      t.equal(await foldSightings(database, seen?.lastRecord ?? 0), seen?.lastRecord);
+      t.equal(await foldHeartbeats(database, seen?.lastRecord ?? 0), seen?.lastRecord);
       t.equal(await records(), 0);
-      t.equal(await foldSightings(database, 0), 0, 'there is no record');
+      t.equal(await foldHeartbeats(database, 0), 0, 'there is no record');
       await see(server);
       t.same(await judge(server, 1, seen?.lastRecord), []);
       t.same(await judge(server, 1), [server]);
@@ -124,16 +125,16 @@ t.test('a record of a locked row is left, and the others are folded', async (t) 
   t.teardown(() => holder.end());
   await holder.query('begin');
   await holder.query('select 1 from cnapi_status where server_uuid = $1 for update', [locked]);
-  const left = async () => (await database.query<{ id: number }>('select id from cnapi_sightings')).rows;
+  const left = async () => (await database.query<{ id: number }>('select id from cnapi_legacy_heartbeats')).rows;
   const newest = seen[1]?.lastRecord ?? 0;
-  for (let time = 0; time < 3; time += 1) await foldSightings(database, newest);
+  for (let time = 0; time < 3; time += 1) await foldHeartbeats(database, newest);
   t.same(await left(), [{ id: seen[0]?.lastRecord }]);
   t.same(
     [await lastRecord(locked), await lastRecord(free)],
     seen.map((one) => one?.lastRecord),
   );
   await holder.query('commit');
-  await foldSightings(database, newest);
+  await foldHeartbeats(database, newest);
   t.same(await left(), []);
   t.same(
     [await lastRecord(locked), await lastRecord(free)],

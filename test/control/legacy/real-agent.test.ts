@@ -55,7 +55,7 @@ async function untilReason({ database }: TestZone, { serverUuid }: RealAgent, re
 /** Until so many more of its heartbeats are recorded. */
 async function untilRecorded({ database }: TestZone, { serverUuid }: RealAgent, times: number): Promise<void> {
   const last = async () => {
-    const sql = 'select max(id) as id from cnapi_sightings where $1 = any (servers)';
+    const sql = 'select max(id) as id from cnapi_legacy_heartbeats where $1 = any (servers)';
     return (await database.query<{ id: number | null }>(sql, [serverUuid])).rows[0]?.id ?? 0;
   };
   for (let time = 0; time < times; time += 1) {

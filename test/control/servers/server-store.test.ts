@@ -6,7 +6,7 @@ import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { runBehindLock } from '../../support/lock-waits.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { migrations } from '../legacy/sighting-support.ts';
+import { migrations } from '../legacy/heartbeat-support.ts';
 
 t.test('a list ends after a number of bytes, however well the database compresses them', async (t) => {
   const { database } = await freshDatabase(t, { migrations });

@@ -10,7 +10,8 @@
 -- The run is read without a lock. If it dies at that moment, its posts are moved or ended like
 -- those of any dead run.
 --
--- How it is written, and why it returns no params, is explained in tasks/migrations/005-claim-for-sessions.sql.
+-- How it is written, and why it returns no params, is explained in
+-- tasks/migrations/005-claim-for-sessions.sql.
 create function cnapi_claim_for_posts(
   p_run uuid, p_servers uuid[], p_most_of_server int, p_bytes_of_server bigint,
   p_most int, p_bytes bigint

@@ -12,7 +12,7 @@ create table cnapi_roster_authority (
   status text not null check (status in ('running', 'unknown')),
   reason text not null,
   since timestamptz not null,
-  said_by uuid,
+  decided_by uuid,
   incarnation uuid,
   conn bigint,
   journal_id uuid,

@@ -20,7 +20,7 @@ begin
     (server_uuid, status, previous, reason, since, cnapi_uuid, epoch)
   values (
     new.server_uuid, new.status, case when tg_op = 'UPDATE' then old.status end, new.reason,
-    new.since, new.said_by, new.epoch
+    new.since, new.decided_by, new.epoch
   );
   return null;
 end $$;

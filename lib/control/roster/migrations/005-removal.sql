@@ -12,7 +12,7 @@ begin
     return;
   end if;
   update cnapi_roster_authority
-    set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', said_by = by_uuid,
+    set run = null, cnapi_uuid = null, status = 'unknown', reason = 'removed', decided_by = by_uuid,
       since = cnapi_now()
     where server_uuid = removed_uuid;
   return query select found_row.status = 'running', found_row.run, found_row.epoch;

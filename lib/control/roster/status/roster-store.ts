@@ -66,7 +66,7 @@ export async function acceptSessions(
        select server_uuid, run, replaced from cnapi_roster_authority where server_uuid = any ($1::uuid[])
      ), accepted as (
        insert into cnapi_roster_authority as row
-         (server_uuid, cnapi_uuid, run, epoch, status, reason, since, said_by, incarnation, conn, journal_id)
+         (server_uuid, cnapi_uuid, run, epoch, status, reason, since, decided_by, incarnation, conn, journal_id)
        select hello.server_uuid, $6::uuid, $7::uuid, hello.epoch + 1, 'running', 'connected', cnapi_now(), $6::uuid,
          hello.incarnation, hello.conn, hello.journal_id
        from hello left join before using (server_uuid)
@@ -79,7 +79,7 @@ export async function acceptSessions(
          status = 'running',
          reason = 'connected',
          since = case when row.status = 'running' then row.since else cnapi_now() end,
-         said_by = excluded.said_by,
+         decided_by = excluded.decided_by,
          replaced = case when row.incarnation = excluded.incarnation then row.replaced
            when row.status = 'running' and row.run is not null then row.incarnation end,
          incarnation = excluded.incarnation,
@@ -211,7 +211,7 @@ export async function recordLosses(database: Queryable, cnapiUuid: string, losse
        order by row.server_uuid for update of row skip locked
      ), written as (
        update cnapi_roster_authority row
-       set status = 'unknown', reason = loss.reason, since = cnapi_now(), said_by = $5::uuid
+       set status = 'unknown', reason = loss.reason, since = cnapi_now(), decided_by = $5::uuid
        from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
          and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
        returning row.server_uuid
@@ -253,7 +253,7 @@ export async function markOwnerlessUnknown(
        order by row.server_uuid for update of row skip locked
      )
      update cnapi_roster_authority row
-     set status = 'unknown', since = cnapi_now(), said_by = $5::uuid, reason = ownerless.reason
+     set status = 'unknown', since = cnapi_now(), decided_by = $5::uuid, reason = ownerless.reason
      from ownerless where row.server_uuid = ownerless.server_uuid and row.server_uuid in (select server_uuid from locked)
        and row.run = ownerless.run and row.epoch = ownerless.epoch and row.status = 'running'
      returning row.server_uuid`,

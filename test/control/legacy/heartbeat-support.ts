@@ -3,8 +3,8 @@
  * tests share.
  */
 import { randomUUID } from 'node:crypto';
+import { readHeartbeatRows, recordHeartbeats, recordSilences } from '../../../lib/control/legacy/heartbeat-store.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
-import { readSightedRows, recordSightings, recordSilences } from '../../../lib/control/legacy/sighting-store.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
@@ -37,10 +37,10 @@ export async function openFleet(database: Database) {
     return serverUuid;
   }
   const see = async (serverUuid: string, ageMs = 0, by = a) =>
-    (await recordSightings(database, by, () => [{ serverUuid, ageMs }]))[0];
+    (await recordHeartbeats(database, by, () => [{ serverUuid, ageMs }]))[0];
   /** While the server is `running` by its heartbeats; else 0. */
   const lastRecord = async (serverUuid: string) =>
-    (await readSightedRows(database, 10_000)).find((one) => one.serverUuid === serverUuid)?.lastRecord ?? 0;
+    (await readHeartbeatRows(database, 10_000)).find((one) => one.serverUuid === serverUuid)?.lastRecord ?? 0;
   /** A silence since its last record, or since the given one. */
   const judge = async (serverUuid: string, epoch: number, record?: number) =>
     recordSilences(database, b, [{ serverUuid, epoch, lastRecord: record ?? (await lastRecord(serverUuid)) }]);

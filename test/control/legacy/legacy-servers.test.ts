@@ -1,5 +1,9 @@
 import t from 'tap';
-import { type RecordedSighting, type SightedRow, Sightings } from '../../../lib/control/legacy/sightings.ts';
+import {
+  type HeartbeatRow,
+  LegacyServers,
+  type RecordedHeartbeat,
+} from '../../../lib/control/legacy/legacy-servers.ts';
 import { matchLists } from '../../support/match-lists.ts';
 
 const LIMITS = { lifetimeMs: 11_000, silenceMs: 16_000, maxServers: 5, maxNew: 3 };
@@ -13,55 +17,55 @@ const OUTRANKED = { epoch: null };
  * otherwise.
  */
 class Rig {
-  readonly sightings = new Sightings(LIMITS);
+  readonly heartbeats = new LegacyServers(LIMITS);
   now = 0;
 
   pass(ms: number): this {
     for (let left = ms; left > 0; left -= 250) {
       this.now += 250;
-      this.sightings.countHealthyTick(250);
+      this.heartbeats.countHealthyTick(250);
     }
     return this;
   }
   receive(serverUuid = A) {
-    return this.sightings.receive(serverUuid, this.now);
+    return this.heartbeats.receive(serverUuid, this.now);
   }
   post(): this {
     this.receive();
     return this;
   }
   /** The database answers that all of them exist, with this record. Returns what was recorded. */
-  record(which: 'urgent' | 'all', answer: Partial<RecordedSighting> = {}): string[] {
-    const batch = this.sightings.take(which, this.now);
+  record(which: 'urgent' | 'all', answer: Partial<RecordedHeartbeat> = {}): string[] {
+    const batch = this.heartbeats.take(which, this.now);
     const of = (serverUuid: string) => ({ serverUuid, epoch: 1, lastRecord: 1, cameBack: true, ...answer });
-    this.sightings.recorded(
+    this.heartbeats.recorded(
       batch,
       batch.map(({ serverUuid }) => of(serverUuid)),
     );
     return batch.map(({ serverUuid }) => serverUuid);
   }
-  write(answer: Partial<RecordedSighting> = {}): this {
+  write(answer: Partial<RecordedHeartbeat> = {}): this {
     this.record('all', answer);
     return this;
   }
   findNobody(): this {
-    this.sightings.recorded(this.sightings.take('all', this.now), []);
+    this.heartbeats.recorded(this.heartbeats.take('all', this.now), []);
     return this;
   }
-  read(...rows: Partial<SightedRow>[]): this {
-    this.sightings.readRows(rows.map((row) => ({ serverUuid: A, epoch: 1, lastRecord: 1, ...row })));
+  read(...rows: Partial<HeartbeatRow>[]): this {
+    this.heartbeats.readRows(rows.map((row) => ({ serverUuid: A, epoch: 1, lastRecord: 1, ...row })));
     return this;
   }
   readFails(): this {
-    this.sightings.readFailed();
+    this.heartbeats.readFailed();
     return this;
   }
   judgeInVain(): this {
-    this.sightings.judged(this.sightings.due(), new Set());
+    this.heartbeats.statusTried(this.heartbeats.due(), new Set());
     return this;
   }
   due() {
-    return this.sightings.due().map(({ serverUuid, lastRecord }) => `${serverUuid} ${lastRecord}`);
+    return this.heartbeats.due().map(({ serverUuid, lastRecord }) => `${serverUuid} ${lastRecord}`);
   }
 }
 
@@ -170,19 +174,19 @@ t.test('a stall counts as no silence, and posts that waited during it are as old
   rig.read({});
   rig.now += 60_000;
   t.same(rig.due(), [], 'no healthy tick, so no silence');
-  rig.sightings.receive(A, 0);
+  rig.heartbeats.receive(A, 0);
   t.same(rig.record('all'), [], 'too old to prove anything');
-  rig.sightings.receive(A, rig.now - 2000);
-  matchLists(t, rig.sightings.take('all', rig.now), [{ serverUuid: A, heardAt: rig.now - 2000 }]);
+  rig.heartbeats.receive(A, rig.now - 2000);
+  matchLists(t, rig.heartbeats.take('all', rig.now), [{ serverUuid: A, heardAt: rig.now - 2000 }]);
 });
 
 t.test('a post that comes during the decision about its server is urgent', async (t) => {
   const rig = new Rig();
   rig.read({});
   rig.pass(16_000);
-  const due = rig.sightings.due();
+  const due = rig.heartbeats.due();
   rig.receive();
-  rig.sightings.judged(due, new Set([A]));
+  rig.heartbeats.statusTried(due, new Set([A]));
   t.same(rig.record('urgent'), [A]);
 });
 
@@ -190,22 +194,22 @@ t.test('a post that comes while an earlier one is being recorded is recorded as 
   const rig = new Rig();
   rig.read({});
   rig.receive();
-  const batch = rig.sightings.take('all', rig.now);
+  const batch = rig.heartbeats.take('all', rig.now);
   rig.pass(250);
   rig.receive();
-  rig.sightings.recorded(batch, [{ serverUuid: A, epoch: 1, lastRecord: 2, cameBack: false }]);
+  rig.heartbeats.recorded(batch, [{ serverUuid: A, epoch: 1, lastRecord: 2, cameBack: false }]);
   t.same(rig.record('all'), [A]);
 });
 
 t.test('a post that could not be recorded is kept until it is too old', async (t) => {
   const rig = new Rig();
   rig.receive();
-  rig.sightings.take('urgent', rig.now);
+  rig.heartbeats.take('urgent', rig.now);
   rig.pass(11_000);
-  matchLists(t, rig.sightings.take('urgent', rig.now), [{ heardAt: rig.now - 11_000 }]);
+  matchLists(t, rig.heartbeats.take('urgent', rig.now), [{ heardAt: rig.now - 11_000 }]);
   rig.pass(250);
-  t.same(rig.sightings.take('urgent', rig.now), []);
-  t.equal(rig.sightings.size, 0);
+  t.same(rig.heartbeats.take('urgent', rig.now), []);
+  t.equal(rig.heartbeats.size, 0);
 });
 
 t.test('random uuids fill only the room for new servers, and known servers are still heard', async (t) => {
@@ -214,15 +218,15 @@ t.test('random uuids fill only the room for new servers, and known servers are s
   const outcomes = Array.from({ length: 10 }, (_, n) => rig.receive(`stranger-${n}`));
   t.same(outcomes.slice(0, 4), ['urgent', 'urgent', 'urgent', 'dropped']);
   t.equal(rig.receive(), 'noted');
-  t.equal(rig.sightings.size, 4);
-  rig.sightings.recorded(rig.sightings.take('urgent', rig.now), []);
-  t.equal(rig.sightings.size, 1, 'none of them exists');
+  t.equal(rig.heartbeats.size, 4);
+  rig.heartbeats.recorded(rig.heartbeats.take('urgent', rig.now), []);
+  t.equal(rig.heartbeats.size, 1, 'none of them exists');
   t.equal(rig.receive('stranger-9'), 'urgent', 'there is room again');
   for (let n = 0; n < 9; n += 1) {
     rig.receive(`server-${n}`);
     rig.record('urgent');
   }
-  t.equal(rig.sightings.size, LIMITS.maxServers);
+  t.equal(rig.heartbeats.size, LIMITS.maxServers);
   t.equal(rig.receive('one-too-many'), 'dropped');
 });
 
@@ -230,9 +234,9 @@ t.test('a server that is neither heard nor read any more is forgotten', async (t
   const rig = new Rig();
   rig.receive();
   rig.write(OUTRANKED);
-  t.equal(rig.sightings.heard, 1);
+  t.equal(rig.heartbeats.heard, 1);
   rig.pass(11_000);
-  t.equal(rig.sightings.heard, 0);
+  t.equal(rig.heartbeats.heard, 0);
   rig.read({ serverUuid: 'server-b' });
-  t.equal(rig.sightings.size, 1);
+  t.equal(rig.heartbeats.size, 1);
 });

@@ -4,34 +4,34 @@
  * heartbeat-monitor.ts.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { RecordedSighting, SightedRow } from './sightings.ts';
+import type { HeartbeatRow, RecordedHeartbeat } from './legacy-servers.ts';
 
-export interface Sighting {
+export interface Heartbeat {
   serverUuid: string;
   /** How long ago the receiving instance received it. */
   ageMs: number;
 }
 
 /**
- * Leaves out servers that do not exist: no row is created for them. `sightings` is called when the
+ * Leaves out servers that do not exist: no row is created for them. `heartbeats` is called when the
  * statement is sent: they grow older while it waits for a connection.
  */
-export async function recordSightings(
+export async function recordHeartbeats(
   database: Queryable,
   cnapiUuid: string,
-  sightings: () => readonly Sighting[],
-): Promise<RecordedSighting[]> {
+  heartbeats: () => readonly Heartbeat[],
+): Promise<RecordedHeartbeat[]> {
   const { rows } = await database.query<{
-    sighted: string;
+    of_server: string;
     row_epoch: number | null;
     record: number;
     came_back: boolean;
-  }>('select * from cnapi_record_sightings($1::uuid, $2::uuid[], $3::bigint[])', () => {
-    const sent = sightings();
+  }>('select * from cnapi_record_legacy_heartbeats($1::uuid, $2::uuid[], $3::bigint[])', () => {
+    const sent = heartbeats();
     return [cnapiUuid, sent.map(({ serverUuid }) => serverUuid), sent.map(({ ageMs }) => Math.ceil(ageMs))];
   });
   return rows.map((row) => ({
-    serverUuid: row.sighted,
+    serverUuid: row.of_server,
     epoch: row.row_epoch,
     lastRecord: row.record,
     cameBack: row.came_back,
@@ -45,10 +45,10 @@ export async function recordSightings(
 export async function recordSilences(
   database: Queryable,
   cnapiUuid: string,
-  silences: readonly SightedRow[],
+  silences: readonly HeartbeatRow[],
 ): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(
-    'select server_uuid from cnapi_record_old_silences($1::uuid, $2::uuid[], $3::bigint[], $4::bigint[]) as server_uuid',
+    'select server_uuid from cnapi_record_legacy_silences($1::uuid, $2::uuid[], $3::bigint[], $4::bigint[]) as server_uuid',
     [
       cnapiUuid,
       silences.map(({ serverUuid }) => serverUuid),
@@ -60,11 +60,11 @@ export async function recordSilences(
 }
 
 /**
- * At most `limit` rows, in order of uuid. Grouped instead of joined: the number of sightings cannot
+ * At most `limit` rows, in order of uuid. Grouped instead of joined: the number of heartbeats cannot
  * be estimated, and the planner may choose to compare each with each.
  */
-export async function readSightedRows(database: Queryable, limit: number): Promise<SightedRow[]> {
-  const { rows } = await database.query<SightedRow>(
+export async function readHeartbeatRows(database: Queryable, limit: number): Promise<HeartbeatRow[]> {
+  const { rows } = await database.query<HeartbeatRow>(
     `select server_uuid as "serverUuid", max(epoch) as epoch, coalesce(max(record), 0) as "lastRecord" from (
        select server_uuid, epoch, null::bigint as record from cnapi_roster_authority
          where run is null and status = 'running'
@@ -84,15 +84,16 @@ export async function readSightedRows(database: Queryable, limit: number): Promi
  * Removes the records up to this id, which a call some time before returned. What is read of the
  * servers does not change. Returns the id of the newest record, 0 if there is none.
  */
-export async function foldSightings(database: Queryable, upTo: number): Promise<number> {
-  const { rows } = await database.query<{ newest: number }>('select cnapi_fold_sightings($1::bigint) as newest', [
-    upTo,
-  ]);
+export async function foldHeartbeats(database: Queryable, upTo: number): Promise<number> {
+  const { rows } = await database.query<{ newest: number }>(
+    'select cnapi_fold_legacy_heartbeats($1::bigint) as newest',
+    [upTo],
+  );
   return rows[0]?.newest ?? 0;
 }
 
 /** Deletes the heartbeat rows of servers that were removed over a day ago. */
-export async function forgetSightings(database: Queryable, limit: number): Promise<number> {
+export async function forgetHeartbeats(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_status where server_uuid in (
        select status.server_uuid from cnapi_status status

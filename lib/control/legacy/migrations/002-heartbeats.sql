@@ -15,11 +15,11 @@
 -- does: otherwise the two could deadlock. Before that, the documents of servers without a row are
 -- locked, so no row is created for a server that is being removed; a removal takes its locks in the
 -- same order.
-create function cnapi_record_sightings(by_uuid uuid, servers uuid[], ages_ms bigint[])
-returns table (sighted uuid, row_epoch bigint, record bigint, came_back boolean)
+create function cnapi_record_legacy_heartbeats(by_uuid uuid, servers uuid[], ages_ms bigint[])
+returns table (of_server uuid, row_epoch bigint, record bigint, came_back boolean)
 language plpgsql as $$
 declare
-  -- Before any wait for a lock: a sighting must not seem younger than it is.
+  -- Before any wait for a lock: a heartbeat must not seem younger than it is.
   asked_at timestamptz := cnapi_now();
   written_at timestamptz;
   known uuid[];
@@ -30,10 +30,10 @@ declare
   returned uuid[];
 begin
   with heard as (
-    select sighting.server_uuid,
-      asked_at - make_interval(secs => sighting.age_ms / 1000.0) as heard_at
-    from unnest(servers, ages_ms) as sighting (server_uuid, age_ms)
-    where exists (select 1 from cnapi_servers server where server.uuid = sighting.server_uuid)
+    select heartbeat.server_uuid,
+      asked_at - make_interval(secs => heartbeat.age_ms / 1000.0) as heard_at
+    from unnest(servers, ages_ms) as heartbeat (server_uuid, age_ms)
+    where exists (select 1 from cnapi_servers server where server.uuid = heartbeat.server_uuid)
   ), locked as (
     insert into cnapi_status as status (server_uuid, last_heartbeat, cnapi_instance)
     select heard.server_uuid, heard.heard_at, by_uuid from heard order by heard.server_uuid
@@ -45,10 +45,10 @@ begin
   if cardinality(known) = 0 then
     return;
   end if;
-  insert into cnapi_sightings (cnapi_instance, servers, heard_at) values (by_uuid, known, known_at)
-    returning id into recorded;
+  insert into cnapi_legacy_heartbeats (cnapi_instance, servers, heard_at)
+    values (by_uuid, known, known_at) returning id into recorded;
 
-  -- Most servers stand 'running' by their sightings already: nothing is locked for them.
+  -- Most servers stand 'running' by their heartbeats already: nothing is locked for them.
   candidates := array(
     select row.server_uuid from cnapi_roster_authority row
     where row.server_uuid = any (known)
@@ -62,7 +62,8 @@ begin
     order by server.uuid for key share of server);
 
   with opened as (
-    insert into cnapi_roster_authority as row (server_uuid, epoch, status, reason, since, said_by)
+    insert into cnapi_roster_authority as row
+      (server_uuid, epoch, status, reason, since, decided_by)
     select candidate, 1, 'running', 'legacy-heartbeat', cnapi_now(), by_uuid
     from unnest(candidates) as candidate
     order by candidate
@@ -78,14 +79,14 @@ begin
     set status = 'running', reason = 'legacy-heartbeat', run = null, cnapi_uuid = null,
       epoch = row.epoch + 1,
       since = case when row.status = 'running' then row.since else written_at end,
-      said_by = by_uuid
-    from unnest(servers, ages_ms) as sighting (server_uuid, age_ms)
-    where row.server_uuid = any (candidates) and row.server_uuid = sighting.server_uuid
+      decided_by = by_uuid
+    from unnest(servers, ages_ms) as heartbeat (server_uuid, age_ms)
+    where row.server_uuid = any (candidates) and row.server_uuid = heartbeat.server_uuid
       and (row.status = 'unknown' or row.run is not null and not exists (
         select 1 from cnapi_instances instance
         where instance.run = row.run and instance.state <> 'dead'))
       and (row.status = 'running' or row.reason = 'legacy-silent' or row.since > written_at
-        or row.since <= asked_at - make_interval(secs => sighting.age_ms / 1000.0))
+        or row.since <= asked_at - make_interval(secs => heartbeat.age_ms / 1000.0))
     returning row.server_uuid
   )
   select coalesce(array_agg(server_uuid), '{}') into returned from updated;

@@ -1,8 +1,8 @@
 /**
  * Servers of legacy agents as one instance sees them: from the posts it receives, and from the
- * records of heartbeats that it reads of all servers (`cnapi_sightings`). It counts a silence in its own
- * healthy ticks (law 4), from the later of the two. So no clock is compared with another's. Pure:
- * heartbeat-monitor.ts reads, writes and ticks.
+ * records of heartbeats that it reads of all servers (`cnapi_legacy_heartbeats`). It counts a
+ * silence in its own healthy ticks (law 4), from the later of the two. So no clock is compared with
+ * another's. Pure: heartbeat-monitor.ts reads, writes and ticks.
  *
  *     (not tracked) ──a post──▶ new ──recorded──▶ followed    new ──no such server──▶ (not tracked)
  *     (not tracked) ──read as `running` by its heartbeats──▶ followed
@@ -15,8 +15,9 @@
  * The others are recorded together, once per period. State that changes with each post is updated
  * in place.
  */
-/** The result of recording one. */
-export interface RecordedSighting {
+
+/** The result of recording one heartbeat. */
+export interface RecordedHeartbeat {
   serverUuid: string;
   /**
    * The roster row's epoch if the server is `running` by its heartbeats; null if a session or a
@@ -30,14 +31,14 @@ export interface RecordedSighting {
 }
 
 /** A server that is `running` by its heartbeats, and the last record of them that was read. */
-export interface SightedRow {
+export interface HeartbeatRow {
   serverUuid: string;
   epoch: number;
   /** Higher than those of all its earlier records; 0 if there is none. */
   lastRecord: number;
 }
 
-interface SightingLimits {
+interface LegacyServerLimits {
   /**
    * A post that is older than this does not show that the server is up. A server that was quiet for
    * this long may be `unknown`.
@@ -61,7 +62,7 @@ interface LegacyServer {
   isUrgent: boolean;
   isNew: boolean;
   /** The roster's row while the server is `running` by its heartbeats, else undefined. */
-  row: SightedRow | undefined;
+  row: HeartbeatRow | undefined;
   /** Healthy time, as counted here, at the last sign of life. */
   quietFromMs: number;
   /** A status change was tried since the last read. */
@@ -69,19 +70,19 @@ interface LegacyServer {
 }
 
 /** A post of a legacy agent, as evidence that its server is up. */
-export interface ReceivedSighting {
+export interface ReceivedHeartbeat {
   serverUuid: string;
   /** As in `LegacyServer`; identifies it when it is recorded. */
   heardAt: number;
 }
 
-export class Sightings {
-  readonly #limits: SightingLimits;
+export class LegacyServers {
+  readonly #limits: LegacyServerLimits;
   readonly #servers = new Map<string, LegacyServer>();
   #healthyMs = 0;
   #new = 0;
 
-  constructor(limits: SightingLimits) {
+  constructor(limits: LegacyServerLimits) {
     this.#limits = limits;
   }
 
@@ -122,8 +123,8 @@ export class Sightings {
    * Returns the heartbeats to record at `now`, only urgent ones or all. Drops posts that have
    * become too old.
    */
-  take(which: 'urgent' | 'all', now: number): ReceivedSighting[] {
-    const due: ReceivedSighting[] = [];
+  take(which: 'urgent' | 'all', now: number): ReceivedHeartbeat[] {
+    const due: ReceivedHeartbeat[] = [];
     for (const server of this.#servers.values()) {
       if (server.isRecorded || (which === 'urgent' && !server.isUrgent)) continue;
       if (now - server.heardAt <= this.#limits.lifetimeMs) {
@@ -137,7 +138,7 @@ export class Sightings {
   }
 
   /** The database's answer for `batch`; a server missing from it does not exist. */
-  recorded(batch: readonly ReceivedSighting[], answers: readonly RecordedSighting[]): void {
+  recorded(batch: readonly ReceivedHeartbeat[], answers: readonly RecordedHeartbeat[]): void {
     const byServer = new Map(answers.map((answer) => [answer.serverUuid, answer]));
     for (const { serverUuid, heardAt } of batch) {
       const server = this.#servers.get(serverUuid);
@@ -159,7 +160,7 @@ export class Sightings {
    * All servers now `running` by their heartbeats. A record of another instance is a sign of
    * life.
    */
-  readRows(rows: readonly SightedRow[]): void {
+  readRows(rows: readonly HeartbeatRow[]): void {
     const listed = new Set<string>();
     for (const row of rows) {
       listed.add(row.serverUuid);
@@ -190,7 +191,7 @@ export class Sightings {
   }
 
   /** The servers that were quiet for long enough, as far as this instance knows. */
-  due(): SightedRow[] {
+  due(): HeartbeatRow[] {
     return [...this.#servers.values()].flatMap((server) => (this.#isDue(server) && server.row ? [server.row] : []));
   }
 
@@ -198,7 +199,7 @@ export class Sightings {
    * Status changes were tried on `rows` and applied to those in `applied`; the others are checked
    * again after the next read.
    */
-  judged(rows: readonly SightedRow[], applied: ReadonlySet<string>): void {
+  statusTried(rows: readonly HeartbeatRow[], applied: ReadonlySet<string>): void {
     for (const { serverUuid } of rows) {
       const server = this.#servers.get(serverUuid);
       if (server === undefined) continue;

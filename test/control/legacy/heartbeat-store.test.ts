@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
-  forgetSightings,
-  readSightedRows,
-  recordSightings,
+  forgetHeartbeats,
+  readHeartbeatRows,
+  recordHeartbeats,
   recordSilences,
-} from '../../../lib/control/legacy/sighting-store.ts';
+} from '../../../lib/control/legacy/heartbeat-store.ts';
 import { endRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import {
   markOwnerlessUnknown,
@@ -18,7 +18,7 @@ import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
-import { migrations, openFleet } from './sighting-support.ts';
+import { migrations, openFleet } from './heartbeat-support.ts';
 
 const databases: [string, (t: Teardown) => Promise<Database>][] = [
   ['Postgres', async (t) => (await freshDatabase(t, { migrations })).database],
@@ -26,7 +26,7 @@ const databases: [string, (t: Teardown) => Promise<Database>][] = [
 ];
 
 for (const [kind, open] of databases) {
-  t.test(`sightings on ${kind}`, async (t) => {
+  t.test(`heartbeats on ${kind}`, async (t) => {
     const database = await open(t);
     const fleet = await openFleet(database);
     const { a, b, newRun, newServer, see, lastRecord, judge, connect, row, status } = fleet;
@@ -44,8 +44,8 @@ for (const [kind, open] of databases) {
 
     t.test('heartbeats of a missing server create nothing and do not delay others in the statement', async (t) => {
       const [server, stranger] = [await newServer(), randomUUID()];
-      const sightings = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
-      matchLists(t, await recordSightings(database, a, () => sightings), [{ serverUuid: server, cameBack: true }]);
+      const heartbeats = [stranger, server].map((serverUuid) => ({ serverUuid, ageMs: 0 }));
+      matchLists(t, await recordHeartbeats(database, a, () => heartbeats), [{ serverUuid: server, cameBack: true }]);
       t.equal(await row(stranger), undefined);
       const { rows } = await database.query('select 1 from cnapi_status where server_uuid = $1::uuid', [stranger]);
       t.same(rows, []);
@@ -76,13 +76,13 @@ for (const [kind, open] of databases) {
 
     t.test('many servers in one statement', async (t) => {
       const servers = await Promise.all(Array.from({ length: 20 }, newServer));
-      const sightings = servers.map((serverUuid) => ({ serverUuid, ageMs: 10 }));
-      t.equal((await recordSightings(database, a, () => sightings)).filter(({ cameBack }) => cameBack).length, 20);
-      const rows = (await readSightedRows(database, 100)).filter(({ serverUuid }) => servers.includes(serverUuid));
+      const heartbeats = servers.map((serverUuid) => ({ serverUuid, ageMs: 10 }));
+      t.equal((await recordHeartbeats(database, a, () => heartbeats)).filter(({ cameBack }) => cameBack).length, 20);
+      const rows = (await readHeartbeatRows(database, 100)).filter(({ serverUuid }) => servers.includes(serverUuid));
       t.equal(rows.length, 20);
       const odd = rows.map((one, n) => ({ ...one, lastRecord: one.lastRecord - (n % 2) }));
       t.equal((await recordSilences(database, b, odd)).length, 10);
-      t.equal((await readSightedRows(database, 3)).length, 3, 'bounded');
+      t.equal((await readHeartbeatRows(database, 3)).length, 3, 'bounded');
     });
 
     t.test('a row under a live run is left alone', async (t) => {
@@ -185,8 +185,8 @@ for (const [kind, open] of databases) {
       const server = await newServer();
       await see(server);
       await database.query('delete from cnapi_status where server_uuid = $1::uuid', [server]);
-      await database.query('delete from cnapi_sightings where $1::uuid = any (servers)', [server]);
-      const found = (await readSightedRows(database, 100)).find(({ serverUuid }) => serverUuid === server);
+      await database.query('delete from cnapi_legacy_heartbeats where $1::uuid = any (servers)', [server]);
+      const found = (await readHeartbeatRows(database, 100)).find(({ serverUuid }) => serverUuid === server);
       t.same(found, { serverUuid: server, epoch: 1, lastRecord: 0 });
       t.same(await judge(server, 1, 0), [server]);
     });
@@ -201,7 +201,7 @@ for (const [kind, open] of databases) {
         `update cnapi_status set last_heartbeat = cnapi_now() - interval '25 hours' where server_uuid = any ($1::uuid[])`,
         [[kept, removed]],
       );
-      t.equal(await forgetSightings(database, 100), 1);
+      t.equal(await forgetHeartbeats(database, 100), 1);
       const { rows } = await database.query<{ server_uuid: string }>(
         'select server_uuid from cnapi_status where server_uuid = any ($1::uuid[])',
         [[kept, removed, fresh]],
