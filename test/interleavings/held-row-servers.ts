@@ -13,7 +13,7 @@ import { Recorder } from '../../lib/control/tasks/reports/recorder.ts';
 import { HealthyTimer } from '../../lib/platform/healthy-timer.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
-import { liveRun, oldServer } from '../control/legacy/support/legacy-seats.ts';
+import { legacyServer, liveRun } from '../control/legacy/support/legacy-seats.ts';
 import { create, row } from '../control/tasks/support/task-database.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { heldOf, NAMES, ports, turns, type Work, workOn } from './held-row-work.ts';
@@ -74,7 +74,7 @@ export async function serverWorks(t: Test, database: PostgresDatabase): Promise<
   ];
 }
 
-export async function oldAgentWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
+export async function legacyAgentWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
   const { make } = await newServers(t, database);
   const cnapiUuid = randomUUID();
   const healthyTimer = new HealthyTimer({ clock: ports.clock, checkMs: 250 });
@@ -150,7 +150,7 @@ export async function postWorks(t: Test, database: PostgresDatabase): Promise<Wo
     await bus.stop();
   });
   const postsOf = async (name: string, begin: (servers: readonly string[]) => void) => {
-    const servers = await Promise.all(NAMES.map(() => oldServer(database)));
+    const servers = await Promise.all(NAMES.map(() => legacyServer(database)));
     const ids = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
     return workOn(ids, {
       name,

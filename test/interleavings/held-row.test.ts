@@ -38,7 +38,7 @@ import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { dutyWorks } from './held-row-duties.ts';
-import { oldAgentWorks, postWorks, serverWorks } from './held-row-servers.ts';
+import { legacyAgentWorks, postWorks, serverWorks } from './held-row-servers.ts';
 import { heldOf, NAMES, others, ports, turns, type Work, workOn } from './held-row-work.ts';
 
 t.setTimeout(FILE_TIMEOUT_MS);
@@ -330,7 +330,7 @@ const GROUPS = [
   ticketWorks,
   beatWorks,
   serverWorks,
-  oldAgentWorks,
+  legacyAgentWorks,
   postWorks,
   dutyWorks,
 ];

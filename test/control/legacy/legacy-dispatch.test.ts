@@ -8,7 +8,7 @@ import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
-import { claimPostsOfAll, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
+import { claimPostsOfAll, killRun, legacyServer, liveRun, postedBy } from './support/legacy-seats.ts';
 import {
   CLAIMS_POSTS,
   Failing,
@@ -25,7 +25,7 @@ t.test('posts', async (t) => {
 
   t.test('after a hint a task is claimed, posted once, recorded and forgotten', async (t) => {
     const one = await instance(t, world());
-    const serverUuid = await oldServer(database);
+    const serverUuid = await legacyServer(database);
     const id = await create(database, serverUuid, { timeoutMs: 1_000, requestId: 'r', params: { a: 1 } });
     one.posts.hint(serverUuid);
     await until(() => one.agents.posted.length === 1, 'the post');
@@ -43,7 +43,9 @@ t.test('posts', async (t) => {
   t.test('without a hint the slow poll of any instance finds the task, and one instance posts it', async (t) => {
     const zone = world();
     const [one, two] = [await instance(t, zone), await instance(t, zone)];
-    const made = await Promise.all(Array.from({ length: 10 }, async () => create(database, await oldServer(database))));
+    const made = await Promise.all(
+      Array.from({ length: 10 }, async () => create(database, await legacyServer(database))),
+    );
     one.posts.poll();
     two.posts.poll();
     await until(() => one.agents.posted.length + two.agents.posted.length >= 10, 'ten posts');
@@ -60,7 +62,7 @@ t.test('posts', async (t) => {
     async (t) => {
       const one = await instance(t, world(), { room: { posts: 600, bytes: 1_000_000 } });
       const made: string[] = [];
-      for (let n = 0; n < 700; n++) made.push(await create(database, await oldServer(database)));
+      for (let n = 0; n < 700; n++) made.push(await create(database, await legacyServer(database)));
       one.posts.poll();
       await until(() => one.agents.posted.length === 600, 'as many posts as there is room for');
       for (const { id } of [...one.agents.posted]) one.agents.answer(id);
@@ -75,7 +77,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, world(), { room: { posts: 1, bytes: 1_000 } });
     const offered: unknown[] = [];
     one.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => offered.push(serverUuid));
-    for (let n = 0; n < 6; n++) await create(database, await oldServer(database));
+    for (let n = 0; n < 6; n++) await create(database, await legacyServer(database));
     one.posts.poll();
     for (let n = 0; n < 6; n++) {
       await until(() => one.agents.posted.length > n, 'the next post');
@@ -89,18 +91,18 @@ t.test('posts', async (t) => {
   t.test('an instance that leaves or is full offers new tasks to the others', async (t) => {
     const zone = world();
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
-    const first = await create(database, await oldServer(database));
+    const first = await create(database, await legacyServer(database));
     one.posts.poll();
     await until(() => one.agents.posted.length === 1, 'the first');
     const two = await instance(t, zone);
-    const full = await oldServer(database);
+    const full = await legacyServer(database);
     const second = await create(database, full);
     one.posts.hint(full);
     await until(() => two.agents.posted.length === 1, 'the second post, at the other instance');
     one.agents.answer(first);
     await until(() => one.posts.stats().postsInFlight === 0, 'the end of the first');
     one.posts.stopClaiming();
-    const left = await oldServer(database);
+    const left = await legacyServer(database);
     const third = await create(database, left);
     one.posts.hint(left);
     await until(() => two.agents.posted.length === 2, 'the third post, at the other instance');
@@ -114,7 +116,7 @@ t.test('posts', async (t) => {
 
   t.test('a full server is given more as soon as some of its tasks have ended', async (t) => {
     const one = await instance(t, world());
-    const serverUuid = await oldServer(database);
+    const serverUuid = await legacyServer(database);
     const made: string[] = [];
     for (let n = 0; n < 130; n++) made.push(await create(database, serverUuid));
     one.posts.hint(serverUuid);
@@ -129,7 +131,7 @@ t.test('posts', async (t) => {
 
   t.test('after a lost answer to a claim the slow poll posts the task, once', async (t) => {
     const one = await instance(t, world());
-    const serverUuid = await oldServer(database);
+    const serverUuid = await legacyServer(database);
     const id = await create(database, serverUuid);
     await claimPostsOfAll(database, one.run);
     one.posts.poll();
@@ -144,7 +146,7 @@ t.test('posts', async (t) => {
   t.test('tasks claimed by lost answers are posted only as far as there is room', async (t) => {
     const one = await instance(t, world(), { room: { posts: 2, bytes: 1_000 } });
     const made: string[] = [];
-    for (let n = 0; n < 5; n++) made.push(await create(database, await oldServer(database)));
+    for (let n = 0; n < 5; n++) made.push(await create(database, await legacyServer(database)));
     await claimPostsOfAll(database, one.run);
     for (let done = 0; done < made.length; ) {
       one.posts.poll();
@@ -161,13 +163,13 @@ t.test('posts', async (t) => {
   t.test('a server whose claim is slow or locked delays no other server', async (t) => {
     const failing = new Failing(database, CLAIMS_POSTS);
     const one = await instance(t, { ...world(), database: failing });
-    const servers = await Promise.all(Array.from({ length: 7 }, () => oldServer(database)));
+    const servers = await Promise.all(Array.from({ length: 7 }, () => legacyServer(database)));
     const made = await Promise.all(servers.map((serverUuid) => create(database, serverUuid)));
     const inUse = servers[3] ?? '';
     failing.failure = (claimed) => (claimed.includes(inUse) ? new DatabaseBusyError('locked') : undefined);
     for (const serverUuid of servers) one.posts.hint(serverUuid);
     await until(() => one.agents.posted.length === 6, 'the posts to the others');
-    const late = await create(database, await oldServer(database));
+    const late = await create(database, await legacyServer(database));
     one.posts.hint((await row(database, late)).server_uuid);
     await until(() => one.agents.posted.length === 7, 'a later post');
     failing.failure = () => undefined;
@@ -182,12 +184,12 @@ t.test('posts', async (t) => {
     failing.failure = () => new DatabaseBusyError('slow');
     one.posts.poll();
     await until(() => failing.failed >= 2, 'the poll to fail twice');
-    const serverUuid = await oldServer(database);
+    const serverUuid = await legacyServer(database);
     const id = await create(database, serverUuid);
     one.posts.hint(serverUuid);
     await until(() => one.agents.posted.length === 1, 'the post');
     one.agents.answer(id);
-    const unhinted = await create(database, await oldServer(database));
+    const unhinted = await create(database, await legacyServer(database));
     failing.failure = () => undefined;
     await until(() => one.agents.posted.length === 2, 'the poll to continue');
     one.agents.answer(unhinted);
@@ -199,7 +201,7 @@ t.test('posts', async (t) => {
       const failing = new Failing(database, text);
       const one = await instance(t, { ...world(), database: failing });
       failing.failure = () => new DatabaseBusyError('slow');
-      const id = await create(database, await oldServer(database));
+      const id = await create(database, await legacyServer(database));
       if (text === READS_WAITING) one.posts.hint((await row(database, id)).server_uuid);
       one.posts.poll();
       await until(() => one.agents.posted.length === 1, `the post although ${text} fails`);
@@ -210,7 +212,7 @@ t.test('posts', async (t) => {
       one.posts.poll();
       await until(() => one.posts.stats().postsInFlight === 0, 'it to be recorded');
       const gone = await liveRun(database);
-      const left = await create(database, await oldServer(database));
+      const left = await create(database, await legacyServer(database));
       await claimPostsOfAll(database, gone);
       await killRun(database, gone);
       one.posts.poll();
@@ -228,7 +230,7 @@ t.test('posts', async (t) => {
     const one = await instance(t, zone, { room: { posts: 1, bytes: 1_000 } });
     const offered = new Set<unknown>();
     one.bus.subscribe(POSTS_TOPIC, ({ server_uuid: serverUuid }) => offered.add(serverUuid));
-    const [free, inUse] = [await oldServer(database), await oldServer(database)];
+    const [free, inUse] = [await legacyServer(database), await legacyServer(database)];
     const first = await create(database, free);
     const second = await create(database, inUse);
     const holder = new pg.Client({ connectionString: url });
@@ -250,7 +252,7 @@ t.test('posts', async (t) => {
 
   t.test('an unrecorded end is reported again by the slow poll', async (t) => {
     const one = await instance(t, world());
-    const id = await create(database, await oldServer(database));
+    const id = await create(database, await legacyServer(database));
     one.posts.poll();
     await until(() => one.agents.posted.length === 1, 'the post');
     one.records = false;
@@ -267,11 +269,11 @@ t.test('posts', async (t) => {
     const one = await instance(t, zone);
     // It has no room, so it claims nothing.
     const two = await instance(t, zone, { room: { posts: 0, bytes: 0 } });
-    const id = await create(database, await oldServer(database));
+    const id = await create(database, await legacyServer(database));
     one.posts.poll();
     await until(() => one.agents.posted.length === 1, 'the post');
     const stopped = await liveRun(database);
-    const last = await create(database, await oldServer(database));
+    const last = await create(database, await legacyServer(database));
     await claimPostsOfAll(database, stopped);
     await killRun(database, stopped);
     // Only the database's clock says that it died long ago, and that clock may just have been set.
@@ -281,7 +283,7 @@ t.test('posts', async (t) => {
     t.match(await row(database, id), { state: 'claimed' });
     const next = await liveRun(database);
     one.run = next;
-    await create(database, await oldServer(database));
+    await create(database, await legacyServer(database));
     one.posts.poll();
     // Tasks that a poll claims come last in it.
     await until(() => one.agents.posted.length === 2, 'the poll to finish');
@@ -298,7 +300,10 @@ t.test('posts', async (t) => {
 
   t.test('a post with a locked row is moved to the new run a moment later, the others at once', async (t) => {
     const one = await instance(t, world());
-    const ids = [await create(database, await oldServer(database)), await create(database, await oldServer(database))];
+    const ids = [
+      await create(database, await legacyServer(database)),
+      await create(database, await legacyServer(database)),
+    ];
     one.posts.poll();
     await until(() => one.agents.posted.length === 2, 'the posts');
     await killRun(database, one.run, 60_000);
@@ -316,7 +321,7 @@ t.test('posts', async (t) => {
 
   t.test('a stop ends posted tasks as unknown at once', async (t) => {
     const one = await instance(t, world());
-    const id = await create(database, await oldServer(database));
+    const id = await create(database, await legacyServer(database));
     one.posts.poll();
     await until(() => one.agents.posted.length === 1, 'the post');
     await one.posts.stop();

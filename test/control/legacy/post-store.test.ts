@@ -37,7 +37,7 @@ import {
   seat,
   setUnknown,
 } from '../tasks/support/task-database.ts';
-import { claimPostsFor, killRun, liveRun, oldServer, postedBy } from './support/legacy-seats.ts';
+import { claimPostsFor, killRun, legacyServer, liveRun, postedBy } from './support/legacy-seats.ts';
 
 const ids = (orders: readonly { id: string }[]) => orders.map((order) => order.id);
 
@@ -47,7 +47,7 @@ t.test('statements about posts', async (t) => {
   const run = await liveRun(db);
 
   async function queued(fields = {}) {
-    const serverUuid = await oldServer(db);
+    const serverUuid = await legacyServer(db);
     return { serverUuid, id: await create(db, serverUuid, fields) };
   }
   async function posted(by = run, fields = {}) {
@@ -95,7 +95,7 @@ t.test('statements about posts', async (t) => {
   });
 
   t.test('a server has a bounded number of posts and bytes at once, over all instances', async (t) => {
-    const serverUuid = await oldServer(db);
+    const serverUuid = await legacyServer(db);
     const made: string[] = [];
     for (let n = 0; n < 5; n++) made.push(await create(db, serverUuid, { params: { n } }));
     const other = await liveRun(db);
@@ -113,7 +113,7 @@ t.test('statements about posts', async (t) => {
   });
 
   t.test('the server that waits longest is served first, and a full one takes no place', async (t) => {
-    const [low = '', high = ''] = [await oldServer(db), await oldServer(db)].sort();
+    const [low = '', high = ''] = [await legacyServer(db), await legacyServer(db)].sort();
     const tasks: string[] = [];
     for (const serverUuid of [high, high, low]) tasks.push(await create(db, serverUuid));
     const claimed = async () => {
@@ -135,7 +135,7 @@ t.test('statements about posts', async (t) => {
 
   t.test('posts to a legacy agent that was replaced take no room of the session of the new agent', async (t) => {
     const room = { posts: 100, bytes: 10 * MAX_UNACCEPTED_BYTES };
-    const serverUuid = await oldServer(db);
+    const serverUuid = await legacyServer(db);
     for (let n = 0; n < 2; n++) {
       await create(db, serverUuid, { params: { text: 'x'.repeat(MAX_UNACCEPTED_BYTES) } });
       t.equal((await claimPosts(db, run, { servers: [serverUuid], room })).given.length, 1);

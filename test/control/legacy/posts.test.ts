@@ -56,7 +56,7 @@ class FakeLegacyAgent {
 
 type Tap = { teardown(work: () => unknown): void };
 
-function newOldAgent(t: Tap): FakeLegacyAgent {
+function newLegacyAgent(t: Tap): FakeLegacyAgent {
   const agent = new FakeLegacyAgent();
   t.teardown(() => agent.stop());
   return agent;
@@ -81,7 +81,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   const [a, b] = [await zone.startApp(TIMES), await zone.startApp(TIMES)];
 
   t.test('a server created by its agent runs at once, everywhere, until its heartbeats stop', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     await agent.register(a);
     t.equal(await statusOn(b, agent), 'running', 'its creation counts as a heartbeat');
     agent.beatOn(b);
@@ -97,7 +97,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('each instance shows the last heartbeat of a server', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     const from = Date.now();
     await agent.register(a);
     agent.beatOn(a);
@@ -112,7 +112,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('reference defect 1: after a server moves from A to B, A does not set it unknown', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     await agent.register(a);
     agent.beatOn(a);
     await sleep(SILENCE_MS);
@@ -125,7 +125,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('reference defect 2: a new instance sets no server unknown that another instance hears', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     await agent.register(a);
     agent.beatOn(a);
     await sleep(SILENCE_MS);
@@ -136,7 +136,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('reference defect 3: heartbeats of unknown servers and invalid UUIDs do no harm', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     await agent.register(a);
     agent.beatOn(a, b);
     const strangers = [randomUUID(), '00000000-0000-4000-8000-000000000000', 'ffffffff-ffff-4fff-bfff-ffffffffffff'];
@@ -157,7 +157,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
 
   t.test('after the instance that heard a server last ends, another hears it or sets it unknown', async (t) => {
     const c = await zone.startApp(TIMES);
-    const [moving, ending] = [newOldAgent(t), newOldAgent(t)];
+    const [moving, ending] = [newLegacyAgent(t), newLegacyAgent(t)];
     for (const agent of [moving, ending]) {
       await agent.register(c);
       agent.beatOn(c);
@@ -171,7 +171,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('a session outranks posts during an upgrade, with both agents, and after a rollback', async (t) => {
-    const old = newOldAgent(t);
+    const old = newLegacyAgent(t);
     await old.register(a);
     old.beatOn(a, b);
     const { agent } = await joinAgent(b.url, { ...newMachine(), serverUuid: old.serverUuid });
@@ -194,7 +194,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('a removed server whose legacy agent still posts stays removed until a new sysinfo', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     await agent.register(a);
     agent.beatOn(a, b);
     await sleep(POST_MS);
@@ -207,7 +207,7 @@ t.test('legacy agents on two instances and others that come and go', async (t) =
   });
 
   t.test('a legacy agent also posts its agents and the state of its machine', async (t) => {
-    const agent = newOldAgent(t);
+    const agent = newLegacyAgent(t);
     const path = `/servers/${agent.serverUuid}`;
     t.equal((await a.post(`${path}/events/status`, { vms: {} })).status, 404, 'for a server that does not exist');
     await agent.register(a);

@@ -5,7 +5,7 @@ import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { create, migrations, row } from '../tasks/support/task-database.ts';
-import { liveRun, oldServer } from './support/legacy-seats.ts';
+import { legacyServer, liveRun } from './support/legacy-seats.ts';
 import { Failing, instance, READS_POSTS, type World } from './support/posting-instance.ts';
 
 t.test('claimed tasks', async (t) => {
@@ -15,7 +15,7 @@ t.test('claimed tasks', async (t) => {
   t.test('a task that is claimed and cannot be read yet takes up room', async (t) => {
     const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing }, { room: { posts: 2, bytes: 1_000 } });
-    const servers = await Promise.all(Array.from({ length: 5 }, () => oldServer(database)));
+    const servers = await Promise.all(Array.from({ length: 5 }, () => legacyServer(database)));
     for (const serverUuid of servers) await create(database, serverUuid);
     failing.failure = () => new DatabaseUnavailableError(new Error('gone'));
     for (const serverUuid of servers) one.posts.hint(serverUuid);
@@ -37,7 +37,7 @@ t.test('claimed tasks', async (t) => {
     const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing });
     const made: string[] = [];
-    for (let n = 0; n < 7; n++) made.push(await create(database, await oldServer(database)));
+    for (let n = 0; n < 7; n++) made.push(await create(database, await legacyServer(database)));
     const unreadable = made[3] ?? '';
     failing.failure = (ids) => (ids.includes(unreadable) ? new Error('missing chunk of a toast value') : undefined);
     one.posts.poll();
@@ -52,11 +52,11 @@ t.test('claimed tasks', async (t) => {
   t.test('a task that never passes the network ends without being posted, and its room is free again', async (t) => {
     const failing = new Failing(database, READS_POSTS);
     const one = await instance(t, { ...world(), database: failing }, { room: { posts: 1, bytes: 1_000 } });
-    const large = await create(database, await oldServer(database));
+    const large = await create(database, await legacyServer(database));
     failing.failure = (ids) => (ids.includes(large) ? new DatabaseBusyError('unanswered') : undefined);
     one.posts.poll();
     await until(() => failing.failed > 0, 'the first try');
-    const small = await create(database, await oldServer(database));
+    const small = await create(database, await legacyServer(database));
     one.posts.hint((await row(database, small)).server_uuid);
     await until(() => one.agents.posted.length === 1, 'the post of the other task');
     t.equal(one.agents.posted[0]?.id, small);
@@ -71,8 +71,8 @@ t.test('claimed tasks', async (t) => {
     const one = await instance(t, { ...world(), database: failing });
     const away = new DatabaseUnavailableError(new Error('gone'));
     const [first, second] = [
-      await create(database, await oldServer(database)),
-      await create(database, await oldServer(database)),
+      await create(database, await legacyServer(database)),
+      await create(database, await legacyServer(database)),
     ];
     failing.failure = () => away;
     for (const id of [first, second]) {

@@ -2,13 +2,13 @@ import t from 'tap';
 import { readWaitingServers } from '../../../lib/control/legacy/post-store.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { create, migrations, seat, setUnknown } from '../tasks/support/task-database.ts';
-import { claimPostsFor, liveRun, oldServer } from './support/legacy-seats.ts';
+import { claimPostsFor, legacyServer, liveRun } from './support/legacy-seats.ts';
 
 t.test('the servers that wait are those with legacy agents, the longest first and full ones last', async (t) => {
   const { database: db } = await freshDatabase(t, { migrations });
   const run = await liveRun(db);
   const queued = async () => {
-    const serverUuid = await oldServer(db);
+    const serverUuid = await legacyServer(db);
     await create(db, serverUuid);
     return serverUuid;
   };
@@ -19,7 +19,7 @@ t.test('the servers that wait are those with legacy agents, the longest first an
   const busy = await queued();
   await claimPostsFor(db, run, { servers: [busy] });
   await create(db, busy);
-  const idle = await oldServer(db);
+  const idle = await legacyServer(db);
   const [first, second] = [await queued(), await queued()];
   await create(db, first);
   const mine = [busy, first, second];

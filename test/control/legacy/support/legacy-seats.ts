@@ -11,7 +11,7 @@ import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/fake-legacy-agent.ts';
 
 /** A server that runs with a legacy agent. */
-export async function oldServer(database: Queryable): Promise<string> {
+export async function legacyServer(database: Queryable): Promise<string> {
   const serverUuid = randomUUID();
   await setRunningByHeartbeats(database, serverUuid);
   return serverUuid;
