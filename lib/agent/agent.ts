@@ -1,8 +1,8 @@
 /**
  * One agent: it connects the link, journal, runner and reports with the legacy protocol (used while
  * there is no link) and the tasks posted to its HTTP port. main.ts runs one for a real machine; the
- * fleet runs thousands of simulated ones. The caller owns the journal (already read), the pulse and
- * the HTTP port (already listening). The agent owns the rest.
+ * fleet runs thousands of simulated ones. The caller owns the journal (already read), the ticker
+ * and the HTTP port (already listening). The agent owns the rest.
  */
 
 import { type Clock, settlesWithin } from '../platform/clock.ts';
@@ -20,7 +20,7 @@ import type { Endpoint } from './link/endpoints.ts';
 import type { Protocol } from './link/fallback.ts';
 import { Link, type LinkOwner } from './link/link-driver.ts';
 import type { Dial } from './link/link-socket.ts';
-import type { Pulse, Pulsed } from './link/pulse.ts';
+import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
 import type { Outbox } from './runner/outbox.ts';
@@ -31,7 +31,7 @@ export interface AgentDeps {
   clock: Clock;
   random: Random;
   log: Logger;
-  pulse: Pulse;
+  ticker: Ticker;
   dial: Dial;
   /** For HTTP requests; `dial` has its own. */
   credentials?: Credentials | undefined;
@@ -50,16 +50,16 @@ export interface AgentDeps {
 }
 
 /** How long a stopping agent waits for acknowledgements of the task ends that it has journalled. */
-const FAREWELL_MS = 1000;
+const ACK_WAIT_MS = 1000;
 /** How long a stopping agent waits for running tasks to end. */
 const STOP_WITHIN_MS = 8000;
 /**
- * The link runs at every pulse. Runner and reports run once a second, so thousands of agents fit in
+ * The link runs at every tick. Runner and reports run once a second, so thousands of agents fit in
  * one process.
  */
 const CHORES_MS = 1000;
 
-export class Agent implements LinkOwner, HttpWorker, Pulsed {
+export class Agent implements LinkOwner, HttpWorker, TickerMember {
   readonly #deps: AgentDeps;
   readonly #link: Link;
   readonly #runner: Runner;
@@ -145,12 +145,12 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
 
   /** Resolves when the agent has begun to connect to its first instance. */
   async start(): Promise<void> {
-    const { journal, machine, pulse, protocol, httpPort } = this.#deps;
+    const { journal, machine, ticker, protocol, httpPort } = this.#deps;
     await forgetPosted(journal, machine);
     await Promise.all([this.#runner.recover(), this.#reports.start()]);
     if (this.#stopped) return;
     httpPort?.serve(this);
-    pulse.add(this);
+    ticker.add(this);
     if (protocol === 'legacy') this.#legacyReporter.start();
     else this.#link.start();
   }
@@ -174,9 +174,9 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
     this.#posted.giveUp();
     await httpPort?.stop();
     await this.#legacyReporter.stop();
-    const until = clock.now() + FAREWELL_MS;
+    const until = clock.now() + ACK_WAIT_MS;
     while (this.#link.isLive && this.#hasUnacknowledgedEnds() && clock.now() < until) await clock.sleep(20);
-    this.#deps.pulse.remove(this);
+    this.#deps.ticker.remove(this);
     this.#link.stop();
   }
 
@@ -188,7 +188,7 @@ export class Agent implements LinkOwner, HttpWorker, Pulsed {
   /** Simulates a crash, for the fleet: ends no task and sends nothing. */
   abandon(): void {
     this.#stopped ??= Promise.resolve();
-    this.#deps.pulse.remove(this);
+    this.#deps.ticker.remove(this);
     this.#link.stop();
     void this.#legacyReporter.stop();
     void this.#runner.abandon();

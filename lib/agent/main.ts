@@ -16,7 +16,7 @@ import { HttpPort } from './legacy/http-port.ts';
 import { type Credentials, openCredentials } from './link/credentials.ts';
 import { resolverOf } from './link/discovery.ts';
 import { dialWebSocket } from './link/link-socket.ts';
-import { Pulse } from './link/pulse.ts';
+import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
@@ -60,7 +60,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     machine,
     serverUuid,
     agentVersion,
-    pulse: new Pulse({ clock }),
+    ticker: new Ticker({ clock }),
     dial: dialWebSocket(clock, credentials),
     credentials,
     resolve: resolverOf(options.discovery, { clock, random }),

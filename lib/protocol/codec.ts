@@ -30,25 +30,25 @@ export class FrameError extends Error {
   }
 }
 
-/** Pays for the values of a frame before they are created. */
-export interface ValuePayer {
-  payForValues(values: number): void;
+/** What the values of a frame use up, before they are created. */
+export interface ValueBudget {
+  consumeValues(values: number): void;
 }
 
 /** @throws FrameError */
-export function parseAgentFrame(text: string, payer?: ValuePayer): AgentFrame {
+export function parseAgentFrame(text: string, budget?: ValueBudget): AgentFrame {
   try {
-    return parseHeartbeat(text) ?? parseFrame<AgentFrame>(text, FROM_AGENT, payer);
+    return parseHeartbeat(text) ?? parseFrame<AgentFrame>(text, FROM_AGENT, budget);
   } catch (error) {
     const end = error instanceof FrameError && error.code === 'limit' ? endWithoutResult(text, error) : undefined;
     if (end === undefined) throw error;
-    return parseFrame<AgentFrame>(JSON.stringify(end), FROM_AGENT, payer);
+    return parseFrame<AgentFrame>(JSON.stringify(end), FROM_AGENT, budget);
   }
 }
 
 /** @throws FrameError */
-export function parseInstanceFrame(text: string, payer?: ValuePayer): InstanceFrame {
-  return parseHeartbeat(text) ?? parseFrame<InstanceFrame>(text, FROM_INSTANCE, payer);
+export function parseInstanceFrame(text: string, budget?: ValueBudget): InstanceFrame {
+  return parseHeartbeat(text) ?? parseFrame<InstanceFrame>(text, FROM_INSTANCE, budget);
 }
 
 export function encodeFrame(frame: AgentFrame | InstanceFrame): string {
@@ -91,10 +91,10 @@ const FROM_INSTANCE: Sender = { schemas: instanceFrames, limitsOf: () => INSTANC
 /** `type` is first in a frame, so its limits apply before it is parsed. */
 const TYPE_HEAD = /^\{"type":"([a-z_]{1,50})"/;
 
-function parseFrame<Frame>(text: string, { schemas, limitsOf }: Sender, payer: ValuePayer | undefined): Frame {
+function parseFrame<Frame>(text: string, { schemas, limitsOf }: Sender, budget: ValueBudget | undefined): Frame {
   const head = TYPE_HEAD.exec(text)?.[1];
   const values = valuesOf(text, limitsOf(head), head);
-  payer?.payForValues(values);
+  budget?.consumeValues(values);
   const type = typeOf(parseJson(text));
   if (!Object.hasOwn(schemas, type.name)) throw new FrameError('type', `frame type ${type.name} is not known`);
   if (type.name !== head) refuseAbove(limitsOf(type.name), type.name, { text, values });

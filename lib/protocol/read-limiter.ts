@@ -6,7 +6,7 @@
  */
 import type { Clock, Timer } from '../platform/clock.ts';
 import { consume, costOfRead, pauseMsOf, VALUE_BYTES } from './allowance.ts';
-import type { ValuePayer } from './codec.ts';
+import type { ValueBudget } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 
 interface LimitedSocket {
@@ -39,7 +39,7 @@ class ConnectionAccount implements ReadAccount {
   }
 }
 
-export class ReadLimiter implements ValuePayer {
+export class ReadLimiter implements ValueBudget {
   readonly #socket: LimitedSocket;
   /** One object shared by all connections. */
   readonly #deps: ReadLimiterDeps;
@@ -63,13 +63,13 @@ export class ReadLimiter implements ValuePayer {
    * Returns the number of frames that began in `chunk`. No more than `maxFrames` of them are paid
    * for: the owner ends the connection when there are more.
    */
-  payForRead(chunk: Uint8Array, now: number, maxFrames = Number.POSITIVE_INFINITY): number {
+  consumeRead(chunk: Uint8Array, now: number, maxFrames = Number.POSITIVE_INFINITY): number {
     const frames = this.#frames.count(chunk);
     this.#pay(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);
     return frames;
   }
 
-  payForValues(values: number): void {
+  consumeValues(values: number): void {
     this.#pay(values * VALUE_BYTES, this.#deps.clock.now());
   }
 

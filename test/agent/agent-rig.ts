@@ -4,7 +4,7 @@ import { Agent, type AgentDeps } from '../../lib/agent/agent.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
-import { Pulse } from '../../lib/agent/link/pulse.ts';
+import { Ticker } from '../../lib/agent/link/ticker.ts';
 import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
@@ -26,7 +26,7 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
     clock,
     random,
     log: silentLogger,
-    pulse: new Pulse({ clock, periodMs: 50 }),
+    ticker: new Ticker({ clock, periodMs: 50 }),
     dial: dialWebSocket(clock),
     resolve: async (): Promise<Endpoint[]> => {
       resolutions.push(clock.now());

@@ -277,7 +277,7 @@ function unreadAfter(frames: number): AgentDeps['dial'] {
         sent += 1;
         socket.send(text);
       },
-      payForValues: (values) => socket.payForValues(values),
+      consumeValues: (values) => socket.consumeValues(values),
       close: (code, reason) => socket.close(code, reason),
     };
   };

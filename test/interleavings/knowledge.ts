@@ -4,15 +4,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
+import type { RunIdentity } from '../../lib/control/roster/status/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import type { Place } from '../control/waitlist/support/waitlist-database.ts';
 import type { DutyKind, Seat, TaskKind, TicketKind, World } from './statement.ts';
 
 export interface Knowledge {
-  live: Writer[];
-  dead: Writer[];
+  live: RunIdentity[];
+  dead: RunIdentity[];
   beats: Map<string, number>;
   seats: Seat[];
   tasks: KnownTask[];
@@ -48,7 +48,7 @@ export async function readKnowledge(database: Queryable, servers: readonly strin
 }
 
 async function readInstances(database: Queryable): Promise<Pick<Knowledge, 'live' | 'dead' | 'beats'>> {
-  const { rows } = await database.query<Writer & { state: string; beat: number }>(
+  const { rows } = await database.query<RunIdentity & { state: string; beat: number }>(
     `select run, cnapi_uuid as "cnapiUuid", state, beat from cnapi_instances order by started_at desc limit 50`,
   );
   return {
@@ -132,7 +132,7 @@ async function readDuties(database: Queryable): Promise<Knowledge['duties']> {
 /** The world as one client sees it at one moment; `fraction` is its probability. */
 export function worldFrom(known: Knowledge, fraction: () => number): World {
   const pick = <Item>(items: readonly Item[]): Item | undefined => items[Math.floor(fraction() * items.length)];
-  const nobody: Writer = { cnapiUuid: randomUUID(), run: randomUUID() };
+  const nobody: RunIdentity = { cnapiUuid: randomUUID(), run: randomUUID() };
   const seats = shuffled(known.seats, fraction).slice(0, SERVERS_AT_ONCE);
   const ofKind = (kind: TaskKind) => known.tasks.filter(({ kinds }) => kinds.includes(kind));
   const senders = ofKind('left').map(({ posted_by }) => posted_by);

@@ -6,7 +6,7 @@
  */
 
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import type { Writer } from '../../lib/control/roster/status/roster-store.ts';
+import type { RunIdentity } from '../../lib/control/roster/status/roster-store.ts';
 import type { InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import type { ClaimingSession } from '../../lib/control/tasks/record/written.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
@@ -55,9 +55,9 @@ export type DutyKind =
 
 export interface World {
   /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
-  me: Writer;
-  other: Writer;
-  gone: Writer;
+  me: RunIdentity;
+  other: RunIdentity;
+  gone: RunIdentity;
   renewed: string;
   /** The run's beat when it was last seen. */
   beatOf(run: string): number;

@@ -11,9 +11,9 @@ import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import {
   acceptSessions,
+  type RunIdentity,
   recordInventories,
   recordLosses,
-  type Writer,
 } from '../../lib/control/roster/status/roster-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
@@ -90,9 +90,9 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
 
 interface Ground {
   database: Database;
-  me: Writer;
-  other: Writer;
-  gone: Writer;
+  me: RunIdentity;
+  other: RunIdentity;
+  gone: RunIdentity;
   renewed: string;
   seats: Seat[];
   tasks: Tasks;
@@ -122,7 +122,7 @@ async function layGround(database: Database): Promise<Ground> {
   return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {} };
 }
 
-async function newRun(database: Database): Promise<Writer> {
+async function newRun(database: Database): Promise<RunIdentity> {
   const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
   await insertRun(database, writer.run, identity(writer.cnapiUuid), null);
   return writer;
@@ -270,7 +270,7 @@ async function holders(database: Database, ids: readonly string[]): Promise<stri
   return rows.map(({ uuid }) => uuid);
 }
 
-async function connect(ground: Ground, writer: Writer): Promise<void> {
+async function connect(ground: Ground, writer: RunIdentity): Promise<void> {
   const hellos = ground.seats.map((seat) => ({ ...seat, conn: seat.conn + 1 }));
   const accepted = await acceptSessions(ground.database, writer, hellos);
   ground.seats = hellos.map((seat) => {
@@ -357,7 +357,7 @@ interface Held {
   places: Record<string, Place>;
   queues: Partial<Record<QueueKind, Place>>;
   duties: Duties;
-  runs: { me: Writer; gone: Writer };
+  runs: { me: RunIdentity; gone: RunIdentity };
 }
 
 /**

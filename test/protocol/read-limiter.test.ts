@@ -79,7 +79,7 @@ t.test('every frame is paid for: text, ping, pong and fragment, however short', 
     const { clock, calls, reads } = limited();
     const read = Buffer.concat(Array(100).fill(one));
     let frames = 0;
-    for (; !reads.isPaused && frames < 1_000_000; frames += 100) reads.payForRead(read, clock.now());
+    for (; !reads.isPaused && frames < 1_000_000; frames += 100) reads.consumeRead(read, clock.now());
     t.ok(frames <= BURST_BYTES / FRAME_BYTES + 100, `${name}: paused after ${frames} frames`);
     t.same(calls, ['pause']);
     reads.end();
@@ -88,17 +88,17 @@ t.test('every frame is paid for: text, ping, pong and fragment, however short', 
 
 t.test('values are paid for besides bytes, and reading resumes when the debt is paid', async (t) => {
   const { clock, calls, counters, reads } = limited();
-  reads.payForValues(BURST_BYTES / VALUE_BYTES);
+  reads.consumeValues(BURST_BYTES / VALUE_BYTES);
   t.notOk(reads.isPaused, 'a burst is allowed');
-  reads.payForValues((100 * BYTES_PER_MS) / VALUE_BYTES);
-  reads.payForValues((100 * BYTES_PER_MS) / VALUE_BYTES);
+  reads.consumeValues((100 * BYTES_PER_MS) / VALUE_BYTES);
+  reads.consumeValues((100 * BYTES_PER_MS) / VALUE_BYTES);
   t.ok(reads.isPaused);
   await clock.advance(199);
   t.same(calls, ['pause']);
   await clock.advance(1);
   t.same(calls, ['pause', 'resume']);
   t.same(counters, { readsPaused: 1 });
-  reads.payForValues((1000 * BYTES_PER_MS) / VALUE_BYTES);
+  reads.consumeValues((1000 * BYTES_PER_MS) / VALUE_BYTES);
   reads.end();
   await clock.advance(5_000);
   t.same(calls, ['pause', 'resume', 'pause'], 'a closed socket is not resumed');

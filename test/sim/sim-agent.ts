@@ -4,7 +4,7 @@
  */
 import { Agent } from '../../lib/agent/agent.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
-import { Pulse } from '../../lib/agent/link/pulse.ts';
+import { Ticker } from '../../lib/agent/link/ticker.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import { type Disk, SimJournal } from './sim-journal.ts';
@@ -64,7 +64,7 @@ export class SimAgent {
       clock,
       random,
       log: story.logger(this.name),
-      pulse: new Pulse({ clock }),
+      ticker: new Ticker({ clock }),
       journal: new SimJournal({ process, time: this.#world.time, disk: this.#disk }),
       machine: new SimMachine(this.server, process),
       dial: ({ endpoint, serverUuid }, events) => {

@@ -3,8 +3,8 @@
  * can cut off processes.
  */
 import type { Bus } from '../../lib/platform/bus/bus.ts';
-import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
-import { LineBus } from '../../lib/platform/bus/line-bus.ts';
+import type { BusConnection, Connect, ConnectionEvents } from '../../lib/platform/bus/bus-connection.ts';
+import { ConnectionBus } from '../../lib/platform/bus/connection-bus.ts';
 import type { Logger } from '../../lib/platform/log.ts';
 import { MemoryHub } from '../support/memory-bus.ts';
 import type { SeededRandom } from './seeded-random.ts';
@@ -31,20 +31,20 @@ export class SimHub {
 
   bus(process: SimProcess, log: Logger): Bus {
     const { clock, random } = process;
-    return new LineBus({ kind: 'memory', clock, random, log, openLine: this.#opener(process) });
+    return new ConnectionBus({ kind: 'memory', clock, random, log, connect: this.#opener(process) });
   }
 
-  #opener(process: SimProcess): OpenLine {
+  #opener(process: SimProcess): Connect {
     return async (events, signal) => {
       if (this.#cutOff.has(process.name)) throw new Error('no way to the hub');
-      const line = await this.hub.openLine(this.#delayed(process, events), signal);
-      process.onKill(() => line.close());
-      return this.#guarded(process, line);
+      const connection = await this.hub.connect(this.#delayed(process, events), signal);
+      process.onKill(() => connection.close());
+      return this.#guarded(process, connection);
     };
   }
 
   /** In order, like one connection. */
-  #delayed(process: SimProcess, events: LineEvents): LineEvents {
+  #delayed(process: SimProcess, events: ConnectionEvents): ConnectionEvents {
     let lastAt = 0;
     return {
       onPayload: (topic, payload) => {
@@ -64,18 +64,18 @@ export class SimHub {
     });
   }
 
-  #guarded(process: SimProcess, line: BusConnection): BusConnection {
+  #guarded(process: SimProcess, connection: BusConnection): BusConnection {
     return {
       // Confirmed after a trip in each direction; never while the connection is cut.
       change: async (subscribe, unsubscribe) => {
         await this.#trip(process);
-        await line.change(subscribe, unsubscribe);
+        await connection.change(subscribe, unsubscribe);
         await this.#trip(process);
       },
       send: async (topic, payload) => {
-        if (!this.#cutOff.has(process.name)) await line.send(topic, payload);
+        if (!this.#cutOff.has(process.name)) await connection.send(topic, payload);
       },
-      close: () => line.close(),
+      close: () => connection.close(),
     };
   }
 }

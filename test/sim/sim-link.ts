@@ -58,7 +58,7 @@ export class AgentEnd implements LinkSocket, Peer {
   }
 
   /** An agent of the simulation reads everything. */
-  payForValues(): void {}
+  consumeValues(): void {}
 
   send(text: string): void {
     if (this.#state === 'open') this.#out?.send({ kind: 'frame', text });

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { allContracts } from '../../lib/control/nouns/lists.ts';
-import { type Contract, OPEN } from '../../lib/protocol/api/contract.ts';
+import { type Contract, EXTENSIBLE } from '../../lib/protocol/api/contract.ts';
 import { codesOf, errorBody, errorBodyWith } from '../../lib/protocol/api/errors.ts';
 
 interface RealAnswer {
@@ -100,7 +100,8 @@ function strictly(schema: z.ZodType): z.ZodType {
     io: 'input',
     unrepresentable: 'any',
     override({ jsonSchema }) {
-      if (jsonSchema.properties !== undefined && jsonSchema[OPEN] !== true) jsonSchema.additionalProperties = false;
+      if (jsonSchema.properties !== undefined && jsonSchema[EXTENSIBLE] !== true)
+        jsonSchema.additionalProperties = false;
     },
   });
   const made = z.fromJSONSchema(described as never);

@@ -4,8 +4,8 @@
  * server.
  */
 
-import type { BusConnection, LineEvents, OpenLine } from '../../lib/platform/bus/line.ts';
-import { LineBus } from '../../lib/platform/bus/line-bus.ts';
+import type { BusConnection, Connect, ConnectionEvents } from '../../lib/platform/bus/bus-connection.ts';
+import { ConnectionBus } from '../../lib/platform/bus/connection-bus.ts';
 import type { Clock } from '../../lib/platform/clock.ts';
 import type { Logger } from '../../lib/platform/log.ts';
 import type { Random } from '../../lib/platform/random.ts';
@@ -17,17 +17,17 @@ interface MemoryHubOptions {
 
 export class MemoryHub {
   readonly #defer: (deliver: () => void) => void;
-  readonly #lines = new Set<MemoryLine>();
+  readonly #connections = new Set<MemoryConnection>();
   #state: 'up' | 'frozen' | 'down' = 'up';
 
   constructor({ defer = queueMicrotask }: MemoryHubOptions = {}) {
     this.#defer = defer;
   }
 
-  /** Acts like a killed server: lines are lost, and no line can be opened until `restore`. */
+  /** Acts like a killed server: connections are lost, and none can be opened until `restore`. */
   kill(): void {
     this.#state = 'down';
-    for (const line of [...this.#lines]) line.lose(new Error('the hub was killed'));
+    for (const connection of [...this.#connections]) connection.lose(new Error('the hub was killed'));
   }
 
   /** Acts like a suspended server: it accepts everything and answers nothing until `restore`. */
@@ -37,14 +37,14 @@ export class MemoryHub {
 
   restore(): void {
     this.#state = 'up';
-    for (const line of [...this.#lines]) line.flush();
+    for (const connection of [...this.#connections]) connection.flush();
   }
 
-  readonly openLine: OpenLine = async (events) => {
+  readonly connect: Connect = async (events) => {
     if (this.#state !== 'up') throw new Error(`the hub is ${this.#state}`);
-    const line = new MemoryLine(this, events);
-    this.#lines.add(line);
-    return line;
+    const connection = new MemoryConnection(this, events);
+    this.#connections.add(connection);
+    return connection;
   };
 
   get isUp(): boolean {
@@ -52,11 +52,11 @@ export class MemoryHub {
   }
 
   deliver(topic: string, payload: string): void {
-    for (const line of this.#lines) this.#defer(() => line.receive(topic, payload));
+    for (const connection of this.#connections) this.#defer(() => connection.receive(topic, payload));
   }
 
-  forget(line: MemoryLine): void {
-    this.#lines.delete(line);
+  forget(connection: MemoryConnection): void {
+    this.#connections.delete(connection);
   }
 }
 
@@ -65,15 +65,15 @@ interface Request {
   reject: (cause: Error) => void;
 }
 
-class MemoryLine implements BusConnection {
+class MemoryConnection implements BusConnection {
   readonly #hub: MemoryHub;
-  readonly #events: LineEvents;
+  readonly #events: ConnectionEvents;
   readonly #topics = new Set<string>();
   /** Requests that were accepted but not answered because the hub is frozen. */
   #unanswered: Request[] = [];
   #open = true;
 
-  constructor(hub: MemoryHub, events: LineEvents) {
+  constructor(hub: MemoryHub, events: ConnectionEvents) {
     this.#hub = hub;
     this.#events = events;
   }
@@ -109,11 +109,11 @@ class MemoryLine implements BusConnection {
     this.#hub.forget(this);
     const requests = this.#unanswered;
     this.#unanswered = [];
-    for (const { reject } of requests) reject(new Error('the line was closed'));
+    for (const { reject } of requests) reject(new Error('the connection was closed'));
   }
 
   #request(work: () => void): Promise<void> {
-    if (!this.#open) return Promise.reject(new Error('the line was closed'));
+    if (!this.#open) return Promise.reject(new Error('the connection was closed'));
     return new Promise((resolve, reject) => {
       const run = () => {
         work();
@@ -133,6 +133,6 @@ interface MemoryBusDeps {
   beatMs?: number;
 }
 
-export function createMemoryBus({ hub, ...ports }: MemoryBusDeps): LineBus {
-  return new LineBus({ kind: 'memory', openLine: hub.openLine, ...ports });
+export function createMemoryBus({ hub, ...ports }: MemoryBusDeps): ConnectionBus {
+  return new ConnectionBus({ kind: 'memory', connect: hub.connect, ...ports });
 }

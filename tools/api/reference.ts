@@ -1,6 +1,6 @@
 /** Generates docs/rest-api.md from the contracts of the API, so that it matches what is served. Pure. */
 import type { Contract } from '../../lib/protocol/api/contract.ts';
-import { needOf, pathParamsOf, tagOf, tagsOf } from '../../lib/protocol/api/contract.ts';
+import { pathParamsOf, requiredRoleOf, tagOf, tagsOf } from '../../lib/protocol/api/contract.ts';
 import { codesOf, ERROR_CODES } from '../../lib/protocol/api/errors.ts';
 import { openApiDocument } from '../../lib/protocol/api/openapi.ts';
 
@@ -53,10 +53,10 @@ export function reference(contracts: readonly Contract[]): string {
 function route(contract: Contract, { paths }: Document): string {
   const operation = paths[contract.path.replace(/:(\w+)/g, '{$1}')]?.[contract.method.toLowerCase()];
   if (operation === undefined) throw new Error(`${contract.name} is not in the document`);
-  const need = needOf(contract);
+  const requiredRole = requiredRoleOf(contract);
   const parts = [
     `### ${contract.name}\n`,
-    `\`${contract.method} ${contract.path}\` · ${need === 'anyone' ? 'needs no token' : `role \`${need}\``}\n`,
+    `\`${contract.method} ${contract.path}\` · ${requiredRole === 'anyone' ? 'needs no token' : `role \`${requiredRole}\``}\n`,
     `${contract.summary}.\n`,
     table('Parameter', parametersOf(contract, operation)),
     table('Header', Object.entries(contract.requestHeaders ?? {})),

@@ -3,7 +3,7 @@
  * queue that has a holder; the holder is looked up, as by a wait, and released, which hands the
  * queue over.
  */
-import { createTicket, readStandings, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
+import { createTicket, readTicketStatuses, releaseTicket } from '../../lib/control/waitlist/ticket-store.ts';
 import { type Statement, statementsOf, toScript } from './pgbench.ts';
 
 const TICKET = '33333333-3333-4333-8333-333333333333';
@@ -30,7 +30,7 @@ export async function ticketLifeScript({ queues, depth }: { queues: number; dept
     (database) => createTicket(database, newTicket, { maxWaiting: 10_000, maxOpen: 20_000, maxListed: 1_000 }),
     [{ outcome: 'added' }],
   );
-  const [read] = await statementsOf((database) => readStandings(database, [TICKET]));
+  const [read] = await statementsOf((database) => readTicketStatuses(database, [TICKET]));
   const [release] = await statementsOf((database) => releaseTicket(database, TICKET));
   const id = `(:client_id || '-' || :queue)`;
   const made = new Map([

@@ -99,8 +99,14 @@ export class LegacyCnapiClient {
       Accept: 'application/json',
       'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
     };
-    const passage = credentials.credentialsTo(endpoint);
-    const target = { endpoint, passage, method: 'POST' as const, path: `/servers/${serverUuid}${path}`, headers };
+    const connectionCredentials = credentials.credentialsTo(endpoint);
+    const target = {
+      endpoint,
+      credentials: connectionCredentials,
+      method: 'POST' as const,
+      path: `/servers/${serverUuid}${path}`,
+      headers,
+    };
     const answer = await answerTo(this.#http, { ...target, ...post, localAddress });
     if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
     return answer.status;

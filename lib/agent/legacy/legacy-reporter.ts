@@ -45,7 +45,7 @@ export class LegacyReporter {
   readonly #deps: LegacyReporterDeps;
   #stopping: AbortController | undefined;
   /** Ends the pause of the sysinfo loop. */
-  #hurry = new AbortController();
+  #sendNow = new AbortController();
   #loops: Promise<unknown> = Promise.resolve();
   /** Digest of the sysinfo that was accepted last (empty: none), and when. */
   #sentDigest = '';
@@ -118,9 +118,9 @@ export class LegacyReporter {
     const { clock, random } = this.#deps;
     let failures = (await first) ? 0 : 1;
     while (!signal.aborted) {
-      this.#hurry = new AbortController();
+      this.#sendNow = new AbortController();
       const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : retryMs(failures, random.fraction());
-      await clock.sleep(pauseMs, AbortSignal.any([signal, this.#hurry.signal]));
+      await clock.sleep(pauseMs, AbortSignal.any([signal, this.#sendNow.signal]));
       if (!signal.aborted) failures = (await this.#sendSysinfo(signal)) ? 0 : failures + 1;
     }
   }
@@ -161,7 +161,7 @@ export class LegacyReporter {
     if (this.#deps.clock.now() - this.#sysinfoSentAt < INTRODUCE_AGAIN_MS) return;
     this.#sentDigest = '';
     this.#hasSentAgents = false;
-    this.#hurry.abort();
+    this.#sendNow.abort();
   }
 
   async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {

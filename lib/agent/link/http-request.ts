@@ -5,7 +5,7 @@ import type { Endpoint } from './endpoints.ts';
 
 interface CnapiRequest {
   endpoint: Endpoint;
-  passage: ConnectionCredentials;
+  credentials: ConnectionCredentials;
   method: 'GET' | 'POST';
   path: string;
   headers?: Record<string, string>;
@@ -24,11 +24,11 @@ export interface CnapiAnswer {
 
 /** Resolves with the status; the body is read and dropped. @throws HttpError */
 export async function answerTo(http: HttpClient, asked: CnapiRequest): Promise<CnapiAnswer> {
-  const { endpoint, passage, localAddress, withinMs, headers, ...request } = asked;
+  const { endpoint, credentials, localAddress, withinMs, headers, ...request } = asked;
   const answer = await http.request({
     ...request,
-    target: { host: endpoint.host, port: endpoint.port, tls: passage.tls, localAddress },
-    headers: { ...headers, ...passage.headers },
+    target: { host: endpoint.host, port: endpoint.port, tls: credentials.tls, localAddress },
+    headers: { ...headers, ...credentials.headers },
     totalMs: withinMs,
   });
   for await (const piece of answer.pieces()) void piece;

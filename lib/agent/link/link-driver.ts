@@ -65,10 +65,10 @@ interface LinkDeps {
 
 const MAX_BAD_FRAMES = 10;
 /** After this many failed rounds a warning is logged once. */
-const HOPELESS_ROUNDS = 3;
+const WARN_AFTER_ROUNDS = 3;
 const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** Above this many unsent bytes, live output is dropped and repeated ends wait. */
-const ROOMY_BYTES = 1024 * 1024;
+const MAX_BUFFERED_FOR_OUTPUT = 1024 * 1024;
 
 export class Link {
   readonly #deps: LinkDeps;
@@ -113,7 +113,7 @@ export class Link {
 
   /** True while the newest session has few unsent bytes. */
   get hasRoom(): boolean {
-    return this.#live !== undefined && this.#live.socket.bufferedBytes < ROOMY_BYTES;
+    return this.#live !== undefined && this.#live.socket.bufferedBytes < MAX_BUFFERED_FOR_OUTPUT;
   }
 
   start(): void {
@@ -139,7 +139,7 @@ export class Link {
     return true;
   }
 
-  /** Called at each pulse, after the poll phase. */
+  /** Called at each tick, after the poll phase. */
   tick(now: number, healthyMs: number): void {
     const heard = this.#live && listen(this.#live, healthyMs);
     if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
@@ -203,11 +203,11 @@ export class Link {
         return this.#close(effect.socket, effect.reason);
       case 'arm':
         this.#timer?.cancel();
-        this.#timer = this.#judgeAfter(effect.ms, { type: 'expired', turn: effect.turn });
+        this.#timer = this.#afterPollIn(effect.ms, { type: 'expired', turn: effect.turn });
         return;
       case 'arm-departure':
         this.#departure?.cancel();
-        this.#departure = this.#judgeAfter(effect.ms, { type: 'departure', socket: effect.socket });
+        this.#departure = this.#afterPollIn(effect.ms, { type: 'departure', socket: effect.socket });
         return;
       default:
         return effect satisfies never;
@@ -215,7 +215,7 @@ export class Link {
   }
 
   /** After a freeze, reads what arrived in time before it decides that an instance is late. */
-  #judgeAfter(ms: number, event: LinkEvent): Timer {
+  #afterPollIn(ms: number, event: LinkEvent): Timer {
     const { clock } = this.#deps;
     return clock.after(ms, () => clock.afterPoll(() => this.#on(event)));
   }
@@ -392,7 +392,7 @@ export class Link {
       log.info(fields, after.session ? 'link is live' : 'link lost');
     else if (before.scheme !== after.scheme)
       log.warn(fields, 'no instance here has an agent link; using the legacy protocol until one does');
-    else if (before.failedRounds < HOPELESS_ROUNDS && after.failedRounds >= HOPELESS_ROUNDS)
+    else if (before.failedRounds < WARN_AFTER_ROUNDS && after.failedRounds >= WARN_AFTER_ROUNDS)
       log.warn({ ...fields, why: this.#lastFailure }, 'no instance accepts this agent; trying again');
     else log.debug(fields, 'link');
   }

@@ -9,14 +9,14 @@ import type { Clock } from '../../platform/clock.ts';
 import { tlsOptionsOf } from '../../platform/http-client/connect.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
-import type { ValuePayer } from '../../protocol/codec.ts';
+import type { ValueBudget } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import { type ConnectionCredentials, type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { answerTo, type CnapiAnswer, retryAfterMsIn } from './http-request.ts';
 
 /** The parser charges the values of received frames to the socket. */
-export interface LinkSocket extends ValuePayer {
+export interface LinkSocket extends ValueBudget {
   /** Bytes sent that the network has not yet taken. */
   readonly bufferedBytes: number;
   send(text: string): void;
@@ -73,24 +73,24 @@ export function dialWebSocket(clock: Clock, credentials = NO_CREDENTIALS): Dial 
 interface OpenedSocket {
   socket: WebSocket;
   endpoint: Endpoint;
-  passage: ConnectionCredentials;
+  credentials: ConnectionCredentials;
 }
 
 export function openWebSocket(target: DialTarget, credentials: Credentials): OpenedSocket {
   const { endpoint, serverUuid, maxFrameBytes, localAddress } = target;
   if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
   const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
-  const passage = credentials.credentialsTo(endpoint);
-  const scheme = passage.tls ? 'wss' : 'ws';
+  const connectionCredentials = credentials.credentialsTo(endpoint);
+  const scheme = connectionCredentials.tls ? 'wss' : 'ws';
   const socket = new WebSocket(`${scheme}://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
-    ...(passage.tls && tlsOptionsOf(passage.tls)),
-    headers: passage.headers,
+    ...(connectionCredentials.tls && tlsOptionsOf(connectionCredentials.tls)),
+    headers: connectionCredentials.headers,
     perMessageDeflate: false,
     maxPayload: maxFrameBytes,
     followRedirects: false,
     ...(localAddress === undefined ? {} : { localAddress }),
   });
-  return { socket, endpoint, passage };
+  return { socket, endpoint, credentials: connectionCredentials };
 }
 
 export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clock: Clock): LinkSocket {
@@ -110,7 +110,7 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
   socket.on('open', () => {
     isOpen = true;
     wire?.on('data', (chunk: Buffer) => {
-      reads.payForRead(chunk, clock.now());
+      reads.consumeRead(chunk, clock.now());
       if (!over) events.heard();
     });
     if (!over) events.opened();
@@ -142,7 +142,7 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
     get bufferedBytes() {
       return socket.bufferedAmount;
     },
-    payForValues: (values) => reads.payForValues(values),
+    consumeValues: (values) => reads.consumeValues(values),
     // ws sends a string in two pieces, header and text; it masks a buffer into one piece.
     send(text) {
       if (socket.readyState === WebSocket.OPEN) socket.send(Buffer.from(text), TEXT_FRAME);
@@ -163,11 +163,11 @@ export function linkSocketOf(opened: OpenedSocket, events: LinkSocketEvents, clo
  * 426.
  */
 async function routeStatus(
-  { socket, endpoint, passage }: OpenedSocket,
+  { socket, endpoint, credentials }: OpenedSocket,
   clock: Clock,
 ): Promise<CnapiAnswer | undefined> {
   const { pathname: path } = new URL(socket.url);
-  const asked = { endpoint, passage, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
+  const asked = { endpoint, credentials, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
   const answer = await answerTo(new HttpClient({ clock }), asked).catch(() => undefined);
   return answer?.status === 404 || answer?.status === 405 ? { ...answer, retryAfterMs: 0 } : undefined;
 }

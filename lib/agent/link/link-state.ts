@@ -113,7 +113,7 @@ export type LinkEffect =
   | { do: 'arm-departure'; socket: number; ms: number };
 
 /** A step's inputs from outside: monotonic milliseconds and one random number in [0, 1). */
-export interface Circumstances {
+export interface StepInputs {
   now: number;
   chance: number;
 }

@@ -1,6 +1,6 @@
 /**
  * The timing of one session: how long the instance has been silent, and when the next heartbeat is
- * due. Owned by the link's driver, which asks at each pulse; it has no timer of its own.
+ * due. Owned by the link's driver, which asks at each tick; it has no timer of its own.
  *
  *     heard ── nothing for serverSilenceMs ──► silent ── nothing for as long again ──► dead
  *       ▲──────────────────── any byte ───────────┘
@@ -13,7 +13,7 @@ export interface Watched extends SessionLimits {
   number: number;
   socket: LinkSocket;
   peerVersion: number;
-  /** Bytes have arrived since the last pulse. */
+  /** Bytes have arrived since the last tick. */
   hasReceived: boolean;
   silentMs: number;
   nextHeartbeatAt: number;

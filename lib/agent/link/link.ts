@@ -32,13 +32,13 @@ import { WELCOME_WITHIN_MS } from '../../protocol/limits.ts';
 import { type Endpoint, endpointKey, heldForMs, withHold } from './endpoints.ts';
 import { areAllLegacy, lookAgainMs, namesAnother, shouldFallBack } from './fallback.ts';
 import {
-  type Circumstances,
   candidatesOf,
   type LinkEffect,
   type LinkEvent,
   type LinkState,
   LinkTransitionError,
   type Phase,
+  type StepInputs,
   upgradeWithinMs,
 } from './link-state.ts';
 import { reconnectMaxMsOf } from './link-times.ts';
@@ -58,7 +58,7 @@ const SOFT_EVERY_MS = 1000;
 const MAX_CONN = 2 ** 48;
 
 /** Returns the same step for the same arguments; does not modify `state`. */
-export function step(state: LinkState, event: LinkEvent, { now, chance }: Circumstances): LinkStep {
+export function step(state: LinkState, event: LinkEvent, { now, chance }: StepInputs): LinkStep {
   const draft: Draft = { ...state, effects: [], now, chance, was: state, event };
   if (state.phase !== 'stopped') apply(draft, event);
   const { effects, now: _now, chance: _chance, was: _was, event: _event, ...next } = draft;
@@ -66,7 +66,7 @@ export function step(state: LinkState, event: LinkEvent, { now, chance }: Circum
 }
 
 type LinkStep = { state: LinkState; effects: LinkEffect[] };
-type Draft = LinkState & Circumstances & { effects: LinkEffect[]; was: LinkState; event: LinkEvent };
+type Draft = LinkState & StepInputs & { effects: LinkEffect[]; was: LinkState; event: LinkEvent };
 
 function apply(link: Draft, event: LinkEvent): void {
   switch (event.type) {

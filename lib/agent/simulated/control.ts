@@ -17,7 +17,7 @@ const order = z.object({
 type Order = z.infer<typeof order>;
 
 /** Executes one line. Never throws: an error becomes the answer. */
-export async function obey(fleet: Fleet, line: string): Promise<Record<string, unknown>> {
+export async function runControlCommand(fleet: Fleet, line: string): Promise<Record<string, unknown>> {
   try {
     const parsed = order.parse(JSON.parse(line));
     const uuids = parsed.uuids ?? fleet.uuids.slice(0, parsed.count);

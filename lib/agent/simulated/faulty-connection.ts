@@ -80,8 +80,8 @@ class Line implements LinkSocket {
     return this.#link?.bufferedBytes ?? 0;
   }
 
-  payForValues(values: number): void {
-    this.#link?.payForValues(values);
+  consumeValues(values: number): void {
+    this.#link?.consumeValues(values);
   }
 
   send(text: string): void {

@@ -1,7 +1,7 @@
 /**
  * Many agents in one process: the real agent's link, journal and tasks on simulated machines, all
- * driven by one pulse. Agents are started at a limited rate. On request, parts of the fleet fail as
- * one agent or its network would.
+ * driven by one ticker. Agents are started at a limited rate. On request, parts of the fleet fail
+ * as one agent or its network would.
  */
 import { createHash } from 'node:crypto';
 import type { Clock, Timer } from '../../platform/clock.ts';
@@ -11,7 +11,7 @@ import { Agent, type AgentDeps } from '../agent.ts';
 import { MemoryJournal } from '../journal/journal-memory.ts';
 import type { Credentials } from '../link/credentials.ts';
 import type { Endpoint } from '../link/endpoints.ts';
-import { Pulse } from '../link/pulse.ts';
+import { Ticker } from '../link/ticker.ts';
 import { catalogue } from '../tasks/catalogue.ts';
 import { DialQueue } from './dial-queue.ts';
 import { FaultyConnection } from './faulty-connection.ts';
@@ -56,7 +56,7 @@ interface Member {
   thaw: Timer | undefined;
 }
 
-const SPOKES = 10;
+const SLOTS = 10;
 const START_PERIOD_MS = 100;
 
 /** Has the form of a version 4 uuid, so that everything accepts it as a server's uuid. */
@@ -67,14 +67,14 @@ export function serverUuidOf(seed: string, number: number): string {
 
 export class Fleet {
   readonly #deps: FleetDeps;
-  readonly #pulse: Pulse;
+  readonly #ticker: Ticker;
   readonly #dials: DialQueue;
   readonly #members = new Map<string, Member>();
   readonly #stopping = new AbortController();
 
   constructor(deps: FleetDeps) {
     this.#deps = deps;
-    this.#pulse = new Pulse({ clock: deps.clock, spokes: SPOKES });
+    this.#ticker = new Ticker({ clock: deps.clock, slots: SLOTS });
     this.#dials = new DialQueue(deps.clock);
   }
 
@@ -201,7 +201,7 @@ export class Fleet {
       journal,
       serverUuid,
       agentVersion,
-      pulse: this.#pulse,
+      ticker: this.#ticker,
       dial: connection.dial,
       machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
@@ -217,7 +217,7 @@ export class Fleet {
 
   #freeze(member: Member, ms: number, before?: () => void): void {
     member.thaw?.cancel();
-    this.#pulse.remove(member.agent);
+    this.#ticker.remove(member.agent);
     member.connection.freeze();
     member.thaw = this.#deps.clock.after(ms, () => {
       before?.();
@@ -230,6 +230,6 @@ export class Fleet {
     member.thaw.cancel();
     member.thaw = undefined;
     member.connection.thaw();
-    if (!this.#stopping.signal.aborted) this.#pulse.add(member.agent);
+    if (!this.#stopping.signal.aborted) this.#ticker.add(member.agent);
   }
 }

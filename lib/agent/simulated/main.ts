@@ -14,7 +14,7 @@ import { type Credentials, openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { AgentUsageError } from '../options.ts';
-import { obey } from './control.ts';
+import { runControlCommand } from './control.ts';
 import { Fleet } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
 
@@ -57,7 +57,7 @@ function credentialsFrom(options: Pick<FleetOptions, 'credentials'>, log: Logger
 /** Executes commands in order; each is answered before the next. */
 async function followOrders(fleet: Fleet): Promise<void> {
   for await (const line of createInterface({ input: process.stdin })) {
-    process.stdout.write(`${JSON.stringify(await obey(fleet, line))}\n`);
+    process.stdout.write(`${JSON.stringify(await runControlCommand(fleet, line))}\n`);
   }
 }
 

@@ -96,9 +96,13 @@ async function show(
   else output.facts(Object.entries(found ?? {}));
 }
 
-const columnsOf = ({ listed }: DocumentNoun): Column<JsonObject>[] => [
+const columnsOf = ({ listColumns }: DocumentNoun): Column<JsonObject>[] => [
   { head: 'UUID', of: ({ uuid }) => textOf(uuid) },
-  ...listed.map((field) => ({ head: field.toUpperCase(), of: (row: JsonObject) => textOf(row[field]), shrinks: true })),
+  ...listColumns.map((field) => ({
+    head: field.toUpperCase(),
+    of: (row: JsonObject) => textOf(row[field]),
+    shrinks: true,
+  })),
 ];
 
 const textOf = (value: unknown): string | undefined =>

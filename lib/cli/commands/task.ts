@@ -76,7 +76,7 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
   for await (const event of client.followTask(id, { onBroken })) {
     if (output.json) output.record(event);
     else if (event.name === 'output') live.write(event);
-    else if (event.name !== 'end') output.note(storyOf(event));
+    else if (event.name !== 'end') output.note(describeEvent(event));
     await output.ready();
     if (event.name !== 'end') continue;
     if (!output.json && !isWithheld) live.end(event.data.result);
@@ -103,7 +103,7 @@ interface Followed {
   isWithheld: boolean;
 }
 
-function storyOf({ name, timestamp, attempt, data }: TaskEvent): string {
+function describeEvent({ name, timestamp, attempt, data }: TaskEvent): string {
   const about =
     name === 'progress' ? ` ${data.value} % ${data.message ?? ''}` : name === 'retry' ? ` ${data.reason}` : '';
   const again = attempt > 1 ? ` (attempt ${attempt})` : '';

@@ -3,7 +3,7 @@
  * find out.
  */
 import { CnapiError } from '../../platform/errors.ts';
-import type { Need } from '../../protocol/api/roles.ts';
+import type { RequiredRole } from '../../protocol/api/roles.ts';
 import type { Actor } from './token.ts';
 
 /** 401: no token, or no valid one. */
@@ -24,11 +24,11 @@ export class TokenEndedError extends CnapiError {
 
 /** 403: a valid token whose role does not permit this. */
 export class RoleTooSmallError extends CnapiError {
-  constructor(actor: Actor, need: Need) {
+  constructor(actor: Actor, requiredRole: RequiredRole) {
     super(
       'Forbidden',
       403,
-      `This needs the role ${need}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${need}`,
+      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}`,
     );
   }
 }

@@ -10,7 +10,7 @@
  */
 import type { Clock } from '../../platform/clock.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
-import type { Need } from '../../protocol/api/roles.ts';
+import type { RequiredRole } from '../../protocol/api/roles.ts';
 import {
   RoleTooSmallError,
   TokenOfAnotherServerError,
@@ -31,12 +31,12 @@ export interface AuthenticatorConfig {
   failedSignInsPerMinute: number;
 }
 
-export interface Entry {
+export interface AuthenticationRequest {
   /** The peer's address, from its socket. */
   address: string;
   /** All `Authorization` headers of the request. */
   authorization: readonly string[];
-  need: Need;
+  requiredRole: RequiredRole;
   /** The server that an agent's request is about. */
   serverUuid?: string | undefined;
   /** The request does not use the database, and is answered while the database is unreachable. */
@@ -44,7 +44,7 @@ export interface Entry {
 }
 
 /** A request, before it is parsed. */
-export interface UnparsedRequest extends Pick<Entry, 'address' | 'authorization'> {
+export interface UnparsedRequest extends Pick<AuthenticationRequest, 'address' | 'authorization'> {
   /** Its connection is above the limit. */
   isExcess: boolean;
 }
@@ -132,9 +132,9 @@ export class Authenticator {
   }
 
   /** Authenticates and authorizes. */
-  async authenticate(entry: Entry): Promise<Actor> {
-    const actor = await this.signIn(entry);
-    this.authorize(actor, entry);
+  async authenticate(request: AuthenticationRequest): Promise<Actor> {
+    const actor = await this.signIn(request);
+    this.authorize(actor, request);
     return actor;
   }
 
@@ -142,14 +142,17 @@ export class Authenticator {
    * Returns the caller's identity. @throws UnauthorizedError, TooManyRequestsError,
    * DatabaseUnavailableError
    */
-  async signIn(entry: Entry): Promise<Actor> {
+  async signIn(request: AuthenticationRequest): Promise<Actor> {
     if (this.isOpen) return OPEN;
-    return entry.need === 'anyone' ? NOBODY : this.#whoIs(entry);
+    return request.requiredRole === 'anyone' ? NOBODY : this.#whoIs(request);
   }
 
   /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
-  authorize(actor: Actor, { need, serverUuid }: Pick<Entry, 'need' | 'serverUuid'>): void {
-    if (!permits(actor.roles, need)) throw new RoleTooSmallError(actor, need);
+  authorize(
+    actor: Actor,
+    { requiredRole, serverUuid }: Pick<AuthenticationRequest, 'requiredRole' | 'serverUuid'>,
+  ): void {
+    if (!permits(actor.roles, requiredRole)) throw new RoleTooSmallError(actor, requiredRole);
     if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
   }
 
@@ -167,7 +170,7 @@ export class Authenticator {
     return this.#signIn.hold(actor, onEnded);
   }
 
-  async #whoIs({ address, authorization, mayBeStale = false }: Entry): Promise<Actor> {
+  async #whoIs({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
     const [header, ...others] = authorization;
     // Clients of the reference send a name and a password that it never checks. They carry no
     // token, so nothing can be guessed.

@@ -6,7 +6,7 @@
  * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { Need, Role } from '../../protocol/api/roles.ts';
+import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
 
 /** The authenticated caller. */
 export interface Actor {
@@ -87,7 +87,9 @@ export function hasRight({ roles }: Pick<Actor, 'roles'>, right: Right): boolean
 /**
  * The roles reader, operator and admin each include the ones before; an agent's role is separate.
  */
-export function permits(roles: readonly Role[], need: Need): boolean {
-  if (need === 'anyone') return true;
-  return roles.some((role) => (role === 'agent' || need === 'agent' ? role === need : RANK[role] >= RANK[need]));
+export function permits(roles: readonly Role[], requiredRole: RequiredRole): boolean {
+  if (requiredRole === 'anyone') return true;
+  return roles.some((role) =>
+    role === 'agent' || requiredRole === 'agent' ? role === requiredRole : RANK[role] >= RANK[requiredRole],
+  );
 }

@@ -153,7 +153,7 @@ function bucketOf({
   version,
   indexes,
   unique = [],
-  told,
+  eventFields,
   serverField = '',
 }: DocumentNoun): DocumentBucket {
   return documentBucket({
@@ -164,7 +164,7 @@ function bucketOf({
         type === undefined ? [] : [[field, { type, unique: unique.includes(field) }]],
       ),
     ),
-    onChange: { name: 'cnapi_tell_document', arguments: [name, serverField, 'uuid', ...told] },
+    onChange: { name: 'cnapi_log_document_event', arguments: [name, serverField, 'uuid', ...eventFields] },
   });
 }
 

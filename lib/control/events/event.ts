@@ -75,7 +75,7 @@ export interface LogState {
  * `gap`: events after the position have been deleted. `foreign`: this log did not give the
  * position.
  */
-export function standingOf({ id, storedAtMs }: Position, log: LogState): 'held' | 'gap' | 'foreign' {
+export function positionState({ id, storedAtMs }: Position, log: LogState): 'held' | 'gap' | 'foreign' {
   if (id > log.last) return 'foreign';
   if (storedAtMs !== 0 && log.storedAt !== undefined && log.storedAt.getTime() !== storedAtMs) return 'foreign';
   return id + 1 < log.oldest ? 'gap' : 'held';

@@ -20,7 +20,7 @@ import {
   type Position,
   parsePosition,
   positionOf,
-  standingOf,
+  positionState,
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from './event-store.ts';
@@ -182,7 +182,7 @@ export class Events {
     const position = parsePosition(text);
     if (position === undefined) throw new UnknownEventError(text);
     const log = await readLog(this.#deps.database, position.id);
-    if (standingOf(position, log) === 'foreign') throw new UnknownEventError(text);
+    if (positionState(position, log) === 'foreign') throw new UnknownEventError(text);
     return position;
   }
 
@@ -236,7 +236,7 @@ export class Events {
     // Read afterwards: events that were deleted meanwhile may be missing from the page.
     const log = await readLog(database, at.id);
     const { oldest } = log;
-    if (isAnother(events[0], at) || standingOf(at, log) === 'foreign') return 'foreign';
+    if (isAnother(events[0], at) || positionState(at, log) === 'foreign') return 'foreign';
     if (at.id + 1 >= oldest) return pageOf({ events, isEnd: (events.at(-1)?.id ?? at.id) >= last }, at, filter);
     this.#gaps += 1;
     const { storedAt = new Date(clock.wallTime()) } = await readLog(database, oldest);

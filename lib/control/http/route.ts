@@ -5,7 +5,7 @@
  */
 import type { z } from 'zod';
 import type { StatementPart } from '../../platform/sql-text.ts';
-import { type Contract, type Known, needOf, type ParamsOf } from '../../protocol/api/contract.ts';
+import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract.ts';
 import type { Actor } from '../access/token.ts';
 
 /** Rows of a list as JSON, without the enclosing brackets. */
@@ -133,8 +133,8 @@ export function bind<Contracts extends Table>(
  * Whether the audit records it. Agents' posts are not changes by an operator, and arrive each
  * second.
  */
-export function changesSomething(contract: Pick<Contract, 'need' | 'method'>): boolean {
-  return contract.method !== 'GET' && needOf(contract) !== 'agent';
+export function changesSomething(contract: Pick<Contract, 'requiredRole' | 'method'>): boolean {
+  return contract.method !== 'GET' && requiredRoleOf(contract) !== 'agent';
 }
 
 export const ok = <Body>(body: Body) => ({ status: 200 as const, body });

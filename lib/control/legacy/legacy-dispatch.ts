@@ -88,8 +88,8 @@ export class LegacyDispatch implements SessionlessDispatch {
   readonly #unanswered = new UnansweredReads<Post>();
   readonly #moves: BatchQueue<Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
-  readonly #full = new Set<string>();
-  readonly #again: DelayedRetry;
+  readonly #saturatedServers = new Set<string>();
+  readonly #delayedRetry: DelayedRetry;
   /** Servers to claim for again that were offered since the last slow poll. */
   readonly #offered = new Set<string>();
   readonly #deadPosts: DeadPosts;
@@ -109,7 +109,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
+    this.#delayedRetry = new DelayedRetry(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
     this.#deadPosts = new DeadPosts(deps);
     this.#claims = new BatchQueue<string>({
       ...deps,
@@ -189,7 +189,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   async stop(): Promise<void> {
     this.stopClaiming();
     this.#isStopping = true;
-    this.#again.stop();
+    this.#delayedRetry.stop();
     this.#offers?.close();
     for (const { giveUp } of this.#held.values()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
@@ -212,7 +212,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   }
 
   #claimFor(serverUuid: string): void {
-    this.#full.delete(serverUuid);
+    this.#saturatedServers.delete(serverUuid);
     this.#claims.add(serverUuid);
   }
 
@@ -247,12 +247,12 @@ export class LegacyDispatch implements SessionlessDispatch {
     for (const serverUuid of full) {
       // This instance's own room was the limit: the server may have room for more.
       if (given.length === posts || !this.hasRoom) this.hint(serverUuid);
-      else this.#full.add(serverUuid);
+      else this.#saturatedServers.add(serverUuid);
     }
     // Without room here, servers to claim for again are perhaps not locked.
     const held = new Set(given.length < posts ? again : []);
-    this.#again.forget(servers.filter((serverUuid) => !held.has(serverUuid)));
-    this.#again.add(again);
+    this.#delayedRetry.forget(servers.filter((serverUuid) => !held.has(serverUuid)));
+    this.#delayedRetry.add(again);
   }
 
   #give(claimed: ClaimedPostRow, run: string): void {
@@ -312,8 +312,8 @@ export class LegacyDispatch implements SessionlessDispatch {
   async #findWaiting(database: Queryable): Promise<void> {
     if (!this.#mayClaim()) return;
     const { withRoom, full } = await readWaitingServers(database, MAX_SERVERS_PER_POLL);
-    this.#full.clear();
-    for (const serverUuid of full) this.#full.add(serverUuid);
+    this.#saturatedServers.clear();
+    for (const serverUuid of full) this.#saturatedServers.add(serverUuid);
     this.#claims.addAll(withRoom);
   }
 
@@ -385,7 +385,7 @@ export class LegacyDispatch implements SessionlessDispatch {
     this.#bytes -= params_bytes;
     if (post.end !== undefined) this.#endsSize -= sizeOf(post.end);
     post.giveUp.abort();
-    if (this.#full.has(serverUuid)) this.hint(serverUuid);
+    if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
     else this.#claims.wake();
   }
 }

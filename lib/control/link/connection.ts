@@ -355,7 +355,7 @@ export class Connection implements SessionSocket {
     const now = this.#deps.clock.now();
     const session = this.#session;
     if (session === undefined) return this.#onGreetingBytes(chunk, now);
-    this.#reads.payForRead(chunk, now);
+    this.#reads.consumeRead(chunk, now);
     endSilence(session);
     session.heardAt = now;
   }
@@ -364,7 +364,7 @@ export class Connection implements SessionSocket {
   #onGreetingBytes(chunk: Buffer, now: number): void {
     if (this.#state === 'closed') return;
     this.#greetingBytes += chunk.length;
-    this.#greetingFrames += this.#reads.payForRead(chunk, now, MAX_GREETING_FRAMES);
+    this.#greetingFrames += this.#reads.consumeRead(chunk, now, MAX_GREETING_FRAMES);
     if (this.#greetingBytes > MAX_GREETING_BYTES || this.#greetingFrames > MAX_GREETING_FRAMES) this.#refuseFlood();
   }
 

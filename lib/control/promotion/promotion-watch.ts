@@ -18,7 +18,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { IN_RECOVERY, NOT_TOLD, TIMELINE } from '../../platform/postgres/client.ts';
+import { IN_RECOVERY, TIMELINE, TIMELINE_NOT_READABLE } from '../../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import type { Address } from '../../protocol/frames.ts';
 import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
@@ -34,7 +34,7 @@ interface PromotionWatchDeps {
   /** Whether an agent that arrives now is accepted here. */
   takesAgents: () => boolean;
   /** Ends a session without a status change. */
-  dismiss: (session: Session, why: string) => void;
+  closeWithoutStatusChange: (session: Session, why: string) => void;
   periodMs: number;
   /** Longest pause before an agent that found no other instance is asked again. */
   askAgainMs: number;
@@ -45,7 +45,7 @@ interface PromotionWatchDeps {
 const PACE_MS = 1_000;
 /** Most agents asked or closed in one second. */
 const ASKED_AT_ONCE = 200;
-const ASKED_IN_VAIN = 3;
+const MAX_SOFT_REQUESTS = 3;
 const REASON = 'the database failed over; reconnect and send an inventory';
 
 export class PromotionWatch {
@@ -79,7 +79,7 @@ export class PromotionWatch {
     try {
       await this.#look();
     } catch (error) {
-      if (!NOT_TOLD.includes(sqlStateOf(error) ?? '')) throw error;
+      if (!TIMELINE_NOT_READABLE.includes(sqlStateOf(error) ?? '')) throw error;
       const fields = { reason: messageOf(error) };
       this.#deps.log.warn(fields, 'database: its timeline cannot be read; promotions are not noticed');
       void this.#loop.stop();
@@ -114,9 +114,9 @@ export class PromotionWatch {
   }
 
   #ask(): void {
-    const { addresses, cnapiUuid, dismiss, takesAgents } = this.#deps;
+    const { addresses, cnapiUuid, closeWithoutStatusChange, takesAgents } = this.#deps;
     for (const session of this.#open) if (session.isEnded) this.#open.delete(session);
-    const isStuck = (session: Session) => this.#relocation.timesAsked(session) >= ASKED_IN_VAIN && takesAgents();
+    const isStuck = (session: Session) => this.#relocation.timesAsked(session) >= MAX_SOFT_REQUESTS && takesAgents();
     const stuck = [...this.#open].filter(isStuck);
     const others = [...this.#open].filter((session) => !isStuck(session));
     const request = { atMost: ASKED_AT_ONCE, reason: REASON };
@@ -126,7 +126,7 @@ export class PromotionWatch {
     const here = addresses().filter(({ uuid }) => uuid === cnapiUuid);
     const atMost = ASKED_AT_ONCE - asked.length;
     for (const session of this.#relocation.ask({ ...request, atMost, among: stuck, addresses: here }))
-      dismiss(session, REASON);
+      closeWithoutStatusChange(session, REASON);
   }
 }
 

@@ -24,7 +24,7 @@ export const promotionSubsystem: SubsystemDefinition<PromotionParts> = {
       cnapiUuid,
       addresses: () => roster.addresses(),
       takesAgents: () => link.takesAgents,
-      dismiss: (session, why) => roster.sessionLosses.supersede(session, why),
+      closeWithoutStatusChange: (session, why) => roster.sessionLosses.supersede(session, why),
       periodMs: config.slowPollMs,
       askAgainMs: config.reconnectMaxMs,
       clock,

@@ -27,7 +27,7 @@ import { Reaper } from './sessions/reaper.ts';
 import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
 import { SilenceDetector } from './sessions/silence-detector.ts';
-import type { Writer } from './status/roster-store.ts';
+import type { RunIdentity } from './status/roster-store.ts';
 import { readStatusHistory } from './status/status-history.ts';
 
 interface RosterConfig {
@@ -124,7 +124,7 @@ export class Roster {
       admission: () => this.arrivals.admission,
     });
     const run = () => this.membership.run;
-    const writer = (): Writer => ({ cnapiUuid, run: run() });
+    const writer = (): RunIdentity => ({ cnapiUuid, run: run() });
     this.sessionLosses = new SessionLosses({ database: deps.sessionLossDatabase, sessions, cnapiUuid, clock, log });
     this.#probes = new ProbeCaller({ bus, sessions, run, healthyTimer, random });
     const common = { sessions, sessionLosses: this.sessionLosses, database, writer, clock, log };

@@ -261,14 +261,14 @@ export async function readTicket(database: Queryable, uuid: string): Promise<Tic
 }
 
 /** Reads the status of tickets; leaves out those that do not exist. */
-export async function readStandings(
+export async function readTicketStatuses(
   database: Queryable,
   uuids: readonly string[],
 ): Promise<(readonly [uuid: string, status: TicketStatus])[]> {
   const { rows } = await database.query<{ uuid: string; status: TicketStatus }>(
     'select uuid, status from cnapi_waitlist_tickets where uuid = any ($1::uuid[])',
     [uuids],
-    { name: 'read ticket standings' },
+    { name: 'read ticket statuses' },
   );
   return rows.map(({ uuid, status }) => [uuid, status]);
 }

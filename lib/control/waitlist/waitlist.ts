@@ -55,8 +55,8 @@ import {
   readLastQueue,
   readQueueTimes,
   readQueueUpTo,
-  readStandings,
   readTicket,
+  readTicketStatuses,
   releaseTicket,
   renewTicket,
   type TicketChange,
@@ -139,7 +139,7 @@ export class Waitlist {
       maxWatches: maxWaiters,
       what: 'ticket',
       topic: TICKETS_TOPIC,
-      read: readStandings,
+      read: readTicketStatuses,
       isBefore: (next, last) => lifeStage(next) < lifeStage(last),
     });
     this.#director = new Director({ ...deps, announce: (moved) => this.#announce(moved) });
@@ -324,7 +324,7 @@ export class Waitlist {
   }
 
   async #readStatus(uuid: string): Promise<TicketStatus | undefined> {
-    const [found] = await readStandings(this.#deps.database, [uuid]);
+    const [found] = await readTicketStatuses(this.#deps.database, [uuid]);
     return found?.[1];
   }
 

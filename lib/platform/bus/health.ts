@@ -1,6 +1,7 @@
 /**
  * Decides whether the bus still delivers messages. The process publishes one beat per period on a
- * topic to which only it subscribes. Pure; `line-bus.ts` sends the beats and feeds the events.
+ * topic to which only it subscribes. Pure; `connection-bus.ts` sends the beats and feeds the
+ * events.
  *
  *              lost, or `missesToUnhealthy` misses in a row
  *     healthy ──────────────────────────────────────────▶ unhealthy ──▶ at `missesToGiveUp` misses

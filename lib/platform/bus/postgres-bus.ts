@@ -12,12 +12,12 @@ import type { Logger } from '../log.ts';
 import { DatabaseClient } from '../postgres/client.ts';
 import { DatabaseHosts } from '../postgres/hosts.ts';
 import type { Random } from '../random.ts';
-import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
-import { LineBus } from './line-bus.ts';
+import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
+import { ConnectionBus } from './connection-bus.ts';
 
 const maxChannelBytes = 63;
 const maxBatch = 100;
-/** Shorter than the time a line has to open, so that one of several hosts cannot use all of it. */
+/** Shorter than `openTimeoutMs` of the bus, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
 interface PostgresBusDeps {
@@ -34,10 +34,10 @@ interface PostgresBusDeps {
   beatMs?: number;
 }
 
-export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDeps): LineBus {
+export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDeps): ConnectionBus {
   const hosts = typeof url === 'string' ? new DatabaseHosts(url, ports.log) : url;
-  const openLine = lineOpener((events) => new PostgresLine(hosts, prefix, events));
-  return new LineBus({ kind: 'postgres', openLine, ...ports });
+  const connect = connector((events) => new PostgresConnection(hosts, prefix, events));
+  return new ConnectionBus({ kind: 'postgres', connect, ...ports });
 }
 
 /** The channel name for `topic` in LISTEN and NOTIFY. */
@@ -54,7 +54,7 @@ interface Notice {
   reject: (cause: unknown) => void;
 }
 
-class PostgresLine implements UnopenedLine {
+class PostgresConnection implements PendingConnection {
   readonly #prefix: string;
   readonly #listener: Connection;
   readonly #notifier: Connection;
@@ -63,7 +63,7 @@ class PostgresLine implements UnopenedLine {
   #queue: Notice[] = [];
   #notifying = false;
 
-  constructor(hosts: DatabaseHosts, prefix: string, events: LineEvents) {
+  constructor(hosts: DatabaseHosts, prefix: string, events: ConnectionEvents) {
     this.#prefix = prefix;
     this.#listener = openConnection(hosts, 'cnapi-bus-listen', events.onLost);
     this.#notifier = openConnection(hosts, 'cnapi-bus-notify', events.onLost);
@@ -105,7 +105,7 @@ class PostgresLine implements UnopenedLine {
     this.#notifier.drop();
     const queue = this.#queue;
     this.#queue = [];
-    for (const { reject } of queue) reject(new Error('the line was closed'));
+    for (const { reject } of queue) reject(new Error('the connection was closed'));
   }
 
   /**

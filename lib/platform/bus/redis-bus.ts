@@ -1,16 +1,16 @@
 /**
  * The production bus: Redis publish and subscribe. It uses one connection for each, because servers
  * that speak only RESP2 accept no other commands on a subscribed connection. ioredis keeps no queue
- * and does not reconnect: one client is one connection, and `line-bus.ts` opens the next. Under
- * Sentinel each new line asks for the current master, and ends when the Sentinels report another
- * master.
+ * and does not reconnect: one client is one connection, and `connection-bus.ts` opens the next.
+ * Under Sentinel each new connection asks for the current master, and ends when the Sentinels
+ * report another master.
  */
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
-import { type LineEvents, lineOpener, type UnopenedLine } from './line.ts';
-import { LineBus } from './line-bus.ts';
+import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
+import { ConnectionBus } from './connection-bus.ts';
 import { parseRedisUrl, type RedisTarget } from './redis-url.ts';
 
 interface RedisBusDeps {
@@ -24,11 +24,11 @@ interface RedisBusDeps {
   beatMs?: number;
 }
 
-export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDeps): LineBus {
+export function createRedisBus({ url, prefix = 'cnapi:', ...ports }: RedisBusDeps): ConnectionBus {
   const target = parseRedisUrl(url);
-  const connect: Connect = (connectionName) => openClient(target, connectionName, ports.random);
-  const openLine = lineOpener((events) => new RedisLine(connect, prefix, events));
-  return new LineBus({ kind: 'redis', openLine, ...ports });
+  const createClient: CreateClient = (connectionName) => openClient(target, connectionName, ports.random);
+  const connect = connector((events) => new RedisConnection(createClient, prefix, events));
+  return new ConnectionBus({ kind: 'redis', connect, ...ports });
 }
 
 const clientOptions = {
@@ -43,10 +43,10 @@ const clientOptions = {
   keepAlive: 10_000,
 } satisfies RedisOptions;
 
-/** Short enough that a second and a third Sentinel can be asked in the time a line has to open. */
+/** Short enough that a second and a third Sentinel can be asked within `openTimeoutMs`. */
 const sentinelTimeoutMs = 800;
 
-type Connect = (connectionName: string) => Redis;
+type CreateClient = (connectionName: string) => Redis;
 
 function openClient(target: RedisTarget, connectionName: string, random: Random): Redis {
   if (target.kind === 'server') return new Redis(target.url, { ...clientOptions, connectionName });
@@ -74,16 +74,16 @@ function shuffled<Item>(items: readonly Item[], random: Random): Item[] {
     .map(({ item }) => item);
 }
 
-class RedisLine implements UnopenedLine {
+class RedisConnection implements PendingConnection {
   readonly #prefix: string;
   readonly #publisher: Redis;
   readonly #subscriber: Redis;
   #firstError: Error | undefined;
 
-  constructor(connect: Connect, prefix: string, events: LineEvents) {
+  constructor(createClient: CreateClient, prefix: string, events: ConnectionEvents) {
     this.#prefix = prefix;
-    this.#publisher = connect('cnapi-bus-publish');
-    this.#subscriber = connect('cnapi-bus-subscribe');
+    this.#publisher = createClient('cnapi-bus-publish');
+    this.#subscriber = createClient('cnapi-bus-subscribe');
     for (const client of [this.#publisher, this.#subscriber]) {
       client.on('error', (err: Error) => {
         this.#firstError ??= err;

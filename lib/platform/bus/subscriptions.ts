@@ -1,6 +1,6 @@
 /**
  * The topics that this process wants to receive, and those that the server has confirmed. Data for
- * `line-bus.ts`, which takes the difference and sends it to the server, one change at a time,
+ * `connection-bus.ts`, which takes the difference and sends it to the server, one change at a time,
  * however often callers subscribe.
  *
  *      subscribe               takeChange                 confirm

@@ -25,7 +25,7 @@ import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type Queryable, withLimits } from './database.ts';
 import { type Part, Parts } from './parts.ts';
-import { FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside, type Tried } from './set-aside.ts';
+import { type FailedTry, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside } from './set-aside.ts';
 import { TimedDatabase } from './timed.ts';
 
 export interface BatchQueueDeps<Item> {
@@ -344,7 +344,7 @@ export class BatchQueue<Item> {
     else this.#aside.put(keyOf(instead), instead, { isAlone: true, tookMs });
   }
 
-  #wasBusy(item: Item, error: DatabaseBusyError, how: Tried): void {
+  #wasBusy(item: Item, error: DatabaseBusyError, how: FailedTry): void {
     const { busy, clock, keyOf, log, sizeOf, what } = this.#deps;
     const key = keyOf(item);
     const since = this.#aside.since(key);

@@ -19,7 +19,7 @@ export const TIMELINE = `select substr(pg_walfile_name(pg_current_wal_insert_lsn
 /** SQLSTATE of a standby that is asked for its timeline. */
 export const IN_RECOVERY = '55000';
 /** SQLSTATEs for: not permitted, no such function, not supported. */
-export const NOT_TOLD = ['42501', '42883', '0A000'];
+export const TIMELINE_NOT_READABLE = ['42501', '42883', '0A000'];
 
 /** The driver supports it, but its types lack it. */
 type Timed = pg.QueryConfig & { query_timeout: number };
@@ -105,7 +105,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
     } catch (error) {
       const state = sqlStateOf(error);
       if (state === IN_RECOVERY) throw new ReadOnlyError(this.databaseHost);
-      if (NOT_TOLD.includes(state ?? '')) return undefined;
+      if (TIMELINE_NOT_READABLE.includes(state ?? '')) return undefined;
       throw error;
     }
   }

@@ -9,7 +9,7 @@ export const LONGEST_PAUSE_MS = 1_000;
 /** Limits the share of the network and of the lane that items which never succeed use. */
 const LONGEST_PAUSE_FACTOR = 4;
 
-export interface Tried {
+export interface FailedTry {
   /** It failed alone, so it is tried alone; skipped items are tried together. */
   isAlone: boolean;
   /** Its last statement. */
@@ -57,7 +57,7 @@ export class SetAside<Item> {
   }
 
   /** Returns the pause before it is tried again. */
-  put(key: string, item: Item, { isAlone, tookMs }: Tried): number {
+  put(key: string, item: Item, { isAlone, tookMs }: FailedTry): number {
     const now = this.#clock.now();
     const before = this.#asides.get(key);
     const longestMs = Math.max(LONGEST_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);

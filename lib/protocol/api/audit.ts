@@ -54,7 +54,7 @@ export const auditContracts = contracts({
     summary: 'The requests that changed something, or tried to, newest first',
     tag: 'access',
     origin: 'own',
-    need: 'admin',
+    requiredRole: 'admin',
     params: z.object({
       actor: boundedText(100).optional().describe('The name of a token, as in the records'),
       server: uuid().optional().describe('About this server'),

@@ -7,7 +7,7 @@
  */
 import { z } from 'zod';
 import type { ErrorCode } from './errors.ts';
-import type { Need } from './roles.ts';
+import type { RequiredRole } from './roles.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 
@@ -52,7 +52,7 @@ export function tagsOf(contracts: readonly Contract[]): Tag[] {
   return [...known, ...[...used.values()].filter(({ name }) => !(name in TAGS))];
 }
 
-export interface Answer<Schema extends z.ZodType = z.ZodType> {
+export interface ResponseSpec<Schema extends z.ZodType = z.ZodType> {
   description: string;
   /** Of the body; of each event, for `text/event-stream`. Absent: no body, or an error's. */
   schema?: Schema;
@@ -95,9 +95,9 @@ export interface Contract {
   requestHeaders?: Readonly<Record<string, string>>;
   preconditions: readonly Precondition[];
   /** The required role; absent: `reader` for GET and `operator` for all else. */
-  need?: Need;
-  responses: Readonly<Record<number, Answer>>;
-  lasts?: LongRequestKind;
+  requiredRole?: RequiredRole;
+  responses: Readonly<Record<number, ResponseSpec>>;
+  longRequest?: LongRequestKind;
 }
 
 type Definition = Omit<Contract, 'name'>;
@@ -111,7 +111,7 @@ export function contracts<const Table extends Readonly<Record<string, Definition
 }
 
 /** An error answer: when it is given, and with which codes. */
-export function error<const Codes extends readonly ErrorCode[]>(description: string, ...codes: Codes) {
+export function errorResponse<const Codes extends readonly ErrorCode[]>(description: string, ...codes: Codes) {
   return { description, codes };
 }
 
@@ -122,13 +122,14 @@ export function error<const Codes extends readonly ErrorCode[]>(description: str
 export const answer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape);
 
 /** The object of an answer that also has fields that are declared nowhere. */
-export const openAnswer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape).meta({ [OPEN]: true });
+export const extensibleObject = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  z.looseObject(shape).meta({ [EXTENSIBLE]: true });
 
 /** Marks the schema of an object with undeclared fields. */
-export const OPEN = 'x-open';
+export const EXTENSIBLE = 'x-extensible';
 
-export function needOf({ need, method }: Pick<Contract, 'need' | 'method'>): Need {
-  return need ?? (method === 'GET' ? 'reader' : 'operator');
+export function requiredRoleOf({ requiredRole, method }: Pick<Contract, 'requiredRole' | 'method'>): RequiredRole {
+  return requiredRole ?? (method === 'GET' ? 'reader' : 'operator');
 }
 
 /** Whether a parameter may be in the body. Bodies of other requests are not read. */

@@ -5,7 +5,7 @@
  * one.
  */
 import { z } from 'zod';
-import { answer, type Contract, error } from './contract.ts';
+import { answer, type Contract, errorResponse } from './contract.ts';
 import { EVENT_KINDS } from './events.ts';
 import { booleanText, boundedText, integer, MAX_LIST, moment, number, uuid } from './rules.ts';
 
@@ -26,11 +26,11 @@ interface Declaration<Fields extends z.ZodRawShape> {
   /** Incremented when an index is added or the events change. */
   version: number;
   /** The fields that events show, beside `uuid`. */
-  told: readonly (keyof Fields & string)[];
+  eventFields: readonly (keyof Fields & string)[];
   /** The field with the uuid of a server, for those who follow the events of one server. */
   serverField?: keyof Fields & string;
   /** The columns of the command line's list, beside `uuid`. */
-  listed: readonly (keyof Fields & string)[];
+  listColumns: readonly (keyof Fields & string)[];
   /** Contracts of its own, beside the five. */
   further?: Readonly<Record<string, Contract>>;
 }
@@ -71,9 +71,9 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
   const [one, many] = [capitalized(name), capitalized(plural)];
   const ofUuid = { uuid: uuid().describe(`Of the ${name}`) };
   const found = (status: number) => ({ [status]: { description: 'OK', schema: document, headers: ETAG } });
-  const missing = { 404: error(`No such ${name}`, 'ResourceNotFound') };
-  const conflict = { 412: error('`If-Match` names another version', 'EtagConflict') };
-  const clash = (what: string) => ({ 409: error(what, 'EtagConflict', 'UniqueAttribute') });
+  const missing = { 404: errorResponse(`No such ${name}`, 'ResourceNotFound') };
+  const conflict = { 412: errorResponse('`If-Match` names another version', 'EtagConflict') };
+  const clash = (what: string) => ({ 409: errorResponse(what, 'EtagConflict', 'UniqueAttribute') });
   const changes = Object.entries(fields).map(([field, schema]) => [field, withoutDefault(schema).nullish()]);
   return {
     list: {

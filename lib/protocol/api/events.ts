@@ -1,6 +1,6 @@
 /** Live events of the whole fleet: each is one change of an object, in short form. */
 import { z } from 'zod';
-import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
@@ -57,7 +57,7 @@ const documentEvent = <Kind extends z.ZodType<string>>(kind: Kind) =>
   answer({
     id: z.string(),
     event: kind,
-    data: openAnswer({ uuid: uuid(), change: z.enum(['created', 'updated', 'deleted']), time }),
+    data: extensibleObject({ uuid: uuid(), change: z.enum(['created', 'updated', 'deleted']), time }),
   });
 
 /** The fields of a server-sent event; `data` is JSON. */
@@ -80,7 +80,7 @@ export const eventContracts = contracts({
     summary:
       'Changes of servers, tasks, tickets, instances and documents as they happen, as server-sent events: status, task, ' +
       'ticket, instance, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
-    lasts: 'stream',
+    longRequest: 'stream',
     tag: 'events',
     origin: 'own',
     params: z.object({
@@ -101,8 +101,8 @@ export const eventContracts = contracts({
     preconditions: [],
     responses: {
       200: { description: 'Events, until the caller leaves', schema: fleetEvent, contentType: 'text/event-stream' },
-      409: error('Resume after an event that this log does not know; begin without an id', 'InvalidArgument'),
-      503: error(
+      409: errorResponse('Resume after an event that this log does not know; begin without an id', 'InvalidArgument'),
+      503: errorResponse(
         'This instance has the most followers that it may have; try another one',
         'TooManyFollowers',
         'InstanceDraining',

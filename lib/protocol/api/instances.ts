@@ -1,6 +1,6 @@
 /** The instances of this control plane, as the answering instance sees them. */
 import { z } from 'zod';
-import { answer, contracts, error, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { uuid } from './rules.ts';
 
 /**
@@ -69,8 +69,8 @@ export const instanceContracts = contracts({
         schema: instance,
         example: { ...example, state: 'draining' },
       },
-      404: error('No such instance is live', 'ResourceNotFound'),
-      409: error('LastInstance: no other one would take its place', 'LastInstance'),
+      404: errorResponse('No such instance is live', 'ResourceNotFound'),
+      409: errorResponse('LastInstance: no other one would take its place', 'LastInstance'),
     },
   },
 });

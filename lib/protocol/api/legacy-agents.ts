@@ -3,7 +3,7 @@
  * state. Paths, bodies and answers are the reference's; a request that crashed it gets a clear 409.
  */
 import { z } from 'zod';
-import { contracts, error } from './contract.ts';
+import { contracts, errorResponse } from './contract.ts';
 import { object, serverUuid } from './rules.ts';
 import { noServer } from './servers.ts';
 
@@ -14,13 +14,13 @@ export const legacyAgentContracts = contracts({
     summary: "Keeps a server's sysinfo and creates the server if it is new; for agents that have no link",
     tag: 'servers',
     origin: 'reference',
-    need: 'agent',
+    requiredRole: 'agent',
     params: z.object({ ...serverUuid, sysinfo: object() }),
     preconditions: [],
     responses: {
       200: { description: 'Kept' },
-      409: error("The sysinfo is another machine's", 'InvalidArgument', 'EtagConflict'),
-      429: error('TooManyNewServers: the caller has made too many servers in an hour', 'TooManyNewServers'),
+      409: errorResponse("The sysinfo is another machine's", 'InvalidArgument', 'EtagConflict'),
+      429: errorResponse('TooManyNewServers: the caller has made too many servers in an hour', 'TooManyNewServers'),
     },
   },
   PostHeartbeat: {
@@ -29,7 +29,7 @@ export const legacyAgentContracts = contracts({
     summary: 'An agent without a link says that it is there; without effect where the server does not exist',
     tag: 'servers',
     origin: 'reference',
-    need: 'agent',
+    requiredRole: 'agent',
     params: z.object(serverUuid),
     preconditions: [],
     responses: { 204: { description: 'Heard' } },
@@ -40,7 +40,7 @@ export const legacyAgentContracts = contracts({
     summary: 'An agent without a link reports the VMs, memory and disk of its machine',
     tag: 'servers',
     origin: 'reference',
-    need: 'agent',
+    requiredRole: 'agent',
     lenient: true,
     takesAnyBody: true,
     params: z.object(serverUuid),

@@ -1,7 +1,16 @@
 /** The OpenAPI 3.1 document of a list of contracts, made from the schemas that validate requests. */
 import { z } from 'zod';
 import type { JsonObject } from '../bounded-json.ts';
-import { type Answer, type Contract, needOf, OPEN, pathParamsOf, tagOf, tagsOf, takesBody } from './contract.ts';
+import {
+  type Contract,
+  EXTENSIBLE,
+  pathParamsOf,
+  type ResponseSpec,
+  requiredRoleOf,
+  tagOf,
+  tagsOf,
+  takesBody,
+} from './contract.ts';
 import { codesOf, errorBody, errorBodyWith } from './errors.ts';
 
 /** Errors with one of these statuses say when a retry makes sense. */
@@ -46,25 +55,25 @@ function makeDocument(contracts: readonly Contract[], version: string): JsonObje
   };
 }
 
-const failure = response({ description: 'Refused or failed; `code` says how', schema: errorBody });
+const failure = responseObject({ description: 'Refused or failed; `code` says how', schema: errorBody });
 
 /** If tokens are required, any request may get these answers. */
 const refusals = {
-  Unauthorized: errorResponse(401, {
+  Unauthorized: errorResponseObject(401, {
     description: 'No token, or none that is good; `TokenEnded`: it ended while the request was carried out',
     headers: { 'WWW-Authenticate': 'How to authenticate' },
   }),
-  Forbidden: errorResponse(403, {
+  Forbidden: errorResponseObject(403, {
     description: "The token's role is too small, or the request came from where none may",
   }),
-  TooManyRequests: errorResponse(429, {
+  TooManyRequests: errorResponseObject(429, {
     description: 'Too much of this address or token; again after `Retry-After` seconds',
   }),
 };
 const ALL_REFUSALS = { 401: 'Unauthorized', 403: 'Forbidden', 429: 'TooManyRequests' };
 
 function refusalsOf(contract: Contract): JsonObject {
-  const names = needOf(contract) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
+  const names = requiredRoleOf(contract) === 'anyone' ? { 429: 'TooManyRequests' } : ALL_REFUSALS;
   return Object.fromEntries(
     Object.entries(names).map(([status, name]) => [status, { $ref: `#/components/responses/${name}` }]),
   );
@@ -92,7 +101,9 @@ function operation(contract: Contract): JsonObject {
     operationId: contract.name,
     summary: contract.summary,
     tags: [tagOf(contract).name],
-    ...(needOf(contract) === 'anyone' ? { security: [] } : { security: [{ token: [] }], 'x-role': needOf(contract) }),
+    ...(requiredRoleOf(contract) === 'anyone'
+      ? { security: [] }
+      : { security: [{ token: [] }], 'x-role': requiredRoleOf(contract) }),
     parameters: [
       ...[...inPath].map((name) => parameter(name, 'path')),
       ...(hasBody ? [] : others.map((name) => parameter(name, 'query'))),
@@ -130,22 +141,22 @@ function header(name: string, description: string): JsonObject {
 }
 
 /** Every error has a body. */
-function responseOf(status: number, one: Answer): JsonObject {
-  return status >= 400 && one.schema === undefined ? errorResponse(status, one) : response(one);
+function responseOf(status: number, one: ResponseSpec): JsonObject {
+  return status >= 400 && one.schema === undefined ? errorResponseObject(status, one) : responseObject(one);
 }
 
-function errorResponse(status: number, { description, codes, headers = {} }: Answer): JsonObject {
+function errorResponseObject(status: number, { description, codes, headers = {} }: ResponseSpec): JsonObject {
   const all = RETRIED.has(status) ? { ...headers, 'Retry-After': 'Seconds after which to try again' } : headers;
-  return response({ description, schema: errorBodyWith(codesOf(status, codes)), headers: all });
+  return responseObject({ description, schema: errorBodyWith(codesOf(status, codes)), headers: all });
 }
 
-function response({
+function responseObject({
   description,
   schema,
   example,
   contentType = 'application/json',
   headers = {},
-}: Answer): JsonObject {
+}: ResponseSpec): JsonObject {
   const described = Object.entries(headers).map(([name, text]) => [
     name,
     { description: text, schema: { type: 'string' } },
@@ -188,6 +199,6 @@ function withDefinitions(schema: z.ZodType): JsonObject & { $defs?: Record<strin
 /** All fields of an answer are declared, except where its schema is marked as open. */
 function describeFields(schema: JsonObject): void {
   if (schema.properties === undefined) return;
-  if (schema[OPEN] !== true) delete schema.additionalProperties;
-  delete schema[OPEN];
+  if (schema[EXTENSIBLE] !== true) delete schema.additionalProperties;
+  delete schema[EXTENSIBLE];
 }

@@ -1,6 +1,6 @@
 /** Health, information about the answering process, its log level, its metrics and the API description. */
 import { z } from 'zod';
-import { answer, contracts, openAnswer } from './contract.ts';
+import { answer, contracts, extensibleObject } from './contract.ts';
 import { number } from './rules.ts';
 
 const LOG_LEVELS = { trace: 10, debug: 20, info: 30, warn: 40, error: 50, fatal: 60 } as const;
@@ -24,7 +24,7 @@ export const processContracts = contracts({
     summary: 'Whether this instance, its database and its bus work; always 200, see /ready for a status code',
     tag: 'misc',
     origin: 'reference',
-    need: 'anyone',
+    requiredRole: 'anyone',
     params: z.object({}),
     lenient: true,
     preconditions: [],
@@ -45,7 +45,7 @@ export const processContracts = contracts({
     summary: 'For load balancers: whether this instance should be sent requests',
     tag: 'misc',
     origin: 'own',
-    need: 'anyone',
+    requiredRole: 'anyone',
     params: z.object({}),
     lenient: true,
     preconditions: [],
@@ -127,10 +127,10 @@ export const processContracts = contracts({
     summary: 'This document',
     tag: 'misc',
     origin: 'own',
-    need: 'anyone',
+    requiredRole: 'anyone',
     params: z.object({}),
     lenient: true,
     preconditions: [],
-    responses: { 200: { description: 'OpenAPI 3.1', schema: openAnswer({ openapi: z.string() }) } },
+    responses: { 200: { description: 'OpenAPI 3.1', schema: extensibleObject({ openapi: z.string() }) } },
   },
 });

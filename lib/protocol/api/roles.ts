@@ -4,7 +4,7 @@ export const TOKEN_ROLES = ['reader', 'operator', 'admin', 'agent'] as const;
 export type Role = (typeof TOKEN_ROLES)[number];
 
 /** The role that a route requires of its caller; `anyone` needs no token. */
-export type Need = Role | 'anyone';
+export type RequiredRole = Role | 'anyone';
 
 const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
 /** Names that the audit uses for callers without a token. */

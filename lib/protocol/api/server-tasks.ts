@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { MAX_POINTERS } from '../secret-params.ts';
 import { TASKS_TEXT } from '../tasks.ts';
-import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import {
   BAD_REQUEST,
   boolean,
@@ -31,7 +31,7 @@ export const HISTORY_PAGE = 100;
 /** Of every route that creates a task. */
 const refusals = {
   ...noServer,
-  409: error(
+  409: errorResponse(
     'ServerNotRunning: its agent is not connected; TicketNotActive, TicketOfAnotherServer: so much for the ticket named',
     'ServerNotRunning',
     'TicketNotActive',
@@ -39,14 +39,14 @@ const refusals = {
     'UnknownTask',
     'IdempotencyConflict',
   ),
-  503: error('TooManyTasks: the queue of the server is full', 'TooManyTasks'),
+  503: errorResponse('TooManyTasks: the queue of the server is full', 'TooManyTasks'),
 };
 
 /** Of every route that also waits for the task's end. */
 const failures = {
   ...refusals,
-  500: error("The task failed, or did not end in time; the message is the task's", 'InternalError'),
-  503: error(
+  500: errorResponse("The task failed, or did not end in time; the message is the task's", 'InternalError'),
+  503: errorResponse(
     'ServiceUnavailable: the instance is stopping and the task continues; do not repeat the request, wait for the task at another instance. TooManyTasks: the queue of the server is full',
     'ServiceUnavailable',
     'TooManyTasks',
@@ -57,12 +57,12 @@ const failures = {
 /** Of every route that may ask a legacy agent. */
 const legacyFailures = {
   ...failures,
-  500: error(
+  500: errorResponse(
     "The task failed, with the task's message, or the legacy agent did not answer",
     'InternalError',
     'NoAgentAddress',
   ),
-  503: error(failures[503].description, ...failures[503].codes, 'TooManyAgentRequests'),
+  503: errorResponse(failures[503].description, ...failures[503].codes, 'TooManyAgentRequests'),
 };
 
 const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
@@ -83,7 +83,7 @@ const underTicket = {
 };
 
 /** A legacy agent's entries may have more fields than these. */
-const historyEntry = openAnswer({
+const historyEntry = extensibleObject({
   id: uuid().optional(),
   task: z.string(),
   status: z.string(),
@@ -156,7 +156,7 @@ export const serverTaskContracts = contracts({
     method: 'POST',
     path: '/servers/:server_uuid/execute',
     summary: 'Runs a script and answers with its output: trimmed stdout, or with `json` exit code, stdout and stderr',
-    lasts: 'wait',
+    longRequest: 'wait',
     tag: 'tasks',
     origin: 'reference',
     params: z.object({
@@ -209,8 +209,11 @@ export const serverTaskContracts = contracts({
     responses: {
       200: { description: 'OK', schema: z.array(historyEntry) },
       ...noServer,
-      500: error('The legacy agent did not answer', 'InternalError', 'NoAgentAddress'),
-      503: error('TooManyAgentRequests: this instance waits for too many legacy agents', 'TooManyAgentRequests'),
+      500: errorResponse('The legacy agent did not answer', 'InternalError', 'NoAgentAddress'),
+      503: errorResponse(
+        'TooManyAgentRequests: this instance waits for too many legacy agents',
+        'TooManyAgentRequests',
+      ),
     },
   },
   PauseAgent: agentContract('pause', 'Has the agent take no further tasks but resume'),

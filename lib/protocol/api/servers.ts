@@ -1,6 +1,6 @@
 /** Servers: list, read, update, remove; the status history. */
 import { z } from 'zod';
-import { answer, contracts, error, type Known, openAnswer } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import {
   array,
   BAD_REQUEST,
@@ -18,7 +18,7 @@ import {
   uuidOrDefault,
 } from './rules.ts';
 
-export const noServer = { 404: error('No such server', 'ResourceNotFound') };
+export const noServer = { 404: errorResponse('No such server', 'ResourceNotFound') };
 
 const example = {
   uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
@@ -98,12 +98,12 @@ const properties = {
 const uuidOfServer = z.string().describe("The server's, or `default` for the defaults of new servers");
 const status = z.enum(['running', 'unknown', 'rebooting']);
 
-const server = openAnswer({ uuid: uuidOfServer, status, ...properties }).meta({ id: 'Server' });
+const server = extensibleObject({ uuid: uuidOfServer, status, ...properties }).meta({ id: 'Server' });
 
 /** A server as REST serves it. */
 export type Server = Known<z.output<typeof server>>;
 
-const listedServer = openAnswer({ uuid: uuidOfServer.optional(), status: status.optional(), ...properties })
+const listedServer = extensibleObject({ uuid: uuidOfServer.optional(), status: status.optional(), ...properties })
   .describe('`fields` may leave out any property')
   .meta({ id: 'ListedServer' });
 
@@ -214,7 +214,7 @@ export const serverContracts = contracts({
     responses: {
       204: { description: 'Changed' },
       ...noServer,
-      409: error('A value that cannot be, or a conflict of writes', 'InvalidArgument', 'EtagConflict'),
+      409: errorResponse('A value that cannot be, or a conflict of writes', 'InvalidArgument', 'EtagConflict'),
     },
   },
   DeleteServer: {

@@ -3,7 +3,7 @@
  * task (law 2). `server-tasks.ts` has the routes that create them.
  */
 import { z } from 'zod';
-import { answer, contracts, error, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { boundedText, integer, moment, taskWaitSeconds, text, uuid } from './rules.ts';
 import { idRangeOf, parsePlace } from './task-pages.ts';
 
@@ -169,7 +169,7 @@ const place = text()
   })
   .meta({ type: 'string' });
 
-const notFound = { 404: error('No such task', 'ResourceNotFound') };
+const notFound = { 404: errorResponse('No such task', 'ResourceNotFound') };
 const taskid = { taskid: uuid().describe('As the task was answered') };
 
 export const taskContracts = contracts({
@@ -219,7 +219,7 @@ export const taskContracts = contracts({
     method: 'GET',
     path: '/tasks/:taskid/wait',
     summary: 'The task at its end, or still active when the time is up; look at its status',
-    lasts: 'wait',
+    longRequest: 'wait',
     tag: 'tasks',
     origin: 'reference',
     params: z.object({
@@ -231,7 +231,7 @@ export const taskContracts = contracts({
     responses: {
       200: { description: 'OK', schema: task, example },
       ...notFound,
-      503: error(
+      503: errorResponse(
         'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
         'InstanceDraining',
         'TooManyWaiters',
@@ -249,14 +249,14 @@ export const taskContracts = contracts({
     responses: {
       202: { description: 'Asked for', schema: task },
       ...notFound,
-      409: error('It has ended already', 'TaskEnded', 'TaskNotCancellable'),
+      409: errorResponse('It has ended already', 'TaskEnded', 'TaskNotCancellable'),
     },
   },
   FollowTask: {
     method: 'GET',
     path: '/tasks/:taskid/events',
     summary: 'What happens to a task, from its beginning to its end, as server-sent events',
-    lasts: 'stream',
+    longRequest: 'stream',
     tag: 'tasks',
     origin: 'own',
     params: z.object({

@@ -4,7 +4,7 @@
  * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
 import { z } from 'zod';
-import { answer, contracts, error, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { booleanText, integer, MAX_LIST, number, object, text, uuid, uuidOrDefault, waitSeconds } from './rules.ts';
 import { noServer } from './servers.ts';
 
@@ -71,7 +71,7 @@ export type Queue = Known<z.output<typeof queue>>;
 
 const ofServer = { server_uuid: uuidOrDefault().describe('A server, or `default` for locks of the whole datacenter') };
 const ofTicket = { ticket_uuid: uuid() };
-const noTicket = { 404: error('No such ticket', 'ResourceNotFound') };
+const noTicket = { 404: errorResponse('No such ticket', 'ResourceNotFound') };
 
 export const ticketContracts = contracts({
   CreateTicket: {
@@ -100,10 +100,13 @@ export const ticketContracts = contracts({
         schema: createdTicket,
         example: { uuid: example.uuid, queue: [example] },
       },
-      400: error('All that is wrong with it, in `errors`', 'InvalidParameters'),
+      400: errorResponse('All that is wrong with it, in `errors`', 'InvalidParameters'),
       ...noServer,
-      409: error('IdempotencyConflict: the key was used with another body', 'IdempotencyConflict'),
-      503: error('TooManyTickets: the queue, or its server, has the most tickets that it may have', 'TooManyTickets'),
+      409: errorResponse('IdempotencyConflict: the key was used with another body', 'IdempotencyConflict'),
+      503: errorResponse(
+        'TooManyTickets: the queue, or its server, has the most tickets that it may have',
+        'TooManyTickets',
+      ),
     },
   },
   ListTickets: {
@@ -145,7 +148,7 @@ export const ticketContracts = contracts({
     responses: {
       204: { description: 'Gone' },
       ...noServer,
-      412: error('`force` is missing', 'PreconditionFailed'),
+      412: errorResponse('`force` is missing', 'PreconditionFailed'),
     },
   },
   GetTicket: {
@@ -163,7 +166,7 @@ export const ticketContracts = contracts({
     method: 'GET',
     path: '/tickets/:ticket_uuid/wait',
     summary: 'Answers when the ticket is active, on any instance; with an error when it will not be, or not in time',
-    lasts: 'wait',
+    longRequest: 'wait',
     tag: 'waitlist',
     origin: 'reference',
     params: z.object({
@@ -174,11 +177,11 @@ export const ticketContracts = contracts({
     preconditions: [],
     responses: {
       204: { description: 'It is active: the lock is yours' },
-      404: error('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
-      408: error('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
-      409: error('TicketFinished: it was released', 'TicketFinished'),
-      500: error('It has expired, with the reference’s words', 'InternalError'),
-      503: error(
+      404: errorResponse('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
+      408: errorResponse('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
+      409: errorResponse('TicketFinished: it was released', 'TicketFinished'),
+      500: errorResponse('It has expired, with the reference’s words', 'InternalError'),
+      503: errorResponse(
         'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
         'InstanceDraining',
         'TooManyWaiters',
@@ -207,7 +210,7 @@ export const ticketContracts = contracts({
     responses: {
       200: { description: 'Renewed', schema: ticket, example },
       ...noTicket,
-      409: error('TicketEnded: it has expired or was released; what was lost stays lost', 'TicketEnded'),
+      409: errorResponse('TicketEnded: it has expired or was released; what was lost stays lost', 'TicketEnded'),
     },
   },
   DeleteTicket: {

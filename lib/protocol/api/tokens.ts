@@ -1,6 +1,6 @@
 /** Tokens: who may authenticate, and with which role. For admins. */
 import { z } from 'zod';
-import { answer, contracts, error, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { reasonNotAName, TOKEN_ROLES } from './roles.ts';
 import { booleanText, boundedText, integer, uuid } from './rules.ts';
 
@@ -49,7 +49,7 @@ export const tokenContracts = contracts({
     summary: 'Makes a token; its text is in this answer and nowhere else',
     tag: 'access',
     origin: 'own',
-    need: 'admin',
+    requiredRole: 'admin',
     params: z.object({
       name: z
         .string('value was not a string')
@@ -73,7 +73,7 @@ export const tokenContracts = contracts({
         },
         headers: { 'Cache-Control': '`no-store`' },
       },
-      409: error('TokenNameTaken', 'TokenNameTaken'),
+      409: errorResponse('TokenNameTaken', 'TokenNameTaken'),
     },
   },
   ListTokens: {
@@ -82,7 +82,7 @@ export const tokenContracts = contracts({
     summary: 'Tokens, newest first, without their texts',
     tag: 'access',
     origin: 'own',
-    need: 'admin',
+    requiredRole: 'admin',
     params: z.object({
       name: boundedText(100)
         .optional()
@@ -96,7 +96,7 @@ export const tokenContracts = contracts({
     preconditions: [],
     responses: {
       200: { description: 'OK', schema: z.array(token.meta({ id: 'Token' })), example: [example] },
-      404: error('The token given as `after` does not exist any more; start again', 'ResourceNotFound'),
+      404: errorResponse('The token given as `after` does not exist any more; start again', 'ResourceNotFound'),
     },
   },
   RevokeToken: {
@@ -106,12 +106,12 @@ export const tokenContracts = contracts({
       'Revokes a token: within a second every instance refuses it, and the links and streams that it opened are closed',
     tag: 'access',
     origin: 'own',
-    need: 'admin',
+    requiredRole: 'admin',
     params: z.object({ uuid: uuid().describe('Of the token') }),
     preconditions: [],
     responses: {
       204: { description: 'Revoked; again is harmless' },
-      404: error('No such token', 'ResourceNotFound'),
+      404: errorResponse('No such token', 'ResourceNotFound'),
     },
   },
 });

@@ -191,10 +191,10 @@ t.test('an unusable credential file fails the start and names the option; a defa
 });
 
 t.test('the certificate must be for the name that was looked up', async (t) => {
-  const passage = (options: Partial<CredentialOptions>, endpoint = {}) =>
+  const namesFor = (options: Partial<CredentialOptions>, endpoint = {}) =>
     openCredentials({ tls: true, ...options }, silentLogger).credentialsTo({ host: '10.0.0.1', port: 1, ...endpoint })
       .tls;
-  t.same(passage({}, { name: 'cnapi.example' })?.names, ['cnapi.example']);
-  t.same(passage({})?.names, ['10.0.0.1']);
-  t.same(passage({ tlsName: 'a.example' }, { name: 'b.example' })?.names, ['a.example']);
+  t.same(namesFor({}, { name: 'cnapi.example' })?.names, ['cnapi.example']);
+  t.same(namesFor({})?.names, ['10.0.0.1']);
+  t.same(namesFor({ tlsName: 'a.example' }, { name: 'b.example' })?.names, ['a.example']);
 });

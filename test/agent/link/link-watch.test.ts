@@ -15,7 +15,7 @@ const welcome = {
 };
 
 const watched = () => {
-  const socket = { bufferedBytes: 0, send: () => undefined, close: () => undefined, payForValues: () => undefined };
+  const socket = { bufferedBytes: 0, send: () => undefined, close: () => undefined, consumeValues: () => undefined };
   return watch(1, { socket, welcome, now: 0 });
 };
 

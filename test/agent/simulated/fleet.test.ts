@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
-import { obey } from '../../../lib/agent/simulated/control.ts';
+import { runControlCommand } from '../../../lib/agent/simulated/control.ts';
 import { Fleet, type FleetDeps, serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
 import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
@@ -114,10 +114,13 @@ t.test('agents that are cut, vanish, restart or are reinstalled connect again', 
     await until(() => sessions().length >= count, `session ${count} of ${uuid}`);
     return Promise.all(sessions().map((session) => session.received('hello')));
   };
-  t.same(await obey(fleet, JSON.stringify({ do: 'cut', uuids: [uuids[0]] })), { did: 'cut', agents: 1 });
-  t.same(await obey(fleet, JSON.stringify({ do: 'vanish', uuids: [uuids[1]], ms: 200 })), { did: 'vanish', agents: 1 });
-  await obey(fleet, JSON.stringify({ do: 'restart', uuids: [uuids[2]] }));
-  await obey(fleet, JSON.stringify({ do: 'reinstall', uuids: [uuids[3]] }));
+  t.same(await runControlCommand(fleet, JSON.stringify({ do: 'cut', uuids: [uuids[0]] })), { did: 'cut', agents: 1 });
+  t.same(await runControlCommand(fleet, JSON.stringify({ do: 'vanish', uuids: [uuids[1]], ms: 200 })), {
+    did: 'vanish',
+    agents: 1,
+  });
+  await runControlCommand(fleet, JSON.stringify({ do: 'restart', uuids: [uuids[2]] }));
+  await runControlCommand(fleet, JSON.stringify({ do: 'reinstall', uuids: [uuids[3]] }));
   for (const [index, same] of [
     ['incarnation', 'journalId'],
     ['incarnation', 'journalId'],
@@ -129,8 +132,8 @@ t.test('agents that are cut, vanish, restart or are reinstalled connect again', 
       t.equal(first?.[key] === second?.[key], same.includes(key), `${index}: ${key}`);
     }
   }
-  t.match(await obey(fleet, '{"do":"dance"}'), { error: /do/ });
-  t.match(await obey(fleet, 'nonsense'), { error: /JSON/ });
+  t.match(await runControlCommand(fleet, '{"do":"dance"}'), { error: /do/ });
+  t.match(await runControlCommand(fleet, 'nonsense'), { error: /JSON/ });
   await until(() => fleet.status().live === 4, 'all to be live again');
 });
 

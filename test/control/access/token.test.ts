@@ -1,6 +1,6 @@
 import t from 'tap';
 import { bearerOf, formatToken, hashSecret, isSecret, parseToken, permits } from '../../../lib/control/access/token.ts';
-import { type Need, type Role, reasonNotAName } from '../../../lib/protocol/api/roles.ts';
+import { type RequiredRole, type Role, reasonNotAName } from '../../../lib/protocol/api/roles.ts';
 
 const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
 const secret = 'A'.repeat(43);
@@ -48,17 +48,17 @@ t.test('a secret is checked against its hash', async (t) => {
   t.equal(isSecret(secret, hash.subarray(1)), false, 'a hash of another length does not match');
 });
 
-const allowed: Record<Role, Need[]> = {
+const allowed: Record<Role, RequiredRole[]> = {
   reader: ['anyone', 'reader'],
   operator: ['anyone', 'reader', 'operator'],
   admin: ['anyone', 'reader', 'operator', 'admin'],
   agent: ['anyone', 'agent'],
 };
-for (const [role, needs] of Object.entries(allowed) as [Role, Need[]][]) {
+for (const [role, needs] of Object.entries(allowed) as [Role, RequiredRole[]][]) {
   t.test(`the role ${role} permits ${needs.join(', ')}, and nothing else`, async (t) => {
-    const all: Need[] = ['anyone', 'reader', 'operator', 'admin', 'agent'];
+    const all: RequiredRole[] = ['anyone', 'reader', 'operator', 'admin', 'agent'];
     t.same(
-      all.filter((need) => permits([role], need)),
+      all.filter((requiredRole) => permits([role], requiredRole)),
       needs,
     );
   });

@@ -24,8 +24,8 @@ const noun = documentNoun({
   indexes: { name: 'string', state: 'string', size: 'number' },
   unique: ['name'],
   version: 1,
-  told: ['state'],
-  listed: ['name'],
+  eventFields: ['state'],
+  listColumns: ['name'],
 });
 
 const withoutRecord: WithRecord = (work) => work(undefined);

@@ -11,7 +11,7 @@ const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const declaration = { name: 'things', version: 1, indexes: { name: { type: 'string' as const } } };
 const told = documentBucket({
   ...declaration,
-  onChange: { name: 'cnapi_tell_document', arguments: ['thing', 'server_uuid', 'uuid', 'state'] },
+  onChange: { name: 'cnapi_log_document_event', arguments: ['thing', 'server_uuid', 'uuid', 'state'] },
 });
 
 for (const kind of ['Postgres', 'PGlite'] as const) {

@@ -5,7 +5,7 @@ import {
   type LoggedEvent,
   type LogState,
   parsePosition,
-  standingOf,
+  positionState,
 } from '../../../lib/control/events/event.ts';
 
 const storedAt = new Date('2030-01-01T00:00:00.120Z');
@@ -47,7 +47,7 @@ t.test('a position is read as it was written, and anything else is invalid', asy
 t.test('a position is kept, lost or unknown to the log', async (t) => {
   const log: LogState = { last: 20, oldest: 10, storedAt: undefined };
   const held: LogState = { ...log, storedAt };
-  const cases: [string, Parameters<typeof standingOf>, ReturnType<typeof standingOf>][] = [
+  const cases: [string, Parameters<typeof positionState>, ReturnType<typeof positionState>][] = [
     ['the event is kept', [{ id: 12, storedAtMs: storedAt.getTime() }, held], 'held'],
     ['the last event', [{ id: 20, storedAtMs: storedAt.getTime() }, held], 'held'],
     ['just before the oldest kept event', [{ id: 9, storedAtMs: 0 }, log], 'held'],
@@ -64,5 +64,5 @@ t.test('a position is kept, lost or unknown to the log', async (t) => {
     ['beyond the end', [{ id: 21, storedAtMs: 0 }, log], 'foreign'],
     ['a number that was assigned again', [{ id: 12, storedAtMs: storedAt.getTime() - 1 }, held], 'foreign'],
   ];
-  for (const [name, args, standing] of cases) t.equal(standingOf(...args), standing, name);
+  for (const [name, args, standing] of cases) t.equal(positionState(...args), standing, name);
 });

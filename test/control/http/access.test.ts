@@ -3,7 +3,7 @@ import { createConnection } from 'node:net';
 import t from 'tap';
 import { parseToken, permits } from '../../../lib/control/access/token.ts';
 import { changesSomething } from '../../../lib/control/http/route.ts';
-import { needOf } from '../../../lib/protocol/api/contract.ts';
+import { requiredRoleOf } from '../../../lib/protocol/api/contract.ts';
 import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
@@ -13,14 +13,17 @@ import { startWithTokens as start } from './with-tokens.ts';
 const pathOf = (path: string) => path.replace(/:\w+/g, SERVER);
 
 t.test('each route requires the intended role', async (t) => {
-  const taking = (need: string) => routes.filter((route) => needOf(route) === need).map(({ name }) => name);
+  const taking = (requiredRole: string) =>
+    routes.filter((route) => requiredRoleOf(route) === requiredRole).map(({ name }) => name);
   t.same(taking('anyone').sort(), ['GetOpenApi', 'Ping', 'Ready']);
   t.same(taking('agent').sort(), ['PostHeartbeat', 'PostStatus', 'RegisterSysinfo']);
   t.same(taking('admin').sort(), ['CreateToken', 'ListAudit', 'ListTokens', 'RevokeToken']);
-  for (const route of routes.filter((one) => needOf(one) === 'reader')) t.equal(route.method, 'GET', route.name);
-  for (const route of routes.filter((one) => needOf(one) === 'operator')) t.not(route.method, 'GET', route.name);
+  for (const route of routes.filter((one) => requiredRoleOf(one) === 'reader'))
+    t.equal(route.method, 'GET', route.name);
+  for (const route of routes.filter((one) => requiredRoleOf(one) === 'operator'))
+    t.not(route.method, 'GET', route.name);
   for (const route of routes)
-    t.equal(changesSomething(route), route.method !== 'GET' && needOf(route) !== 'agent', route.name);
+    t.equal(changesSomething(route), route.method !== 'GET' && requiredRoleOf(route) !== 'agent', route.name);
 });
 
 t.test('without a token, each route that requires a role answers 401 and says how to send one', async (t) => {
@@ -31,7 +34,7 @@ t.test('without a token, each route that requires a role answers 401 and says ho
       pathOf(route.path),
       route.method === 'GET' ? undefined : {},
     );
-    if (needOf(route) === 'anyone') {
+    if (requiredRoleOf(route) === 'anyone') {
       t.equal(status, 200, route.name);
       continue;
     }
@@ -46,10 +49,10 @@ t.test('each role may call the routes of its role and gets 403 on all others', a
   for (const role of ['reader', 'operator', 'admin', 'agent'] as const) {
     const { headers } = await as(role);
     for (const route of routes) {
-      const need = needOf(route);
+      const requiredRole = requiredRoleOf(route);
       if (route.name === 'RevokeToken' || route.path.includes('wait')) continue;
       const { status } = await call(route.method, pathOf(route.path), route.method === 'GET' ? undefined : {}, headers);
-      if (permits([role], need)) t.not(status, 403, `${role} ${route.name}`);
+      if (permits([role], requiredRole)) t.not(status, 403, `${role} ${route.name}`);
       else t.equal(status, 403, `${role} ${route.name}`);
     }
   }

@@ -7,7 +7,7 @@ import { readHeartbeatRows, recordHeartbeats, recordSilences } from '../../../li
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { acceptSession, readRow, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
+import { acceptSession, type RunIdentity, readRow } from '../../../lib/control/roster/status/roster-store.ts';
 import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
@@ -24,7 +24,7 @@ export async function openFleet(database: Database) {
   const b = randomUUID();
 
   /** A live run of an instance. */
-  async function newRun(): Promise<Writer> {
+  async function newRun(): Promise<RunIdentity> {
     const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
     const { cnapiUuid, run } = writer;
     const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
@@ -44,7 +44,7 @@ export async function openFleet(database: Database) {
   /** A silence since its last record, or since the given one. */
   const judge = async (serverUuid: string, epoch: number, record?: number) =>
     recordSilences(database, b, [{ serverUuid, epoch, lastRecord: record ?? (await lastRecord(serverUuid)) }]);
-  const connect = (serverUuid: string, writer: Writer, fields = {}) =>
+  const connect = (serverUuid: string, writer: RunIdentity, fields = {}) =>
     acceptSession(
       database,
       writer,

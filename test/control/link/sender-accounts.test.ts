@@ -26,7 +26,7 @@ function greedy(clock: ManualClock, accounts: SenderAccounts, tokens: readonly (
   const send = () => {
     for (const one of readers) {
       while (!one.isPaused) {
-        one.payForRead(MEBIBYTE, clock.now());
+        one.consumeRead(MEBIBYTE, clock.now());
         sent.bytes += MEBIBYTE.length;
       }
     }
@@ -78,7 +78,7 @@ t.test('those that send most are paused first', async (t) => {
   for (let second = 0; second < 30; second += 1) {
     flood.send();
     // An end with a result of 1 MiB of text now and then, beside its heartbeats.
-    honest.payForRead(second % 10 === 5 ? MEBIBYTE : frameOf(60), clock.now());
+    honest.consumeRead(second % 10 === 5 ? MEBIBYTE : frameOf(60), clock.now());
     await clock.advance(1000);
   }
   t.notOk(honest.isPaused);
@@ -96,8 +96,8 @@ t.test('a fleet with one token that returns at once is not slowed down', async (
   for (let agent = 0; agent < 2_000; agent += 1) {
     const account = accounts.join({ serverUuid: randomUUID(), sharedToken: 'token' }, clock.now());
     const reads = new ReadLimiter(socket, { clock }, account);
-    reads.payForRead(frameOf(60_000), clock.now());
-    reads.payForValues(3_000);
+    reads.consumeRead(frameOf(60_000), clock.now());
+    reads.consumeValues(3_000);
     if (agent % 10 === 0) await clock.advance(20);
   }
   t.equal(paused, 0);

@@ -53,7 +53,7 @@ function start(answer: (text: string) => object[], { takesAgents = false } = {})
     cnapiUuid: HERE.uuid,
     addresses: () => [HERE, THERE],
     takesAgents: () => takesAgents,
-    dismiss: (session) => {
+    closeWithoutStatusChange: (session) => {
       dismissed.push(session.serverUuid);
       sessions.end(session);
     },

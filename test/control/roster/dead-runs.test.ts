@@ -8,7 +8,7 @@ import { endRun, insertRun } from '../../../lib/control/roster/membership/instan
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import type { SessionLosses } from '../../../lib/control/roster/sessions/session-losses.ts';
-import { acceptSession, readRow, renewRun, type Writer } from '../../../lib/control/roster/status/roster-store.ts';
+import { acceptSession, type RunIdentity, readRow, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -28,7 +28,7 @@ const newHello = (serverUuid: string): HelloFrame =>
 
 async function start(t: Test) {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
-  const newRun = async (cnapiUuid: string): Promise<Writer> => {
+  const newRun = async (cnapiUuid: string): Promise<RunIdentity> => {
     const run = randomUUID();
     const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
     await insertRun(database, run, identity, null);

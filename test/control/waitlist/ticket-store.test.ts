@@ -14,8 +14,8 @@ import {
   listQueues,
   listTickets,
   readLastQueue,
-  readStandings,
   readTicket,
+  readTicketStatuses,
   releaseTicket,
   renewTicket,
   repairQueues,
@@ -348,7 +348,7 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       t.same(await page(1000, 0), uuids);
       t.same([...(await page(3, 0)), ...(await page(3, 3)), ...(await page(3, 6))], uuids);
       t.same(await page(3, 7), []);
-      const standings = new Map(await readStandings(db, [...uuids.slice(0, 2), randomUUID()]));
+      const standings = new Map(await readTicketStatuses(db, [...uuids.slice(0, 2), randomUUID()]));
       t.same(
         standings,
         new Map([

@@ -9,8 +9,8 @@ const declaration = {
   fields: { name: text() },
   indexes: { name: 'string' },
   version: 1,
-  told: [],
-  listed: [],
+  eventFields: [],
+  listColumns: [],
 } as const;
 
 t.test('a declaration makes five contracts with names and paths of their own', async (t) => {

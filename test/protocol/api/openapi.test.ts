@@ -2,7 +2,7 @@ import t from 'tap';
 import { z } from 'zod';
 import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { allContracts } from '../../../lib/control/nouns/lists.ts';
-import { needOf, pathParamsOf } from '../../../lib/protocol/api/contract.ts';
+import { pathParamsOf, requiredRoleOf } from '../../../lib/protocol/api/contract.ts';
 import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
 import { taskKind, taskNames } from '../../../lib/protocol/tasks.ts';
 
@@ -26,14 +26,14 @@ t.test('the OpenAPI document describes each contract', (t) => {
         { in: 'path', required: true },
       );
     }
-    const needsToken = needOf(contract) !== 'anyone';
+    const needsToken = requiredRoleOf(contract) !== 'anyone';
     const refusals = needsToken ? ['401', '403', '429'] : ['429'];
     const statuses = new Set([...Object.keys(contract.responses), ...refusals, 'default']);
     t.same(Object.keys(operation.responses).sort(), [...statuses].sort());
     for (const [status, response] of Object.entries<Record<string, unknown>>(operation.responses))
       if (Number(status) >= 400) t.ok(response.content ?? response.$ref, `${contract.name} ${status} has a body`);
     t.same(operation.security, needsToken ? [{ token: [] }] : []);
-    t.equal(operation['x-role'], needsToken ? needOf(contract) : undefined);
+    t.equal(operation['x-role'], needsToken ? requiredRoleOf(contract) : undefined);
   }
   t.same(unresolved(body, body), [], 'every reference resolves');
   t.end();

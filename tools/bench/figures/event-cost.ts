@@ -52,7 +52,7 @@ async function measure({ isQuick, startZone }: BenchContext): Promise<readonly R
 }
 
 async function setTaskEvents(zone: Zone, isOn: boolean): Promise<void> {
-  for (const trigger of ['cnapi_tell_made', 'cnapi_tell_moved'])
+  for (const trigger of ['cnapi_log_insert', 'cnapi_log_update'])
     await zone.sql(`alter table cnapi_tasks ${isOn ? 'enable' : 'disable'} trigger ${trigger}`);
 }
 

@@ -18,7 +18,7 @@ begin
 end $$;
 
 -- The roster's own trigger writes a row of history for each change of a status.
-create function cnapi_tell_status() returns trigger language plpgsql as $$
+create function cnapi_log_status_event() returns trigger language plpgsql as $$
 begin
   perform cnapi_add_event('status', new.server_uuid::text, new.since,
     jsonb_build_object('server_uuid', new.server_uuid, 'status', new.status,
@@ -27,10 +27,10 @@ begin
   return null;
 end $$;
 
-create trigger cnapi_tell after insert on cnapi_status_history
-  for each row execute function cnapi_tell_status();
+create trigger cnapi_log_insert after insert on cnapi_status_history
+  for each row execute function cnapi_log_status_event();
 
-create function cnapi_tell_task() returns trigger language plpgsql as $$
+create function cnapi_log_task_event() returns trigger language plpgsql as $$
 begin
   perform cnapi_add_event('task', new.server_uuid::text,
     case new.state
@@ -42,13 +42,13 @@ begin
   return null;
 end $$;
 
-create trigger cnapi_tell_made after insert on cnapi_tasks
-  for each row execute function cnapi_tell_task();
+create trigger cnapi_log_insert after insert on cnapi_tasks
+  for each row execute function cnapi_log_task_event();
 
-create trigger cnapi_tell_moved after update on cnapi_tasks
-  for each row when (old.state <> new.state) execute function cnapi_tell_task();
+create trigger cnapi_log_update after update on cnapi_tasks
+  for each row when (old.state <> new.state) execute function cnapi_log_task_event();
 
-create function cnapi_tell_ticket() returns trigger language plpgsql as $$
+create function cnapi_log_ticket_event() returns trigger language plpgsql as $$
 begin
   perform cnapi_add_event('ticket', new.server_uuid, new.updated_at,
     jsonb_build_object('uuid', new.uuid, 'server_uuid', new.server_uuid, 'scope', new.scope,
@@ -56,13 +56,13 @@ begin
   return null;
 end $$;
 
-create trigger cnapi_tell_made after insert on cnapi_waitlist_tickets
-  for each row execute function cnapi_tell_ticket();
+create trigger cnapi_log_insert after insert on cnapi_waitlist_tickets
+  for each row execute function cnapi_log_ticket_event();
 
-create trigger cnapi_tell_moved after update on cnapi_waitlist_tickets
-  for each row when (old.status <> new.status) execute function cnapi_tell_ticket();
+create trigger cnapi_log_update after update on cnapi_waitlist_tickets
+  for each row when (old.status <> new.status) execute function cnapi_log_ticket_event();
 
-create function cnapi_tell_ticket_deleted() returns trigger language plpgsql as $$
+create function cnapi_log_ticket_deleted_event() returns trigger language plpgsql as $$
 begin
   perform cnapi_add_event('ticket', old.server_uuid, cnapi_now(),
     jsonb_build_object('uuid', old.uuid, 'server_uuid', old.server_uuid, 'scope', old.scope,
@@ -71,12 +71,12 @@ begin
 end $$;
 
 -- The deletion of a ticket that had already ended, also by housekeeping, is not a change.
-create trigger cnapi_tell_deleted after delete on cnapi_waitlist_tickets
+create trigger cnapi_log_delete after delete on cnapi_waitlist_tickets
   for each row when (old.status in ('queued', 'active'))
-  execute function cnapi_tell_ticket_deleted();
+  execute function cnapi_log_ticket_deleted_event();
 
 -- A renewed run is live from now on, although its instance started long ago.
-create function cnapi_tell_instance() returns trigger language plpgsql as $$
+create function cnapi_log_instance_event() returns trigger language plpgsql as $$
 begin
   perform cnapi_add_event('instance', null,
     coalesce(new.ended_at, new.draining_since, cnapi_now()),
@@ -89,10 +89,10 @@ begin
   return null;
 end $$;
 
-create trigger cnapi_tell_made after insert on cnapi_instances
-  for each row execute function cnapi_tell_instance();
+create trigger cnapi_log_insert after insert on cnapi_instances
+  for each row execute function cnapi_log_instance_event();
 
-create trigger cnapi_tell_moved after update on cnapi_instances
+create trigger cnapi_log_update after update on cnapi_instances
   for each row
   when (old.state <> new.state or (old.draining_since is null) <> (new.draining_since is null))
-  execute function cnapi_tell_instance();
+  execute function cnapi_log_instance_event();

@@ -1,7 +1,7 @@
 -- The trigger of a bucket whose documents tell of their changes. Arguments: the kind of the event,
 -- the field that names a server (or an empty text), and the fields that the event shows. A write
 -- that leaves the document as it was is not a change.
-create function cnapi_tell_document() returns trigger language plpgsql as $$
+create function cnapi_log_document_event() returns trigger language plpgsql as $$
 declare
   document jsonb := case tg_op when 'DELETE' then old._value else new._value end;
 begin

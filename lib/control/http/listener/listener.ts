@@ -124,9 +124,9 @@ export class HttpListener {
     this.#mountLink(handlers);
     this.#onArrival = handlers.onArrival;
     // restify emits the server's errors again, and throws if nothing listens.
-    const isThrown = () => undefined;
-    this.#restify.on('error', isThrown);
-    this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', isThrown));
+    const ignoreStartError = () => undefined;
+    this.#restify.on('error', ignoreStartError);
+    this.#port = await this.#sockets.open().finally(() => this.#restify.off('error', ignoreStartError));
     this.#restify.on('error', (error) => this.#deps.log.error({ err: error }, 'http: the listener has an error'));
     this.#deps.log.info({ url: this.url }, 'http: listening');
   }

@@ -9,7 +9,7 @@ import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../..
 import type { Logger } from '../../../platform/log.ts';
 import { plainAddress } from '../../../platform/networks.ts';
 import type { StatementPart } from '../../../platform/sql-text.ts';
-import { needOf } from '../../../protocol/api/contract.ts';
+import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { TokenEndedError, TooManyRequestsError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
@@ -106,7 +106,7 @@ export class RequestAuthorizer {
     const authorization = headersDistinct.authorization ?? [];
     const address = socket.remoteAddress ?? '';
     try {
-      return await this.#authenticator.authenticate({ address, authorization, need: 'agent', serverUuid });
+      return await this.#authenticator.authenticate({ address, authorization, requiredRole: 'agent', serverUuid });
     } catch (error) {
       const { code, message } = error as CnapiError;
       if (!isDefect(error) && this.#authenticator.linkRefused())
@@ -135,7 +135,7 @@ export class RequestAuthorizer {
     const entry = {
       address: request.socket.remoteAddress ?? '',
       authorization: request.headersDistinct.authorization ?? [],
-      need: needOf(route),
+      requiredRole: requiredRoleOf(route),
       serverUuid: path.server_uuid?.toLowerCase(),
       mayBeStale: route.withoutDatabase === true,
     };

@@ -47,7 +47,7 @@ export async function readAndHandle(
 ): Promise<Reply> {
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
-  if (route.lasts !== undefined) exchange.begin(route.lasts);
+  if (route.longRequest !== undefined) exchange.begin(route.longRequest);
   const body = takesBody(route) ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
   const source = plainAddress(request.socket.remoteAddress ?? '');

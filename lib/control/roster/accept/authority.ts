@@ -27,9 +27,9 @@ import {
   type Accepted,
   acceptSession,
   acceptSessions,
+  type RunIdentity,
   readRow,
   recordInventories,
-  type Writer,
 } from '../status/roster-store.ts';
 import { CapabilitySets } from './capabilities.ts';
 import type { ProbeCaller, ProbeTarget } from './probe.ts';
@@ -45,7 +45,7 @@ interface AuthorityDeps {
   sessionLosses: SessionLosses;
   probes: Pick<ProbeCaller, 'isAlive'>;
   bus: Bus;
-  writer: () => Writer;
+  writer: () => RunIdentity;
   clock: Clock;
   log: Logger;
 }
@@ -59,7 +59,7 @@ interface Candidate {
 type Acceptance = { kind: 'accepted'; session: Session } | { kind: 'refused'; refusal: Refusal } | { kind: 'gone' };
 
 interface Taken {
-  writer: Writer;
+  writer: RunIdentity;
   accepted: Accepted;
 }
 
@@ -244,7 +244,7 @@ export class Authority {
     return { kind: 'accepted', session: added.session };
   }
 
-  #notifyPrevious(serverUuid: string, writer: Writer, { previousRun, epoch }: Accepted): void {
+  #notifyPrevious(serverUuid: string, writer: RunIdentity, { previousRun, epoch }: Accepted): void {
     if (previousRun === null || previousRun === writer.run) return;
     this.#deps.bus.publish(runTopic(previousRun), {
       kind: 'roster',

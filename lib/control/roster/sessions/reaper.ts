@@ -15,8 +15,8 @@ import {
   markOwnerlessUnknown,
   type PolledRow,
   pollRows,
+  type RunIdentity,
   reasonOfOwnerless,
-  type Writer,
 } from '../status/roster-store.ts';
 import { type OwnerlessRows, observeOwnerless } from './ownerless-rows.ts';
 import type { Session, SessionTable } from './session.ts';
@@ -27,7 +27,7 @@ interface ReaperDeps {
   sessions: SessionTable;
   sessionLosses: SessionLosses;
   healthyTimer: HealthyTimer;
-  writer: () => Writer;
+  writer: () => RunIdentity;
   /** Whether this instance may now change the status of servers that it never held. */
   mayMarkOthersUnknown: () => boolean;
   slowPollMs: () => number;

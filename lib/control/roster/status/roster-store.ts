@@ -15,8 +15,8 @@ import {
   type StatusReason,
 } from './authority-row.ts';
 
-/** The run that writes. */
-export interface Writer {
+/** The run that writes, and the instance whose run it is. */
+export interface RunIdentity {
   cnapiUuid: string;
   run: string;
 }
@@ -53,7 +53,7 @@ type HelloFields = Pick<HelloFrame, 'serverUuid' | 'incarnation' | 'conn' | 'jou
  */
 export async function acceptSessions(
   database: Queryable,
-  writer: Writer,
+  writer: RunIdentity,
   hellos: readonly HelloFields[],
   replaces: string | null = null,
 ): Promise<Map<string, Accepted>> {
@@ -117,7 +117,7 @@ export async function acceptSessions(
 /** As `acceptSessions`, for one server. */
 export async function acceptSession(
   database: Queryable,
-  writer: Writer,
+  writer: RunIdentity,
   hello: HelloFields,
   replaces: string | null,
 ): Promise<Accepted | undefined> {
@@ -231,7 +231,7 @@ export async function recordLosses(database: Queryable, cnapiUuid: string, losse
 }
 
 /** The reason on an ownerless row that `writer` sets to `unknown`. */
-export function reasonOfOwnerless(row: HeldRow, writer: Writer): StatusReason {
+export function reasonOfOwnerless(row: HeldRow, writer: RunIdentity): StatusReason {
   return row.run === writer.run ? 'session-lost' : 'instance-lost';
 }
 
@@ -241,7 +241,7 @@ export function reasonOfOwnerless(row: HeldRow, writer: Writer): StatusReason {
  */
 export async function markOwnerlessUnknown(
   database: Queryable,
-  writer: Writer,
+  writer: RunIdentity,
   due: readonly HeldRow[],
 ): Promise<string[]> {
   const { rows } = await database.query<{ server_uuid: string }>(

@@ -66,13 +66,13 @@ export class SessionDispatch {
   /** Their agents may have them. */
   readonly #resends = new WeakSet<ClaimedAttempt>();
   /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
-  readonly #full = new Set<string>();
+  readonly #saturatedServers = new Set<string>();
   /**
    * For each claim in flight, the servers whose agents' reports were stored meanwhile. The claim's
    * answer may not include them.
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
-  readonly #again: DelayedRetry;
+  readonly #delayedRetry: DelayedRetry;
   /** Of the sessions that were backed up at the last poll. */
   #unsentBytes = new Map<TaskSession, number>();
   #sent = 0;
@@ -80,7 +80,7 @@ export class SessionDispatch {
 
   constructor(deps: SessionDispatchDeps) {
     this.#deps = deps;
-    this.#again = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#delayedRetry = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks',
@@ -108,7 +108,7 @@ export class SessionDispatch {
 
   /** This server may have something to claim or to cancel. */
   hint(serverUuid: string): void {
-    this.#full.delete(serverUuid);
+    this.#saturatedServers.delete(serverUuid);
     if (this.#deps.sessions.get(serverUuid) === undefined) return;
     this.#claims.add(serverUuid);
   }
@@ -116,7 +116,7 @@ export class SessionDispatch {
   /** A report of these servers' agents is stored: they may have room again. */
   onStored(serverUuids: readonly string[]): void {
     for (const stored of this.#storedMeanwhile) for (const serverUuid of serverUuids) stored.add(serverUuid);
-    for (const serverUuid of serverUuids) if (this.#full.has(serverUuid)) this.hint(serverUuid);
+    for (const serverUuid of serverUuids) if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
   }
 
   /** @throws DatabaseUnavailableError, DatabaseBusyError */
@@ -131,7 +131,7 @@ export class SessionDispatch {
   async stop(): Promise<void> {
     await this.#claims.stop();
     await this.#reads.stop();
-    this.#again.stop();
+    this.#delayedRetry.stop();
   }
 
   stats(): { wanted: number; sent: number; resent: number } {
@@ -151,8 +151,8 @@ export class SessionDispatch {
     const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
     const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
     const pacedServers = paced.map(({ serverUuid }) => serverUuid);
-    this.#again.forget(pacedServers);
-    this.#again.add(pacedServers);
+    this.#delayedRetry.forget(pacedServers);
+    this.#delayedRetry.add(pacedServers);
     if (sessions.length === 0) return;
     const stored = new Set<string>();
     this.#storedMeanwhile.add(stored);
@@ -161,12 +161,12 @@ export class SessionDispatch {
     const { claimed, cancels, saturated, retrySoon } = await claiming.finally(() =>
       this.#storedMeanwhile.delete(stored),
     );
-    for (const serverUuid of saturated) this.#full.add(serverUuid);
+    for (const serverUuid of saturated) this.#saturatedServers.add(serverUuid);
     this.onStored([...stored]);
     const held = new Set(retrySoon);
     for (const { serverUuid } of [...claimed, ...cancels]) held.delete(serverUuid);
-    this.#again.forget(serverUuids.filter((serverUuid) => !held.has(serverUuid)));
-    this.#again.add(retrySoon);
+    this.#delayedRetry.forget(serverUuids.filter((serverUuid) => !held.has(serverUuid)));
+    this.#delayedRetry.add(retrySoon);
     for (const { id, attempt, serverUuid } of cancels)
       this.#deps.sessions.get(serverUuid)?.send({ type: 'task_cancel', id, attempt });
     this.#read(claimed);

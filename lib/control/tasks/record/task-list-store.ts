@@ -40,7 +40,7 @@ export async function listAllTasks(
   maxLookedAt = MAX_LOOKED_AT,
 ): Promise<TaskPage> {
   const range = rangeOf(filter);
-  const { conditions, values } = sieveOf(filter, [...range.values]);
+  const { conditions, values } = filterConditions(filter, [...range.values]);
   const limits = [values.push(maxLookedAt), values.push(filter.limit)];
   const { rows } = await database.query<ListedRow>(
     `select id, server_uuid, name, state, outcome, actor, at, created_at, started_at, ended_at, attempt, cancel_requested,
@@ -109,7 +109,7 @@ function rangeOf({ status, serverUuid, idPrefix, since, until, after }: TaskFilt
 }
 
 /** The conditions that are checked on each row. */
-function sieveOf({ status, name, actor }: TaskFilter, values: unknown[]): Conditions {
+function filterConditions({ status, name, actor }: TaskFilter, values: unknown[]): Conditions {
   const conditions: string[] = [];
   if (status === 'complete' || status === 'failure') conditions.push(`outcome = $${values.push(status)}::text`);
   if (name !== undefined) conditions.push(`name = $${values.push(name)}::text`);

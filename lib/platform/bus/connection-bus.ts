@@ -1,5 +1,5 @@
 /**
- * The bus over any kind of line. It owns reconnecting, subscriptions, health and bounds; redis,
+ * The bus over any kind of server. It owns reconnecting, subscriptions, health and bounds; redis,
  * postgres and memory differ only in how one connection is made. Made by `create-bus.ts` and the
  * tests.
  *
@@ -16,8 +16,8 @@ import { messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
+import type { BusConnection, Connect } from './bus-connection.ts';
 import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';
-import type { BusConnection, OpenLine } from './line.ts';
 import { decodeMessage, encodeMessage, isTopic } from './message.ts';
 import { type Handler, Subscriptions } from './subscriptions.ts';
 
@@ -29,9 +29,9 @@ const maxInFlight = 1_000;
 const maxTopicsPerChange = 500;
 const stopPatienceMs = 250;
 
-interface LineBusDeps {
+interface ConnectionBusDeps {
   kind: string;
-  openLine: OpenLine;
+  connect: Connect;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -39,9 +39,9 @@ interface LineBusDeps {
   beatMs?: number;
 }
 
-export class LineBus implements Bus {
+export class ConnectionBus implements Bus {
   readonly kind: string;
-  readonly #openLine: OpenLine;
+  readonly #connect: Connect;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #log: Logger;
@@ -57,9 +57,9 @@ export class LineBus implements Bus {
   #life: ConnectionEpisode | undefined;
   #running: Promise<void> | undefined;
 
-  constructor({ kind, openLine, clock, random, log, beatMs = 1_000 }: LineBusDeps) {
+  constructor({ kind, connect, clock, random, log, beatMs = 1_000 }: ConnectionBusDeps) {
     this.kind = kind;
-    this.#openLine = openLine;
+    this.#connect = connect;
     this.#clock = clock;
     this.#random = random;
     this.#log = log;
@@ -92,12 +92,12 @@ export class LineBus implements Bus {
 
   publish(topic: string, message: BusMessage): void {
     const payload = encodeMessage(message);
-    const line = this.#life?.line;
-    if (!line || payload === undefined || !isTopic(topic) || this.#inFlight.size >= maxInFlight) {
+    const connection = this.#life?.connection;
+    if (!connection || payload === undefined || !isTopic(topic) || this.#inFlight.size >= maxInFlight) {
       this.#counts.dropped += 1;
       return;
     }
-    const sending = this.#send(line, topic, payload).finally(() => this.#inFlight.delete(sending));
+    const sending = this.#send(connection, topic, payload).finally(() => this.#inFlight.delete(sending));
     this.#inFlight.add(sending);
   }
 
@@ -158,7 +158,7 @@ export class LineBus implements Bus {
     const onPayload = (topic: string, payload: string) => this.#onPayload(topic, payload);
     try {
       const signal = AbortSignal.any([expiry.signal, this.#stopping.signal]);
-      return { line: await this.#openLine({ onPayload, onLost: end }, signal), ended, end, changing: false };
+      return { connection: await this.#connect({ onPayload, onLost: end }, signal), ended, end, changing: false };
     } catch (err) {
       const level = isFirst && !this.#stopping.signal.aborted ? 'warn' : 'debug';
       this.#log[level]({ err, bus: this.kind }, `bus cannot be reached: ${messageOf(err)}; trying again`);
@@ -181,7 +181,7 @@ export class LineBus implements Bus {
     ticking.cancel();
     this.#stopping.signal.removeEventListener('abort', onStop);
     this.#life = undefined;
-    life.line.close();
+    life.connection.close();
     this.#subscriptions.lost();
     const level = this.#stopping.signal.aborted ? 'debug' : 'info';
     this.#log[level]({ err: cause, bus: this.kind }, `bus connection ended: ${cause.message}`);
@@ -192,9 +192,9 @@ export class LineBus implements Bus {
     return this.#random.fraction() * Math.min(backoffMaxMs, backoffFirstMs * 2 ** Math.min(failures, 10));
   }
 
-  async #send(line: BusConnection, topic: string, payload: string): Promise<void> {
+  async #send(connection: BusConnection, topic: string, payload: string): Promise<void> {
     try {
-      await line.send(topic, payload);
+      await connection.send(topic, payload);
       this.#counts.published += 1;
     } catch {
       this.#counts.dropped += 1;
@@ -213,7 +213,7 @@ export class LineBus implements Bus {
       for (;;) {
         const change = this.#subscriptions.takeChange(maxTopicsPerChange);
         if (!change) break;
-        await life.line.change(change.subscribe, change.unsubscribe);
+        await life.connection.change(change.subscribe, change.unsubscribe);
         if (this.#life !== life) return;
         this.#notifyReady(this.#subscriptions.confirm(change));
       }
@@ -264,7 +264,7 @@ export class LineBus implements Bus {
   #beat(life: ConnectionEpisode, late: boolean): void {
     this.#step({ kind: 'tick', late }, 'own beats do not come back');
     if (isGivenUp(this.#health)) life.end(new Error(`${this.#health.misses} own beats in a row did not come back`));
-    else life.line.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
+    else life.connection.send(this.#beatTopic, JSON.stringify({ sequence: this.#health.sent })).catch(() => {});
   }
 
   #step(event: HealthEvent, why: string): void {
@@ -284,7 +284,7 @@ export class LineBus implements Bus {
 
 /** One connection, from its opening to its end. */
 interface ConnectionEpisode {
-  readonly line: BusConnection;
+  readonly connection: BusConnection;
   readonly ended: Promise<Error>;
   readonly end: (cause: Error) => void;
   /** A change of topics is in flight. */

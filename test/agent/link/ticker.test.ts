@@ -1,5 +1,5 @@
 import t from 'tap';
-import { Pulse } from '../../../lib/agent/link/pulse.ts';
+import { Ticker } from '../../../lib/agent/link/ticker.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 
 /** A clock moved by hand: one periodic timer, and polls that happen on demand. */
@@ -30,40 +30,40 @@ const member = () => {
 
 t.test('a late tick counts no healthy time', async (t) => {
   const { clock, advance } = handClock();
-  const pulse = new Pulse({ clock, periodMs: 100 });
+  const ticker = new Ticker({ clock, periodMs: 100 });
   const one = member();
-  pulse.add(one);
+  ticker.add(one);
   for (const ms of [100, 100, 150, 20_000, 100]) advance(ms);
   t.same(one.ticks, [100, 100, 100, 0, 100]);
 });
 
 t.test('members are ticked only after the event loop has read what had arrived', async (t) => {
   const { hand, clock } = handClock();
-  const pulse = new Pulse({ clock, periodMs: 100 });
+  const ticker = new Ticker({ clock, periodMs: 100 });
   const one = member();
-  pulse.add(one);
+  ticker.add(one);
   hand.tick();
   t.equal(one.ticks.length, 0);
   hand.polls.forEach((poll) => void poll());
   t.equal(one.ticks.length, 1);
 });
 
-t.test('members are spread over the spokes, and each is ticked once a period', async (t) => {
+t.test('members are spread over the slots, and each is ticked once a period', async (t) => {
   const { clock, advance } = handClock();
-  const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
+  const ticker = new Ticker({ clock, periodMs: 100, slots: 4 });
   const members = Array.from({ length: 8 }, member);
-  members.forEach((one) => void pulse.add(one));
+  members.forEach((one) => void ticker.add(one));
   advance(25);
   t.equal(members.filter(({ ticks }) => ticks.length === 1).length, 2);
   for (let n = 0; n < 7; n++) advance(25);
   t.ok(members.every(({ ticks }) => ticks.length === 2));
 });
 
-t.test('after a stall every spoke is ticked at once, then again in its order', async (t) => {
+t.test('after a stall every slot is ticked at once, then again in its order', async (t) => {
   const { clock, advance } = handClock();
-  const pulse = new Pulse({ clock, periodMs: 100, spokes: 4 });
+  const ticker = new Ticker({ clock, periodMs: 100, slots: 4 });
   const members = Array.from({ length: 4 }, member);
-  members.forEach((one) => void pulse.add(one));
+  members.forEach((one) => void ticker.add(one));
   const ticked = () => members.reduce((sum, { ticks }) => sum + ticks.length, 0);
   for (let n = 0; n < 8; n++) advance(25);
   const before = ticked();
@@ -79,13 +79,13 @@ t.test('after a stall every spoke is ticked at once, then again in its order', a
 
 t.test('the timer runs only while there are members', async (t) => {
   const { hand, clock } = handClock();
-  const pulse = new Pulse({ clock });
+  const ticker = new Ticker({ clock });
   const [a, b] = [member(), member()];
-  pulse.add(a);
-  pulse.add(b);
+  ticker.add(a);
+  ticker.add(b);
   t.equal(hand.timers, 1);
-  pulse.remove(a);
+  ticker.remove(a);
   t.equal(hand.timers, 1);
-  pulse.remove(b);
+  ticker.remove(b);
   t.equal(hand.timers, 0);
 });
