@@ -29,7 +29,7 @@ import { type BodyOf, bodySchemaOf, type Request, requestOf } from './request.ts
 import type { ServerSentEvent } from './server-sent.ts';
 
 /** The filters of a list. */
-export type ServerQuery = Request<typeof serverContracts.ListServers>;
+type ServerQuery = Request<typeof serverContracts.ListServers>;
 export type TaskQuery = Request<typeof taskContracts.ListTasks>;
 
 export interface TaskRequest {

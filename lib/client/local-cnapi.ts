@@ -20,7 +20,7 @@ interface LocalCnapi {
 }
 
 /** An `npm start` that runs. */
-export interface RunningLocal {
+interface RunningLocal {
   urls: readonly string[];
   /** Its data directory; undefined if an earlier version of it wrote the file. */
   data: string | undefined;

@@ -43,14 +43,14 @@ export interface CoreDatabases {
 }
 
 /** The listener for callers and agents. */
-export interface Ingress {
+interface Ingress {
   /** Its URL; known once it has started. */
   readonly url: string;
   /** Whether this address may cause another line of the log. */
   mayLog(address: string): boolean;
 }
 
-export interface CoreDeps {
+interface CoreDeps {
   config: Config & { cnapiUuid: string };
   log: Logger;
   clock: Clock;

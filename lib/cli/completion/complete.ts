@@ -9,7 +9,7 @@ import { TOKEN_ROLES } from '../../protocol/api/roles.ts';
 /** The kind of names to request from the fleet. */
 export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
 
-export type Completion = { words: readonly string[] } | { wanted: Wanted };
+type Completion = { words: readonly string[] } | { wanted: Wanted };
 
 const CHOICES: Readonly<Record<string, readonly string[]>> = {
   '--role': TOKEN_ROLES,

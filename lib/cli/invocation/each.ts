@@ -7,7 +7,7 @@ import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Output } from '../terminal/output.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 
-export interface Done<Result> {
+interface Done<Result> {
   /** One result for each object that succeeded, in order. */
   results: Result[];
   refused: { id: string; error: ApiError | NoAnswerError }[];

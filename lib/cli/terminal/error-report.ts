@@ -9,7 +9,7 @@ import { messageOf } from '../../platform/errors.ts';
 import { escapeControls } from './escape-controls.ts';
 import { EXIT, UsageError } from './usage-error.ts';
 
-export interface ErrorReport {
+interface ErrorReport {
   code: string;
   message: string;
   hint?: string | undefined;

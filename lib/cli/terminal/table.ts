@@ -20,7 +20,7 @@ export interface Column<Row> {
 }
 
 /** `value` is the cell's value, `text` what is shown of it. */
-export type Paint = (text: string, value: string) => string;
+type Paint = (text: string, value: string) => string;
 
 const GAP = '  ';
 const LEAST = 8;

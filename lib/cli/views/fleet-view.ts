@@ -48,7 +48,7 @@ export function summaryOf({ instances, total, counts, queues, tasks, hasMoreTask
   );
 }
 
-export interface Styles {
+interface Styles {
   bold(text: string): string;
   red(text: string): string;
 }

@@ -31,7 +31,7 @@ export interface AuthenticatorConfig {
   failedSignInsPerMinute: number;
 }
 
-export interface AuthenticationRequest {
+interface AuthenticationRequest {
   /** The peer's address, from its socket. */
   address: string;
   /** All `Authorization` headers of the request. */

@@ -76,7 +76,7 @@ const RANK: Readonly<Record<Exclude<Role, 'agent'>, number>> = { reader: 1, oper
  * What a caller may see beyond the actions of its role. `task-contents`: the params, output and
  * results of tasks. The roles that may run tasks have it.
  */
-export type Right = 'task-contents';
+type Right = 'task-contents';
 
 const RIGHTS: Readonly<Record<Right, readonly Role[]>> = { 'task-contents': ['operator', 'admin'] };
 

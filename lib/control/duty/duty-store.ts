@@ -14,7 +14,7 @@ export async function createDuties(database: Queryable, kind: string, ids: reado
   return rows.map(({ id }) => id);
 }
 
-export interface DutyLoad extends DutyBacklog {
+interface DutyLoad extends DutyBacklog {
   /** Duties that nobody carries out. */
   free: number;
 }

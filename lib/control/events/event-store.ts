@@ -21,7 +21,7 @@ const REMOVAL = `gone as (
      )
      select count(*)::int as count from gone`;
 
-export interface Numbered {
+interface Numbered {
   /** How many events this call moved from the outbox. */
   numbered: number;
   /** The id of the log's last event. */

@@ -46,7 +46,7 @@ export interface DeliveredEvent {
   event: LoggedEvent | undefined;
 }
 
-export interface EventStats {
+interface EventStats {
   followers: number;
   /** Numbered by this instance. */
   numbered: number;

@@ -6,7 +6,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { HeartbeatRow, RecordedHeartbeat } from './legacy-servers.ts';
 
-export interface Heartbeat {
+interface Heartbeat {
   serverUuid: string;
   /** How long ago the receiving instance received it. */
   ageMs: number;

@@ -39,7 +39,7 @@ export interface ClaimedPosts {
 const MAX_ENDED_AT_ONCE = 500;
 
 /** The servers that `claimPosts` may be called for. */
-export interface WaitingServers {
+interface WaitingServers {
   withRoom: string[];
   /** Some of their posts must end before they are given more. */
   full: string[];

@@ -12,7 +12,7 @@ import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Metric } from './metric.ts';
 
 /** Version and place of this process: the labels of `cnapi_build_info`. */
-export interface Build {
+interface Build {
   version: string;
   node: string;
   datacenter: string;

@@ -40,7 +40,7 @@ interface ServersDeps {
   datacenter: string;
 }
 
-export interface FoundServer {
+interface FoundServer {
   server: ServerObject;
   /** From the roster, whatever status is displayed. */
   isRunning: boolean;

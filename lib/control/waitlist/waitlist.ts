@@ -83,12 +83,12 @@ export interface WaitResult {
   atOnce: boolean;
 }
 
-export interface Page {
+interface Page {
   limit: number;
   offset: number;
 }
 
-export interface WaitlistStats {
+interface WaitlistStats {
   /** Number of waits in progress. */
   waits: number;
   /** Tickets this instance found expired. */

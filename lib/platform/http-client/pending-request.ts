@@ -12,7 +12,7 @@ import { HttpError, type HttpTrouble, troubleOf } from './http-error.ts';
 
 type HttpHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
-export interface BodyLimits {
+interface BodyLimits {
   /** Between two pieces of the body. */
   silenceMs?: number;
   /** From now to the end of the body. */

@@ -36,14 +36,14 @@ interface WriteOptions {
   also?: StatementPart | undefined;
 }
 
-export interface PutOptions extends WriteOptions {
+interface PutOptions extends WriteOptions {
   /**
    * The etag that must match; null: the key must not exist; undefined: replaces whatever exists.
    */
   etag?: string | null | undefined;
 }
 
-export interface DeleteOptions extends WriteOptions {
+interface DeleteOptions extends WriteOptions {
   etag?: string | undefined;
 }
 

@@ -15,18 +15,18 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
  * `server`: the server named by `server_uuid` exists (else 404). `running`: its status is also
  * `running` (else 409).
  */
-export type Precondition = 'server' | 'running';
+type Precondition = 'server' | 'running';
 
 /**
  * The source of a route. The reference's routes answer a type failure with 500, as its clients
  * expect.
  */
-export type Origin = 'reference' | 'own';
+type Origin = 'reference' | 'own';
 
 /** Requests that last as long as the caller wants, and are limited per caller. */
 export type LongRequestKind = 'wait' | 'stream';
 
-export const TAGS = {
+const TAGS = {
   misc: 'The instance that answers: health, version, log level, metrics',
   servers: 'The servers, their properties and their status',
   tasks: "Work for one server's agent: durable, with exactly one end",
@@ -37,7 +37,7 @@ export const TAGS = {
 } as const;
 
 /** Of a noun of the bucket store: its plural, and what it is. */
-export interface Tag {
+interface Tag {
   name: string;
   description: string;
 }

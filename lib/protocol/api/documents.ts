@@ -9,7 +9,7 @@ import { answer, type Contract, errorResponse } from './contract.ts';
 import { EVENT_KINDS } from './events.ts';
 import { booleanText, boundedText, integer, MAX_LIST, moment, number, uuid } from './rules.ts';
 
-export type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
+type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
 interface Declaration<Fields extends z.ZodRawShape> {
   /** In the singular: the kind of its events and the name of its command. */

@@ -52,10 +52,10 @@ export const ERROR_CODES = {
 } as const;
 
 export type ErrorCode = keyof typeof ERROR_CODES;
-export const errorCodes = Object.keys(ERROR_CODES) as ErrorCode[];
+const errorCodes = Object.keys(ERROR_CODES) as ErrorCode[];
 
 /** Codes that any route may answer with this status. */
-export const IMPLIED_CODES: Readonly<Record<number, readonly ErrorCode[]>> = {
+const IMPLIED_CODES: Readonly<Record<number, readonly ErrorCode[]>> = {
   400: ['InvalidParameters', 'InvalidContent', 'BadRequest'],
   401: ['Unauthorized', 'TokenEnded'],
   403: ['Forbidden'],

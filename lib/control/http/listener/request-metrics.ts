@@ -1,7 +1,7 @@
 /** Counts and times of answered requests. */
 import type { Metrics } from '../../metrics/metrics.ts';
 
-export interface AnsweredRequest {
+interface AnsweredRequest {
   method: string;
   route: string;
   status: number;

@@ -39,10 +39,10 @@ export interface Pressure {
   underWay: number;
 }
 
-export type LoadLevel = 'on-time' | 'busy' | 'late';
+type LoadLevel = 'on-time' | 'busy' | 'late';
 
 /** `why` is for people to read. */
-export interface Measured {
+interface Measured {
   load: LoadLevel;
   why: string;
 }

@@ -30,7 +30,7 @@ export interface Pace {
   quietPeriods: number;
 }
 
-export const PERIOD_MS = 250;
+const PERIOD_MS = 250;
 /** The same rate as in a drain. */
 export const MOST_PER_PERIOD = 500;
 const LEAST_SHARE = 0.01 / (1_000 / PERIOD_MS);

@@ -13,7 +13,7 @@ import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
 import { countTick, endSilence, isOverdue, type SilenceLimits } from './silence.ts';
 
-export interface SilenceDetectorDeps {
+interface SilenceDetectorDeps {
   database: Queryable;
   sessions: SessionTable;
   sessionLosses: SessionLosses;

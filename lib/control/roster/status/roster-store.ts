@@ -136,7 +136,7 @@ function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): Accep
 }
 
 /** The result of a statement that skips locked rows. */
-export interface Written {
+interface Written {
   /** The servers whose rows it changed. */
   applied: string[];
   /** Servers that it may apply to, but whose rows were locked: try them again. */
