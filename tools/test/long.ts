@@ -1,7 +1,8 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
- * simulation seeds, the proofs that the lab detects deliberate defects, minutes of random load, half of the faults
- * of whole zones, and tests that need a distribution's Postgres, another version of cnapi or a changed copy of it.
+ * simulation seeds, all pairs of statements, the proofs that the lab detects deliberate defects,
+ * minutes of random load, half of the faults of whole zones, and tests that need a distribution's
+ * Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
 
@@ -12,9 +13,10 @@ export const LONG = [
   'test/faults/{agent-frozen,instance-still,instances-in-turn,lost-together,legacy-agents}.test.ts',
   'test/faults/{one-uuid-twice,poster-killed,postgres-frozen,unhealthy-instance}.test.ts',
   'test/fuzz/fuzz.test.ts',
-  'test/interleavings/mix.test.ts',
+  'test/interleavings/{held-row,mix,pairs}.test.ts',
   'test/sim/seeds-[2-6].test.ts',
   'test/sim/seeds-arriving.test.ts',
+  'test/sim/seeds-duties.test.ts',
   'test/sim/seeds-rare.test.ts',
   'test/upgrade/*.test.ts',
   'test/control/waitlist/stress.test.ts',
