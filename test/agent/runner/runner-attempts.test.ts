@@ -1,15 +1,15 @@
 /** Which attempt an agent answers under, and what it does when its journal is full. */
 import t from 'tap';
-import { inventoryOf } from '../../lib/agent/journal/journal.ts';
-import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
-import { PARALLEL_TASKS } from '../../lib/agent/runner/runner.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
-import { systemRandom as random } from '../../lib/platform/random.ts';
-import { MAX_INVENTORY_TASKS } from '../../lib/protocol/limits.ts';
-import { matchLists } from '../support/match-lists.ts';
-import { until } from '../support/until.ts';
-import { ended } from './frames.ts';
-import { HeldJournal, settled, setUp } from './runner-rig.ts';
+import { inventoryOf } from '../../../lib/agent/journal/journal.ts';
+import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
+import { PARALLEL_TASKS } from '../../../lib/agent/runner/runner.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { MAX_INVENTORY_TASKS } from '../../../lib/protocol/limits.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { until } from '../../support/until.ts';
+import { ended } from '../frames.ts';
+import { HeldJournal, settled, setUp } from '../runner-rig.ts';
 
 t.test('a higher attempt of a known task starts nothing; the task continues under the new number', async (t) => {
   const { give, runs, sent, ends, end, runner, journal } = setUp(t);
