@@ -5,11 +5,12 @@ import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { Watches } from '../../../lib/platform/waits/watches.ts';
+import { Watch, Watches } from '../../../lib/platform/waits/watches.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';
 
 /** Watches over reads and a bus that the test controls. */
-function setUp(t: { teardown(work: () => unknown): void }) {
+function setUp(t: { teardown(work: () => unknown): void }, maxWatches?: number) {
   const ended = new Set<string>();
   const reads: string[][] = [];
   const subscriptions: { topic: string; receive: (message: BusMessage) => void; ready: () => void }[] = [];
@@ -35,6 +36,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     bus,
     clock: systemClock,
     log: silentLogger,
+    maxWatches,
     what: 'thing',
     topic: 'things',
     eventsTopic: (id) => `thing:${id}`,
@@ -167,4 +169,146 @@ t.test('a stopped watch receives nothing any more', async (t) => {
   t.equal(subscriptions.length, 1);
   await Promise.all([t.rejects(waiting, { message: /stopping/ }), watches.stop()]);
   t.same(subscriptions, []);
+});
+
+t.test('the number of watches is limited, and one that closes makes room once', async (t) => {
+  const { watches } = setUp(t, 2);
+  const [first] = [watches.open('a', false), watches.open('a', false)];
+  t.throws(() => watches.open('b', false), { code: 'TooManyWaiters', statusCode: 503 });
+  first.close();
+  first.close();
+  t.equal(watches.count, 1);
+  watches.open('b', false);
+  t.throws(() => watches.open('c', false), { code: 'TooManyWaiters' });
+});
+
+t.test('events of an object are received while a follower watches it', async (t) => {
+  const { watches, subscriptions } = setUp(t);
+  const topics = () => subscriptions.map(({ topic }) => topic);
+  watches.open('a', false);
+  t.same(topics(), ['things'], 'a wait needs only the changes');
+  const [first, second] = [watches.open('b', true), watches.open('b', true)];
+  t.same(topics(), ['things', 'thing:b'], 'followers of one object share a subscription');
+  first.close();
+  t.same(topics(), ['things', 'thing:b']);
+  second.close();
+  t.same(topics(), ['things']);
+});
+
+t.test('an object that nobody watches is not read', async (t) => {
+  const { watches, reads, settled } = setUp(t);
+  const watch = watches.open('a', false);
+  await settled(1);
+  watches.wake('b', true);
+  watch.close();
+  watches.wake('a', true);
+  watches.poll();
+  await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+  t.same(reads, [['a']]);
+});
+
+t.test('a watch cannot be opened once this instance stops', async (t) => {
+  const { watches } = setUp(t);
+  await watches.stop();
+  t.throws(() => watches.open('a', false), { code: 'ServiceUnavailable', message: /stopping.* thing a / });
+});
+
+/** One watch of an object that the test moves. */
+function oneWatch() {
+  const clock = new ManualClock();
+  const watch = new Watch<{ stage: number }>({
+    clock,
+    id: 'a',
+    wantsEvents: false,
+    isBefore: (next, last) => next.stage < last.stage,
+    onClose: () => {},
+  });
+  const reaches = (stage: number, options: Parameters<typeof watch.until>[1] = {}) =>
+    watch.until((position) => position === undefined || position.stage >= stage, options);
+  return { clock, watch, reaches };
+}
+
+t.test('a wait ends at its timeout with what was read last', async (t) => {
+  const { clock, watch, reaches } = oneWatch();
+  const first = reaches(1, { timeoutMs: 1_000 });
+  await clock.advance(1_000);
+  t.equal(await first, undefined, 'nothing was read');
+  const second = reaches(1, { timeoutMs: 1_000 });
+  watch.move({ stage: 0 });
+  await clock.advance(1_000);
+  t.same(await second, { position: { stage: 0 } });
+  const third = reaches(1, { timeoutMs: 1_000 });
+  watch.move({ stage: 1 });
+  t.same(await third, { position: { stage: 1 } });
+  t.same(await reaches(1), { position: { stage: 1 } }, 'a stage that was seen before is reached at once');
+  t.equal(clock.timers, 0);
+});
+
+t.test('a wait of years is a wait of the longest time that a timer takes', async (t) => {
+  const { clock, watch, reaches } = oneWatch();
+  const waiting = reaches(1, { timeoutMs: Number.MAX_SAFE_INTEGER });
+  await clock.advance(2 ** 31 - 2);
+  t.equal(clock.timers, 1);
+  await clock.advance(1);
+  t.equal(await waiting, undefined);
+  watch.close();
+});
+
+t.test(
+  'a caller that leaves ends its wait with its reason, and an instance that leaves ends it as a timeout does',
+  async (t) => {
+    const { clock, watch, reaches } = oneWatch();
+    watch.move({ stage: 0 });
+    for (const isBefore of [true, false]) {
+      const [caller, instance] = [new AbortController(), new AbortController()];
+      if (isBefore) caller.abort(new Error('gone'));
+      const first = reaches(1, { signal: caller.signal, endSignal: instance.signal, timeoutMs: 9_000 });
+      if (!isBefore) caller.abort(new Error('gone'));
+      await t.rejects(first, { message: 'gone' });
+      if (isBefore) instance.abort();
+      const second = reaches(1, { signal: new AbortController().signal, endSignal: instance.signal, timeoutMs: 9_000 });
+      if (!isBefore) instance.abort();
+      t.same(await second, { position: { stage: 0 } });
+      t.equal(clock.timers, 0);
+    }
+  },
+);
+
+t.test('a signal that aborts after its wait does not end the next one', async (t) => {
+  const { watch, reaches } = oneWatch();
+  const [caller, instance] = [new AbortController(), new AbortController()];
+  const first = reaches(1, { signal: caller.signal, endSignal: instance.signal });
+  watch.move({ stage: 1 });
+  await first;
+  const second = reaches(2);
+  caller.abort(new Error('gone'));
+  instance.abort();
+  watch.move({ stage: 2 });
+  t.same(await second, { position: { stage: 2 } });
+});
+
+t.test('an object moves forward only, except from a position that is not valid any more', async (t) => {
+  const { watch, reaches } = oneWatch();
+  watch.move({ stage: 3 });
+  watch.move({ stage: 1 });
+  const seen = await reaches(3);
+  t.same(seen, { position: { stage: 3 } }, 'an older read arrives late');
+  watch.invalidate({ position: { stage: 3 } });
+  t.equal(await reaches(3), seen, 'another position was invalidated');
+  watch.invalidate(seen);
+  const next = reaches(2);
+  watch.move({ stage: 1 });
+  watch.move({ stage: 2 });
+  t.same(await next, { position: { stage: 2 } });
+  watch.move(undefined);
+  t.same(await reaches(9), { position: undefined }, 'it was deleted');
+});
+
+t.test('a watch that failed ends its wait and all later ones', async (t) => {
+  const { clock, watch, reaches } = oneWatch();
+  const waiting = reaches(1, { timeoutMs: 1_000 });
+  watch.fail(new Error('the instance stops'));
+  await t.rejects(waiting, { message: 'the instance stops' });
+  await t.rejects(reaches(0), { message: 'the instance stops' });
+  t.equal(clock.timers, 0);
 });
