@@ -3,17 +3,16 @@
  * same end and does not run. It never started, so the next attempt may run. In memory and bounded:
  * the oldest end is dropped. Used by the runner.
  */
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import type { Attempt } from './task-end.ts';
 
 const MAX_ENDS = 10_000;
 
 export class UnpersistedEnds {
-  readonly #ends = new Map<string, TaskEndFrame>();
+  readonly #ends = new BoundedMap<string, TaskEndFrame>(MAX_ENDS);
 
   add(end: TaskEndFrame): void {
-    const oldest = this.#ends.keys().next();
-    if (this.#ends.size >= MAX_ENDS && !oldest.done) this.#ends.delete(oldest.value);
     this.#ends.set(end.id, end);
   }
 

@@ -6,6 +6,7 @@
  * agent connects, or posts its sysinfo.
  */
 
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
@@ -25,14 +26,14 @@ class TooManyNewServersError extends CnapiError {
 }
 
 const HOUR_MS = 3_600_000;
-/** Bounds memory: above it the oldest caller is forgotten, and its count starts again. */
+/** With more, the count of the one that was seen longest ago starts again. */
 const MAX_CALLERS = 1_000;
 
 export class NewServers {
   readonly #limit: number;
   readonly #clock: Pick<Clock, 'now'>;
   /** When each server connected, the earliest first, by caller. */
-  readonly #byCaller = new Map<string, Map<string, number>>();
+  readonly #byCaller = new BoundedMap<string, Map<string, number>>(MAX_CALLERS);
   #refused = 0;
 
   /** `newServersPerHour` 0: no limit. */
@@ -52,7 +53,9 @@ export class NewServers {
    */
   refusalOf(actor: Actor, address: string, serverUuid: string): TooManyNewServersError | undefined {
     if (this.#limit === 0 || actor.serverUuid !== undefined) return undefined;
-    const servers = this.#serversOf(actor.tokenUuid ?? sourceOf(plainAddress(address)));
+    const caller = actor.tokenUuid ?? sourceOf(plainAddress(address));
+    const servers = this.#byCaller.get(caller) ?? new Map<string, number>();
+    this.#byCaller.set(caller, servers);
     if (servers.has(serverUuid)) return undefined;
     const now = this.#clock.now();
     for (const [uuid, at] of servers) {
@@ -66,15 +69,5 @@ export class NewServers {
     }
     this.#refused += 1;
     return new TooManyNewServersError(this.#limit, Math.ceil(earliest + HOUR_MS - now));
-  }
-
-  #serversOf(caller: string): Map<string, number> {
-    const known = this.#byCaller.get(caller);
-    if (known !== undefined) return known;
-    const servers = new Map<string, number>();
-    this.#byCaller.set(caller, servers);
-    const [first] = this.#byCaller.keys();
-    if (this.#byCaller.size > MAX_CALLERS && first !== undefined) this.#byCaller.delete(first);
-    return servers;
   }
 }

@@ -7,6 +7,7 @@
  * closed.
  */
 
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -50,7 +51,7 @@ const keyOf = ({ uuid, number }: Question): string => `${uuid} ${number}`;
 export class SignIn {
   readonly #deps: SignInDeps;
   /** The least recently read comes first. */
-  readonly #remembered = new Map<string, Remembered>();
+  readonly #remembered = new BoundedMap<string, Remembered>(MAX_REMEMBERED);
   readonly #held = new Map<string, Set<() => void>>();
   readonly #used = new Set<string>();
   readonly #reading: Batcher<Question, KnownToken>;
@@ -154,7 +155,7 @@ export class SignIn {
    */
   async #rememberAll(): Promise<void> {
     for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
-      if (!this.#remembered.has(token.uuid))
+      if (this.#remembered.get(token.uuid) === undefined)
         this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
   }
 
@@ -192,11 +193,8 @@ export class SignIn {
   /** Keeps only what the owner asked for: a caller that merely knows a uuid cannot keep it here. */
   #remember(token: TokenText, known: Remembered | undefined): void {
     const isGood = known !== undefined && !known.isOver && isSecret(token.secret, known.secretHash);
-    if (known === undefined || known.isOver || isGood) this.#remembered.delete(token.uuid);
-    if (isGood) this.#remembered.set(token.uuid, known);
-    if (this.#remembered.size <= MAX_REMEMBERED) return;
-    const [oldest] = this.#remembered.keys();
-    if (oldest !== undefined) this.#remembered.delete(oldest);
+    if (known === undefined || known.isOver) this.#remembered.delete(token.uuid);
+    else if (isGood) this.#remembered.set(token.uuid, known);
   }
 
   async #check(): Promise<void> {

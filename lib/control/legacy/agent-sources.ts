@@ -5,6 +5,7 @@
  * has not written it within the hour. If the database fails, the write is tried again.
  */
 
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
@@ -21,7 +22,7 @@ const FLUSH_MS = 2_000;
 const AGAIN_MS = 3_600_000;
 /** The address in a sysinfo may have been evicted since it was last recorded. */
 const SYSINFO_AGAIN_MS = 60_000;
-/** Bounds memory: above it the oldest is forgotten, and written again at its next post. */
+/** With more, the one that was written longest ago is written again at its next post. */
 const MAX_KNOWN = 200_000;
 const MAX_PENDING = 10_000;
 const MAX_BATCH = 1_000;
@@ -29,7 +30,7 @@ const MAX_BATCH = 1_000;
 export class AgentSources {
   readonly #deps: AgentSourcesDeps;
   /** When each was written, by server and address; the oldest write comes first. */
-  readonly #known = new Map<string, number>();
+  readonly #known = new BoundedMap<string, number>(MAX_KNOWN);
   readonly #pending = new Map<string, Source>();
   readonly #loop: Loop;
 
@@ -76,15 +77,7 @@ export class AgentSources {
   async #write(sources: readonly Source[]): Promise<void> {
     const stored = await recordSources(this.#deps.database, sources);
     const now = this.#deps.clock.now();
-    for (const source of stored) {
-      const key = keyOf(source);
-      this.#known.delete(key);
-      this.#known.set(key, now);
-    }
-    for (const [key] of this.#known) {
-      if (this.#known.size <= MAX_KNOWN) break;
-      this.#known.delete(key);
-    }
+    for (const source of stored) this.#known.set(keyOf(source), now);
   }
 
   #isKnown(key: string, againMs = AGAIN_MS): boolean {

@@ -4,6 +4,7 @@
  * this run passes in hints. Any instance answers for any task (law 2). Needs `taskMigrations` and
  * the roster's table.
  */
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
@@ -11,7 +12,6 @@ import type { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
 import type { Task, TaskPage } from '../../protocol/api/tasks.ts';
@@ -89,6 +89,8 @@ export interface TaskStats extends DispatcherStats {
   refusedCreates: number;
 }
 
+/** The ends whose times the metrics read next. */
+const MAX_RECENT = 1_000;
 const QUEUE_QUOTA = { tasks: MAX_QUEUED_PER_SERVER, mib: MAX_QUEUED_MIB_PER_SERVER };
 
 /** Statements that still run then end with their connections. */
@@ -108,7 +110,7 @@ export class Tasks {
   readonly #waiters: Waiters;
   readonly #dispatcher: Dispatcher;
   readonly #slowPoll: SlowPoll;
-  readonly #recentEnds = new RecentIds();
+  readonly #recentEnds = new BoundedMap<string, true>(MAX_RECENT);
   #stopping: Promise<void> | undefined;
   #refusedCreates = 0;
 
@@ -257,7 +259,8 @@ export class Tasks {
    * call, each once.
    */
   async recentTimes(): Promise<{ wait: number | null; run: number | null }[]> {
-    const ids = this.#recentEnds.take();
+    const ids = [...this.#recentEnds.keys()];
+    this.#recentEnds.clear();
     return ids.length === 0 ? [] : readTaskTimes(this.#deps.database, ids);
   }
 
@@ -308,7 +311,7 @@ export class Tasks {
   }
 
   #wake(id: string, isEnded: boolean): void {
-    if (isEnded) this.#recentEnds.add(id);
+    if (isEnded) this.#recentEnds.set(id, true);
     this.#watches.wake(id, isEnded);
   }
 

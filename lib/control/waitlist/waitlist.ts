@@ -4,6 +4,7 @@
  * `waitlistMigrations`. Each operation is one statement. After the commit the waits are notified of
  * the tickets that moved, by ids alone (law 1).
  */
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
 import { TICKETS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
@@ -12,7 +13,6 @@ import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import { shareOf } from '../../platform/postgres/share.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import { RecentIds } from '../../platform/waits/recent-ids.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import type { CreatedTicket, Queue, Ticket } from '../../protocol/api/tickets.ts';
@@ -105,6 +105,8 @@ interface WaitlistStats {
 /** Limits of one queue, and of all queues of a server. */
 const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
 const MAX_LISTED = 1_000;
+/** The moves whose times the metrics read next. */
+const MAX_RECENT = 1_000;
 /**
  * A queue may hold 10,001 tickets. Deleting many such queues at once would exceed the time limit of
  * a statement.
@@ -124,7 +126,7 @@ export class Waitlist {
   /** For statements that lock a queue. */
   readonly #changes: Queryable;
   readonly #watches: Watches<TicketStatus>;
-  readonly #recentMoves = new RecentIds();
+  readonly #recentMoves = new BoundedMap<string, true>(MAX_RECENT);
   readonly #director: Director;
   readonly #slowPoll: SlowPoll;
   #refusedCreates = 0;
@@ -299,7 +301,8 @@ export class Waitlist {
    * each that became active had queued.
    */
   async recentWaits(): Promise<number[]> {
-    const uuids = this.#recentMoves.take();
+    const uuids = [...this.#recentMoves.keys()];
+    this.#recentMoves.clear();
     return uuids.length === 0 ? [] : readQueueTimes(this.#deps.database, uuids);
   }
 
@@ -317,7 +320,7 @@ export class Waitlist {
   #announce(moved: readonly MovedTicket[]): void {
     const uuids = moved.map(({ uuid }) => uuid);
     for (const uuid of uuids) {
-      this.#recentMoves.add(uuid);
+      this.#recentMoves.set(uuid, true);
       this.#watches.wake(uuid, true);
     }
     publishChanges(this.#deps.bus, TICKETS_TOPIC, uuids);

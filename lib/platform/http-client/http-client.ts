@@ -8,6 +8,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Dispatcher } from 'undici';
+import { BoundedMap } from '../bounded-map.ts';
 import type { Clock } from '../clock.ts';
 import { type HttpTarget, hostAndPort } from './connect.ts';
 import { Connection, KeptConnections } from './connections.ts';
@@ -46,7 +47,7 @@ const MAX_TARGETS = 256;
 export class HttpClient {
   readonly #clock: Clock;
   readonly #connectMs: number;
-  readonly #kept = new Map<string, KeptConnections>();
+  readonly #kept = new BoundedMap<string, KeptConnections>(MAX_TARGETS);
   readonly #sockets = new Set<Socket>();
 
   constructor({ clock, connectMs = CONNECT_MS }: HttpClientDeps) {
@@ -120,14 +121,8 @@ export class HttpClient {
   #keptTo(target: HttpTarget): KeptConnections {
     const key = [hostAndPort(target), target.localAddress, ...(target.tls?.names ?? [])].join(' ');
     const kept = this.#kept.get(key) ?? new KeptConnections(() => this.#open(target));
-    // Moved to the end: the first one is the least recently used.
-    this.#kept.delete(key);
-    const [oldest] = this.#kept;
-    if (oldest !== undefined && this.#kept.size >= MAX_TARGETS) {
-      this.#kept.delete(oldest[0]);
-      oldest[1].close();
-    }
-    this.#kept.set(key, kept);
+    // The least recently used one is dropped.
+    this.#kept.set(key, kept)?.close();
     return kept;
   }
 
