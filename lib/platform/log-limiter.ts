@@ -5,29 +5,28 @@
 
 import type { Clock } from './clock.ts';
 import type { LogFields, Logger } from './log.ts';
+import { RateLimit, RateLimiter } from './rate-limiter.ts';
 
-const MAX_A_PERIOD = 10;
-const PERIOD_MS = 60_000;
+const TEN_A_MINUTE = new RateLimit({ perSecond: 10 / 60, burst: 10 });
+export const ONE_A_MINUTE = new RateLimit({ perSecond: 1 / 60, burst: 1 });
 
 export class LogLimiter {
   readonly #deps: { log: Logger; clock: Clock };
-  #periodEndsAt = 0;
-  #count = 0;
+  readonly #lines: RateLimiter;
+  #unlogged = 0;
 
-  constructor(deps: { log: Logger; clock: Clock }) {
+  constructor(deps: { log: Logger; clock: Clock }, rate = TEN_A_MINUTE) {
     this.#deps = deps;
+    this.#lines = new RateLimiter(rate);
   }
 
-  /** The first line of a period says how many warnings of the previous one were dropped. */
+  /** A line says how many warnings before it were dropped. */
   warn(fields: LogFields, message: string): void {
-    const now = this.#deps.clock.now();
-    const unlogged = Math.max(0, this.#count - MAX_A_PERIOD);
-    if (now >= this.#periodEndsAt) {
-      this.#periodEndsAt = now + PERIOD_MS;
-      this.#count = 0;
+    if (this.#lines.take(this.#deps.clock.now()) > 0) {
+      this.#unlogged += 1;
+      return;
     }
-    this.#count += 1;
-    if (this.#count > MAX_A_PERIOD) return;
-    this.#deps.log.warn(this.#count === 1 && unlogged > 0 ? { ...fields, unlogged } : fields, message);
+    this.#deps.log.warn(this.#unlogged > 0 ? { ...fields, unlogged: this.#unlogged } : fields, message);
+    this.#unlogged = 0;
   }
 }

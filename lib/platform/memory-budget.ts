@@ -3,6 +3,7 @@
  * for answers and for request bodies, by an instance and by an agent's HTTP port. Owned by the user
  * of the memory.
  */
+import { KeyedCounts } from './keyed-counts.ts';
 
 export interface MemoryLimits {
   maxBytes: number;
@@ -18,7 +19,7 @@ interface MemoryBudgetOptions extends MemoryLimits {
 
 export class MemoryBudget {
   readonly #options: MemoryBudgetOptions;
-  readonly #byCaller = new Map<string, number>();
+  readonly #byCaller = new KeyedCounts();
   #held = 0;
   #refused = 0;
 
@@ -44,7 +45,7 @@ export class MemoryBudget {
   /** For MemoryShare. @throws the errors of the options */
   check(caller: string | undefined, more: number): void {
     const { maxBytes, maxBytesPerCaller, full, shareFull } = this.#options;
-    const held = caller === undefined ? 0 : (this.#byCaller.get(caller) ?? 0);
+    const held = caller === undefined ? 0 : this.#byCaller.of(caller);
     // A single user is never refused, however large: it would be refused for ever.
     const isShareFull = maxBytesPerCaller > 0 && held > 0 && held + more > maxBytesPerCaller;
     const isFull = this.#held > 0 && this.#held + more > maxBytes;
@@ -56,10 +57,7 @@ export class MemoryBudget {
   /** For MemoryShare. */
   add(caller: string | undefined, bytes: number): void {
     this.#held += bytes;
-    if (caller === undefined) return;
-    const held = (this.#byCaller.get(caller) ?? 0) + bytes;
-    if (held > 0) this.#byCaller.set(caller, held);
-    else this.#byCaller.delete(caller);
+    if (caller !== undefined) this.#byCaller.add(caller, bytes);
   }
 }
 

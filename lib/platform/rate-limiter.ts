@@ -5,84 +5,84 @@
  */
 import { BoundedMap } from './bounded-map.ts';
 
-export interface Rate {
-  perSecond: number;
-  /** How much may be taken at once. */
-  burst: number;
-}
-
 /** Sums of fractions may miss a whole millisecond by this much. */
 const ROUNDING_MS = 0.001;
 const MAX_KEYS = 50_000;
 
-export class RateLimiter {
-  readonly #rate: Rate;
-  #paidAt = Number.NEGATIVE_INFINITY;
+/** What a limiter allows. Who has very many limiters keeps only the time of each, with these functions. */
+export class RateLimit {
+  readonly perSecond: number;
+  /** How much may be taken at once. */
+  readonly burst: number;
 
-  constructor(rate: Rate) {
-    this.#rate = rate;
+  constructor({ perSecond, burst }: { perSecond: number; burst: number }) {
+    this.perSecond = perSecond;
+    this.burst = burst;
   }
 
-  /** Takes `cost` if that much is left, and returns 0; else returns in how many ms it will be. */
-  take(now: number, cost = 1): number {
-    const waitMs = this.waitMs(now, cost);
-    if (waitMs === 0) this.charge(cost, now);
-    return waitMs;
+  /** When everything is paid for, `cost` included. */
+  charge(cost: number, paidAt: number, now: number): number {
+    return Math.max(paidAt, now) + (cost * 1000) / this.perSecond;
   }
 
-  /** Takes what is left of `cost`; returns how much. */
-  takePart(cost: number, now: number): number {
-    const part = Math.min(cost, Math.max(0, this.left(now)));
-    this.charge(part, now);
-    return part;
-  }
-
-  /** Takes `cost` although it may exceed what is left; returns for how many ms nothing is left. */
-  charge(cost: number, now: number): number {
-    this.#paidAt = Math.max(this.#paidAt, now) + this.#msFor(cost);
-    return this.waitMs(now);
-  }
-
-  giveBack(cost = 1): void {
-    this.#paidAt -= this.#msFor(cost);
+  /** Negative when more was charged than was left. */
+  left(paidAt: number, now: number): number {
+    return this.burst - (Math.max(0, paidAt - now) * this.perSecond) / 1000;
   }
 
   /** In how many ms `cost` is left; 0: now. */
-  waitMs(now: number, cost = 0): number {
-    return Math.max(0, Math.ceil(this.debtMs(now) - this.#msFor(this.#rate.burst - cost) - ROUNDING_MS));
-  }
-
-  /** Negative after `charge` took more than was left. */
-  left(now: number): number {
-    return this.#rate.burst - (this.debtMs(now) * this.#rate.perSecond) / 1000;
-  }
-
-  /** When the whole burst will be available again; 0: it is, and a new limiter would be the same. */
-  debtMs(now: number): number {
-    return Math.max(0, this.#paidAt - now);
-  }
-
-  #msFor(cost: number): number {
-    return (cost * 1000) / this.#rate.perSecond;
+  waitMs(cost: number, paidAt: number, now: number): number {
+    const missing = cost - this.left(paidAt, now);
+    return Math.max(0, Math.ceil((missing * 1000) / this.perSecond - ROUNDING_MS));
   }
 }
 
-/** A limiter for each address, token or other key. With too many, the least recently used is dropped. */
+export class RateLimiter {
+  readonly #limit: RateLimit;
+  #paidAt = Number.NEGATIVE_INFINITY;
+
+  constructor(limit: RateLimit) {
+    this.#limit = limit;
+  }
+
+  /** Takes one if there is one left, and returns 0; else returns in how many ms there will be. */
+  take(now: number): number {
+    const waitMs = this.#limit.waitMs(1, this.#paidAt, now);
+    if (waitMs === 0) this.charge(1, now);
+    return waitMs;
+  }
+
+  giveBack(): void {
+    this.#paidAt -= 1000 / this.#limit.perSecond;
+  }
+
+  /** Takes `cost` although it may exceed what is left. Returns for how many ms nothing more may be taken. */
+  charge(cost: number, now: number): number {
+    this.#paidAt = this.#limit.charge(cost, this.#paidAt, now);
+    return this.waitMs(now);
+  }
+
+  waitMs(now: number): number {
+    return this.#limit.waitMs(0, this.#paidAt, now);
+  }
+}
+
+/** One for each address, token or other key. With too many, the least recently used is dropped. */
 export class RateLimiters {
-  readonly #rate: Rate;
+  readonly #limit: RateLimit;
   readonly #limiters = new BoundedMap<string, RateLimiter>(MAX_KEYS);
 
-  constructor(rate: Rate) {
-    this.#rate = rate;
+  constructor(limit: RateLimit) {
+    this.#limit = limit;
   }
 
   /** The configuration's 0 stands for no limit: undefined. */
-  static ifLimited(rate: Rate): RateLimiters | undefined {
-    return rate.perSecond === 0 ? undefined : new RateLimiters(rate);
+  static ifLimited(limit: { perSecond: number; burst: number }): RateLimiters | undefined {
+    return limit.perSecond === 0 ? undefined : new RateLimiters(new RateLimit(limit));
   }
 
   of(key: string): RateLimiter {
-    const limiter = this.#limiters.get(key) ?? new RateLimiter(this.#rate);
+    const limiter = this.#limiters.get(key) ?? new RateLimiter(this.#limit);
     this.#limiters.set(key, limiter);
     return limiter;
   }

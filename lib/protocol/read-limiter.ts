@@ -5,7 +5,8 @@
  * frame before they are created.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
-import { consume, costOfRead, pauseMsOf, VALUE_BYTES } from './allowance.ts';
+import { RateLimiter } from '../platform/rate-limiter.ts';
+import { costOfRead, LINK_RATE, VALUE_BYTES } from './allowance.ts';
 import type { ValueBudget } from './codec.ts';
 import { FrameCounter } from './frame-counter.ts';
 
@@ -20,23 +21,10 @@ interface ReadLimiterDeps {
   counters?: { readsPaused: number };
 }
 
-/** Pays for what one peer sends; several connections of the peer may have it together. */
+/** Is charged for what one peer sends; several connections of the peer may have it together. */
 export interface ReadAccount {
   /** Returns for how many milliseconds the peer must not be read. */
-  pay(cost: number, now: number): number;
-}
-
-class ConnectionAccount implements ReadAccount {
-  #paidAt: number;
-
-  constructor(now: number) {
-    this.#paidAt = now;
-  }
-
-  pay(cost: number, now: number): number {
-    this.#paidAt = consume(cost, this.#paidAt, now);
-    return pauseMsOf(this.#paidAt, now);
-  }
+  charge(cost: number, now: number): number;
 }
 
 export class ReadLimiter implements ValueBudget {
@@ -52,7 +40,7 @@ export class ReadLimiter implements ValueBudget {
   constructor(socket: LimitedSocket, deps: ReadLimiterDeps, account?: ReadAccount) {
     this.#socket = socket;
     this.#deps = deps;
-    this.#account = account ?? new ConnectionAccount(deps.clock.now());
+    this.#account = account ?? new RateLimiter(LINK_RATE);
   }
 
   get isPaused(): boolean {
@@ -81,7 +69,7 @@ export class ReadLimiter implements ValueBudget {
   }
 
   #pay(cost: number, now: number): void {
-    const pauseMs = this.#account.pay(cost, now);
+    const pauseMs = this.#account.charge(cost, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }
 

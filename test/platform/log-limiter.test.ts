@@ -3,7 +3,7 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { LogLimiter } from '../../lib/platform/log-limiter.ts';
 
-t.test('at most ten warnings a minute are logged, and the next one counts those left out', async (t) => {
+t.test('after ten warnings at once ten a minute are logged, and each counts those left out', async (t) => {
   let now = 0;
   const lines: unknown[] = [];
   const log = Object.assign(Object.create(silentLogger), { warn: (fields: unknown) => void lines.push(fields) });

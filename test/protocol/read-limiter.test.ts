@@ -1,22 +1,13 @@
 import t from 'tap';
-import {
-  BURST_BYTES,
-  BYTES_PER_MS,
-  consume,
-  FRAME_BYTES,
-  pauseMsOf,
-  VALUE_BYTES,
-} from '../../lib/protocol/allowance.ts';
+import { RateLimiter } from '../../lib/platform/rate-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS, FRAME_BYTES, LINK_RATE, VALUE_BYTES } from '../../lib/protocol/allowance.ts';
 import { FrameCounter } from '../../lib/protocol/frame-counter.ts';
 import { ReadLimiter } from '../../lib/protocol/read-limiter.ts';
 import { ManualClock } from '../support/manual-clock.ts';
 
 t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {
-  let paidAt = 0;
-  const pay = (cost: number, now: number) => {
-    paidAt = consume(cost, paidAt, now);
-    return pauseMsOf(paidAt, now);
-  };
+  const limiter = new RateLimiter(LINK_RATE);
+  const pay = (cost: number, now: number) => limiter.charge(cost, now);
   t.equal(pay(BURST_BYTES, 0), 0);
   t.equal(pay(10 * BYTES_PER_MS, 0), 10);
   t.equal(pay(BYTES_PER_MS, 20), 0);

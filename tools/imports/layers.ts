@@ -37,7 +37,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
   'control/access': [...database, 'protocol/api'],
-  'control/audit': [...database, 'protocol/api', 'control/access'],
+  'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
   'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
@@ -186,8 +186,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
 export const pureFiles: readonly string[] = [
   'lib/control/access/token.ts',
   'lib/platform/networks.ts',
+  'lib/platform/rate-limiter.ts',
   'lib/control/access/trusted-networks.ts',
-  'lib/control/access/source-limits.ts',
   'lib/control/roster/status/authority-row.ts',
   'lib/control/roster/sessions/session.ts',
   'lib/control/legacy/legacy-servers.ts',

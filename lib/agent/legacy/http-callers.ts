@@ -6,6 +6,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import { KeyedCounts } from '../../platform/keyed-counts.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
 
 const MAX_UNKNOWN = 200;
@@ -17,7 +18,7 @@ export class HttpCallers {
   readonly #clock: Clock;
   /** The oldest comes first. */
   readonly #unknown = new Map<Socket, { source: string; timer: Timer }>();
-  readonly #counts = new Map<string, number>();
+  readonly #counts = new KeyedCounts();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -27,8 +28,7 @@ export class HttpCallers {
     const source = sourceOf(plainAddress(socket.remoteAddress ?? ''));
     const timer = this.#clock.after(HEAD_WITHIN_MS, () => this.#end(socket));
     this.#unknown.set(socket, { source, timer });
-    const count = (this.#counts.get(source) ?? 0) + 1;
-    this.#counts.set(source, count);
+    const count = this.#counts.add(source);
     socket.once('close', () => this.admit(socket));
     if (count > MAX_UNKNOWN_PER_SOURCE) this.#endOldest(source);
     else if (this.#unknown.size > MAX_UNKNOWN) this.#endOldest();
@@ -40,9 +40,7 @@ export class HttpCallers {
     if (one === undefined) return;
     one.timer.cancel();
     this.#unknown.delete(socket);
-    const count = (this.#counts.get(one.source) ?? 0) - 1;
-    if (count > 0) this.#counts.set(one.source, count);
-    else this.#counts.delete(one.source);
+    this.#counts.add(one.source, -1);
   }
 
   #endOldest(source?: string): void {

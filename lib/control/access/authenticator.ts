@@ -9,7 +9,9 @@
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
 import type { Clock } from '../../platform/clock.ts';
+import { KeyedCounts } from '../../platform/keyed-counts.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
+import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { RequiredRole } from '../../protocol/api/roles.ts';
 import {
   RoleTooSmallError,
@@ -18,7 +20,6 @@ import {
   UnauthorizedError,
 } from './access-errors.ts';
 import type { SignIn } from './sign-in.ts';
-import { SourceBuckets, SourceCounts } from './source-limits.ts';
 import { type Actor, bearerOf, isBasic, NOBODY, OPEN, permits } from './token.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
@@ -62,17 +63,17 @@ const BURST_S = 2;
  * Connections above the limit that are kept until they have received the refusal; more are cut off.
  */
 const SPARE_CONNECTIONS = 50;
-const REFUSED_LINES = { perSecond: 1 / 6, burst: 10 };
+const REFUSED_LINES = new RateLimit({ perSecond: 1 / 6, burst: 10 });
 
 export class Authenticator {
   readonly #config: AuthenticatorConfig;
   readonly #clock: Clock;
   readonly #signIn: SignIn;
   readonly #networks: TrustedNetworks;
-  readonly #requests: SourceBuckets | undefined;
-  readonly #failures: SourceBuckets | undefined;
-  readonly #lines = new SourceBuckets(REFUSED_LINES);
-  readonly #connections = new SourceCounts();
+  readonly #requests: RateLimiters | undefined;
+  readonly #failures: RateLimiters | undefined;
+  readonly #lines = new RateLimiter(REFUSED_LINES);
+  readonly #connections = new KeyedCounts();
   readonly #stats: AuthenticatorStats = {
     linksRefused: 0,
     signInsFailed: 0,
@@ -86,8 +87,8 @@ export class Authenticator {
     this.#signIn = signIn;
     this.#networks = new TrustedNetworks(config.trustedNetworks);
     const { requestsPerSecond, failedSignInsPerMinute } = config;
-    this.#requests = buckets(requestsPerSecond, requestsPerSecond * BURST_S);
-    this.#failures = buckets(failedSignInsPerMinute / 60, failedSignInsPerMinute);
+    this.#requests = RateLimiters.ifLimited({ perSecond: requestsPerSecond, burst: requestsPerSecond * BURST_S });
+    this.#failures = RateLimiters.ifLimited({ perSecond: failedSignInsPerMinute / 60, burst: failedSignInsPerMinute });
   }
 
   get isOpen(): boolean {
@@ -111,7 +112,7 @@ export class Authenticator {
   }
 
   disconnected(address: string): void {
-    this.#connections.remove(sourceOf(plainAddress(address)));
+    this.#connections.add(sourceOf(plainAddress(address)), -1);
   }
 
   /** Returns why a request is refused before it is parsed. Counts the request. */
@@ -119,7 +120,7 @@ export class Authenticator {
     if (this.isOpen) return undefined;
     if (isExcess && !this.#isRemembered(authorization))
       return new TooManyRequestsError('connections', 'connectionsPerSource', 1);
-    const waitMs = this.#requests?.take(sourceOf(plainAddress(address)), this.#clock.now()) ?? 0;
+    const waitMs = this.#requests?.of(sourceOf(plainAddress(address))).take(this.#clock.now()) ?? 0;
     if (waitMs === 0) return undefined;
     this.#stats.requestsLimited += 1;
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
@@ -128,7 +129,7 @@ export class Authenticator {
   /** Counts a refused agent. Returns whether to log it; the rate of these lines is limited. */
   linkRefused(): boolean {
     this.#stats.linksRefused += 1;
-    return this.#lines.take('links', this.#clock.now()) === 0;
+    return this.#lines.take(this.#clock.now()) === 0;
   }
 
   /** Authenticates and authorizes. */
@@ -176,16 +177,17 @@ export class Authenticator {
     // token, so nothing can be guessed.
     if (header === undefined || (others.length === 0 && isBasic(header))) return this.#trusted(address);
     const token = others.length > 0 ? undefined : bearerOf(header);
-    const source = sourceOf(plainAddress(address));
     // A known valid token always passes: invalid tokens of other callers behind the same address
     // must not lock out its owner.
-    const failures = this.#isRemembered(authorization) ? undefined : this.#failures;
+    const failures = this.#isRemembered(authorization)
+      ? undefined
+      : this.#failures?.of(sourceOf(plainAddress(address)));
     // Counted before the database is asked. Otherwise as many guesses could be tried at once as
     // there are connections.
-    const waitMs = failures?.take(source, this.#clock.now()) ?? 0;
+    const waitMs = failures?.take(this.#clock.now()) ?? 0;
     if (waitMs > 0)
       throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
-    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, source, failures });
+    const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, failures });
     if (actor !== undefined) return actor;
     this.#stats.signInsFailed += 1;
     throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
@@ -197,7 +199,7 @@ export class Authenticator {
    */
   async #askOnce(
     token: string,
-    { mayBeStale, source, failures }: { mayBeStale: boolean; source: string; failures: SourceBuckets | undefined },
+    { mayBeStale, failures }: { mayBeStale: boolean; failures: RateLimiter | undefined },
   ): Promise<Actor | undefined> {
     let hasFailed = false;
     try {
@@ -205,7 +207,7 @@ export class Authenticator {
       hasFailed = actor === undefined;
       return actor;
     } finally {
-      if (!hasFailed) failures?.giveBack(source);
+      if (!hasFailed) failures?.giveBack();
     }
   }
 
@@ -218,8 +220,4 @@ export class Authenticator {
     if (actor !== undefined) return actor;
     throw new UnauthorizedError('A token is required: send it as `Authorization: Bearer …`');
   }
-}
-
-function buckets(perSecond: number, burst: number): SourceBuckets | undefined {
-  return perSecond === 0 ? undefined : new SourceBuckets({ perSecond, burst: Math.max(1, burst) });
 }

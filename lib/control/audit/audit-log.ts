@@ -18,9 +18,9 @@ import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batch-q
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import { RateLimit, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
-import { SourceBuckets } from '../access/source-limits.ts';
 import {
   type AuditEnd,
   type AuditFilter,
@@ -55,9 +55,9 @@ const MAX_WAITING = 20_000;
 /**
  * Rate of refusal records for one source without a valid token; further refusals are only counted.
  */
-const UNAUTHENTICATED = { perSecond: 1 / 6, burst: 60 };
+const UNAUTHENTICATED = new RateLimit({ perSecond: 1 / 6, burst: 60 });
 /** Rate of refusal records for one valid token: far more than people and their tools cause. */
-const TOKENS = { perSecond: 1, burst: 600 };
+const TOKENS = new RateLimit({ perSecond: 1, burst: 600 });
 
 export class AuditLog {
   readonly #deps: AuditLogDeps;
@@ -65,8 +65,8 @@ export class AuditLog {
   readonly #ends: BatchQueue<AuditEnd>;
   /** Separate from the outcomes, so those never wait for refusals, which anybody can cause. */
   readonly #refused: BatchQueue<AuditRefusal>;
-  readonly #unauthenticated = new SourceBuckets(UNAUTHENTICATED);
-  readonly #tokens = new SourceBuckets(TOKENS);
+  readonly #unauthenticated = new RateLimiters(UNAUTHENTICATED);
+  readonly #tokens = new RateLimiters(TOKENS);
   #dropped = 0;
   #unkept = 0;
 
@@ -148,10 +148,8 @@ export class AuditLog {
   }
 
   #mayRecord({ tokenUuid, source }: AuditSubject): boolean {
-    const now = this.#deps.clock.now();
-    const waitMs =
-      tokenUuid === undefined ? this.#unauthenticated.take(sourceOf(source), now) : this.#tokens.take(tokenUuid, now);
-    return waitMs === 0;
+    const records = tokenUuid === undefined ? this.#unauthenticated.of(sourceOf(source)) : this.#tokens.of(tokenUuid);
+    return records.take(this.#deps.clock.now()) === 0;
   }
 
   #startOf(subject: AuditSubject): AuditStart {

@@ -4,7 +4,9 @@
  * input rises for senders that have used up their share, so a few that send much do not slow down
  * the others. Time is passed with each call; owned by the link server.
  */
-import { BURST_BYTES, BURST_MS, BYTES_PER_MS, consume, pauseMsOf } from '../../protocol/allowance.ts';
+import { BoundedMap } from '../../platform/bounded-map.ts';
+import { RateLimit } from '../../platform/rate-limiter.ts';
+import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/allowance.ts';
 import type { ReadAccount } from '../../protocol/read-limiter.ts';
 
 /** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
@@ -16,8 +18,7 @@ const TOKEN_BYTES_PER_MS = BYTES_PER_MS;
 const PRICE_MS = 1000;
 const MAX_PRICE = 32;
 /** What a sender may send at any price without paying more: a burst, then the rate of the highest price. */
-const SHARE_BYTES_PER_MS = BYTES_PER_MS / MAX_PRICE;
-const SHARE_MS = BURST_BYTES / SHARE_BYTES_PER_MS;
+const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_PRICE, burst: BURST_BYTES });
 /** The cost of a connection: authentication, the upgrade, its greeting. */
 const CONNECTION_BYTES = 64 * 1024;
 /** Senders without a connection that are remembered because they have not paid for everything. */
@@ -68,6 +69,7 @@ export class SenderAccount implements ReadAccount {
   readonly instance: SharedAllowance;
   token: SharedAllowance | undefined;
   connections = 0;
+  /** Two times, and no limiters: with those each account would take twice the memory. */
   #paidAt = 0;
   /** When its share is whole again. */
   #shareAt = 0;
@@ -77,31 +79,26 @@ export class SenderAccount implements ReadAccount {
     this.instance = instance;
   }
 
-  pay(cost: number, now: number): number {
+  charge(cost: number, now: number): number {
     // A single read may cost far more than a burst; the others must not pay for that.
-    const charged = Math.min(cost, Math.max(0, now + 2 * BURST_MS - this.#paidAt) * BYTES_PER_MS);
+    const charged = Math.min(cost, Math.max(0, BURST_BYTES + LINK_RATE.left(this.#paidAt, now)));
     this.instance.charge(charged, now);
     this.token?.charge(charged, now);
-    const share = this.#takeShare(cost, now);
+    const share = Math.min(cost, Math.max(0, SHARE.left(this.#shareAt, now)));
+    this.#shareAt = SHARE.charge(share, this.#shareAt, now);
     const ofToken = cost * (this.token?.price(now) ?? 1);
-    this.#paidAt = consume(Math.max(share + (cost - share) * this.instance.price(now), ofToken), this.#paidAt, now);
+    const priced = Math.max(share + (cost - share) * this.instance.price(now), ofToken);
+    this.#paidAt = LINK_RATE.charge(priced, this.#paidAt, now);
     return this.pauseMs(now);
   }
 
   pauseMs(now: number): number {
-    return pauseMsOf(this.#paidAt, now);
+    return LINK_RATE.waitMs(0, this.#paidAt, now);
   }
 
   /** A new one would have the same effect. */
   isUnused(now: number): boolean {
     return this.connections === 0 && this.#paidAt <= now && this.#shareAt <= now;
-  }
-
-  #takeShare(cost: number, now: number): number {
-    const from = Math.max(this.#shareAt, now);
-    const share = Math.min(cost, Math.max(0, now + SHARE_MS - from) * SHARE_BYTES_PER_MS);
-    this.#shareAt = from + share / SHARE_BYTES_PER_MS;
-    return share;
   }
 }
 
@@ -110,7 +107,7 @@ export class SenderAccounts {
   readonly #ofTokens = new Map<string, SharedAllowance>();
   readonly #connected = new Map<string, SenderAccount>();
   /** The one that left first comes first. */
-  readonly #absent = new Map<string, SenderAccount>();
+  readonly #absent = new BoundedMap<string, SenderAccount>(MAX_ABSENT);
 
   /** By how much the cost of input beyond a sender's share is multiplied now. */
   price(now: number): number {
@@ -132,7 +129,7 @@ export class SenderAccounts {
     account.connections += 1;
     account.instance.join();
     account.token?.join();
-    account.pay(CONNECTION_BYTES, now);
+    account.charge(CONNECTION_BYTES, now);
     return account;
   }
 
@@ -143,9 +140,9 @@ export class SenderAccounts {
     if (account.connections > 0) return;
     this.#connected.delete(account.key);
     this.#absent.set(account.key, account);
-    for (const [key, oldest] of this.#absent) {
-      if (!oldest.isUnused(now) && this.#absent.size <= MAX_ABSENT) return;
-      this.#absent.delete(key);
+    for (const oldest of this.#absent.values()) {
+      if (!oldest.isUnused(now)) return;
+      this.#absent.delete(oldest.key);
     }
   }
 

@@ -112,15 +112,15 @@ t.test(
     t.equal(accounts.price(clock.now()), 1);
     for (let sender = 0; sender < 40; sender += 1) {
       const account = accounts.join({ serverUuid: `greedy ${sender}` }, clock.now());
-      account.pay(100 * BURST_BYTES, clock.now());
+      account.charge(100 * BURST_BYTES, clock.now());
       accounts.leave(account, clock.now());
     }
     t.ok(accounts.price(clock.now()) > 31, 'the price is high');
-    t.equal(honest.pay(BURST_BYTES - 64 * 1024, clock.now()), 0, 'a status of 3,000 VMs');
+    t.equal(honest.charge(BURST_BYTES - 64 * 1024, clock.now()), 0, 'a status of 3,000 VMs');
     await clock.advance(2_000);
     t.ok(accounts.price(clock.now()) > 20, 'the price is still high');
-    t.equal(honest.pay(512 * 1024, clock.now()), 0);
-    t.ok(honest.pay(BURST_BYTES, clock.now()) > 10_000, 'more than the share is paid for at the price');
+    t.equal(honest.charge(512 * 1024, clock.now()), 0);
+    t.ok(honest.charge(BURST_BYTES, clock.now()) > 10_000, 'more than the share is paid for at the price');
     await clock.advance(64_000);
     t.equal(accounts.price(clock.now()), 1);
   },
@@ -132,7 +132,7 @@ t.test('a sender that connects again and again has one debt, and costs the other
   const attacker = { serverUuid: 'attacker' };
   for (let connection = 0; connection < 20; connection += 1) {
     const account = accounts.join(attacker, clock.now());
-    account.pay(85 * 1024 * 1024, clock.now());
+    account.charge(85 * 1024 * 1024, clock.now());
     accounts.leave(account, clock.now());
     await clock.advance(50);
   }

@@ -8,11 +8,12 @@
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
-import { BYTES_PER_MS, consume, pauseMsOf, VALUE_BYTES } from '../../../protocol/allowance.ts';
+import { type RateLimiter, RateLimiters } from '../../../platform/rate-limiter.ts';
+import { LINK_RATE, VALUE_BYTES } from '../../../protocol/allowance.ts';
 import type { Actor } from '../../access/token.ts';
 
 /** 429: the caller's request bodies exceed its rate limit. */
-export class BodyCostError extends CnapiError {
+class BodyCostError extends CnapiError {
   constructor(retryAfterSeconds: number) {
     const message = `The request bodies exceed this caller's rate limit; retry after ${retryAfterSeconds} s`;
     super('TooManyRequests', 429, message, { retryAfterSeconds });
@@ -33,17 +34,19 @@ export interface BodySize {
 const BYTES_PER_REQUEST = 32 * 1024;
 /** A body of this size is free, unless it is compressed. */
 export const FREE_BODY_BYTES = 1024;
-const MAX_CALLERS = 50_000;
 
 export class BodyCosts {
-  /** How many times the rate of a link an address has; 0: no limit. */
-  readonly #addressRate: number;
-  /** When everything is paid for. The least recently charged comes first. */
-  readonly #paidAt = new Map<string, number>();
+  readonly #ofTokens = new RateLimiters(LINK_RATE);
+  readonly #ofAddresses: RateLimiters | undefined;
   #refused = 0;
 
+  /** `requestsPerSecond`: 0: addresses have no limit. */
   constructor({ requestsPerSecond }: { requestsPerSecond: number }) {
-    this.#addressRate = (requestsPerSecond * BYTES_PER_REQUEST) / (1000 * BYTES_PER_MS);
+    const perSecond = requestsPerSecond * BYTES_PER_REQUEST;
+    this.#ofAddresses = RateLimiters.ifLimited({
+      perSecond,
+      burst: (LINK_RATE.burst * perSecond) / LINK_RATE.perSecond,
+    });
   }
 
   get refused(): number {
@@ -52,36 +55,29 @@ export class BodyCosts {
 
   /** Whether the caller's earlier bodies are paid for. @throws BodyCostError */
   check(caller: Caller, now: number): void {
-    const { key, rate } = this.#accountOf(caller);
-    const pauseMs = rate === 0 ? 0 : pauseMsOf(this.#paidAt.get(key) ?? now, now);
-    if (pauseMs === 0) return;
+    const waitMs = this.#limiterOf(caller)?.waitMs(now) ?? 0;
+    if (waitMs === 0) return;
     this.#refused += 1;
-    throw new BodyCostError(Math.ceil(pauseMs / 1000));
+    throw new BodyCostError(Math.ceil(waitMs / 1000));
   }
 
   /** Part of the cost of one body, which may be refused for another reason. */
   charge(caller: Caller, { bytes, values }: BodySize, now: number): void {
-    const { key, rate } = this.#accountOf(caller);
-    const cost = bytes + values * VALUE_BYTES;
-    if (rate > 0 && cost > 0) this.#keep(key, consume(cost / rate, this.#paidAt.get(key) ?? now, now));
+    this.#limiterOf(caller)?.charge(bytes + values * VALUE_BYTES, now);
   }
 
   /** Who is limited: a token for one server, or an address. */
-  keyOf(caller: Caller): string {
-    return this.#accountOf(caller).key;
+  keyOf({ actor, address }: Caller): string {
+    return tokenOf(actor) ?? sourceOf(plainAddress(address));
   }
 
-  #accountOf({ actor, address }: Caller): { key: string; rate: number } {
-    // Agents with a token for several servers have an address each.
-    if (actor?.tokenUuid !== undefined && actor.serverUuid !== undefined) return { key: actor.tokenUuid, rate: 1 };
-    return { key: sourceOf(plainAddress(address)), rate: this.#addressRate };
+  #limiterOf(caller: Caller): RateLimiter | undefined {
+    const limiters = tokenOf(caller.actor) === undefined ? this.#ofAddresses : this.#ofTokens;
+    return limiters?.of(this.keyOf(caller));
   }
+}
 
-  #keep(key: string, paidAt: number): void {
-    this.#paidAt.delete(key);
-    this.#paidAt.set(key, paidAt);
-    if (this.#paidAt.size <= MAX_CALLERS) return;
-    const [oldest] = this.#paidAt.keys();
-    if (oldest !== undefined) this.#paidAt.delete(oldest);
-  }
+/** Agents with a token for several servers have an address each. */
+function tokenOf(actor: Actor | undefined): string | undefined {
+  return actor?.serverUuid === undefined ? undefined : actor.tokenUuid;
 }

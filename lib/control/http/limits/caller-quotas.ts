@@ -5,10 +5,8 @@
  */
 
 import { CnapiError } from '../../../platform/errors.ts';
+import { KeyedCounts } from '../../../platform/keyed-counts.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
-import { SourceCounts } from '../../access/source-limits.ts';
-
-/** The kind of a long-lasting request. */
 
 export interface CallerQuotaOptions {
   /** Each 0: no limit. */
@@ -31,9 +29,9 @@ const KEYS = {
 
 export class CallerQuotas {
   readonly #options: CallerQuotaOptions;
-  readonly #counts: Readonly<Record<LongRequestKind, SourceCounts>> = {
-    stream: new SourceCounts(),
-    wait: new SourceCounts(),
+  readonly #counts: Readonly<Record<LongRequestKind, KeyedCounts>> = {
+    stream: new KeyedCounts(),
+    wait: new KeyedCounts(),
   };
   #refused = 0;
 
@@ -57,6 +55,6 @@ export class CallerQuotas {
       throw new CallerQuotaError(what, limit, key);
     }
     counts.add(caller);
-    return () => counts.remove(caller);
+    return () => void counts.add(caller, -1);
   }
 }

@@ -7,7 +7,7 @@
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
-import { SourceBuckets } from '../../access/source-limits.ts';
+import { RateLimiters } from '../../../platform/rate-limiter.ts';
 
 interface RequestLogDeps {
   /** Per source; 0: no limit. */
@@ -25,7 +25,7 @@ const MAX_COUNTED = 1000;
 
 export class RequestLog {
   readonly #deps: RequestLogDeps;
-  readonly #lines: SourceBuckets | undefined;
+  readonly #lines: RateLimiters | undefined;
   readonly #unlogged = new Map<string, number>();
   #others = 0;
   #total = 0;
@@ -34,8 +34,7 @@ export class RequestLog {
   constructor(deps: RequestLogDeps) {
     this.#deps = deps;
     const { linesPerSecond } = deps;
-    if (linesPerSecond > 0)
-      this.#lines = new SourceBuckets({ perSecond: linesPerSecond, burst: linesPerSecond * BURST_S });
+    this.#lines = RateLimiters.ifLimited({ perSecond: linesPerSecond, burst: linesPerSecond * BURST_S });
   }
 
   /** Lines that were not written, so far. */
@@ -46,7 +45,7 @@ export class RequestLog {
   /** Whether one more line may be logged for this address; if not, it is only counted. */
   mayWrite(address: string): boolean {
     const source = sourceOf(plainAddress(address));
-    if (this.#lines === undefined || this.#lines.take(source, this.#deps.clock.now()) === 0) return true;
+    if (this.#lines === undefined || this.#lines.of(source).take(this.#deps.clock.now()) === 0) return true;
     this.#total += 1;
     const count = this.#unlogged.get(source);
     if (count === undefined && this.#unlogged.size >= MAX_COUNTED) this.#others += 1;

@@ -7,27 +7,26 @@ import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
+import { LogLimiter } from '../../../platform/log-limiter.ts';
 import { connectionKey } from './connection-key.ts';
 
 export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
 /** Thousands of agents may connect at once, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
-const MAX_LINES_A_MINUTE = 10;
-const MINUTE_MS = 60_000;
 /**
  * Disconnects before the end of a handshake that are no errors: port checks do this all the time.
  */
 const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 
 export class Handshakes {
-  readonly #deps: { clock: Clock; log: Logger };
+  readonly #clock: Clock;
+  readonly #warnings: LogLimiter;
   readonly #underWay = new Map<string, { socket: Socket; timer: Timer }>();
   #failed = 0;
-  #lines = 0;
-  #minuteEndsAt = 0;
 
   constructor(server: Server, deps: { clock: Clock; log: Logger }) {
-    this.#deps = deps;
+    this.#clock = deps.clock;
+    this.#warnings = new LogLimiter(deps);
     server.on('connection', (socket) => this.#begin(socket as Socket));
     server.on('secureConnection', (socket) => this.#end(connectionKey(socket)));
     // By default Node passes these to the handler of bad requests, which cannot answer before the
@@ -57,7 +56,7 @@ export class Handshakes {
   #begin(socket: Socket): void {
     if (socket.remotePort === undefined) return void socket.destroy();
     const key = connectionKey(socket);
-    const timer = this.#deps.clock.after(HANDSHAKE_WITHIN_MS, () => {
+    const timer = this.#clock.after(HANDSHAKE_WITHIN_MS, () => {
       this.#complain(socket.remoteAddress, `no handshake within ${HANDSHAKE_WITHIN_MS} ms`);
       socket.destroy();
     });
@@ -78,14 +77,7 @@ export class Handshakes {
 
   #complain(source: string | undefined, reason: string): void {
     this.#failed += 1;
-    const now = this.#deps.clock.now();
-    if (now >= this.#minuteEndsAt) {
-      this.#minuteEndsAt = now + MINUTE_MS;
-      this.#lines = 0;
-    }
-    this.#lines += 1;
-    if (this.#lines > MAX_LINES_A_MINUTE) return;
     const why = reason === 'ERR_SSL_HTTP_REQUEST' ? 'plain HTTP was spoken; the caller wants https://' : reason;
-    this.#deps.log.warn({ source, reason: why }, 'tls: handshake failed');
+    this.#warnings.warn({ source, reason: why }, 'tls: handshake failed');
   }
 }

@@ -11,6 +11,7 @@ import type { Server as HttpsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket, Server as TcpServer } from 'node:net';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
+import { LogLimiter, ONE_A_MINUTE } from '../../../platform/log-limiter.ts';
 import type { Certificates } from './certificates.ts';
 import { Handshakes, OLDEST_TLS } from './handshakes.ts';
 
@@ -35,7 +36,6 @@ const SOCKETS = 16;
 /** Connections that the system accepts before this process does. */
 const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / SOCKETS };
-const SAY_AGAIN_MS = 60_000;
 /** However many connections arrive. */
 const CLOSES_WITHIN_MS = 1000;
 /** Two turns of an event loop with little to do. */
@@ -48,11 +48,12 @@ export class ListenSockets {
   #open = 0;
   #taken = 0;
   #cut = 0;
-  #sayAgainAt = 0;
+  readonly #warnings: LogLimiter;
   #isClosing = false;
 
   constructor(deps: ListenSocketsDeps) {
     this.#deps = deps;
+    this.#warnings = new LogLimiter(deps, ONE_A_MINUTE);
     deps.http.on('connection', (socket) => this.#take(socket));
     if (deps.certificates) this.#handshakes = new Handshakes(deps.http as HttpsServer, deps);
   }
@@ -172,13 +173,10 @@ export class ListenSockets {
   }
 
   #cutOff(socket: Socket): void {
-    const { clock, log, maxConnections } = this.#deps;
     socket.destroy();
     this.#cut += 1;
-    if (clock.now() < this.#sayAgainAt) return;
-    this.#sayAgainAt = clock.now() + SAY_AGAIN_MS;
-    log.warn(
-      { max_connections: maxConnections, cut: this.#cut },
+    this.#warnings.warn(
+      { max_connections: this.#deps.maxConnections, cut: this.#cut },
       'http: the limit of connections is reached; new connections are closed',
     );
   }
