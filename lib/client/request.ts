@@ -2,7 +2,10 @@
 import type { z } from 'zod';
 import { type BodySchemaOf, type Contract, type Method, type RequestOf, takesBody } from '../protocol/api/contract.ts';
 
-/** A contract's parameters; a text that is a list of texts, separated by commas, may be given as the list. */
+/**
+ * A contract's parameters; a text that is a list of texts, separated by commas, may be given as the
+ * list.
+ */
 export type Request<One extends Contract> = {
   [Name in keyof RequestOf<One>]:
     | RequestOf<One>[Name]

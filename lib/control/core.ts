@@ -150,7 +150,8 @@ export class Core {
       clock,
       version: VERSION,
       networks: agentNetworksOf(config),
-      // With tokens a proxy may stand before it on this machine: then everybody's requests come from loopback.
+      // With tokens a proxy may stand before it on this machine: then everybody's requests come
+      // from loopback.
       allowLoopback: config.access === 'open',
       log,
     });

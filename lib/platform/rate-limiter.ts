@@ -56,7 +56,10 @@ export class RateLimiter {
     this.#paidAt -= 1000 / this.#limit.perSecond;
   }
 
-  /** Takes `cost` although it may exceed what is left. Returns for how many ms nothing more may be taken. */
+  /**
+   * Takes `cost` although it may exceed what is left. Returns for how many ms nothing more may be
+   * taken.
+   */
   charge(cost: number, now: number): number {
     this.#paidAt = this.#limit.charge(cost, this.#paidAt, now);
     return this.waitMs(now);

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { encode, type RecordType } from 'dns-packet';
 import fc from 'fast-check';
-import { decodeMessage, headerBytes, maxUdpBytes } from '../../lib/platform/dns/message.ts';
+import { decodeMessage, HEADER_BYTES, MAX_UDP_BYTES } from '../../lib/platform/dns/message.ts';
 import { until } from '../support/until.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
@@ -49,7 +49,7 @@ const good = fc
     try {
       return encode({ type: 'query', id, flags: 0x100, questions: [{ name, type, class: 'IN' }], additionals });
     } catch {
-      return Buffer.alloc(headerBytes);
+      return Buffer.alloc(HEADER_BYTES);
     }
   });
 
@@ -81,7 +81,7 @@ const message: fc.Arbitrary<Buffer> = fc.oneof(
  */
 function pointers(): fc.Arbitrary<Buffer> {
   return fc.tuple(fc.array(fc.nat(40), { minLength: 1, maxLength: 60 }), fc.nat(0xffff)).map(([targets, count]) => {
-    const header = Buffer.alloc(headerBytes);
+    const header = Buffer.alloc(HEADER_BYTES);
     header.writeUInt16BE(1, 4);
     header.writeUInt16BE(count % 3 === 0 ? 0 : count, 10);
     return Buffer.concat([header, ...targets.map((target) => Buffer.from([0xc0, target])), Buffer.from([0, 1, 0, 1])]);
@@ -197,10 +197,10 @@ class UdpAsker {
   async askAll(messages: readonly Buffer[]): Promise<void> {
     this.#heard = [];
     for (const bytes of messages) if (bytes.length > 0) this.#socket.send(bytes);
-    for (const bytes of messages) if (bytes.length >= headerBytes) this.#asked.add(bytes.readUInt16BE(0));
+    for (const bytes of messages) if (bytes.length >= HEADER_BYTES) this.#asked.add(bytes.readUInt16BE(0));
     if (!(await this.isServed()) && this.#isAlive())
       throw new Wrong('a valid query after these was not answered', 'not served');
-    for (const bytes of this.#heard) judge(bytes, this.#asked, maxUdpBytes);
+    for (const bytes of this.#heard) judge(bytes, this.#asked, MAX_UDP_BYTES);
   }
 
   /** Whether a valid question is answered; it is repeated each second, as a resolver does. */
@@ -228,7 +228,7 @@ class UdpAsker {
 /** An answer must be valid, belong to one of these questions, and not be too long. */
 function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): void {
   if (reply.length > maxBytes) throw new Wrong(`an answer of ${reply.length} bytes`, 'long answer');
-  if (reply.length < headerBytes || (reply.readUInt16BE(2) & 0x8000) === 0)
+  if (reply.length < HEADER_BYTES || (reply.readUInt16BE(2) & 0x8000) === 0)
     throw new Wrong('a message that is not an answer', 'no answer');
   const id = reply.readUInt16BE(0);
   if (!asked.has(id)) throw new Wrong(`an answer to query ${id}, which was not sent`, 'not asked');
@@ -267,7 +267,7 @@ async function askByTcp(port: number, { messages, pieceBytes, isCut }: DnsScript
     letGo(socket);
   }
   const bytes = Buffer.concat(heard);
-  const ids = new Set(messages.map((one) => (one.length >= headerBytes ? one.readUInt16BE(0) : GOOD_ID)));
+  const ids = new Set(messages.map((one) => (one.length >= HEADER_BYTES ? one.readUInt16BE(0) : GOOD_ID)));
   for (let at = 0; at + 2 <= bytes.length; ) {
     const length = bytes.readUInt16BE(at);
     if (at + 2 + length > bytes.length) return;

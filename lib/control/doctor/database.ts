@@ -11,8 +11,8 @@ import { type Examined, type Finding, type Findings, findings } from './finding.
 
 const LEAST_VERSION = 15;
 /**
- * Connections outside the pool: three for arriving agents; for the beat, status changes, legacy heartbeats and authentication;
- * and for a bus in the database.
+ * Connections outside the pool: three for arriving agents; for the beat, status changes, legacy
+ * heartbeats and authentication; and for a bus in the database.
  */
 const FURTHER_CONNECTIONS = 7;
 const BUS_CONNECTIONS = 2;

@@ -1,6 +1,6 @@
 /**
- * SQL of posts: find waiting servers, claim, read, find again, move to a new run, end the posts of a dead run. Fenced by
- * the roster's row and the run.
+ * SQL of posts: find waiting servers, claim, read, find again, move to a new run, end the posts of
+ * a dead run. Fenced by the roster's row and the run.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';

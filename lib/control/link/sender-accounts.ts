@@ -161,7 +161,10 @@ export class SenderAccounts {
   }
 }
 
-/** So somebody with a token for several servers cannot run up the debt of an agent with a token of its own. */
+/**
+ * So somebody with a token for several servers cannot run up the debt of an agent with a token of
+ * its own.
+ */
 function keyOf({ serverUuid, sharedToken }: Sender): string {
   return sharedToken === undefined ? serverUuid : `${sharedToken}/${serverUuid}`;
 }

@@ -3,8 +3,8 @@
  * agents again. A standby that was behind lacks ends that had been recorded and acknowledged.
  * Nobody would report those again, so such a task would stay open until its timeout. Agents with
  * open tasks are therefore asked to reconnect, softly: a new session begins with an inventory, and
- * lib/control/tasks/dispatch/reconciler.ts decides about what that lacks. After a synchronous standby nothing is
- * lacking.
+ * lib/control/tasks/dispatch/reconciler.ts decides about what that lacks. After a synchronous
+ * standby nothing is lacking.
  *
  * An agent that finds no other instance stays. After several unsuccessful requests it gets this
  * instance's address only, and its session is closed without a status change, so it returns at

@@ -17,17 +17,17 @@ import type { Logger } from '../log.ts';
 import type { Random } from '../random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import type { BusConnection, Connect } from './bus-connection.ts';
-import { type Health, type HealthEvent, isGivenUp, lateTickPeriods, stepHealth, unprovenHealth } from './health.ts';
+import { type Health, type HealthEvent, isGivenUp, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';
 import { decodeMessage, encodeMessage, isTopic } from './message.ts';
 import { type Handler, Subscriptions } from './subscriptions.ts';
 
-const startPatienceMs = 1_000;
-const openTimeoutMs = 3_000;
-const backoffFirstMs = 100;
-const backoffMaxMs = 2_000;
-const maxInFlight = 1_000;
-const maxTopicsPerChange = 500;
-const stopPatienceMs = 250;
+const START_PATIENCE_MS = 1_000;
+const OPEN_TIMEOUT_MS = 3_000;
+const BACKOFF_FIRST_MS = 100;
+const BACKOFF_MAX_MS = 2_000;
+const MAX_IN_FLIGHT = 1_000;
+const MAX_TOPICS_PER_CHANGE = 500;
+const STOP_PATIENCE_MS = 250;
 
 interface ConnectionBusDeps {
   kind: string;
@@ -76,7 +76,7 @@ export class ConnectionBus implements Bus {
     if (this.#running) return;
     const connected = Promise.withResolvers<void>();
     this.#running = this.#run(connected.resolve);
-    await settlesWithin(this.#clock, startPatienceMs, connected.promise);
+    await settlesWithin(this.#clock, START_PATIENCE_MS, connected.promise);
   }
 
   async stop(): Promise<void> {
@@ -93,7 +93,7 @@ export class ConnectionBus implements Bus {
   publish(topic: string, message: BusMessage): void {
     const payload = encodeMessage(message);
     const connection = this.#life?.connection;
-    if (!connection || payload === undefined || !isTopic(topic) || this.#inFlight.size >= maxInFlight) {
+    if (!connection || payload === undefined || !isTopic(topic) || this.#inFlight.size >= MAX_IN_FLIGHT) {
       this.#counts.dropped += 1;
       return;
     }
@@ -152,8 +152,8 @@ export class ConnectionBus implements Bus {
   async #open(isFirst: boolean): Promise<ConnectionEpisode | undefined> {
     const { promise: ended, resolve: end } = Promise.withResolvers<Error>();
     const expiry = new AbortController();
-    const timer = this.#clock.after(openTimeoutMs, () =>
-      expiry.abort(new Error(`no answer within ${openTimeoutMs} ms`)),
+    const timer = this.#clock.after(OPEN_TIMEOUT_MS, () =>
+      expiry.abort(new Error(`no answer within ${OPEN_TIMEOUT_MS} ms`)),
     );
     const onPayload = (topic: string, payload: string) => this.#onPayload(topic, payload);
     try {
@@ -189,7 +189,7 @@ export class ConnectionBus implements Bus {
   }
 
   #backoffMs(failures: number): number {
-    return this.#random.fraction() * Math.min(backoffMaxMs, backoffFirstMs * 2 ** Math.min(failures, 10));
+    return this.#random.fraction() * Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** Math.min(failures, 10));
   }
 
   async #send(connection: BusConnection, topic: string, payload: string): Promise<void> {
@@ -211,7 +211,7 @@ export class ConnectionBus implements Bus {
     life.changing = true;
     try {
       for (;;) {
-        const change = this.#subscriptions.takeChange(maxTopicsPerChange);
+        const change = this.#subscriptions.takeChange(MAX_TOPICS_PER_CHANGE);
         if (!change) break;
         await life.connection.change(change.subscribe, change.unsubscribe);
         if (this.#life !== life) return;
@@ -253,7 +253,7 @@ export class ConnectionBus implements Bus {
     let tickedAt = this.#clock.now();
     return this.#clock.every(this.#beatMs, () => {
       const now = this.#clock.now();
-      const late = now - tickedAt > lateTickPeriods * this.#beatMs;
+      const late = now - tickedAt > LATE_TICK_PERIODS * this.#beatMs;
       tickedAt = now;
       this.#clock.afterPoll(() => {
         if (this.#life === life) this.#beat(life, late);
@@ -278,7 +278,7 @@ export class ConnectionBus implements Bus {
 
   /** Waits a short time for messages in flight to arrive. */
   async #drain(): Promise<void> {
-    await settlesWithin(this.#clock, stopPatienceMs, Promise.all(this.#inFlight));
+    await settlesWithin(this.#clock, STOP_PATIENCE_MS, Promise.all(this.#inFlight));
   }
 }
 

@@ -3,18 +3,18 @@
  * topic to which only it subscribes. Pure; `connection-bus.ts` sends the beats and feeds the
  * events.
  *
- *              lost, or `missesToUnhealthy` misses in a row
- *     healthy ──────────────────────────────────────────▶ unhealthy ──▶ at `missesToGiveUp` misses
+ *              lost, or `MISSES_TO_UNHEALTHY` misses in a row
+ *     healthy ──────────────────────────────────────────▶ unhealthy ──▶ at `MISSES_TO_GIVE_UP` misses
  *             ◀──────────────────────────────────────────               the connection is given up,
  *                        the latest beat came back                      which is `lost`
  *
  * A miss is a beat that has not come back one period later. A tick that is itself late counts
  * nothing: it only proves that this process was not reading.
  */
-const missesToUnhealthy = 3;
-const missesToGiveUp = 6;
+const MISSES_TO_UNHEALTHY = 3;
+const MISSES_TO_GIVE_UP = 6;
 /** A tick is late when it comes this many periods after the previous one. */
-export const lateTickPeriods = 1.5;
+export const LATE_TICK_PERIODS = 1.5;
 
 export interface Health {
   readonly healthy: boolean;
@@ -49,11 +49,11 @@ export function stepHealth(health: Health, event: HealthEvent): Health {
 }
 
 export function isGivenUp(health: Health): boolean {
-  return health.misses >= missesToGiveUp;
+  return health.misses >= MISSES_TO_GIVE_UP;
 }
 
 function afterTick(health: Health, late: boolean): Health {
   const missed = health.received !== health.sent && !late;
   const misses = health.misses + (missed ? 1 : 0);
-  return { ...health, misses, healthy: health.healthy && misses < missesToUnhealthy, sent: health.sent + 1 };
+  return { ...health, misses, healthy: health.healthy && misses < MISSES_TO_UNHEALTHY, sent: health.sent + 1 };
 }

@@ -5,7 +5,7 @@
  */
 import type { BusMessage } from './bus.ts';
 
-export const maxMessageBytes = 4_000;
+export const MAX_MESSAGE_BYTES = 4_000;
 const topicPattern = /^[a-z0-9:_-]{1,100}$/;
 
 export function isTopic(topic: string): boolean {
@@ -16,7 +16,7 @@ export function isTopic(topic: string): boolean {
 export function encodeMessage(message: BusMessage): string | undefined {
   try {
     const text = JSON.stringify(message);
-    return Buffer.byteLength(text) <= maxMessageBytes ? text : undefined;
+    return Buffer.byteLength(text) <= MAX_MESSAGE_BYTES ? text : undefined;
   } catch {
     return undefined;
   }
@@ -24,7 +24,7 @@ export function encodeMessage(message: BusMessage): string | undefined {
 
 /** Returns the message in `text`, or undefined when it is too large, not JSON or not an object. */
 export function decodeMessage(text: string): BusMessage | undefined {
-  if (Buffer.byteLength(text) > maxMessageBytes) return undefined;
+  if (Buffer.byteLength(text) > MAX_MESSAGE_BYTES) return undefined;
   try {
     const value: unknown = JSON.parse(text);
     return isObject(value) ? value : undefined;

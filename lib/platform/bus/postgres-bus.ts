@@ -15,8 +15,8 @@ import type { Random } from '../random.ts';
 import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
 import { ConnectionBus } from './connection-bus.ts';
 
-const maxChannelBytes = 63;
-const maxBatch = 100;
+const MAX_CHANNEL_BYTES = 63;
+const MAX_BATCH = 100;
 /** Shorter than `openTimeoutMs` of the bus, so that one of several hosts cannot use all of it. */
 const CONNECT_TIMEOUT_MS = 2_500;
 
@@ -43,7 +43,7 @@ export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: Postgres
 /** The channel name for `topic` in LISTEN and NOTIFY. */
 export function channelOf(prefix: string, topic: string): string {
   const plain = prefix + topic;
-  if (Buffer.byteLength(plain) <= maxChannelBytes) return plain;
+  if (Buffer.byteLength(plain) <= MAX_CHANNEL_BYTES) return plain;
   return `${prefix}#${createHash('sha256').update(topic).digest('hex').slice(0, 32)}`;
 }
 
@@ -115,7 +115,7 @@ class PostgresConnection implements PendingConnection {
     if (this.#notifying) return;
     this.#notifying = true;
     while (this.#queue.length > 0) {
-      const batch = this.#queue.splice(0, maxBatch);
+      const batch = this.#queue.splice(0, MAX_BATCH);
       try {
         await notify(this.#notifier.client, batch);
         for (const { resolve } of batch) resolve();

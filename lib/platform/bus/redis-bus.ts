@@ -44,7 +44,7 @@ const clientOptions = {
 } satisfies RedisOptions;
 
 /** Short enough that a second and a third Sentinel can be asked within `openTimeoutMs`. */
-const sentinelTimeoutMs = 800;
+const SENTINEL_TIMEOUT_MS = 800;
 
 type CreateClient = (connectionName: string) => Redis;
 
@@ -60,8 +60,8 @@ function openClient(target: RedisTarget, connectionName: string, random: Random)
     sentinels: shuffled(target.sentinels, random),
     name: target.masterName,
     role: 'master',
-    connectTimeout: sentinelTimeoutMs,
-    sentinelCommandTimeout: sentinelTimeoutMs,
+    connectTimeout: SENTINEL_TIMEOUT_MS,
+    sentinelCommandTimeout: SENTINEL_TIMEOUT_MS,
     sentinelRetryStrategy: () => null,
     failoverDetector: true,
   });

@@ -9,9 +9,9 @@ import { type DecodedPacket, encode, type Question, RECURSION_DESIRED, type Reco
 import type { Clock } from '../clock.ts';
 import type { Random } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';
-import { decodeMessage, maxTcpBytes, optionsRecord } from './message.ts';
+import { decodeMessage, MAX_TCP_BYTES, optionsRecord } from './message.ts';
 
-const udpAttempts = 3;
+const UDP_ATTEMPTS = 3;
 
 export interface ServerAddress {
   host: string;
@@ -39,7 +39,7 @@ async function askByUdp(asker: Asker, question: Question): Promise<DecodedPacket
     try {
       return await exchangeDatagrams(asker, question);
     } catch (err) {
-      if (attempt === udpAttempts) throw err;
+      if (attempt === UDP_ATTEMPTS) throw err;
     }
   }
 }
@@ -48,7 +48,7 @@ function exchangeDatagrams({ server, timeoutMs, clock, random }: Asker, question
   const id = randomId(random);
   const socket = createSocket(isIPv6(server.host) ? 'udp6' : 'udp4');
   const { promise, resolve, reject } = Promise.withResolvers<DecodedPacket>();
-  const timer = clock.after(timeoutMs / (udpAttempts + 1), () => reject(new Error('no answer in time')));
+  const timer = clock.after(timeoutMs / (UDP_ATTEMPTS + 1), () => reject(new Error('no answer in time')));
   socket.on('error', reject);
   socket.on('message', (bytes) => {
     const reply = decodeMessage(bytes);
@@ -64,9 +64,9 @@ function exchangeDatagrams({ server, timeoutMs, clock, random }: Asker, question
 
 function askByTcp({ server, timeoutMs, clock, random }: Asker, question: Question): Promise<DecodedPacket> {
   const id = randomId(random);
-  const frames = new FrameReader(maxTcpBytes);
+  const frames = new FrameReader(MAX_TCP_BYTES);
   const { promise, resolve, reject } = Promise.withResolvers<DecodedPacket>();
-  const timer = clock.after(timeoutMs / (udpAttempts + 1), () => reject(new Error('no answer in time over TCP')));
+  const timer = clock.after(timeoutMs / (UDP_ATTEMPTS + 1), () => reject(new Error('no answer in time over TCP')));
   const socket = connect(server.port, server.host, () => socket.write(frame(encodeQuery(id, question))));
   socket.on('error', reject);
   socket.on('close', () => reject(new Error('the name server closed the connection')));

@@ -2,7 +2,7 @@
  * DNS over TCP: each message is preceded by its length in two bytes (RFC 1035 section 4.2.2). Pure;
  * used by the name server and by the resolver.
  */
-const lengthBytes = 2;
+const LENGTH_BYTES = 2;
 
 /** Assembles messages from pieces. Holds less than one message of `maxBytes`. */
 export class FrameReader {
@@ -20,12 +20,12 @@ export class FrameReader {
   push(chunk: Buffer): Buffer[] | undefined {
     const messages: Buffer[] = [];
     let rest = this.#pending.length > 0 ? Buffer.concat([this.#pending, chunk]) : chunk;
-    while (rest.length >= lengthBytes) {
+    while (rest.length >= LENGTH_BYTES) {
       const length = rest.readUInt16BE(0);
       if (length > this.#maxBytes) return undefined;
-      if (rest.length < lengthBytes + length) break;
-      messages.push(rest.subarray(lengthBytes, lengthBytes + length));
-      rest = rest.subarray(lengthBytes + length);
+      if (rest.length < LENGTH_BYTES + length) break;
+      messages.push(rest.subarray(LENGTH_BYTES, LENGTH_BYTES + length));
+      rest = rest.subarray(LENGTH_BYTES + length);
     }
     this.#pending = Buffer.from(rest);
     return messages;
@@ -33,8 +33,8 @@ export class FrameReader {
 }
 
 export function frame(message: Buffer): Buffer {
-  const framed = Buffer.allocUnsafe(lengthBytes + message.length);
+  const framed = Buffer.allocUnsafe(LENGTH_BYTES + message.length);
   framed.writeUInt16BE(message.length, 0);
-  message.copy(framed, lengthBytes);
+  message.copy(framed, LENGTH_BYTES);
   return framed;
 }

@@ -8,22 +8,22 @@
 import { type Answer, type DecodedPacket, decode, encode, type OptAnswer } from 'dns-packet';
 import type { ZoneAnswer, ZoneQuestion } from './zone.ts';
 
-export const headerBytes = 12;
-const plainUdpBytes = 512;
+export const HEADER_BYTES = 12;
+const PLAIN_UDP_BYTES = 512;
 /**
  * The largest datagram that crosses any network unfragmented. This code neither sends nor requests
  * a larger one.
  */
-export const maxUdpBytes = 1_232;
-export const maxTcpBytes = 65_535;
-const maxAdditionals = 8;
+export const MAX_UDP_BYTES = 1_232;
+export const MAX_TCP_BYTES = 65_535;
+const MAX_ADDITIONALS = 8;
 
 const rcodes = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const;
 const flagBits = { response: 0x8000, authoritative: 0x0400, truncated: 0x0200, recursionDesired: 0x0100 } as const;
-const opcodeBits = 0x7800;
-const dnssecOkBit = 0x8000;
+const OPCODE_BITS = 0x7800;
+const DNSSEC_OK_BIT = 0x8000;
 /** The upper part of BADVERS (16), which goes into the OPT record; the lower part is 0. */
-const badVersionExtension = 1;
+const BAD_VERSION_EXTENSION = 1;
 
 type Transport = 'udp' | 'tcp';
 
@@ -43,8 +43,8 @@ export function replyTo(
   transport: Transport,
   answer: (question: ZoneQuestion) => ZoneAnswer,
 ): Buffer | undefined {
-  if (bytes.length < headerBytes || bytes.readUInt16BE(2) & flagBits.response) return undefined;
-  if (bytes.readUInt16BE(2) & opcodeBits) return bareReply(bytes, 'NOTIMP');
+  if (bytes.length < HEADER_BYTES || bytes.readUInt16BE(2) & flagBits.response) return undefined;
+  if (bytes.readUInt16BE(2) & OPCODE_BITS) return bareReply(bytes, 'NOTIMP');
   try {
     const query = parseQuery(bytes);
     if (query === undefined) return bareReply(bytes, 'FORMERR');
@@ -59,10 +59,10 @@ export function replyTo(
  * when it is malformed.
  */
 export function decodeMessage(bytes: Buffer): DecodedPacket | undefined {
-  if (bytes.length < headerBytes) return undefined;
+  if (bytes.length < HEADER_BYTES) return undefined;
   const [questions, ...records] = sectionCounts(bytes);
   const leastBytes = questions * 5 + records.reduce((sum, count) => sum + count, 0) * 11;
-  if (leastBytes > bytes.length - headerBytes) return undefined;
+  if (leastBytes > bytes.length - HEADER_BYTES) return undefined;
   try {
     return decode(bytes);
   } catch {
@@ -78,10 +78,10 @@ export function optionsRecord({ extendedRcode, dnssecOk }: { extendedRcode: numb
   return {
     type: 'OPT',
     name: '.',
-    udpPayloadSize: maxUdpBytes,
+    udpPayloadSize: MAX_UDP_BYTES,
     extendedRcode,
     ednsVersion: 0,
-    flags: dnssecOk ? dnssecOkBit : 0,
+    flags: dnssecOk ? DNSSEC_OK_BIT : 0,
     flag_do: dnssecOk,
     options: [],
   };
@@ -89,7 +89,7 @@ export function optionsRecord({ extendedRcode, dnssecOk }: { extendedRcode: numb
 
 function parseQuery(bytes: Buffer): Query | undefined {
   const [questions, answers, authorities, additionals] = sectionCounts(bytes);
-  if (questions !== 1 || answers > 0 || authorities > 0 || additionals > maxAdditionals) return undefined;
+  if (questions !== 1 || answers > 0 || authorities > 0 || additionals > MAX_ADDITIONALS) return undefined;
   const message = decodeMessage(bytes);
   const question = message?.questions?.[0];
   if (!message || !question) return undefined;
@@ -109,13 +109,13 @@ function parseQuery(bytes: Buffer): Query | undefined {
  */
 function bytesOfQuestion(bytes: Buffer, name: string): Buffer | undefined {
   const encoded = encode({ questions: [{ name, type: 'A' }] });
-  const sameName = encoded.subarray(headerBytes, -4).equals(bytes.subarray(headerBytes, encoded.length - 4));
-  return sameName ? bytes.subarray(headerBytes, encoded.length) : undefined;
+  const sameName = encoded.subarray(HEADER_BYTES, -4).equals(bytes.subarray(HEADER_BYTES, encoded.length - 4));
+  return sameName ? bytes.subarray(HEADER_BYTES, encoded.length) : undefined;
 }
 
 function fullReply(bytes: Buffer, query: Query, limit: number, answer: (question: ZoneQuestion) => ZoneAnswer): Buffer {
   if (query.edns && query.edns.ednsVersion > 0) {
-    const options = [optionsRecord({ extendedRcode: badVersionExtension, dnssecOk: query.edns.flag_do })];
+    const options = [optionsRecord({ extendedRcode: BAD_VERSION_EXTENSION, dnssecOk: query.edns.flag_do })];
     return assemble(bytes, query.questionBytes, { flags: 0, answers: [], authorities: [], additionals: options });
   }
   const { rcode, answers, authorities, additionals } = answer(query.question);
@@ -155,21 +155,21 @@ function assemble(
     additionals: [...additionals],
   });
   records.writeUInt16BE(1, 4);
-  return Buffer.concat([records.subarray(0, headerBytes), questionBytes, records.subarray(headerBytes)]);
+  return Buffer.concat([records.subarray(0, HEADER_BYTES), questionBytes, records.subarray(HEADER_BYTES)]);
 }
 
 /** A header alone, in reply to a query that could not be understood. */
 function bareReply(bytes: Buffer, rcode: keyof typeof rcodes): Buffer {
-  const reply = Buffer.alloc(headerBytes);
-  const kept = bytes.readUInt16BE(2) & (opcodeBits | flagBits.recursionDesired);
+  const reply = Buffer.alloc(HEADER_BYTES);
+  const kept = bytes.readUInt16BE(2) & (OPCODE_BITS | flagBits.recursionDesired);
   reply.writeUInt16BE(bytes.readUInt16BE(0), 0);
   reply.writeUInt16BE(flagBits.response | kept | rcodes[rcode], 2);
   return reply;
 }
 
 function sizeLimit(transport: Transport, edns: OptAnswer | undefined): number {
-  if (transport === 'tcp') return maxTcpBytes;
-  return Math.min(maxUdpBytes, Math.max(plainUdpBytes, edns?.udpPayloadSize ?? 0));
+  if (transport === 'tcp') return MAX_TCP_BYTES;
+  return Math.min(MAX_UDP_BYTES, Math.max(PLAIN_UDP_BYTES, edns?.udpPayloadSize ?? 0));
 }
 
 /** The numbers of questions, answers, authorities and additionals that the header claims. */

@@ -17,14 +17,14 @@ import { FrameReader, frame } from './frames.ts';
 import { replyTo } from './message.ts';
 import { answerQuestion, type Instance, type Zone, type ZoneAnswer, type ZoneQuestion } from './zone.ts';
 
-const maxQueryBytes = 4_096;
-const maxConnections = 64;
+const MAX_QUERY_BYTES = 4_096;
+const MAX_CONNECTIONS = 64;
 /** Per client address, so that one client cannot keep out the others. */
-const maxConnectionsPerClient = 8;
-const maxUnsentBytes = 256 * 1_024;
-const idleMs = 10_000;
+const MAX_CONNECTIONS_PER_CLIENT = 8;
+const MAX_UNSENT_BYTES = 256 * 1_024;
+const IDLE_MS = 10_000;
 /** Attempts to find a port when any will do: a port that is free for TCP may be in use for UDP. */
-const portAttempts = 10;
+const PORT_ATTEMPTS = 10;
 
 export interface NameServerDeps {
   host: string;
@@ -87,7 +87,7 @@ export class NameServer {
         break;
       } catch (err) {
         await this.stop();
-        if (this.#wantedPort !== 0 || attempt === portAttempts) {
+        if (this.#wantedPort !== 0 || attempt === PORT_ATTEMPTS) {
           throw new NameServerAddressError(this.#host, this.#wantedPort, err);
         }
       }
@@ -113,7 +113,7 @@ export class NameServer {
 
   async #listen(): Promise<void> {
     const tcp = createServer((socket) => this.#onConnection(socket));
-    tcp.maxConnections = maxConnections;
+    tcp.maxConnections = MAX_CONNECTIONS;
     this.#tcp = tcp;
     tcp.listen(this.#wantedPort, this.#host);
     await once(tcp, 'listening');
@@ -136,8 +136,8 @@ export class NameServer {
   #onConnection(socket: Socket): void {
     const client = socket.remoteAddress ?? '';
     if (!this.#admits(client)) return void socket.destroy();
-    const frames = new FrameReader(maxQueryBytes);
-    let idle: Timer = this.#clock.after(idleMs, () => socket.destroy());
+    const frames = new FrameReader(MAX_QUERY_BYTES);
+    let idle: Timer = this.#clock.after(IDLE_MS, () => socket.destroy());
     this.#connections.add(socket);
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
@@ -152,13 +152,13 @@ export class NameServer {
       // Only complete queries count as activity, so bytes that arrive one by one do not keep a
       // connection open.
       idle.cancel();
-      idle = this.#clock.after(idleMs, () => socket.destroy());
+      idle = this.#clock.after(IDLE_MS, () => socket.destroy());
     });
   }
 
   #admits(client: string): boolean {
     const count = this.#clients.get(client) ?? 0;
-    if (count >= maxConnectionsPerClient) return false;
+    if (count >= MAX_CONNECTIONS_PER_CLIENT) return false;
     this.#clients.set(client, count + 1);
     return true;
   }
@@ -176,7 +176,7 @@ export class NameServer {
   #replyAll(socket: Socket, queries: readonly Buffer[]): boolean {
     return queries.every((query) => {
       const reply = replyTo(query, 'tcp', (question) => this.#answer(question));
-      if (reply === undefined || socket.writableLength > maxUnsentBytes) return false;
+      if (reply === undefined || socket.writableLength > MAX_UNSENT_BYTES) return false;
       socket.write(frame(reply));
       return true;
     });

@@ -13,7 +13,7 @@
 import { isIP } from 'node:net';
 import type { Answer, SrvAnswer } from 'dns-packet';
 
-const ttlSeconds = 1;
+const TTL_SECONDS = 1;
 
 export interface Zone {
   readonly datacenter: string;
@@ -80,7 +80,7 @@ function recordsAt(zone: Zone, instances: readonly Instance[], name: string): An
   const service = serviceName(zone);
   switch (name) {
     case apexOf(zone):
-      return [startOfAuthority(zone), { type: 'NS', name, ttl: ttlSeconds, data: nameServerName(zone) }];
+      return [startOfAuthority(zone), { type: 'NS', name, ttl: TTL_SECONDS, data: nameServerName(zone) }];
     case nameServerName(zone):
       return addressRecords(name, zone.address);
     case service:
@@ -98,7 +98,7 @@ function recordsAt(zone: Zone, instances: readonly Instance[], name: string): An
 
 function serviceRecord(zone: Zone, { uuid, host, port }: Instance, name: string): SrvAnswer {
   const target = isIP(host) ? `${uuid.toLowerCase()}.${serviceName(zone)}` : host;
-  return { type: 'SRV', name, ttl: ttlSeconds, data: { priority: 0, weight: 0, port, target } };
+  return { type: 'SRV', name, ttl: TTL_SECONDS, data: { priority: 0, weight: 0, port, target } };
 }
 
 /** Returns the addresses of the name in `answer`, which saves the client a second question. */
@@ -111,9 +111,9 @@ function addressesNamedBy(zone: Zone, instances: readonly Instance[], answer: An
 function addressRecords(name: string, host: string): Answer[] {
   switch (isIP(host)) {
     case 4:
-      return [{ type: 'A', name, ttl: ttlSeconds, data: host }];
+      return [{ type: 'A', name, ttl: TTL_SECONDS, data: host }];
     case 6:
-      return [{ type: 'AAAA', name, ttl: ttlSeconds, data: host }];
+      return [{ type: 'AAAA', name, ttl: TTL_SECONDS, data: host }];
     default:
       return [];
   }
@@ -128,7 +128,7 @@ function nothing(zone: Zone, rcode: Rcode): ZoneAnswer {
  * (RFC 8482 section 4.2).
  */
 function minimalAny(name: string): Answer {
-  return { type: 'HINFO', name, ttl: ttlSeconds, data: { cpu: 'RFC8482', os: '' } };
+  return { type: 'HINFO', name, ttl: TTL_SECONDS, data: { cpu: 'RFC8482', os: '' } };
 }
 
 function startOfAuthority(zone: Zone): Answer {
@@ -136,15 +136,15 @@ function startOfAuthority(zone: Zone): Answer {
   return {
     type: 'SOA',
     name: apex,
-    ttl: ttlSeconds,
+    ttl: TTL_SECONDS,
     data: {
       mname: nameServerName(zone),
       rname: `hostmaster.${apex}`,
       serial: 1,
-      refresh: ttlSeconds,
-      retry: ttlSeconds,
-      expire: ttlSeconds,
-      minimum: ttlSeconds,
+      refresh: TTL_SECONDS,
+      retry: TTL_SECONDS,
+      expire: TTL_SECONDS,
+      minimum: TTL_SECONDS,
     },
   };
 }

@@ -13,7 +13,10 @@ export interface PageOptions {
   limit: number;
   /** Only objects whose keys come after this one. */
   after?: string | undefined;
-  /** The page ends before the object that would make its values longer than this; it has at least one. */
+  /**
+   * The page ends before the object that would make its values longer than this; it has at least
+   * one.
+   */
   bytes: number;
 }
 
@@ -23,7 +26,10 @@ export function getManyStatement(bucket: DocumentBucket, keys: readonly string[]
   return { text: `select ${COLUMNS} from ${quoteName(bucket.name)} where _key = any($1::text[])`, values: [keys] };
 }
 
-/** In order of key. `read` is the number of rows that the page was cut from, at most one more than `limit`. */
+/**
+ * In order of key. `read` is the number of rows that the page was cut from, at most one more than
+ * `limit`.
+ */
 export function pageStatement(bucket: DocumentBucket, filter: Filter, { limit, after, bytes }: PageOptions): Statement {
   const parameters = new Parameters();
   const conditions = [filterCondition(filter, bucket, parameters)];

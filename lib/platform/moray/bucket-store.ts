@@ -32,7 +32,9 @@ interface Row extends EtagRow {
 }
 
 interface WriteOptions {
-  /** Carried out by the same statement, also if the condition does not hold and nothing is written. */
+  /**
+   * Carried out by the same statement, also if the condition does not hold and nothing is written.
+   */
   also?: StatementPart | undefined;
 }
 
@@ -53,7 +55,7 @@ export interface BucketPage<Value> {
   next: string | undefined;
 }
 
-const writeAttempts = 3;
+const WRITE_ATTEMPTS = 3;
 
 export class BucketStore {
   readonly #database: Database;
@@ -197,7 +199,7 @@ async function again<Result>(work: () => Promise<Result>): Promise<Result> {
     try {
       return await work();
     } catch (error) {
-      if (!mayPass(error) || attempt === writeAttempts) throw error;
+      if (!mayPass(error) || attempt === WRITE_ATTEMPTS) throw error;
     }
   }
 }

@@ -44,7 +44,7 @@ export interface BucketObject<Value = Record<string, unknown>> {
   mtime: Date;
 }
 
-const keyMaxLength = 512;
+const KEY_MAX_LENGTH = 512;
 
 /** Filters may also use `_key` and `_mtime`. */
 export function documentBucket(declaration: DocumentDeclaration): DocumentBucket {
@@ -71,8 +71,8 @@ export function checkIndexed(bucket: DocumentBucket, value: object): void {
 
 /** @throws InvalidQueryError */
 export function checkKey(bucket: DocumentBucket, key: string): void {
-  if (key.length === 0 || key.length > keyMaxLength || key.includes('\0')) {
-    throw new InvalidQueryError(`a key in ${bucket.name} has 1 to ${keyMaxLength} characters, none of them NUL`);
+  if (key.length === 0 || key.length > KEY_MAX_LENGTH || key.includes('\0')) {
+    throw new InvalidQueryError(`a key in ${bucket.name} has 1 to ${KEY_MAX_LENGTH} characters, none of them NUL`);
   }
 }
 

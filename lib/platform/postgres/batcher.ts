@@ -31,8 +31,8 @@ interface BatcherDeps<Question, Answer> {
   /** Statements at once; default 2. */
   lanes?: number;
   /**
-   * How long a statement waits for a locked row before its batch is divided. Default: the database's
-   * setting.
+   * How long a statement waits for a locked row before its batch is divided. Default: the
+   * database's setting.
    */
   lockTimeoutMs?: number;
   /**

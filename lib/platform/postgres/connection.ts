@@ -4,9 +4,9 @@ import pg from 'pg';
 import { parseInt8 } from './database.ts';
 import type { StatementLimits } from './limited-query.ts';
 
-export const lockTimeoutMs = 2_000;
+export const LOCK_TIMEOUT_MS = 2_000;
 
-export const idleInTransactionMs = 3_000;
+export const IDLE_IN_TRANSACTION_MS = 3_000;
 
 /** Settings of this side: idle connections, keepalives for vanished peers, exact types. */
 export const socketSettings = {

@@ -47,8 +47,8 @@ export const FORMER_SCHEMA = {
 } as const;
 
 const LOCK_NOT_AVAILABLE = '55P03';
-const lockKey = 0x63_6e_61_70; // "cnap"
-const statementTimeoutMs = 10 * 60_000;
+const LOCK_KEY = 0x63_6e_61_70; // "cnap"
+const STATEMENT_TIMEOUT_MS = 10 * 60_000;
 
 const ensureTable = `
   create table if not exists cnapi_migrations (
@@ -65,7 +65,7 @@ const ensureTable = `
  * keeps all tables locked until it ends. A step therefore gives up soon and is retried later: each
  * try causes an outage of at most this length.
  */
-const stepLockTimeoutMs = 100;
+const STEP_LOCK_TIMEOUT_MS = 100;
 
 type Applied = Omit<Migration, 'sql'> & { digest: string };
 
@@ -185,7 +185,7 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
   const applied = await appliedSteps(connection);
   if (applied.has(keyOf(migration))) return false;
   try {
-    await connection.query(`set local lock_timeout = ${stepLockTimeoutMs}`);
+    await connection.query(`set local lock_timeout = ${STEP_LOCK_TIMEOUT_MS}`);
     await connection.query(sql);
   } catch (error) {
     if (sqlStateOf(error) === LOCK_NOT_AVAILABLE) throw new DatabaseBusyError('locked', error);
@@ -209,9 +209,9 @@ export function oneAtATime<Result>(
 ): Promise<Result> {
   return database.transaction(
     async (connection) => {
-      await connection.query('select pg_advisory_xact_lock($1::bigint)', [lockKey]);
+      await connection.query('select pg_advisory_xact_lock($1::bigint)', [LOCK_KEY]);
       return work(connection);
     },
-    { statementTimeoutMs },
+    { statementTimeoutMs: STATEMENT_TIMEOUT_MS },
   );
 }

@@ -14,7 +14,7 @@ import type { Clock } from '../clock.ts';
 import { DatabaseUnavailableError, isTemporary, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { DatabaseClient } from './client.ts';
-import { idleInTransactionMs, lockTimeoutMs, Sockets, sessionSettings, socketSettings } from './connection.ts';
+import { IDLE_IN_TRANSACTION_MS, LOCK_TIMEOUT_MS, Sockets, sessionSettings, socketSettings } from './connection.ts';
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions, Values } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type StatementLimits, settingsText } from './limited-query.ts';
@@ -73,8 +73,8 @@ interface Statement {
 
 /** At most this part of a statement's time is spent waiting for one lock. */
 const LOCK_SHARE = 0.8;
-const stopPatienceMs = 3_000;
-const logAgainMs = 60_000;
+const STOP_PATIENCE_MS = 3_000;
+const LOG_AGAIN_MS = 60_000;
 
 export class PostgresDatabase implements Database {
   readonly #pool: pg.Pool;
@@ -104,8 +104,8 @@ export class PostgresDatabase implements Database {
       statementTimeoutMs,
       // Shorter than the statement timeout; otherwise a locked row would look like a slow
       // statement.
-      lockTimeoutMs: Math.min(deps.lockTimeoutMs ?? lockTimeoutMs, statementTimeoutMs * LOCK_SHARE),
-      idleInTransactionMs,
+      lockTimeoutMs: Math.min(deps.lockTimeoutMs ?? LOCK_TIMEOUT_MS, statementTimeoutMs * LOCK_SHARE),
+      idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
     };
     this.#defaults = limits;
     this.#limits = pooled ? limits : undefined;
@@ -181,7 +181,7 @@ export class PostgresDatabase implements Database {
   }
 
   async #close(): Promise<void> {
-    const patience = this.#clock.after(stopPatienceMs, () => this.#sockets.destroy());
+    const patience = this.#clock.after(STOP_PATIENCE_MS, () => this.#sockets.destroy());
     await this.#pool.end();
     await this.#sockets.closed();
     patience.cancel();
@@ -268,7 +268,11 @@ export class PostgresDatabase implements Database {
 
   #begin(statementTimeoutMs?: number): string {
     if (statementTimeoutMs === undefined) return this.#limits ? `begin; ${settingsText(this.#limits)}` : 'begin';
-    const limits = { statementTimeoutMs, lockTimeoutMs: statementTimeoutMs, idleInTransactionMs };
+    const limits = {
+      statementTimeoutMs,
+      lockTimeoutMs: statementTimeoutMs,
+      idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
+    };
     return `begin; ${settingsText(limits)}`;
   }
 
@@ -320,7 +324,7 @@ export async function waitForDatabase({ database, clock, log, signal }: AwaitedD
       if (waitedMs >= logAgainAtMs) {
         const fields = { reason: messageOf(error.cause), waited_ms: waitedMs };
         log[logAgainAtMs === 0 ? 'info' : 'warn'](fields, 'waiting for the database');
-        logAgainAtMs = waitedMs + logAgainMs;
+        logAgainAtMs = waitedMs + LOG_AGAIN_MS;
       }
       await clock.sleep(delayMs, signal);
     }

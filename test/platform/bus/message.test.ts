@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { decodeMessage, encodeMessage, isTopic, maxMessageBytes } from '../../../lib/platform/bus/message.ts';
+import { decodeMessage, encodeMessage, isTopic, MAX_MESSAGE_BYTES } from '../../../lib/platform/bus/message.ts';
 
 t.test('a message decodes as it was encoded', async () => {
   fc.assert(
@@ -16,7 +16,7 @@ t.test('random text never makes the decoder throw', async () => {
 });
 
 t.test('the limit is in bytes and inclusive', async (t) => {
-  const room = maxMessageBytes - '{"t":""}'.length;
+  const room = MAX_MESSAGE_BYTES - '{"t":""}'.length;
   t.type(encodeMessage({ t: 'x'.repeat(room) }), 'string');
   t.equal(encodeMessage({ t: 'x'.repeat(room + 1) }), undefined);
   t.equal(encodeMessage({ t: 'ü'.repeat(room / 2 + 1) }), undefined);

@@ -15,7 +15,7 @@ export interface CallerQuotaOptions {
 }
 
 /** 429: this caller has reached its limit of open requests of one kind. */
-export class CallerQuotaError extends CnapiError {
+class CallerQuotaError extends CnapiError {
   constructor(what: string, limit: number, key: string) {
     const message = `This caller already has ${limit} ${what} on this instance; end one, or ask another instance (${key} in the configuration)`;
     super('TooManyRequests', 429, message, { retryAfterSeconds: 1 });

@@ -93,7 +93,7 @@ const MAX_CALLERS = 1500;
 const MAX_UNANSWERED = 16;
 
 type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
-export type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
+type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
 type RoutedRequest = IncomingMessage & { params: Record<string, string> };
 
 export class HttpListener {

@@ -1,7 +1,7 @@
 /**
- * Connects the listener with the authenticator and the audit. Counts connections, authenticates a request or
- * an upgrade, carries the request out under that identity, and records it if it changes something.
- * Ends long-lasting requests when their token ends.
+ * Connects the listener with the authenticator and the audit. Counts connections, authenticates a
+ * request or an upgrade, carries the request out under that identity, and records it if it changes
+ * something. Ends long-lasting requests when their token ends.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -99,7 +99,8 @@ export class RequestAuthorizer {
   }
 
   /**
-   * Authorizes the agent of this server, or its token, to open its link. @throws as `Authenticator.authenticate`
+   * Authorizes the agent of this server, or its token, to open its link. @throws as
+   * `Authenticator.authenticate`
    */
   async authenticateLink(request: IncomingMessage, serverUuid: string): Promise<Actor> {
     const { socket, headersDistinct } = request;

@@ -11,7 +11,7 @@ import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, InvalidParametersError, printable } from '../http-errors.ts';
 
-export type Params = Record<string, unknown>;
+type Params = Record<string, unknown>;
 
 interface ParamSources {
   path: Record<string, string | undefined>;

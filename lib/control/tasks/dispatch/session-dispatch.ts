@@ -58,7 +58,10 @@ export class SessionDispatch {
   readonly #deps: SessionDispatchDeps;
   /** Servers to claim for. A hint during a server's claim causes another claim after it. */
   readonly #claims: BatchQueue<string>;
-  /** Claimed tasks that are read and sent next. One lane, so that a server gets them in the order of its queue. */
+  /**
+   * Claimed tasks that are read and sent next. One lane, so that a server gets them in the order of
+   * its queue.
+   */
   readonly #reads: BatchQueue<ClaimedAttempt>;
   /** The keys of these. */
   readonly #unread = new Set<string>();

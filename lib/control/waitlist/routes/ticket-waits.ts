@@ -11,7 +11,7 @@ import type { WaitResult } from '../waitlist.ts';
  * The time is up and the ticket is still queued. The caller can repeat the request and loses
  * nothing.
  */
-export class TicketWaitTimeoutError extends CnapiError {
+class TicketWaitTimeoutError extends CnapiError {
   constructor(ticketUuid: string, seconds: number) {
     const message = `Ticket ${ticketUuid} is still queued after ${seconds} s; wait again, or delete it`;
     super('TicketWaitTimeout', 408, message, { retryAfterSeconds: 0 });
