@@ -1,8 +1,8 @@
 /**
  * Checks the structure of the code as the house style requires: imports run one way, no cycles,
- * pure files without I/O, files of limited length, no mention of a file that does not exist; and
- * the table of allowed imports has no unused entry. Both functions return complaints, one line
- * each; an empty list means success.
+ * pure files without I/O, subsystems with a declared type, files of limited length, no mention of a
+ * file that does not exist; and the table of allowed imports has no unused entry. Both functions
+ * return complaints, one line each; an empty list means success.
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -10,6 +10,7 @@ import { base, limits, mayImport, pureBuiltins, pureFiles } from './layers.ts';
 import { readSources, type SourceFile } from './source.ts';
 
 const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
+const SUBSYSTEM = /^lib\/control\/\w+\/subsystem\.ts$/;
 
 export function checkTree(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
@@ -17,6 +18,7 @@ export function checkTree(root: string): string[] {
   return [
     ...product.flatMap(checkDirection),
     ...product.filter(({ name }) => pureFiles.includes(name)).flatMap(checkPurity),
+    ...product.filter(({ name }) => SUBSYSTEM.test(name)).flatMap(checkSubsystem),
     ...cyclesOf(importsOfFiles(product)).map((cycle) => `import cycle: ${cycle.join(' → ')}`),
     ...cyclesOf(importsOfFolders(product)).map((cycle) => `folders import each other: ${cycle.join(' → ')}`),
     ...sources.flatMap(checkLength),
@@ -56,6 +58,13 @@ function checkPurity({ name, imports }: SourceFile): string[] {
       specifier.endsWith('-store.ts') || (specifier.startsWith('node:') && !pureBuiltins.includes(specifier)),
   );
   return impure.map((specifier) => `${name} imports ${specifier}: a pure file does no I/O`);
+}
+
+/** Without the declared type the compiler accepts a misspelt hook in the object that `open` returns. */
+function checkSubsystem({ name, lines }: SourceFile): string[] {
+  const text = lines.join('\n');
+  if (!/^ {2}open\b/m.test(text) || /^ {2}open\([^)]*\): Subsystem \{/m.test(text)) return [];
+  return [`${name}: write \`open(…): Subsystem {\`, so that the compiler refuses a hook that does not exist`];
 }
 
 function checkLength({ name, lines }: SourceFile): string[] {

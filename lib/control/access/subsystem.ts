@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { checkAccess } from '../doctor/access.ts';
 import { counter } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
@@ -29,7 +29,7 @@ interface AccessParts {
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
   migrations: tokenMigrations,
   checks: { access: checkAccess },
-  open({ authenticator, signIn, newServers, database, signInDatabase, random }) {
+  open({ authenticator, signIn, newServers, database, signInDatabase, random }): Subsystem {
     const { stats } = authenticator;
     return {
       name: 'access',

@@ -1,7 +1,7 @@
 /** What the audit contributes to an instance. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
 import { auditRoutes } from './audit-routes.ts';
 import { auditMigrations } from './audit-schema.ts';
@@ -12,7 +12,7 @@ const FORGET_BATCH = 5_000;
 
 export const auditSubsystem: SubsystemDefinition<{ audit: AuditLog; database: Queryable }> = {
   migrations: auditMigrations,
-  open({ audit, database }) {
+  open({ audit, database }): Subsystem {
     return {
       name: 'audit',
       routes: auditRoutes({ audit }),

@@ -2,11 +2,11 @@
 import type { Bus, BusStats } from '../../platform/bus/bus.ts';
 import { checkBus } from '../doctor/bus.ts';
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 
 export const busSubsystem: SubsystemDefinition<{ bus: Bus }> = {
   checks: { bus: checkBus },
-  open({ bus }) {
+  open({ bus }): Subsystem {
     const stat = (key: keyof BusStats) => () => bus.stats()[key];
     return {
       name: 'bus',

@@ -7,7 +7,7 @@ import type { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import { type WriteHealth, writeCheckMigrations } from '../../platform/postgres/write-health.ts';
 import { checkDatabase } from '../doctor/database.ts';
 import { gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 
 interface DatabaseParts {
   database: PostgresDatabase;
@@ -18,7 +18,7 @@ interface DatabaseParts {
 export const databaseSubsystem: SubsystemDefinition<DatabaseParts> = {
   migrations: [...morayMigrations, ...writeCheckMigrations],
   checks: { database: checkDatabase },
-  open({ database, writes }) {
+  open({ database, writes }): Subsystem {
     return {
       name: 'check of writes',
       start: () => writes.start(),

@@ -1,7 +1,7 @@
 /** What the watch of file descriptors contributes to an instance. */
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { DescriptorWatch } from './descriptors.ts';
 
 interface DescriptorParts {
@@ -11,7 +11,7 @@ interface DescriptorParts {
 }
 
 export const descriptorSubsystem: SubsystemDefinition<DescriptorParts> = {
-  open({ config: { maxAgents }, clock, log }) {
+  open({ config: { maxAgents }, clock, log }): Subsystem {
     const watch = new DescriptorWatch({ maxAgents, clock, log });
     return { name: 'descriptors', start: () => watch.start(), stop: () => watch.stop() };
   },

@@ -1,6 +1,6 @@
 /** What duties contribute to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { DutyKeeper, DutyStats } from './duty-keeper.ts';
 import { dutyMigrations } from './duty-schema.ts';
 
@@ -8,7 +8,7 @@ const KEEP_DAYS = 30;
 
 export const dutySubsystem: SubsystemDefinition<{ duties: DutyKeeper }> = {
   migrations: dutyMigrations,
-  open({ duties }) {
+  open({ duties }): Subsystem {
     const stat = (key: keyof DutyStats) => () => duties.stats()[key];
     return {
       name: 'duties',

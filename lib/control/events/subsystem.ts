@@ -1,6 +1,6 @@
 /** What the log of events contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { eventRoutes } from './event-routes.ts';
 import { eventMigrations } from './event-schema.ts';
 import type { Events } from './events.ts';
@@ -11,7 +11,7 @@ type EventParts = Parameters<typeof eventRoutes>[0] & { events: Events };
 
 export const eventsSubsystem: SubsystemDefinition<EventParts> = {
   migrations: eventMigrations,
-  open(parts) {
+  open(parts): Subsystem {
     const { events } = parts;
     return {
       name: 'events',

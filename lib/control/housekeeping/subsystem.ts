@@ -2,7 +2,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Chore, SubsystemDefinition } from '../subsystem.ts';
+import type { Chore, Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { Housekeeping, housekeepingMigrations } from './housekeeping.ts';
 
 interface HousekeepingParts {
@@ -17,7 +17,7 @@ interface HousekeepingParts {
 
 export const housekeepingSubsystem: SubsystemDefinition<HousekeepingParts> = {
   migrations: housekeepingMigrations,
-  open({ lifecycle, ...deps }) {
+  open({ lifecycle, ...deps }): Subsystem {
     const housekeeping = new Housekeeping({ ...deps, chores: lifecycle.chores });
     return { name: 'housekeeping', start: () => housekeeping.start(), stop: () => housekeeping.stop() };
   },

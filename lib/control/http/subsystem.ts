@@ -3,7 +3,7 @@
 import { checkCertificate } from '../doctor/files.ts';
 import { checkPort } from '../doctor/network.ts';
 import { counter, gauge, type Metric } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { CallerLimits } from './limits/caller-limits.ts';
 import type { Certificates } from './listener/certificates.ts';
 import type { Handlers, HttpListener } from './listener/listener.ts';
@@ -22,7 +22,7 @@ interface HttpParts {
 
 export const httpSubsystem: SubsystemDefinition<HttpParts> = {
   checks: { port: checkPort, certificate: checkCertificate },
-  open({ listener, handlers, limits, certificates, aboutProcess, lifecycle }) {
+  open({ listener, handlers, limits, certificates, aboutProcess, lifecycle }): Subsystem {
     return {
       name: 'listener',
       routes: processRoutes(aboutProcess),

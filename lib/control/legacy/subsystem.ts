@@ -1,7 +1,7 @@
 /** What legacy agents contribute to an instance: agents that post to it instead of connecting. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
 import { forgetHeartbeats } from './heartbeat-store.ts';
@@ -27,7 +27,15 @@ interface LegacyParts {
 
 export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
   migrations: legacyMigrations,
-  open({ heartbeatMonitor: monitor, legacyAgentApi: api, agentSources, roster, servers, newServers, database }) {
+  open({
+    heartbeatMonitor: monitor,
+    legacyAgentApi: api,
+    agentSources,
+    roster,
+    servers,
+    newServers,
+    database,
+  }): Subsystem {
     const { stats } = monitor;
     return {
       name: 'legacy agents',

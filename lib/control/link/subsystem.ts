@@ -1,10 +1,10 @@
 /** What the agent link contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { LinkServer } from './link-server.ts';
 
 export const linkSubsystem: SubsystemDefinition<{ link: LinkServer }> = {
-  open({ link }) {
+  open({ link }): Subsystem {
     return {
       name: 'link',
       disconnect: () => link.stop(),

@@ -3,7 +3,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Roster } from '../roster/roster.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PromotionWatch } from './promotion-watch.ts';
 
 interface PromotionParts {
@@ -17,7 +17,7 @@ interface PromotionParts {
 }
 
 export const promotionSubsystem: SubsystemDefinition<PromotionParts> = {
-  open({ database, roster, link, config, cnapiUuid, clock, log }) {
+  open({ database, roster, link, config, cnapiUuid, clock, log }): Subsystem {
     const watch = new PromotionWatch({
       database,
       sessions: roster.sessions,

@@ -2,7 +2,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { instanceRoutes } from './instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
@@ -15,7 +15,7 @@ const FORGET_BATCH = 5_000;
 export const rosterSubsystem: SubsystemDefinition<{ roster: Roster; database: Queryable }> = {
   migrations: rosterMigrations,
   checks: { dns: checkName, instances: checkPeers },
-  open({ roster, database }) {
+  open({ roster, database }): Subsystem {
     return {
       name: 'roster',
       routes: instanceRoutes({ roster }),

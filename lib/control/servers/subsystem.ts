@@ -1,7 +1,7 @@
 /** What servers contribute to an instance. */
 import type { Clock } from '../../platform/clock.ts';
 import { counter } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverRoutes } from './routes/server-routes.ts';
 import { serverMigrations } from './server-schema.ts';
 import type { Servers } from './servers.ts';
@@ -17,7 +17,7 @@ interface ServerParts {
 
 export const serversSubsystem: SubsystemDefinition<ServerParts> = {
   migrations: serverMigrations,
-  open({ servers, roster, cnapiUuid, clock }) {
+  open({ servers, roster, cnapiUuid, clock }): Subsystem {
     const lastHeartbeat = (serverUuid: string) => {
       const session = roster.sessions.get(serverUuid);
       return session ? new Date(clock.wallTime() - (clock.now() - session.heardAt)).toISOString() : null;

@@ -1,6 +1,6 @@
 /** What tasks contribute to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverTaskRoutes } from './routes/server-task-routes.ts';
 import { taskRoutes } from './routes/task-routes.ts';
 import { taskMigrations } from './task-schema.ts';
@@ -13,7 +13,7 @@ type TaskParts = Parameters<typeof serverTaskRoutes>[0] & { tasks: Tasks };
 
 export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
   migrations: taskMigrations,
-  open(parts) {
+  open(parts): Subsystem {
     const { tasks } = parts;
     const stat = (key: keyof TaskStats) => () => tasks.stats()[key];
     return {

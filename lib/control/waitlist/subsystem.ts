@@ -1,6 +1,6 @@
 /** What the waitlist contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { ticketRoutes } from './routes/ticket-routes.ts';
 import type { Waitlist } from './waitlist.ts';
 import { waitlistMigrations } from './waitlist-schema.ts';
@@ -12,7 +12,7 @@ type WaitlistParts = Parameters<typeof ticketRoutes>[0] & { waitlist: Waitlist }
 
 export const waitlistSubsystem: SubsystemDefinition<WaitlistParts> = {
   migrations: waitlistMigrations,
-  open({ waitlist, instanceLeaving }) {
+  open({ waitlist, instanceLeaving }): Subsystem {
     return {
       name: 'waitlist',
       routes: ticketRoutes({ waitlist, instanceLeaving }),

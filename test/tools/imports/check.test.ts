@@ -105,6 +105,17 @@ t.test('a pure file that does I/O or imports its store is reported', async (t) =
   matchLists(t, found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
 });
 
+t.test('an open of a subsystem without the type of what it returns is reported', async (t) => {
+  const subsystem = (open: string) =>
+    `export const tasksSubsystem = {\n  ${open}\n    return { name: 'tasks' };\n  },\n};`;
+  const reported = (open: string) => complaints(t, { 'lib/control/tasks/subsystem.ts': subsystem(open) });
+  for (const open of ['open(): Subsystem {', 'open({\n    tasks,\n  }): Subsystem {'])
+    t.strictSame(reported(open), [], open);
+  for (const open of ['open() {', 'open({ tasks }) {', 'open: (parts) => {', 'open(parts): object {']) {
+    matchLists(t, reported(open), [/tasks\/subsystem\.ts: write `open\(…\): Subsystem/]);
+  }
+});
+
 t.test('a cycle is reported once, with all its files', async (t) => {
   const found = complaints(t, {
     'lib/protocol/a.ts': `import './b.ts';`,
