@@ -24,8 +24,8 @@ import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { eachStep } from '../../platform/postgres/each-step.ts';
+import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
-import { DelayedRetry } from '../tasks/dispatch/delayed-retry.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
 import { UnansweredReads } from '../tasks/dispatch/unanswered-reads.ts';
 import { taskEnds } from '../tasks/record/task.ts';
@@ -89,7 +89,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   readonly #moves: BatchQueue<Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #saturatedServers = new Set<string>();
-  readonly #delayedRetry: DelayedRetry;
+  readonly #progress: ClaimProgress;
   /** Servers to claim for again that were offered since the last slow poll. */
   readonly #offered = new Set<string>();
   readonly #deadPosts: DeadPosts;
@@ -109,7 +109,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#delayedRetry = new DelayedRetry(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
+    this.#progress = new ClaimProgress(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
     this.#deadPosts = new DeadPosts(deps);
     this.#claims = new BatchQueue<string>({
       ...deps,
@@ -149,10 +149,14 @@ export class LegacyDispatch implements SessionlessDispatch {
     });
   }
 
-  /** Whether this instance could post more. */
   get hasRoom(): boolean {
     const { posts, bytes } = this.#freeRoom;
     return posts > 0 && bytes > 0;
+  }
+
+  /** Without room here, the sweep leaves all these servers their time (`hasRoom`). */
+  endClaimPeriod(): string[] {
+    return this.#mayClaim() ? this.#progress.endPeriod() : [];
   }
 
   start(): void {
@@ -189,7 +193,7 @@ export class LegacyDispatch implements SessionlessDispatch {
   async stop(): Promise<void> {
     this.stopClaiming();
     this.#isStopping = true;
-    this.#delayedRetry.stop();
+    this.#progress.stop();
     this.#offers?.close();
     for (const { giveUp } of this.#held.values()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
@@ -213,6 +217,7 @@ export class LegacyDispatch implements SessionlessDispatch {
 
   #claimFor(serverUuid: string): void {
     this.#saturatedServers.delete(serverUuid);
+    this.#progress.wanted([serverUuid]);
     this.#claims.add(serverUuid);
   }
 
@@ -240,19 +245,19 @@ export class LegacyDispatch implements SessionlessDispatch {
       return;
     }
     const run = this.#deps.run();
-    const posts = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
-    const room = { posts, bytes: this.#freeRoom.bytes };
-    const { given, full, again } = await claimPosts(database, run, { servers, room });
+    const room = { posts: Math.min(MAX_PER_CLAIM, this.#freeRoom.posts), bytes: this.#freeRoom.bytes };
+    const claiming = claimPosts(database, run, { servers, room });
+    const { given, full, again } = await claiming.catch((error) => this.#progress.failed(servers, error));
     for (const post of given) this.#give(post, run);
     for (const serverUuid of full) {
       // This instance's own room was the limit: the server may have room for more.
-      if (given.length === posts || !this.hasRoom) this.hint(serverUuid);
+      if (given.length === room.posts || !this.hasRoom) this.hint(serverUuid);
       else this.#saturatedServers.add(serverUuid);
     }
     // Without room here, servers to claim for again are perhaps not locked.
-    const held = new Set(given.length < posts ? again : []);
-    this.#delayedRetry.forget(servers.filter((serverUuid) => !held.has(serverUuid)));
-    this.#delayedRetry.add(again);
+    const held = new Set(given.length < room.posts ? again : []);
+    this.#progress.answered(servers.filter((serverUuid) => !held.has(serverUuid)));
+    this.#progress.heldUp(again);
   }
 
   #give(claimed: ClaimedPostRow, run: string): void {
@@ -314,6 +319,7 @@ export class LegacyDispatch implements SessionlessDispatch {
     const { withRoom, full } = await readWaitingServers(database, MAX_SERVERS_PER_POLL);
     this.#saturatedServers.clear();
     for (const serverUuid of full) this.#saturatedServers.add(serverUuid);
+    this.#progress.wanted(withRoom);
     this.#claims.addAll(withRoom);
   }
 

@@ -21,7 +21,7 @@ import { eachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { DeadlineCounter } from './deadlines/deadline-counter.ts';
-import { advanceTicks, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
+import { advanceTicks, noteFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from './dispatch/dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
@@ -72,6 +72,8 @@ export interface DispatcherStats extends PostStats {
 /** A poll later than this is late: the process stood still, or the database was slow. */
 const MAX_POLL_PERIODS = 3;
 const MAX_SWEEP_BATCHES = 20;
+/** How many servers without an answered claim one statement stores. */
+const MAX_NOTED_AT_ONCE = 2_000;
 /** Half of the time that the owner gives all of `stop`. */
 const CLAIMS_STOP_WITHIN_MS = 1_000;
 
@@ -158,8 +160,14 @@ export class Dispatcher {
   /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
     void this.#sessionless.poll();
+    let isNoted = false;
+    const note = async () => {
+      await this.#noteUnansweredClaims();
+      isNoted = true;
+    };
+    const sweep = () => this.#sweep({ mayEndQueued: isNoted });
     try {
-      await eachStep([() => this.#advanceTicks(), () => this.#sessions.poll(), () => this.#sweep()]);
+      await eachStep([() => this.#advanceTicks(), note, () => this.#sessions.poll(), sweep]);
     } catch (error) {
       // Otherwise one slow or locked statement would stop the deadlines of all tasks.
       if (error instanceof DatabaseUnavailableError) {
@@ -198,6 +206,16 @@ export class Dispatcher {
   }
 
   /**
+   * Claims fail, or do not begin: what is queued for these servers has no chance to be taken, and
+   * gets its whole time again, whichever instance sweeps.
+   */
+  async #noteUnansweredClaims(): Promise<void> {
+    const servers = [...this.#sessions.endClaimPeriod(), ...this.#sessionless.endClaimPeriod()];
+    for (let start = 0; start < servers.length; start += MAX_NOTED_AT_ONCE)
+      await noteFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
+  }
+
+  /**
    * No agent could take or report anything while the database was unreachable, so waiting tasks get
    * their whole time again (law 4).
    */
@@ -213,8 +231,9 @@ export class Dispatcher {
     };
   }
 
-  async #sweep(): Promise<void> {
-    const options = this.#sweepOptions();
+  async #sweep({ mayEndQueued }: { mayEndQueued: boolean }): Promise<void> {
+    const all = this.#sweepOptions();
+    const options = mayEndQueued ? all : { ...all, startByMs: undefined };
     for (let batches = 0; batches < MAX_SWEEP_BATCHES; batches++) {
       const ids = await sweepTasks(this.#deps.database, options);
       if (ids.length === 0) return;

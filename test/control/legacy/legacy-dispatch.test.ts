@@ -178,6 +178,22 @@ t.test('posts', async (t) => {
     await until(() => one.posts.stats().postsInFlight === 0, 'the ends');
   });
 
+  t.test('a server whose claims fail while the database is busy is reported as without an answer', async (t) => {
+    const failing = new Failing(database, CLAIMS_POSTS);
+    const one = await instance(t, { ...world(), database: failing });
+    const serverUuid = await legacyServer(database);
+    const id = await create(database, serverUuid);
+    failing.failure = () => new DatabaseBusyError('slow');
+    one.posts.hint(serverUuid);
+    t.same(one.posts.endClaimPeriod(), [], 'not before a whole period');
+    t.same(one.posts.endClaimPeriod(), [serverUuid]);
+    failing.failure = () => undefined;
+    await until(() => one.agents.posted.length === 1, 'the post');
+    t.same(one.posts.endClaimPeriod(), []);
+    one.agents.answer(id);
+    await until(() => one.posts.stats().postsInFlight === 0, 'the end');
+  });
+
   t.test('a blocked slow poll delays no hint', async (t) => {
     const failing = new Failing(database, READS_DEAD_POSTERS);
     const one = await instance(t, { ...world(), database: failing });

@@ -16,6 +16,8 @@ export interface SessionlessDispatch {
   stop(): Promise<void>;
   /** Whether this instance could post more. */
   readonly hasRoom: boolean;
+  /** Servers for which no claim was answered since the last call but one (`claim-progress.ts`). */
+  endClaimPeriod(): string[];
   start(): void;
   /** Claims nothing more; posts in flight continue. */
   stopClaiming(): void;

@@ -24,6 +24,7 @@ import { noteFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { type TaskError, taskEnds } from '../record/task.ts';
 import type { ReportSubject } from '../reports/report.ts';
+import { ClaimProgress } from './claim-progress.ts';
 import {
   type ClaimedAttempt,
   claimTasks,
@@ -34,7 +35,6 @@ import {
   resendTasks,
   type TaskToSend,
 } from './claim-store.ts';
-import { DelayedRetry } from './delayed-retry.ts';
 import { UnansweredReads } from './unanswered-reads.ts';
 
 interface SessionDispatchDeps {
@@ -75,7 +75,7 @@ export class SessionDispatch {
    * answer may not include them.
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
-  readonly #delayedRetry: DelayedRetry;
+  readonly #progress: ClaimProgress;
   /** Of the sessions that were backed up at the last poll. */
   #unsentBytes = new Map<TaskSession, number>();
   #sent = 0;
@@ -83,7 +83,7 @@ export class SessionDispatch {
 
   constructor(deps: SessionDispatchDeps) {
     this.#deps = deps;
-    this.#delayedRetry = new DelayedRetry(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#progress = new ClaimProgress(deps.clock, (serverUuid) => this.hint(serverUuid));
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks',
@@ -113,6 +113,7 @@ export class SessionDispatch {
   hint(serverUuid: string): void {
     this.#saturatedServers.delete(serverUuid);
     if (this.#deps.sessions.get(serverUuid) === undefined) return;
+    this.#progress.wanted([serverUuid]);
     this.#claims.add(serverUuid);
   }
 
@@ -120,6 +121,11 @@ export class SessionDispatch {
   onStored(serverUuids: readonly string[]): void {
     for (const stored of this.#storedMeanwhile) for (const serverUuid of serverUuids) stored.add(serverUuid);
     for (const serverUuid of serverUuids) if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
+  }
+
+  /** Servers with a session and without an answered claim since the last call but one. */
+  endClaimPeriod(): string[] {
+    return this.#progress.endPeriod().filter((one) => this.#deps.sessions.get(one) !== undefined);
   }
 
   /** @throws DatabaseUnavailableError, DatabaseBusyError */
@@ -134,7 +140,7 @@ export class SessionDispatch {
   async stop(): Promise<void> {
     await this.#claims.stop();
     await this.#reads.stop();
-    this.#delayedRetry.stop();
+    this.#progress.stop();
   }
 
   stats(): { wanted: number; sent: number; resent: number } {
@@ -154,22 +160,24 @@ export class SessionDispatch {
     const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
     const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
     const pacedServers = paced.map(({ serverUuid }) => serverUuid);
-    this.#delayedRetry.forget(pacedServers);
-    this.#delayedRetry.add(pacedServers);
+    // Without a session, or over a backed-up link, nothing holds a claim up (`#notePaced`).
+    const sendable = new Set(sessions.map(({ serverUuid }) => serverUuid));
+    this.#progress.answered(serverUuids.filter((serverUuid) => !sendable.has(serverUuid)));
+    this.#progress.heldUp(pacedServers);
     if (sessions.length === 0) return;
     const stored = new Set<string>();
     this.#storedMeanwhile.add(stored);
     const options = { sessions, resendMs: this.#deps.config.taskResendMs };
     const claiming = claimTasks(database, this.#deps.sessions.run(), options);
-    const { claimed, cancels, saturated, retrySoon } = await claiming.finally(() =>
-      this.#storedMeanwhile.delete(stored),
-    );
+    const { claimed, cancels, saturated, retrySoon } = await claiming
+      .catch((error: unknown) => this.#progress.failed(serverUuids, error))
+      .finally(() => this.#storedMeanwhile.delete(stored));
     for (const serverUuid of saturated) this.#saturatedServers.add(serverUuid);
     this.onStored([...stored]);
     const held = new Set(retrySoon);
     for (const { serverUuid } of [...claimed, ...cancels]) held.delete(serverUuid);
-    this.#delayedRetry.forget(serverUuids.filter((serverUuid) => !held.has(serverUuid)));
-    this.#delayedRetry.add(retrySoon);
+    this.#progress.answered(serverUuids.filter((serverUuid) => !held.has(serverUuid)));
+    this.#progress.heldUp(retrySoon);
     for (const { id, attempt, serverUuid } of cancels)
       this.#deps.sessions.get(serverUuid)?.send({ type: 'task_cancel', id, attempt });
     this.#read(claimed);

@@ -6,6 +6,7 @@ export const noPosts: SessionlessDispatch = {
   poll: () => undefined,
   stop: async () => undefined,
   hasRoom: true,
+  endClaimPeriod: () => [],
   start: () => undefined,
   stopClaiming: () => undefined,
   stats: () => ({ postsInFlight: 0, posted: 0, postsLost: 0 }),
