@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshZone } from '../../support/apps.ts';
@@ -55,6 +56,24 @@ t.test('the audit records refused requests, but neither reads nor heartbeats', a
       [operator.name, { status: 404, code: 'ResourceNotFound' }],
     ]),
   );
+});
+
+t.test('the audit records no 429, whichever limit it is about', async (t) => {
+  const { call, as, addServer, audit, limits } = await start(
+    t,
+    { requestsPerSecond: 1_000 },
+    { clock: { ...systemClock, now: () => 0 } },
+  );
+  await addServer(SERVER);
+  const { headers } = await as('operator');
+  const nop = (body: object, id: string) =>
+    call('POST', `/servers/${SERVER}/nop`, body, { ...headers, 'x-request-id': id });
+  const wide = { filler: 'x'.repeat(2_000) };
+  limits.bodies.charge({ actor: undefined, address: '127.0.0.1' }, { bytes: 1024 * 1024 * 1024, values: 0 }, 0);
+  t.match(await nop(wide, 'limited'), { status: 429, body: { code: 'TooManyRequests' } });
+  t.equal((await call('POST', `/servers/${STRANGER}/nop`, {}, { ...headers, 'x-request-id': 'later' })).status, 404);
+  await until(async () => (await audit('request_id=later')).length === 1, 'a later refusal to be recorded');
+  t.same(await audit('request_id=limited'), []);
 });
 
 t.test('when the caller leaves before a refusal, the audit still records the refusal', async (t) => {

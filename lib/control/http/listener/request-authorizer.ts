@@ -11,7 +11,7 @@ import { plainAddress } from '../../../platform/networks.ts';
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
-import { TokenEndedError, TooManyRequestsError } from '../../access/access-errors.ts';
+import { TokenEndedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
@@ -26,6 +26,8 @@ type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
 /** The caller had disconnected before the reply; the log uses the same status. */
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
+/** Beyond a limit of a caller. Counted by the metrics; otherwise a flood would fill the audit. */
+const LIMITED = 429;
 const MAX_PATH_CHARS = 500;
 
 interface RequestAuthorizerDeps {
@@ -92,8 +94,7 @@ export class RequestAuthorizer {
       const { status, body } = errorReply(error);
       const { code } = body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
-      if (!(error instanceof TooManyRequestsError))
-        record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
+      record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
     }
   }
@@ -242,7 +243,8 @@ class AuditEntry implements ChangeRecord {
 
   end(outcome: AuditOutcome): void {
     if (this.#isBegun) this.#audit.end(this.#subject, { ...outcome, object: outcome.object ?? this.#made });
-    else this.#audit.refuse(this.#subject, outcome, { mayHaveBegun: this.#isTried });
+    else if (this.#isTried || outcome.status !== LIMITED)
+      this.#audit.refuse(this.#subject, outcome, { mayHaveBegun: this.#isTried });
   }
 }
 
