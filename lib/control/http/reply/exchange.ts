@@ -13,7 +13,7 @@ import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
-import type { BodySize } from '../limits/body-costs.ts';
+import { type BodySize, FREE_BODY_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -304,15 +304,19 @@ export class Exchange {
   /**
    * Closing a connection while its caller still sends resets it, and the caller (undici, for
    * example) sees EPIPE and not the answer. So some of the body is read and dropped first. Bounded,
-   * so nobody can send gigabytes this way.
+   * so nobody can send gigabytes this way, and charged like the part that was read before.
    */
   #endWhenDrained(): void {
     const { request } = this;
     let bytes = 0;
+    let isOver = false;
     const end = () => {
+      if (isOver) return;
+      isOver = true;
       timer.cancel();
       request.off('data', count);
       request.pause();
+      if (bytes > FREE_BODY_BYTES) this.chargeBody({ bytes, values: 0 });
       this.#response.end();
     };
     const count = (chunk: Buffer) => {
