@@ -6,7 +6,8 @@
  * Anybody who may post a sysinfo decides with it where an instance sends tasks. So names are never
  * resolved: only IP literals count, and only where an agent may be: an address from which this very
  * server's agent posted, or one in a configured network. Some are refused even there: addresses
- * where clouds keep credentials, and IPv6 that stands for IPv4. Loopback counts only while no token
+ * where clouds keep credentials, and IPv6 that stands for IPv4 by a well-known prefix (which prefix
+ * a site's own NAT64 uses, nobody tells an instance). Loopback counts only while no token
  * is required on this machine, or if it was configured. Ports below 1024 belong to other
  * services, never to an agent.
  */
@@ -106,6 +107,8 @@ const noServers = new Networks([
   '64:ff9b::/96',
   '64:ff9b:1::/48',
   '2002::/16',
+  // Teredo: tunnelled to an IPv4 address that is part of it.
+  '2001::/32',
 ]);
 
 /** A mapped IPv4 address counts as the address it maps. */

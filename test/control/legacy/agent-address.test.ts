@@ -18,6 +18,7 @@ const ALLOWED: AllowedAddresses = {
     '192.0.0.0/16',
     '64:ff9b::/32',
     '2002::/16',
+    '2001::/32',
   ],
   allowLoopback: false,
 };
@@ -62,6 +63,7 @@ const table: [name: string, sysinfo: AddressParts, expected: string | RegExp][] 
   ['the AWS address, mapped and in hexadecimal', { 'Admin IP': '::ffff:a9fe:a9fe' }, /is no address of a server/],
   ['the AWS address, embedded', { 'Admin IP': '::169.254.169.254' }, /is no address of a server/],
   ['the AWS address, translated', { 'Admin IP': '64:ff9b::a9fe:a9fe' }, /is no address of a server/],
+  ['the AWS address, over Teredo', { 'Admin IP': '2001::5601:5601' }, /is no address of a server/],
   ['the AWS address, over 6to4', { 'Admin IP': '2002:a9fe:a9fe::1' }, /is no address of a server/],
   ['the Google address in IPv6', { 'Admin IP': 'fd20:ce::254' }, /is no address of a server/],
   ['IPv4 translated into IPv6 (SIIT)', { 'Admin IP': '::ffff:0:a9fe:a9fe' }, /is no address of a server/],
