@@ -228,5 +228,7 @@ export type ErrorFrame = z.infer<typeof error>;
 
 /** Every frame that an instance receives. */
 export type AgentFrame = z.infer<(typeof agentFrames)[keyof typeof agentFrames]>;
+/** Every frame that an instance receives in a session, except those about the connection itself. */
+export type SessionFrame = Exclude<AgentFrame, HelloFrame | InventoryFrame | HeartbeatFrame | ErrorFrame>;
 /** Every frame that an agent receives. */
 export type InstanceFrame = z.infer<(typeof instanceFrames)[keyof typeof instanceFrames]>;

@@ -19,6 +19,7 @@ import type {
   HelloFrame,
   InstanceFrame,
   InventoryFrame,
+  SessionFrame,
 } from '../../protocol/frames.ts';
 import {
   HELLO_WITHIN_MS,
@@ -46,7 +47,7 @@ export interface ConnectionHandlers {
    * A frame of a live session: task events and ends, sysinfo, status. `size`: characters of its
    * text.
    */
-  frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void;
+  frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void;
   /** The socket is closed; `session` is undefined if no session had begun. */
   closed(connection: Connection, session: Session | undefined): void;
   /** The session must end because of something its peer did. */

@@ -8,7 +8,7 @@ import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import { cutForLog, type Logger } from '../../platform/log.ts';
-import type { Address, AgentFrame, HelloFrame, InventoryFrame, SysinfoFrame } from '../../protocol/frames.ts';
+import type { Address, HelloFrame, InventoryFrame, SessionFrame, SysinfoFrame } from '../../protocol/frames.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -295,7 +295,7 @@ export class LinkServer {
     }
   }
 
-  #frame(connection: Connection, session: Session, frame: AgentFrame, size: number): void {
+  #frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void {
     const { inventoriedSessions, servers, tasks } = this.#deps;
     const { serverUuid } = session;
     const reason = reasonNotToKeep(frame);
@@ -316,6 +316,8 @@ export class LinkServer {
       case 'status':
         servers.queueReport(serverUuid, frame.status, size);
         break;
+      default:
+        frame satisfies never;
     }
   }
 
@@ -361,7 +363,7 @@ export class LinkServer {
 }
 
 /** A report that the database refuses would fail all reports of the same statement. */
-function reasonNotToKeep(frame: AgentFrame): string | undefined {
+function reasonNotToKeep(frame: SessionFrame): string | undefined {
   if (frame.type === 'sysinfo') return reasonNotStorable(frame.sysinfo);
   return frame.type === 'status' ? reasonNotStorable(frame.status) : undefined;
 }
