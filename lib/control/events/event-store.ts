@@ -40,18 +40,18 @@ export async function numberEvents(database: Queryable, limit: number): Promise<
     [limit],
     { name: 'number events' },
   );
-  return rows[0] ?? { numbered: 0, last: 0, waitedMs: 0 };
+  return rows[0] as Numbered;
 }
 
 /** The range of the log, and when the event with this id was stored. */
 export async function readLog(database: Queryable, id: number): Promise<LogState> {
-  const { rows } = await database.query<{ last: number; oldest: number; stored_at: Date | null }>(
+  const { rows } = await database.query<LogRow>(
     `select last_id as last, coalesce((select min(id) from cnapi_events where id > ${TRIMMED}), last_id + 1) as oldest,
        (select stored_at from cnapi_events where id = $1::bigint) as stored_at
      from cnapi_event_numberings order by id desc limit 1`,
     [id],
   );
-  const { last = 0, oldest = 1, stored_at = null } = rows[0] ?? {};
+  const { last, oldest, stored_at } = rows[0] as LogRow;
   return { last, oldest, storedAt: stored_at ?? undefined };
 }
 
@@ -97,7 +97,7 @@ export async function trimEvents(database: Queryable, keep: number, limit: numbe
      ), ${REMOVAL}`,
     [keep, limit],
   );
-  return rows[0]?.count ?? 0;
+  return (rows[0] as { count: number }).count;
 }
 
 /**
@@ -117,7 +117,14 @@ export async function forgetEvents(database: Queryable, days: number, limit: num
      ), ${REMOVAL}`,
     [days, limit],
   );
-  return rows[0]?.count ?? 0;
+  return (rows[0] as { count: number }).count;
+}
+
+/** The log has such a row from its first migration on. */
+interface LogRow {
+  last: number;
+  oldest: number;
+  stored_at: Date | null;
 }
 
 interface StoredEvent extends Omit<LoggedEvent, 'serverUuid' | 'storedAt'> {

@@ -308,7 +308,7 @@ class Turn {
 
   constructor(signals: readonly AbortSignal[]) {
     this.#signals = signals;
-    for (const one of signals) one.addEventListener('abort', this.#onEnd, { once: true });
+    for (const one of signals) one.addEventListener('abort', this.#onEnd);
   }
 
   get isOver(): boolean {

@@ -227,8 +227,8 @@ export class Watch<Position> {
         timeoutMs === undefined
           ? undefined
           : this.#deps.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
-      signal?.addEventListener('abort', onAbort, { once: true });
-      endSignal?.addEventListener('abort', onEnd, { once: true });
+      signal?.addEventListener('abort', onAbort);
+      endSignal?.addEventListener('abort', onEnd);
       const settle = (error?: unknown) => {
         this.#awaiter = undefined;
         timer?.cancel();
