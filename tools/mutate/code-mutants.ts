@@ -1,8 +1,8 @@
 /**
  * Mutants of TypeScript. Node replaces types by spaces and keeps all other characters in place. So
  * acorn, which parses only JavaScript, gives offsets that are valid in the source. Not mutated:
- * texts, code that is only logged, assignments in constructors, and tuning constants (`RETRY_MS`:
- * only a measured duration could detect a changed value).
+ * texts, code that is only logged, assignments in constructors, and numbers of named constants
+ * (`RETRY_MS`, the bounds of a histogram: tuning, which only a measured duration could check).
  */
 import { stripTypeScriptTypes } from 'node:module';
 import { type AnyNode, type BinaryExpression, type Expression, type Program, parse } from 'acorn';
@@ -58,6 +58,7 @@ export function codeEdits(source: string): Edit[] {
     );
     if (isOfConstructor && isSettingUp(node as AnyNode)) return;
     if (ancestors.some((each) => isOnlyLogged(each as AnyNode, textOf))) return;
+    if (isNumeric(node as AnyNode) && ancestors.some((each) => isNamedConstant(each as AnyNode, textOf))) return;
     edits.push(...editsOf(node as AnyNode, parent as AnyNode | undefined, textOf));
     if (isText(node as AnyNode) && isSql(textOf(node)))
       edits.push(...sqlEdits(textOf(node)).map((edit) => moved(edit, node.start)));
@@ -95,7 +96,7 @@ function editsOf(node: AnyNode, parent: AnyNode | undefined, textOf: TextOf): Ed
     case 'ThrowStatement':
       return [{ from: node.start, to: node.end, is: ';', kind: 'throw removed' }];
     case 'Literal':
-      return literalEdits(node, parent, textOf);
+      return literalEdits(node);
     case 'UnaryExpression':
       if (node.operator !== '!' || isTest(node, parent)) return [];
       return [{ from: node.start, to: node.start + 1, is: '', kind: 'negation removed' }];
@@ -128,16 +129,11 @@ function callEdits(node: Extract<AnyNode, { type: 'CallExpression' }>, textOf: T
   return other === undefined ? [] : [{ from: property.start, to: property.end, is: other, kind: 'method swapped' }];
 }
 
-function literalEdits(
-  node: Extract<AnyNode, { type: 'Literal' }>,
-  parent: AnyNode | undefined,
-  textOf: TextOf,
-): Edit[] {
+function literalEdits(node: Extract<AnyNode, { type: 'Literal' }>): Edit[] {
   const edit = (is: string): Edit[] => [{ from: node.start, to: node.end, is, kind: 'constant changed' }];
   if (typeof node.value === 'boolean') return edit(String(!node.value));
   if (typeof node.value !== 'number' || node.value > 9) return [];
-  const isTuning = parent?.type === 'VariableDeclarator' && /^[A-Z0-9_]+$/.test(textOf(parent.id));
-  return isTuning ? [] : edit(String(node.value === 0 ? 1 : node.value - 1));
+  return edit(String(node.value === 0 ? 1 : node.value - 1));
 }
 
 function operatorEdit(
@@ -167,6 +163,15 @@ function isOnlyLogged(node: AnyNode, textOf: TextOf): boolean {
 
 function isText(node: AnyNode): boolean {
   return node.type === 'TemplateLiteral' || (node.type === 'Literal' && typeof node.value === 'string');
+}
+
+function isNumeric(node: AnyNode): boolean {
+  return node.type === 'BinaryExpression' || (node.type === 'Literal' && typeof node.value === 'number');
+}
+
+/** `const RETRY_MS = …`, but not a function or a statement of that name. */
+function isNamedConstant(node: AnyNode, textOf: TextOf): boolean {
+  return node.type === 'VariableDeclarator' && /^[A-Z0-9_]+$/.test(textOf(node.id));
 }
 
 function isConstructor(node: object): boolean {

@@ -15,7 +15,7 @@ import { type Result, Results, reportLines } from './record.ts';
 import { mutatedFiles, TestMap } from './scope.ts';
 import { sqlEdits } from './sql-mutants.ts';
 import { Tree } from './tree.ts';
-import { runTrial } from './trial.ts';
+import { runTrial, type Trial } from './trial.ts';
 
 const USAGE = `npm run mutate -- [options]   makes one small change to the product at a time, in a copy, and checks whether a test fails
 
@@ -24,7 +24,7 @@ const USAGE = `npm run mutate -- [options]   makes one small change to the produ
   --only PART     only files whose path contains PART; may be given several times
   --wide          try survivors also with the pairs of test/interleavings and with seeds of the simulation
   --again         try survivors again, because tests were added
-  --quick         use only test files that end within 10 s; survivors are tried again by a run without --quick
+  --jobs N        try N changes at a time, each in its own copy (default 1)
   --minutes M     start no trial after M minutes
   --results FILE  where results are kept, and where the next run continues (default .runtime/mutants.jsonl)
   --list          list the changes and try none
@@ -43,13 +43,14 @@ const GOAL = 0.95;
  */
 const LIMIT_FACTOR = 5;
 const LEAST_LIMIT_MS = 15_000;
+/** For a test file whose duration is not known yet. */
+const FIRST_LIMIT_MS = 180_000;
 const BASELINE_LIMIT_MS = 600_000;
-const QUICK_MS = 10_000;
 
 interface Options {
   isWide: boolean;
   isAgain: boolean;
-  isQuick: boolean;
+  jobs: number;
   untilMs: number;
 }
 
@@ -61,7 +62,7 @@ async function main(): Promise<number> {
       only: { type: 'string', multiple: true, default: [] },
       wide: { type: 'boolean', default: false },
       again: { type: 'boolean', default: false },
-      quick: { type: 'boolean', default: false },
+      jobs: { type: 'string', default: '1' },
       minutes: { type: 'string' },
       results: { type: 'string', default: path.join(root, '.runtime/mutants.jsonl') },
       list: { type: 'boolean', default: false },
@@ -77,7 +78,8 @@ async function main(): Promise<number> {
   const results = new Results(values.results);
   if (!values.report) {
     const untilMs = values.minutes === undefined ? Number.POSITIVE_INFINITY : whole('minutes', values.minutes) * MINUTE;
-    await tryAll(chosen, results, { isWide: values.wide, isAgain: values.again, isQuick: values.quick, untilMs });
+    const jobs = whole('jobs', values.jobs);
+    await tryAll(chosen, results, { isWide: values.wide, isAgain: values.again, jobs, untilMs });
   }
   say(`${reportLines(all, results).join('\n')}\n`);
   const statuses = chosen.flatMap((mutant) => results.of(mutant)?.status ?? []);
@@ -95,101 +97,129 @@ function allMutants(only: readonly string[]): Mutant[] {
 }
 
 async function tryAll(mutants: readonly Mutant[], results: Results, options: Options): Promise<void> {
-  const { isWide, isAgain, isQuick, untilMs } = options;
+  const { isWide, isAgain, jobs, untilMs } = options;
   const left = mutants.filter((mutant) => {
     const known = results.of(mutant);
     if (known === undefined) return true;
-    if (known.status !== 'survived') return false;
-    return isAgain || (known.isQuick && !isQuick) || (isWide && !known.isWide);
+    return known.status === 'survived' && (isAgain || (isWide && !known.isWide));
   });
   say(`${left.length} of ${mutants.length} mutants are to be tried\n`);
   if (left.length === 0) return;
   say(`${(await provideRedis()).said}\n`);
   const postgres = await startTestPostgres();
-  using tree = new Tree(root);
-  const tests = new Tests(tree, { ...process.env, CNAPI_TEST_DATABASE_URL: postgres.url }, isQuick);
+  const known = { map: new TestMap(root), limits: new Map<string, number | undefined>() };
+  const env = { ...process.env, CNAPI_TEST_DATABASE_URL: postgres.url };
   const began = systemClock.now();
   const stopping = new AbortController();
   process.once('SIGINT', () => stopping.abort());
   process.once('SIGTERM', () => stopping.abort());
-  try {
-    for (const [index, mutant] of left.entries()) {
-      if (stopping.signal.aborted || systemClock.now() - began > untilMs) break;
-      const known = results.of(mutant);
-      const isSurvivor = known !== undefined && !known.isQuick && !isAgain;
-      const result = await tests.judge(mutant, { isWide, isSurvivor });
-      if (stopping.signal.aborted) break;
+  const queue = left.entries();
+  const work = async () => {
+    using tree = new Tree(root);
+    const tests = new Tests(tree, env, known);
+    for (const [index, mutant] of queue) {
+      if (stopping.signal.aborted || systemClock.now() - began > untilMs) return;
+      const result = await tests.judge(mutant, { isWide, isSurvivor: results.of(mutant) !== undefined && !isAgain });
+      if (stopping.signal.aborted) return;
       results.add(result);
       const by = result.by === undefined ? '' : ` by ${result.by}`;
       say(`${index + 1}/${left.length} ${result.status}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
     }
+  };
+  try {
+    await Promise.all(Array.from({ length: jobs }, work));
   } finally {
     await postgres.close();
   }
 }
 
-/** Runs the tests in the copy, and knows how long each takes on the unchanged product. */
+/** What all copies learn about the tests. */
+interface KnownTests {
+  map: TestMap;
+  /**
+   * How long each test file may take. Undefined: it fails on the unchanged product, so it proves
+   * nothing.
+   */
+  limits: Map<string, number | undefined>;
+}
+
+/** Runs the tests in one copy. */
 class Tests {
   readonly #tree: Tree;
   readonly #env: NodeJS.ProcessEnv;
-  readonly #map: TestMap;
-  /** Undefined: the test fails on the unchanged product, so it proves nothing. */
-  readonly #limits = new Map<string, number | undefined>();
+  readonly #known: KnownTests;
 
-  readonly #isQuick: boolean;
-
-  constructor(tree: Tree, env: NodeJS.ProcessEnv, isQuick: boolean) {
-    this.#isQuick = isQuick;
+  constructor(tree: Tree, env: NodeJS.ProcessEnv, known: KnownTests) {
     this.#tree = tree;
     this.#env = env;
-    this.#map = new TestMap(tree.root);
+    this.#known = known;
   }
 
   /** `isSurvivor`: the mirrored test files have already been run without detecting it. */
   async judge(mutant: Mutant, { isWide, isSurvivor }: { isWide: boolean; isSurvivor: boolean }): Promise<Result> {
+    const { limits, map } = this.#known;
     const began = systemClock.now();
-    const mirrored = isSurvivor ? [] : this.#map.of(mutant.file);
-    const tests = [...mirrored, ...(isWide ? this.#map.of(mutant.file, { isWide }) : [])];
-    const limits = new Map<string, number>();
-    let result: Pick<Result, 'status' | 'by'> = { status: 'untested' };
+    const mirrored = isSurvivor ? [] : map.of(mutant.file);
+    const tests = [...mirrored, ...(isWide ? map.of(mutant.file, { isWide }) : [])];
+    let result: Pick<Result, 'status' | 'by'> = { status: isSurvivor ? 'survived' : 'untested' };
     for (const test of tests) {
-      const limitMs = await this.#limitOf(test);
-      if (limitMs === undefined) continue;
-      limits.set(test, limitMs);
-      const first = await this.#run(test, mutant, limitMs);
-      // A slow test may fail because the machine stood still, so it must fail twice.
-      const outcome = first === 'passed' || limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant, limitMs);
-      result =
-        outcome === 'passed' ? { status: 'survived' } : { status: outcome === 'failed' ? 'caught' : outcome, by: test };
-      if (outcome !== 'passed') break;
+      if (limits.has(test) && limits.get(test) === undefined) continue;
+      const outcome = await this.#outcome(test, mutant);
+      if (outcome === 'passed') result = { status: 'survived' };
+      if (outcome === 'passed' || outcome === 'proves nothing') continue;
+      map.noteCatch(mutant.file, test);
+      result = { status: outcome === 'failed' ? 'caught' : outcome, by: test };
+      break;
     }
-    if (isSurvivor && limits.size === 0) result = { status: 'survived' };
-    return { id: mutant.id, ...result, isWide, isQuick: this.#isQuick, ms: systemClock.now() - began };
+    return { id: mutant.id, ...result, isWide, ms: systemClock.now() - began };
   }
 
-  async #run(test: string, mutant: Mutant, limitMs: number) {
+  /**
+   * The machine may have stood still: a slow test must fail twice, and after a time-out the
+   * unchanged product must pass.
+   */
+  async #outcome(test: string, mutant: Mutant): Promise<Trial['outcome'] | 'proves nothing'> {
+    const first = await this.#run(test, mutant);
+    if (first === 'passed') return first;
+    const limitMs = await this.#limitOf(test);
+    if (limitMs === undefined) return 'proves nothing';
+    const outcome = limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant);
+    return outcome !== 'timed out' || (await this.#passesUnchanged(test)) ? outcome : 'proves nothing';
+  }
+
+  async #run(test: string, mutant: Mutant): Promise<Trial['outcome']> {
+    const { limits } = this.#known;
     const source = this.#tree.read(mutant.file);
     this.#tree.write(mutant.file, applied(mutant, source));
     try {
-      const { outcome } = await runTrial(test, { root: this.#tree.root, env: this.#env, limitMs });
+      const { outcome, ms } = await this.#trial(test, limits.get(test) ?? FIRST_LIMIT_MS);
+      if (outcome === 'passed' && !limits.has(test)) limits.set(test, limitAfter(ms));
       return outcome;
     } finally {
       this.#tree.write(mutant.file, source);
     }
   }
 
+  async #passesUnchanged(test: string): Promise<boolean> {
+    const { outcome } = await this.#trial(test, this.#known.limits.get(test) ?? FIRST_LIMIT_MS);
+    return outcome === 'passed';
+  }
+
   async #limitOf(test: string): Promise<number | undefined> {
-    if (!this.#limits.has(test)) {
-      const options = { root: this.#tree.root, env: this.#env, limitMs: this.#isQuick ? QUICK_MS : BASELINE_LIMIT_MS };
-      const { outcome, ms } = await runTrial(test, options);
-      const isTooSlow = this.#isQuick && ms > QUICK_MS;
-      if (outcome !== 'passed' || isTooSlow) say(`left out: ${test} ${outcome} on the unchanged product\n`);
-      const limitMs = Math.max(LEAST_LIMIT_MS, ms * LIMIT_FACTOR);
-      this.#limits.set(test, outcome === 'passed' && !isTooSlow ? limitMs : undefined);
-    }
-    return this.#limits.get(test);
+    const { limits } = this.#known;
+    if (limits.has(test)) return limits.get(test);
+    const { outcome, ms } = await this.#trial(test, BASELINE_LIMIT_MS);
+    if (outcome !== 'passed') say(`left out: ${test} ${outcome} on the unchanged product\n`);
+    limits.set(test, outcome === 'passed' ? limitAfter(ms) : undefined);
+    return limits.get(test);
+  }
+
+  #trial(test: string, limitMs: number): Promise<Trial> {
+    return runTrial(test, { root: this.#tree.root, env: this.#env, limitMs });
   }
 }
+
+const limitAfter = (ms: number): number => Math.max(LEAST_LIMIT_MS, ms * LIMIT_FACTOR);
 
 function whole(option: string, text: string): number {
   if (!/^\d{1,9}$/.test(text)) throw new UsageError(`--${option}: ${text} is not a whole number`);

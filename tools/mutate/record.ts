@@ -13,8 +13,6 @@ export interface Result {
   by?: string;
   /** The wide tests were run too. */
   isWide: boolean;
-  /** Slow tests were not run. */
-  isQuick: boolean;
   ms: number;
 }
 
@@ -71,10 +69,7 @@ export function reportLines(mutants: readonly Mutant[], results: Pick<Results, '
     '|---|---|---|---|---|---|---|',
     ...rows,
     total,
-    ...left.map(
-      ({ mutant, result }) =>
-        `${result.status}${result.isQuick ? ' quick tests' : ''}  ${mutant.id}  ${described(mutant)}`,
-    ),
+    ...left.map(({ mutant, result }) => `${result.status}  ${mutant.id}  ${described(mutant)}`),
   ];
 }
 

@@ -32,6 +32,8 @@ export class TestMap {
   readonly #imports: Map<string, string[]>;
   readonly #long: ReadonlySet<string>;
   readonly #reached = new Map<string, Set<string>>();
+  /** By folder: how many mutants each test file has detected. */
+  readonly #catches = new Map<string, Map<string, number>>();
   readonly #root: string;
 
   constructor(root: string) {
@@ -49,7 +51,17 @@ export class TestMap {
     );
   }
 
-  /** The test file of the same name comes first, then the files that load the fewest modules. */
+  /** The file will be tried early for other mutants of the folder. */
+  noteCatch(file: string, test: string): void {
+    const folder = path.posix.dirname(file);
+    const counts = this.#catches.get(folder) ?? new Map<string, number>();
+    this.#catches.set(folder, counts.set(test, (counts.get(test) ?? 0) + 1));
+  }
+
+  /**
+   * The test file of the same name comes first, then the files that detected most mutants of the
+   * folder, then those that load the fewest modules.
+   */
   of(file: string, { isWide = false } = {}): string[] {
     const folder = path.posix.dirname(file).replace(/\/migrations$/, '');
     const noun = folder.split('/').slice(0, 3).join('/');
@@ -60,8 +72,16 @@ export class TestMap {
     const mirrored = tests
       .filter((test) => !isOne || path.posix.basename(test).startsWith(base))
       .filter((test) => !this.#long.has(test) && this.#loads(test).has(file));
-    const rank = (test: string) => (path.posix.basename(test, '.test.ts') === base ? -1 : this.#loads(test).size);
-    mirrored.sort((one, other) => rank(one) - rank(other) || one.localeCompare(other));
+    const isSame = (test: string) => (path.posix.basename(test, '.test.ts') === base ? 1 : 0);
+    const catches = (test: string) => this.#catches.get(path.posix.dirname(file))?.get(test) ?? 0;
+    const modules = (test: string) => this.#loads(test).size;
+    mirrored.sort(
+      (one, other) =>
+        isSame(other) - isSame(one) ||
+        catches(other) - catches(one) ||
+        modules(one) - modules(other) ||
+        one.localeCompare(other),
+    );
     return isWide ? WIDE.filter((test) => this.#loads(test).has(file)) : mirrored;
   }
 

@@ -37,6 +37,16 @@ const code: { name: string; source: string; mutants: string[] }[] = [
   },
   { name: 'tuning constants are not changed', source: 'const RETRY_MS = 5; const text = `a b c`;', mutants: [] },
   {
+    name: 'nor are numbers inside them',
+    source: 'const BOUNDS = [0.1, 1, 5]; const SIZES = { most: 4 * 1024 }; const LAST = 2 ** 31 - 1;',
+    mutants: [],
+  },
+  {
+    name: 'other conditions of a constant are changed',
+    source: 'const IS_FAST = !a;',
+    mutants: ['const IS_FAST = a;'],
+  },
+  {
     name: 'assignments in a constructor are not changed',
     source: 'class A { constructor(b) { this.b = b; } }',
     mutants: [],
