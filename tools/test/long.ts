@@ -5,6 +5,7 @@
  * Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
+import path from 'node:path';
 
 export const LONG = [
   'test/**/defects.test.ts',
@@ -23,15 +24,26 @@ export const LONG = [
 ] as const;
 
 export interface Selection {
-  /** Arguments for tap. */
-  args: string[];
+  files: readonly string[];
   /** Files left out. */
   left: readonly string[];
+  /** The caller named the files. */
+  isNamed: boolean;
 }
 
 /** Selects the named files if any; all files with `--all`, or where nothing may be skipped. */
 export function select(given: readonly string[], { root, isWhole }: { root: string; isWhole: boolean }): Selection {
-  const args = given.filter((argument) => argument !== '--all');
-  if (isWhole || args.length > 0 || args.length < given.length) return { args, left: [] };
-  return { args: LONG.map((pattern) => `--exclude=${pattern}`), left: globSync([...LONG], { cwd: root }).sort() };
+  const named = given.filter((argument) => argument !== '--all');
+  if (named.length > 0) return { files: named.flatMap((each) => filesOf(each, root)), left: [], isNamed: true };
+  const all = globSync('test/**/*.test.ts', { cwd: root }).sort();
+  const left = isWhole || given.includes('--all') ? [] : globSync([...LONG], { cwd: root }).sort();
+  return { files: all.filter((file) => !left.includes(file)), left, isNamed: false };
+}
+
+/** The test files that an argument names: a file, a folder or a pattern. */
+function filesOf(argument: string, root: string): string[] {
+  const inRoot = path.relative(root, path.resolve(root, argument));
+  const files = globSync([inRoot, `${inRoot}/**/*.test.ts`], { cwd: root }).filter((file) => file.endsWith('.test.ts'));
+  if (files.length === 0) throw new Error(`no test file matches ${argument}`);
+  return files.sort();
 }

@@ -14,13 +14,10 @@ import { provideRedis } from './redis.ts';
 import { runTap } from './tap.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
-const files = process.argv.slice(2);
 const isAgainAsked = process.env.CNAPI_TEST_AGAIN !== undefined;
 
-const selection = select(files, { root, isWhole: process.env.CNAPI_TEST_NO_SKIP !== undefined });
-const checked = selection.args.every((argument) => argument.startsWith('--exclude='))
-  ? await runChecks()
-  : { passed: 0, failed: 0, failures: [] };
+const selection = select(process.argv.slice(2), { root, isWhole: process.env.CNAPI_TEST_NO_SKIP !== undefined });
+const checked = selection.isNamed ? { passed: 0, failed: 0, failures: [] } : await runChecks();
 const tested = await runTests();
 const failed = checked.failed + tested.failed;
 for (const failure of [...checked.failures, ...tested.failures]) console.log(`failed: ${failure}`);
@@ -43,7 +40,7 @@ async function runTests(): Promise<Outcome> {
   try {
     const env = { ...process.env, CNAPI_TEST_DATABASE_URL: given ?? postgres?.url };
     const run = (files: readonly string[]) => runTap({ root, files, env });
-    const first = await run(selection.args);
+    const first = await run(selection.files);
     const { totals, unsteady } = isAgainAsked
       ? await runAgain(first, (file) => run([file]))
       : { totals: first, unsteady: [] };

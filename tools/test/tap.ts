@@ -4,17 +4,19 @@
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { longestFirst } from './order.ts';
 import { TapReport, type TapTotals } from './tap-report.ts';
 
 export interface TapRun {
   root: string;
-  /** Empty: all files that `.taprc` includes. */
   files: readonly string[];
   env: NodeJS.ProcessEnv;
+  /** Default: to stdout. */
+  print?(line: string): void;
 }
 
-export async function runTap({ root, files, env }: TapRun): Promise<TapTotals> {
-  const args = ['node_modules/tap/dist/esm/run.mjs', '--reporter=tap', ...files];
+export async function runTap({ root, files, env, print = console.log }: TapRun): Promise<TapTotals> {
+  const args = [...process.execArgv, 'tools/test/files.ts', ...longestFirst(files)];
   const child = spawn(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const signals = ['SIGINT', 'SIGTERM'] as const;
   let isStopped = false;
@@ -24,7 +26,7 @@ export async function runTap({ root, files, env }: TapRun): Promise<TapTotals> {
   };
   for (const signal of signals) process.on(signal, stop);
   const ended = new Promise<boolean>((resolve) => child.once('close', (code) => resolve(code === 0)));
-  const report = new TapReport((text) => console.log(text));
+  const report = new TapReport(print);
   for await (const line of createInterface({ input: child.stdout })) report.take(line);
   const totals = report.end(await ended);
   for (const signal of signals) process.off(signal, stop);

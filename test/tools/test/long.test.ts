@@ -5,22 +5,27 @@ import { LONG, select } from '../../../tools/test/long.ts';
 
 const root = path.resolve(import.meta.dirname, '../../..');
 
+const all = globSync('test/**/*.test.ts', { cwd: root });
+
 t.test('npm test leaves out the long files and says which', async (t) => {
-  const { args, left } = select([], { root, isWhole: false });
-  t.same(
-    args,
-    LONG.map((pattern) => `--exclude=${pattern}`),
-  );
+  const { files, left, isNamed } = select([], { root, isWhole: false });
+  t.notOk(isNamed);
+  t.same([...files, ...left].sort(), all.sort(), 'each file runs or is named');
   t.ok(left.length >= LONG.length);
   t.ok(left.includes('test/sim/defects.test.ts'), 'by name');
   for (const pattern of LONG) t.ok(globSync(pattern, { cwd: root }).length > 0, `${pattern} exists`);
 });
 
 t.test('CI, --all and named files leave out nothing', async (t) => {
-  t.same(select([], { root, isWhole: true }), { args: [], left: [] });
-  t.same(select(['--all'], { root, isWhole: false }), { args: [], left: [] });
-  t.same(select(['test/upgrade/rolling.test.ts'], { root, isWhole: false }), {
-    args: ['test/upgrade/rolling.test.ts'],
-    left: [],
-  });
+  const whole = { files: all.sort(), left: [], isNamed: false };
+  t.same(select([], { root, isWhole: true }), whole);
+  t.same(select(['--all'], { root, isWhole: false }), whole);
+  const file = 'test/upgrade/rolling.test.ts';
+  for (const name of [file, path.join(root, file), 'test/upgrade/roll*.test.ts'])
+    t.same(select([name], { root, isWhole: false }), { files: [file], left: [], isNamed: true }, name);
+  t.same(
+    select(['test/upgrade'], { root, isWhole: false }).files,
+    globSync('test/upgrade/*.test.ts', { cwd: root }).sort(),
+  );
+  t.throws(() => select(['test/none.test.ts'], { root, isWhole: false }), /no test file matches test\/none.test.ts/);
 });
