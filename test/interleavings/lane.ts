@@ -98,13 +98,14 @@ export class Lane {
     if (intents.length > 0) await this.admin.query(intentsSql, [JSON.stringify(intents)], { name: 'intents' });
   }
 
-  /** Makes each JSON value of every table in this world `bytes` wide. */
+  /** From now on each JSON value of every table is `bytes` wide, in every world that is restored. */
   async widen(bytes: number): Promise<void> {
     const { rows } = await this.admin.query<{ sql: string }>(
-      `select format('update %I set %s', relname, string_agg(format('%I = %L', attname, $1::text), ', ')) as sql
+      `select format('update %I.%I set %s', nspname, relname, string_agg(format('%I = %L', attname, $1::text), ', ')) as sql
        from pg_attribute join pg_class c on c.oid = attrelid join pg_namespace n on n.oid = relnamespace
-       where nspname = 'public' and relname like 'cnapi%' and relkind = 'r' and atttypid in ('json'::regtype, 'jsonb'::regtype)
-         and not attisdropped and attgenerated = '' group by relname`,
+       where (nspname = 'public' or nspname like 'world\\_%') and relname like 'cnapi%' and relkind = 'r'
+         and atttypid in ('json'::regtype, 'jsonb'::regtype)
+         and not attisdropped and attgenerated = '' group by nspname, relname`,
       [JSON.stringify({ wide: 'x'.repeat(bytes) })],
     );
     for (const { sql } of rows) await this.admin.query(sql);
