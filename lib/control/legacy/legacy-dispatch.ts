@@ -19,7 +19,7 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
-import { type DatabaseBusyError, DatabaseUnavailableError, messageOf } from '../../platform/errors.ts';
+import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -27,7 +27,7 @@ import { eachStep } from '../../platform/postgres/each-step.ts';
 import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
 import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
-import { UnansweredReads } from '../tasks/dispatch/unanswered-reads.ts';
+import { failedReads } from '../tasks/dispatch/failed-reads.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import type { PostRoom } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
@@ -85,7 +85,6 @@ export class LegacyDispatch implements SessionlessDispatch {
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
   readonly #reads: BatchQueue<Post>;
-  readonly #unanswered = new UnansweredReads<Post>();
   readonly #moves: BatchQueue<Post>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #saturatedServers = new Set<string>();
@@ -136,8 +135,12 @@ export class LegacyDispatch implements SessionlessDispatch {
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ claimed }) => claimed.params_bytes,
       work: (posts, database) => this.#read(posts, database),
-      busy: (one, error) => this.#neverPasses(one, error),
-      refused: (one, error) => this.#cannotBeRead(one, error),
+      ...failedReads<Post>({
+        claimOf: ({ claimed: { params_bytes: paramsBytes, ...claimed } }) => ({ ...claimed, paramsBytes }),
+        end: (post) => this.#ended(post, { outcome: 'failure', error: taskEnds.notRead }),
+        forget: (post) => this.#forget(post),
+        log: deps.log,
+      }),
     });
     this.#moves = new BatchQueue<Post>({
       ...deps,
@@ -277,21 +280,6 @@ export class LegacyDispatch implements SessionlessDispatch {
       if (order === undefined) this.#forget(post);
       else this.#begin(post, order);
     }
-  }
-
-  /** It takes no room; the slow poll finds it again. */
-  #cannotBeRead(post: Post, error: unknown): undefined {
-    this.#deps.log.warn({ task: idOf(post), reason: messageOf(error) }, 'task: it cannot be read now');
-    this.#forget(post);
-  }
-
-  /** It was never posted. */
-  #neverPasses(post: Post, error: DatabaseBusyError): boolean {
-    if (!this.#unanswered.neverPasses(post, error)) return false;
-    const { id: task, attempt, params_bytes } = post.claimed;
-    this.#deps.log.warn({ task, attempt, params_bytes }, 'task: it does not pass the network to here, and ends');
-    this.#ended(post, { outcome: 'failure', error: taskEnds.notRead });
-    return true;
   }
 
   async #catchUp(database: Queryable): Promise<undefined> {

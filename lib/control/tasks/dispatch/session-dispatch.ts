@@ -13,7 +13,6 @@
  * of a live agent is closed.
  */
 import type { Clock } from '../../../platform/clock.ts';
-import { type DatabaseBusyError, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
@@ -35,7 +34,7 @@ import {
   resendTasks,
   type TaskToSend,
 } from './claim-store.ts';
-import { UnansweredReads } from './unanswered-reads.ts';
+import { failedReads } from './failed-reads.ts';
 
 interface SessionDispatchDeps {
   database: Database;
@@ -65,7 +64,6 @@ export class SessionDispatch {
   readonly #reads: BatchQueue<ClaimedAttempt>;
   /** The keys of these. */
   readonly #unread = new Set<string>();
-  readonly #unanswered = new UnansweredReads<ClaimedAttempt>();
   /** Their agents may have them. */
   readonly #resends = new WeakSet<ClaimedAttempt>();
   /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
@@ -104,8 +102,12 @@ export class SessionDispatch {
       sizeOf: ({ paramsBytes }) => paramsBytes,
       onEnded: () => this.#claims.wake(),
       work: (given, connection) => this.#readAndSend(given, connection),
-      busy: (one, error) => this.#neverPasses(one, error),
-      refused: (one, error) => this.#cannotBeRead(one, error),
+      ...failedReads<ClaimedAttempt>({
+        claimOf: (one) => one,
+        end: (one) => this.#failUnread(one),
+        forget: (one) => this.#unread.delete(keyOf(one)),
+        log: deps.log,
+      }),
     });
   }
 
@@ -196,20 +198,10 @@ export class SessionDispatch {
     for (const order of orders) this.#send(order);
   }
 
-  #neverPasses(one: ClaimedAttempt, error: DatabaseBusyError): boolean {
-    if (!this.#unanswered.neverPasses(one, error)) return false;
-    const { id, attempt, serverUuid, paramsBytes } = one;
-    const fields = { task: id, attempt, params_bytes: paramsBytes };
-    this.#deps.log.warn(fields, 'task: it does not pass the network to here, and ends');
+  #failUnread(one: ClaimedAttempt): void {
+    const { id, attempt, serverUuid } = one;
     this.#unread.delete(keyOf(one));
     this.#deps.fail({ id, attempt, serverUuid }, this.#resends.has(one) ? taskEnds.notReadAgain : taskEnds.notRead);
-    return true;
-  }
-
-  /** The slow poll tries it again: no agent has accepted it. */
-  #cannotBeRead(one: ClaimedAttempt, error: unknown): undefined {
-    this.#deps.log.warn({ task: one.id, reason: messageOf(error) }, 'task: it cannot be read now');
-    this.#unread.delete(keyOf(one));
   }
 
   /**
