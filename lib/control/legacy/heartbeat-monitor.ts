@@ -16,6 +16,7 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { BatchOnce } from '../../platform/postgres/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { TransitionLog } from '../roster/status/transition-log.ts';
 import { foldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';
 import { LegacyServers, type ReceivedHeartbeat } from './legacy-servers.ts';
 
@@ -63,6 +64,7 @@ export class HeartbeatMonitor {
   readonly stats: MonitorStats = { returned: 0, silent: 0, usurped: 0, recorded: 0, failedWrites: 0, dropped: 0 };
   readonly #deps: HeartbeatMonitorDeps;
   readonly #servers: LegacyServers;
+  readonly #transitions: TransitionLog;
   readonly #recordings: BatchOnce<ReceivedHeartbeat>;
   readonly #loop: Loop;
   readonly #folding: Loop;
@@ -74,6 +76,7 @@ export class HeartbeatMonitor {
   constructor(deps: HeartbeatMonitorDeps) {
     const { legacyHeartbeatLifetimeMs: lifetimeMs, legacyHeartbeatRecordMs, legacyGraceMs } = deps.times;
     const silenceMs = lifetimeMs + legacyHeartbeatRecordMs + legacyGraceMs;
+    this.#transitions = new TransitionLog(deps);
     this.#deps = deps;
     this.#servers = new LegacyServers({ lifetimeMs, silenceMs, maxServers: MAX_SERVERS, maxNew: MAX_NEW });
     this.#recordings = new BatchOnce<ReceivedHeartbeat>({
@@ -189,16 +192,17 @@ export class HeartbeatMonitor {
   }
 
   async #record(heartbeats: readonly ReceivedHeartbeat[], database: Queryable): Promise<undefined> {
-    const { clock, cnapiUuid, log } = this.#deps;
+    const { clock, cnapiUuid } = this.#deps;
     const answers = await recordHeartbeats(database, cnapiUuid, () =>
       heartbeats.map(({ serverUuid, heardAt }) => ({ serverUuid, ageMs: clock.now() - heardAt })),
     );
     this.#servers.recorded(heartbeats, answers);
     this.stats.recorded += answers.length;
-    for (const { serverUuid, epoch } of answers.filter(({ cameBack }) => cameBack)) {
-      this.stats.returned += 1;
-      log.info({ server_uuid: serverUuid, epoch, reason: 'legacy-heartbeat' }, 'server: unknown -> running');
-    }
+    const returned = answers
+      .filter(({ cameBack }) => cameBack)
+      .map(({ serverUuid, epoch }) => ({ server_uuid: serverUuid, epoch, reason: 'legacy-heartbeat' }));
+    this.stats.returned += returned.length;
+    this.#transitions.write(returned, 'server: unknown -> running');
   }
 
   /** Skips locked rows: their servers are running, and another instance records their next posts. */
@@ -214,7 +218,7 @@ export class HeartbeatMonitor {
   }
 
   async #markSilent(): Promise<void> {
-    const { cnapiUuid, database, log, mayMarkOthersUnknown } = this.#deps;
+    const { cnapiUuid, database, mayMarkOthersUnknown } = this.#deps;
     if (!mayMarkOthersUnknown()) return;
     const due = this.#servers.due();
     for (let at = 0; at < due.length; at += MAX_BATCH) {
@@ -223,8 +227,8 @@ export class HeartbeatMonitor {
       this.#servers.statusTried(batch, applied);
       this.stats.silent += applied.size;
       this.stats.usurped += batch.length - applied.size;
-      for (const server_uuid of applied)
-        log.info({ server_uuid, reason: 'legacy-silent' }, 'server: running -> unknown');
+      const silent = [...applied].map((server_uuid) => ({ server_uuid, reason: 'legacy-silent' }));
+      this.#transitions.write(silent, 'server: running -> unknown');
     }
   }
 }

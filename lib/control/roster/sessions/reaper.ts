@@ -18,6 +18,7 @@ import {
   type RunIdentity,
   reasonOfOwnerless,
 } from '../status/roster-store.ts';
+import { TransitionLog } from '../status/transition-log.ts';
 import { type OwnerlessRows, observeOwnerless } from './ownerless-rows.ts';
 import type { Session, SessionTable } from './session.ts';
 import type { SessionLosses } from './session-losses.ts';
@@ -45,10 +46,12 @@ export class Reaper {
   readonly #deps: ReaperDeps;
   readonly #ownerless: OwnerlessRows;
   readonly #loop: Loop;
+  readonly #transitions: TransitionLog;
   #isReading = false;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
+    this.#transitions = new TransitionLog(deps);
     this.#ownerless = observeOwnerless(deps.ownerlessGraceMs);
     this.#loop = new Loop({
       ...deps,
@@ -139,10 +142,12 @@ export class Reaper {
       const batch = due.slice(at, at + MAX_BATCH).filter((row) => this.#isStillOwnerless(row));
       const writer = this.#deps.writer();
       const marked = new Set(await markOwnerlessUnknown(this.#deps.database, writer, batch));
-      for (const row of batch.filter(({ serverUuid }) => marked.has(serverUuid))) {
-        const reason = reasonOfOwnerless(row, writer);
-        this.#deps.log.info({ server_uuid: row.serverUuid, reason }, 'server: running -> unknown');
-      }
+      const lost = batch.filter(({ serverUuid }) => marked.has(serverUuid));
+      const transitions = lost.map((row) => ({
+        server_uuid: row.serverUuid,
+        reason: reasonOfOwnerless(row, writer),
+      }));
+      this.#transitions.write(transitions, 'server: running -> unknown');
     }
   }
 

@@ -15,6 +15,7 @@ import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { type LossReason, STATUS_REASONS } from '../status/authority-row.ts';
 import { type Loss, recordLosses } from '../status/roster-store.ts';
+import { TransitionLog } from '../status/transition-log.ts';
 import type { Session, SessionTable } from './session.ts';
 
 interface SessionLossesDeps {
@@ -32,10 +33,12 @@ const MAX_BATCH = 2_000;
 export class SessionLosses {
   readonly #deps: SessionLossesDeps;
   readonly #losses: BatchQueue<Loss>;
+  readonly #transitions: TransitionLog;
   #isStopped = false;
 
   constructor(deps: SessionLossesDeps) {
     this.#deps = deps;
+    this.#transitions = new TransitionLog(deps);
     this.#losses = new BatchQueue<Loss>({
       ...deps,
       what: 'status changes of lost sessions',
@@ -112,9 +115,8 @@ export class SessionLosses {
   async #record(losses: readonly Loss[], database: Queryable): Promise<Loss[]> {
     const { applied, locked } = await recordLosses(database, this.#deps.cnapiUuid, losses);
     const reasons = new Map(losses.map((loss) => [loss.serverUuid, loss.reason]));
-    for (const server_uuid of applied) {
-      this.#deps.log.info({ server_uuid, reason: reasons.get(server_uuid) }, 'server: running -> unknown');
-    }
+    const lost = [...applied].map((server_uuid) => ({ server_uuid, reason: reasons.get(server_uuid) }));
+    this.#transitions.write(lost, 'server: running -> unknown');
     const inUse = new Set(locked);
     return losses.filter(({ serverUuid }) => inUse.has(serverUuid));
   }

@@ -136,3 +136,27 @@ t.test('a locked row delays no other session loss and is written when it is free
   await clock.advance(1_000);
   t.same([world.written.at(-1), sessionLosses.queued], ['held', 0]);
 });
+
+t.test('when a zone loses its servers at once, the log has some of them and numbers for the rest', async (t) => {
+  const { clock, sessionLosses, world, connect, logged } = newSessionLosses();
+  for (let each = 0; each < 5_000; each += 1)
+    sessionLosses.lose(connect(String(each)), each % 5 === 0 ? 'silent' : 'closed');
+  await clock.advance(0);
+  t.equal(world.written.length, 5_000);
+  const lines = logged.filter(({ msg }) => String(msg).startsWith('server: running -> unknown'));
+  const own = lines.filter(({ server_uuid }) => server_uuid !== undefined);
+  t.equal(own.length, 200);
+  t.ok(lines.length - own.length <= 4, 'one more line for each statement');
+  t.equal(
+    lines.reduce((sum, { servers = 1 }) => sum + Number(servers), 0),
+    5_000,
+  );
+  t.match(lines.at(-1), { reasons: { silent: Number, closed: Number } });
+
+  logged.length = 0;
+  await clock.advance(1_000);
+  for (let each = 0; each < 30; each += 1) sessionLosses.lose(connect(`later ${each}`), 'closed');
+  await clock.advance(0);
+  const later = logged.filter(({ msg }) => String(msg).startsWith('server: running -> unknown'));
+  t.ok(later.filter(({ server_uuid }) => server_uuid !== undefined).length >= 20, 'twenty more a second later');
+});
