@@ -68,6 +68,6 @@ export const dutyStatements: readonly Statement[] = [
     },
   }),
   writes(deleteEndedDuties, { 'older than a day': { args: () => [1, 100] } }),
-  reads(readDutyLoad, () => [[KIND], 1_000]),
+  reads(readDutyLoad, () => [[KIND]]),
   reads(readHeldDuties, ({ me }) => [me.run]),
 ];

@@ -24,6 +24,7 @@ import {
   DutyLostError,
   type DutyOutcome,
   type DutySettlement,
+  FreeDuties,
   type HeldDuty,
   type HolderEffect,
   type HolderEvent,
@@ -66,6 +67,8 @@ interface DutyKeeperDeps {
   handlers: Readonly<Record<string, DutyHandler>>;
   /** Maximum of duties held at once. Default 2,000. */
   limit?: number;
+  /** After this, a duty that its share-holder does not take is for any instance. Default 2 s. */
+  patienceMs?: number;
 }
 
 interface Held {
@@ -85,8 +88,7 @@ const DEFAULT_LIMIT = 2_000;
 const MAX_PER_CLAIM = 200;
 const MAX_PER_SETTLEMENT = 200;
 const DELETE_BATCH = 1_000;
-/** After this, a duty that its share-holder does not take is for any instance. */
-const PATIENCE_MS = 2_000;
+const DEFAULT_PATIENCE_MS = 2_000;
 
 /** `held` now; the others since the start. */
 export interface DutyStats {
@@ -103,6 +105,8 @@ export class DutyKeeper {
   readonly #deps: DutyKeeperDeps;
   readonly #kinds: readonly string[];
   readonly #limit: number;
+  readonly #patienceMs: number;
+  readonly #free: FreeDuties;
   readonly #held = new Map<string, Held>();
   readonly #working = new Set<Promise<void>>();
   readonly #settlements: BatchQueue<Settling>;
@@ -119,6 +123,8 @@ export class DutyKeeper {
     this.#deps = deps;
     this.#kinds = Object.keys(deps.handlers);
     this.#limit = deps.limit ?? DEFAULT_LIMIT;
+    this.#patienceMs = deps.patienceMs ?? DEFAULT_PATIENCE_MS;
+    this.#free = new FreeDuties(this.#patienceMs);
     this.#settlements = new BatchQueue<Settling>({
       ...deps,
       what: 'ends and hand-overs of duties',
@@ -220,7 +226,8 @@ export class DutyKeeper {
     const { database, clock, bus } = this.#deps;
     const isOfferDue = this.#isOfferDue;
     this.#isOfferDue = false;
-    const load = await readDutyLoad(database, this.#kinds, PATIENCE_MS);
+    const { nextFree, ...read } = await readDutyLoad(database, this.#kinds);
+    const load = { ...read, isOverdue: this.#free.areOverdue(nextFree, clock.now()) };
     for (let isMore = true; isMore; ) {
       const holder = { held: this.#held.size, limit: this.#limit, isDraining: this.#isDraining };
       const most = this.#isLeaving ? 0 : Math.min(MAX_PER_CLAIM, load.free, roomFor(holder, load));
@@ -232,7 +239,7 @@ export class DutyKeeper {
     // Left to others, or locked at the moment.
     if (load.free === 0) return;
     if (isOfferDue) bus.publish(DUTIES_TOPIC, {});
-    this.#again ??= clock.after(PATIENCE_MS, () => {
+    this.#again ??= clock.after(this.#patienceMs, () => {
       this.#again = undefined;
       this.pollSoon();
     });

@@ -14,31 +14,26 @@ export async function createDuties(database: Queryable, kind: string, ids: reado
   return rows.map(({ id }) => id);
 }
 
-interface DutyLoad extends DutyBacklog {
+interface DutyLoad extends Omit<DutyBacklog, 'isOverdue'> {
   /** Duties that nobody carries out. */
   free: number;
+  /** Id and generation of some of them: those that are claimed first. */
+  nextFree: string[];
 }
 
-/**
- * What there is to do for all instances; overdue is what has been free for `patienceMs`, or since a
- * time in the future: the database's clock was set back.
- */
-export async function readDutyLoad(
-  database: Queryable,
-  kinds: readonly string[],
-  patienceMs: number,
-): Promise<DutyLoad> {
+const MAX_NEXT_FREE = 200;
+
+/** What there is to do for all instances. */
+export async function readDutyLoad(database: Queryable, kinds: readonly string[]): Promise<DutyLoad> {
   const { rows } = await database.query<DutyLoad>(
     `select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
-         coalesce(bool_or(is_free and not free_since between cnapi_now() - $2::int * interval '1 ms' and cnapi_now()), false) as "isOverdue",
+         coalesce((array_agg(id || ' ' || generation order by claimable_at, id) filter (where is_free))[1:$2::int], '{}') as "nextFree",
          (select count(*)::int from cnapi_instances where state = 'live' and draining_since is null) as instances
        from (
-         select cnapi_is_free_duty(d, cnapi_now()) as is_free,
-             case d.state when 'held' then coalesce(i.ended_at, d.held_since) else d.claimable_at end as free_since
-           from cnapi_duties d left join cnapi_instances i on i.run = d.run
-           where d.state <> 'ended' and d.kind = any ($1::text[])
+         select d.id, d.generation, d.claimable_at, cnapi_is_free_duty(d, cnapi_now()) as is_free
+           from cnapi_duties d where d.state <> 'ended' and d.kind = any ($1::text[])
        ) as unfinished`,
-    [kinds, patienceMs],
+    [kinds, MAX_NEXT_FREE],
   );
   return rows[0] as DutyLoad;
 }

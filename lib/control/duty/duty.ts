@@ -114,8 +114,27 @@ export interface DutyBacklog {
   unfinished: number;
   /** Live instances that do not drain. */
   instances: number;
-  /** Some have been free for so long that the others do not seem to take their share. */
+  /** Some have been free for so long that the others do not seem to take their share (`FreeDuties`). */
   isOverdue: boolean;
+}
+
+/**
+ * For how long this instance has seen the same duties free, on its own clock. The database's clock
+ * may be set back or forward, and then says nothing about that.
+ */
+export class FreeDuties {
+  readonly #patienceMs: number;
+  #firstSeenAt = new Map<string, number>();
+
+  constructor(patienceMs: number) {
+    this.#patienceMs = patienceMs;
+  }
+
+  /** `keys`: id and generation of duties that are free now. Returns whether one has been so too long. */
+  areOverdue(keys: readonly string[], now: number): boolean {
+    this.#firstSeenAt = new Map(keys.map((key) => [key, this.#firstSeenAt.get(key) ?? now]));
+    return [...this.#firstSeenAt.values()].some((firstSeenAt) => now - firstSeenAt >= this.#patienceMs);
+  }
 }
 
 export interface Holder {

@@ -54,14 +54,18 @@ t.test('statements about duties', async (t) => {
     t.same((await readHeldDuties(database, run)).map(({ id }) => id).toSorted(), ids.toSorted());
   });
 
-  t.test('the load counts what is unfinished, what is free, and since when', async (t) => {
+  t.test('the load counts what is unfinished and what is free, and names what is claimed next', async (t) => {
     const { duty, kind } = await held();
-    await createDuties(database, kind, newIds(2));
-    t.match(await readDutyLoad(database, [kind], 1_000), { unfinished: 3, free: 2, isOverdue: false });
-    await database.query(`update cnapi_duties set claimable_at = cnapi_now() - interval '2 s' where kind = $1`, [kind]);
-    t.match(await readDutyLoad(database, [kind], 1_000), { isOverdue: true });
+    const [later = '', next = ''] = newIds(2);
+    await createDuties(database, kind, [later, next]);
+    await database.query(`update cnapi_duties set claimable_at = cnapi_now() - interval '2 s' where id = $1`, [next]);
+    const before = await readDutyLoad(database, [kind]);
+    t.match(before, { unfinished: 3, free: 2 });
+    t.same(before.nextFree, [`${next} 0`, `${later} 0`]);
     await killRun(database, duty.run, 500);
-    t.match(await readDutyLoad(database, [kind], 5_000), { unfinished: 3, free: 3, isOverdue: false });
+    const { nextFree, ...load } = await readDutyLoad(database, [kind]);
+    t.match(load, { unfinished: 3, free: 3 });
+    t.same(nextFree.toSorted(), [`${duty.id} 1`, `${next} 0`, `${later} 0`].toSorted());
   });
 
   t.test('a repeated settlement is harmless, and a late one has no effect', async (t) => {
@@ -84,7 +88,7 @@ t.test('statements about duties', async (t) => {
     ]);
     await setClock('-1 hour');
     t.teardown(() => setClock('0 seconds'));
-    t.match(await readDutyLoad(database, [kind], 1_000), { unfinished: 2, free: 2, isOverdue: true });
+    t.match(await readDutyLoad(database, [kind]), { unfinished: 2, free: 2 });
     t.equal((await claimDuties(database, await liveRun(database), { kinds: [kind], most: 9 })).length, 2);
   });
 

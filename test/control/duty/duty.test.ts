@@ -2,6 +2,7 @@
 import t from 'tap';
 import {
   type DutyBacklog,
+  FreeDuties,
   type Holder,
   type HolderEvent,
   type HolderState,
@@ -101,6 +102,16 @@ t.test('an instance takes its share', async (t) => {
       room,
       name,
     );
+});
+
+t.test('a duty is overdue once this instance has seen it free for long enough, without a break', async (t) => {
+  const free = new FreeDuties(2_000);
+  t.equal(free.areOverdue(['a 0', 'b 0'], 10_000), false, 'seen for the first time');
+  t.equal(free.areOverdue(['b 0', 'c 0'], 11_999), false);
+  t.equal(free.areOverdue(['b 0', 'c 0'], 12_000), true);
+  t.equal(free.areOverdue(['b 1', 'c 0'], 12_001), false, 'b was claimed meanwhile');
+  t.equal(free.areOverdue([], 13_999), false);
+  t.equal(free.areOverdue(['c 0'], 20_000), false, 'c was not free in between');
 });
 
 t.test('the pause after a failure doubles, up to a minute', async (t) => {

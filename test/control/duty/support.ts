@@ -47,6 +47,7 @@ export interface Instance {
 
 interface InstanceOptions {
   limit?: number;
+  patienceMs?: number;
   slowPollMs?: number;
   isHealthy?: boolean;
 }
