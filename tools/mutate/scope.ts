@@ -15,7 +15,7 @@ const MUTATED = [
   'lib/agent/runner/runner.ts',
 ];
 /** Such a module loads the files beside it. */
-const READS_MIGRATIONS = /= readMigrations\(/;
+const READS_MIGRATIONS = /[=:] readMigrations\(/;
 /** Waits are also tested by the tests of the folders that use them. */
 const MORE_FOLDERS: Record<string, readonly string[]> = {
   'lib/platform/waits': ['test/control/tasks/**', 'test/control/waitlist'],

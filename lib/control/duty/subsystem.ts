@@ -1,13 +1,14 @@
 /** What duties contribute to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { DutyKeeper, DutyStats } from './duty-keeper.ts';
-import { dutyMigrations } from './duty-schema.ts';
 
 const KEEP_DAYS = 30;
 
 export const dutySubsystem: SubsystemDefinition<{ duties: DutyKeeper }> = {
-  migrations: dutyMigrations,
+  // They need the instances of the roster.
+  migrations: readMigrations('duty', import.meta.dirname),
   open({ duties }): Subsystem {
     const stat = (key: keyof DutyStats) => () => duties.stats()[key];
     return {

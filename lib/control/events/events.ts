@@ -2,7 +2,7 @@
  * Events as the rest of the instance sees them. REST follows them, from now or from a reader's
  * position, on any instance. The database records them (`migrations`). Each instance's slow
  * poll numbers the recorded changes and deletes the oldest events of a log that is too long; while
- * a reader follows, the numbering runs more often. Needs `eventMigrations`.
+ * a reader follows, the numbering runs more often.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';

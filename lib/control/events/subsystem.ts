@@ -1,8 +1,8 @@
 /** What the log of events contributes to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { eventRoutes } from './event-routes.ts';
-import { eventMigrations } from './event-schema.ts';
 import type { Events } from './events.ts';
 
 const KEEP_DAYS = 7;
@@ -10,7 +10,7 @@ const KEEP_DAYS = 7;
 type EventParts = Parameters<typeof eventRoutes>[0] & { events: Events };
 
 export const eventsSubsystem: SubsystemDefinition<EventParts> = {
-  migrations: eventMigrations,
+  migrations: readMigrations('events', import.meta.dirname),
   open(parts): Subsystem {
     const { events } = parts;
     return {
