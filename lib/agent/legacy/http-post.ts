@@ -3,6 +3,7 @@
  * Called by http-port.ts.
  */
 import type { IncomingMessage } from 'node:http';
+import { collectBody } from '../../platform/collect-body.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { MemoryBudget } from '../../platform/memory-budget.ts';
 import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
@@ -20,6 +21,8 @@ interface TaskPost {
 
 /** Limit for all bodies that one port is reading. */
 const MAX_BYTES_HELD = 64 * 1024 * 1024;
+/** Chunks of the sender, or reads from its connection: one of 128 bytes for each in the largest body. */
+const MAX_PIECES = 64 * 1024;
 
 /** For all bodies that one port is reading. */
 export function postMemory(): MemoryBudget {
@@ -51,22 +54,20 @@ async function readBody(request: IncomingMessage, budget: MemoryBudget): Promise
 }
 
 async function readText(request: IncomingMessage, budget: MemoryBudget): Promise<string> {
-  const chunks: Buffer[] = [];
   const memory = budget.open(undefined);
-  let bytes = 0;
   try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      bytes += chunk.length;
+    const content = await collectBody(request, ({ bytes, pieces }) => {
       memory.hold(bytes);
-      if (bytes > MAX_FRAME_BYTES)
-        throw new PostError('RequestEntityTooLarge', 413, `The body is larger than ${MAX_FRAME_BYTES} bytes`);
-      chunks.push(chunk);
-    }
-    return Buffer.concat(chunks).toString('utf8');
+      if (bytes > MAX_FRAME_BYTES) throw tooLarge(`is larger than ${MAX_FRAME_BYTES} bytes`);
+      if (pieces > MAX_PIECES) throw tooLarge(`comes in more than ${MAX_PIECES} pieces`);
+    });
+    return content.toString('utf8');
   } finally {
     memory.release();
   }
 }
+
+const tooLarge = (what: string) => new PostError('RequestEntityTooLarge', 413, `The body ${what}`);
 
 function parseUrlEncoded(text: string): Record<string, string> {
   if (hasTooManyParams(text)) throw new PostError('InvalidArgument', 409, `More than ${MAX_PARAMS} parameters`);

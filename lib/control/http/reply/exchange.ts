@@ -13,7 +13,7 @@ import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
-import { type BodySize, FREE_BODY_BYTES } from '../limits/body-costs.ts';
+import { type BodySize, FREE_BODY_BYTES, PIECE_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -40,7 +40,7 @@ const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
  */
 const KEEP_ALIVE = 'timeout=4';
 
-/** Limits of reading the rest of a body after its request has been answered. */
+/** Limits of reading the rest of a body after its request has been answered. Pieces count too. */
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 8 * 1024 * 1024;
 /** Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers. */
@@ -320,11 +320,13 @@ export class Exchange {
       this.#response.end();
     };
     const count = (chunk: Buffer) => {
-      bytes += chunk.length;
+      bytes += chunk.length + PIECE_BYTES;
       if (bytes > DRAIN_BYTES) end();
     };
     const timer = this.#deps.clock.after(DRAIN_MS, end);
     request.on('data', count).once('end', end).once('close', end);
+    // The reader of a body that it refuses has paused it.
+    request.resume();
   }
 }
 

@@ -1,11 +1,13 @@
 /**
  * Reads a request's body as the JSON object or form that it claims to be, possibly compressed by
- * gzip. Bounded in bytes, before and after decompression, and in values. Called by `pipeline.ts`,
- * after the caller has been authorized and only for routes that take a parameter from the body.
+ * gzip. Bounded in bytes, before and after decompression, in pieces and in values. Called by
+ * `pipeline.ts`, after the caller has been authorized and only for routes that take a parameter from
+ * the body.
  */
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
 import { gunzip } from 'node:zlib';
+import { type BodyProgress, collectBody } from '../../../platform/collect-body.ts';
 import { CnapiError } from '../../../platform/errors.ts';
 import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import { countJsonValues, isJsonObject, JsonLimitError } from '../../../protocol/bounded-json.ts';
@@ -15,12 +17,16 @@ import {
   UnsupportedEncodingError,
   UnsupportedMediaTypeError,
 } from '../http-errors.ts';
-import { type BodySize, FREE_BODY_BYTES } from '../limits/body-costs.ts';
+import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 import { fromUrlEncoded } from './params.ts';
 
 export const MAX_BODY_BYTES = 1024 * 1024;
 /** The status of a machine with a thousand VMs has about 20,000. */
 const MAX_BODY_VALUES = 50_000;
+/** Chunks of the sender, or reads from its connection. Clients send a megabyte in 16 to 800. */
+const MAX_BODY_PIECES = 16 * 1024;
+/** A body of many pieces is charged for, and its caller checked, each time that so many have come. */
+const CHARGED_PIECES = 256;
 const FORM = 'application/x-www-form-urlencoded';
 
 /** Whose body it is. */
@@ -59,15 +65,12 @@ async function readWithin(
   if (hasBody(request)) refuseUnknown(type);
   if (isCompressed || !isSmall(request)) reader.checkEarlierBodies();
   reader.acceptBody();
-  const isFree = (bytes: number) => !isCompressed && bytes <= FREE_BODY_BYTES;
-  const charge = (bytes: number, values = 0) => isFree(bytes) || reader.chargeBody({ bytes, values });
-  const received = await collect(request, memory, charge);
+  const received = await collect(request, memory, reader, isCompressed);
   if (received.length === 0) return {};
-  // Others may have been received at the same time.
-  if (!isFree(received.length)) reader.checkEarlierBodies();
   if (isCompressed) memory.hold(received.length + MAX_BODY_BYTES);
-  const bytes = isCompressed ? await decompress(received, charge) : received;
-  return parseBody(decode(bytes), type, (values) => isFree(bytes.length) || reader.chargeBody({ bytes: 0, values }));
+  const bytes = isCompressed ? await decompress(received, reader) : received;
+  const isFree = !isCompressed && bytes.length <= FREE_BODY_BYTES;
+  return parseBody(decode(bytes), type, (values) => isFree || reader.chargeBody({ bytes: 0, values }));
 }
 
 function hasBody({ headers }: IncomingMessage): boolean {
@@ -121,24 +124,37 @@ function chargeValues(content: string, charge: (values: number) => void): void {
 async function collect(
   request: IncomingMessage,
   memory: MemoryShare,
-  charge: (bytes: number) => void,
+  reader: BodyReader,
+  isCompressed: boolean,
 ): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let total = 0;
+  const charged: BodyProgress = { bytes: 0, pieces: 0 };
+  let received: BodyProgress = charged;
+  const isFree = () => !isCompressed && received.bytes <= FREE_BODY_BYTES && received.pieces <= FREE_BODY_PIECES;
+  const charge = () => {
+    if (isFree()) return;
+    const pieces = received.pieces - charged.pieces;
+    reader.chargeBody({ bytes: received.bytes - charged.bytes + pieces * PIECE_BYTES, values: 0 });
+    Object.assign(charged, received);
+  };
   try {
-    // The rest of a body that is too large stays for the exchange to drain.
-    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-      total += chunk.length;
-      if (total > MAX_BODY_BYTES) throw tooLarge();
-      if (total > FREE_BODY_BYTES) memory.hold(total);
-      chunks.push(chunk);
-    }
+    // The rest of a body that is refused stays for the exchange to drain.
+    const content = await collectBody(request, (progress) => {
+      received = progress;
+      if (progress.bytes > MAX_BODY_BYTES) throw tooLarge();
+      if (progress.pieces > MAX_BODY_PIECES) throw tooManyPieces();
+      if (progress.bytes > FREE_BODY_BYTES) memory.hold(progress.bytes);
+      if (progress.pieces % CHARGED_PIECES > 0) return;
+      charge();
+      reader.checkEarlierBodies();
+    });
+    // Others may have been received at the same time.
+    if (!isFree()) reader.checkEarlierBodies();
+    return content;
   } catch (cause) {
     throw cause instanceof CnapiError ? cause : new InvalidContentError('The body ended early', { cause });
   } finally {
-    charge(total);
+    charge();
   }
-  return Buffer.concat(chunks);
 }
 
 /** @throws UnsupportedEncodingError */
@@ -152,7 +168,8 @@ function isGzip(encoding: string | undefined): boolean {
 const inflate = promisify(gunzip);
 
 /** Stops at the limit: a small body may expand to gigabytes. */
-async function decompress(bytes: Buffer, charge: (bytes: number) => void): Promise<Buffer> {
+async function decompress(bytes: Buffer, reader: BodyReader): Promise<Buffer> {
+  const charge = (size: number) => reader.chargeBody({ bytes: size, values: 0 });
   try {
     const content = await inflate(bytes, { maxOutputLength: MAX_BODY_BYTES });
     charge(content.length);
@@ -176,6 +193,10 @@ function decode(bytes: Buffer): string {
 function mediaType(header: string | undefined): string | undefined {
   const type = header?.split(';')[0]?.trim().toLowerCase().slice(0, 100);
   return type === '' ? undefined : type;
+}
+
+function tooManyPieces(): RequestTooLargeError {
+  return new RequestTooLargeError(`The body comes in more than ${MAX_BODY_PIECES} pieces`);
 }
 
 function tooLarge(): RequestTooLargeError {

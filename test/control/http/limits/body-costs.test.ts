@@ -115,6 +115,52 @@ t.test('bodies that are refused are paid for', async (t) => {
   }
 });
 
+t.test('each piece of a body is paid for, and of too many pieces it is refused', async (t) => {
+  const { post, limits } = await startPieces(t);
+  const broken = /^400 .*Invalid JSON/s;
+  t.match(await post(8_000), broken, 'a quarter of the burst of 32 MiB');
+  t.match(await post(200_000), /^413 .*The body comes in more than 16384 pieces/s, 'a half');
+  t.match(await post(16_000), /^429 .*exceed this caller's rate limit/s);
+  t.equal(limits.bodies.refused, 1);
+});
+
+t.test('a small body in few pieces is free, and in many it is not', async (t) => {
+  const { post, limits } = await startPieces(t);
+  const charged: number[] = [];
+  const charge = limits.bodies.charge.bind(limits.bodies);
+  limits.bodies.charge = (caller, size, now) => {
+    charged.push(size.bytes);
+    charge(caller, size, now);
+  };
+  t.match(await post(16), /^400 /);
+  t.same(charged, []);
+  t.match(await post(1000), /^400 /);
+  t.equal(
+    charged.reduce((sum, one) => sum + one, 0),
+    1000 * (1024 + 1),
+  );
+});
+
+/** `post` sends a body of blanks in so many pieces of one byte, and returns the answer's status and body. */
+async function startPieces(t: Parameters<typeof start>[0]) {
+  const { port, as, addServer, limits } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
+  await addServer(SERVER);
+  const { token } = await as('agent', SERVER);
+  const head = [
+    `POST /servers/${SERVER}/sysinfo HTTP/1.1`,
+    'Host: localhost',
+    `Authorization: Bearer ${token}`,
+    'Content-Type: application/json',
+    'Transfer-Encoding: chunked',
+    'Connection: close',
+  ].join('\r\n');
+  const post = async (pieces: number) => {
+    const answer = await raw(port, `${head}\r\n\r\n${'1\r\n \r\n'.repeat(pieces)}0\r\n\r\n`);
+    return answer.slice('HTTP/1.1 '.length);
+  };
+  return { post, limits };
+}
+
 t.test('a body of an unknown type is refused before it is read', async (t) => {
   const { port, as } = await start(t);
   const { token } = await as('operator');
