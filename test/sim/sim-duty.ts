@@ -2,10 +2,8 @@
  * What an instance of the simulated world does with its duties: writes one step after the other,
  * each fenced as a noun's own function would fence it.
  */
-import { DutyLostError, type DutyOutcome, type HeldDuty } from '../../lib/control/duty/duty.ts';
-import type { DutyHandler } from '../../lib/control/duty/duty-keeper.ts';
+import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../lib/control/duty/duty.ts';
 import { createDuties } from '../../lib/control/duty/duty-store.ts';
-import { isTemporary } from '../../lib/platform/errors.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
@@ -27,8 +25,6 @@ begin
     on conflict do nothing;
   return true;
 end $$;`;
-
-const PAUSE_MS = 300;
 
 export class SimDutyHandler implements DutyHandler {
   /** The work that its process does now. */
@@ -59,34 +55,22 @@ export class SimDutyHandler implements DutyHandler {
 
   async #workOn(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
     const { steps, stepMs, failures, outcome } = this.#world.workload.dutyOf(duty.id);
-    const [{ done }] = await this.#patiently<{ done: number }>(signal, {
-      text: 'select count(*)::int as done from cnapi_sim_duty_steps where duty = $1::uuid',
-      values: [duty.id],
-    });
+    const { rows } = await this.#database.query<{ done: number }>(
+      'select count(*)::int as done from cnapi_sim_duty_steps where duty = $1::uuid',
+      [duty.id],
+    );
+    const done = rows[0]?.done ?? 0;
     for (let step = done + 1; step <= steps; step++) {
       await this.#process.clock.sleep(stepMs, signal);
       signal.throwIfAborted();
       if (duty.failures < failures && step > steps / 2) throw new SimulatedFailure();
-      const [{ held }] = await this.#patiently<{ held: boolean }>(signal, {
-        text: 'select cnapi_sim_duty_step($1::uuid, $2::uuid, $3::int, $4::int) as held',
-        values: [duty.id, duty.run, duty.generation, step],
-      });
-      if (!held) throw new DutyLostError(duty);
+      const written = await this.#database.query<{ held: boolean }>(
+        'select cnapi_sim_duty_step($1::uuid, $2::uuid, $3::int, $4::int) as held',
+        [duty.id, duty.run, duty.generation, step],
+      );
+      if (written.rows[0]?.held !== true) throw new DutyLostError(duty);
     }
     return outcome;
-  }
-
-  /** A write may be repeated: its answer may have been lost. */
-  async #patiently<Row>(signal: AbortSignal, { text, values }: { text: string; values: unknown[] }): Promise<[Row]> {
-    for (;;) {
-      try {
-        return (await this.#database.query<Row>(text, values)).rows as [Row];
-      } catch (error) {
-        if (!isTemporary(error)) throw error;
-        await this.#process.clock.sleep(PAUSE_MS, signal);
-        signal.throwIfAborted();
-      }
-    }
   }
 }
 

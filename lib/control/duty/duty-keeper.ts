@@ -4,6 +4,7 @@
  * `core.ts`; `duty.ts` draws the states.
  *
  *     hint (a duty was created, a run has ended), or slow poll ──▶ compare ──▶ claim ──▶ work
+ *     work meets a slow or unreachable database ──▶ the same work again, after a short pause (law 9)
  *     work ends, fails or leaves ──▶ settle ──▶ over
  *     runRenewed(), or compare finds another holder ──▶ work is aborted and stores nothing
  *     beginDrain() ──▶ claims nothing while others can; handOver(), stop() ──▶ work is aborted, and
@@ -15,14 +16,13 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { DUTIES_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
-import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {
+  type DutyHandler,
   DutyLostError,
-  type DutyOutcome,
   type DutySettlement,
   FreeDuties,
   type HeldDuty,
@@ -42,16 +42,7 @@ import {
   type SettlementRow,
   settleDuties,
 } from './duty-store.ts';
-
-export interface DutyHandler {
-  /**
-   * Continues the work from what its rows say, and resolves when it is done. May be called again
-   * with a later generation, on any instance. Each write is fenced (`cnapi_lock_duty`); a write that
-   * is refused throws DutyLostError. Rejects soon after `signal` aborts, and for an error: the work
-   * is then continued after a pause.
-   */
-  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
-}
+import { workPatiently } from './patient-work.ts';
 
 interface DutyKeeperDeps {
   database: Queryable;
@@ -97,6 +88,7 @@ export interface DutyStats {
   takenOver: number;
   ended: number;
   handedOver: number;
+  retried: number;
   failed: number;
   lost: number;
 }
@@ -112,12 +104,16 @@ export class DutyKeeper {
   readonly #settlements: BatchQueue<Settling>;
   readonly #rounds: SlowPoll;
   #subscription: Subscription | undefined;
+  /** Begins the next round, for duties that are not free yet or were left to others. */
   #again: Timer | undefined;
+  #againAt = Number.POSITIVE_INFINITY;
+  /** The last round left free duties to others. */
+  #isSomeLeft = false;
   /** A duty was created here; other instances have not heard of it. */
   #isOfferDue = false;
   #isDraining = false;
   #isLeaving = false;
-  readonly #counts = { claimed: 0, takenOver: 0, ended: 0, handedOver: 0, failed: 0, lost: 0 };
+  readonly #counts = { claimed: 0, takenOver: 0, ended: 0, handedOver: 0, retried: 0, failed: 0, lost: 0 };
 
   constructor(deps: DutyKeeperDeps) {
     this.#deps = deps;
@@ -236,11 +232,21 @@ export class DutyKeeper {
       load.free -= claimed.length;
       isMore = most > 0 && claimed.length === most;
     }
+    if (load.resumesInMs !== null) this.#pollWithin(load.resumesInMs);
     // Left to others, or locked at the moment.
-    if (load.free === 0) return;
+    this.#isSomeLeft = load.free > 0;
+    if (!this.#isSomeLeft) return;
     if (isOfferDue) bus.publish(DUTIES_TOPIC, {});
-    this.#again ??= clock.after(this.#patienceMs, () => {
-      this.#again = undefined;
+    this.#pollWithin(this.#patienceMs);
+  }
+
+  #pollWithin(ms: number): void {
+    const { clock } = this.#deps;
+    if (this.#againAt <= clock.now() + ms) return;
+    this.#again?.cancel();
+    this.#againAt = clock.now() + ms;
+    this.#again = clock.after(ms, () => {
+      this.#againAt = Number.POSITIVE_INFINITY;
       this.pollSoon();
     });
   }
@@ -272,10 +278,11 @@ export class DutyKeeper {
     const { duty, stopping } = held;
     await before;
     try {
-      stopping.signal.throwIfAborted();
-      const handler = this.#deps.handlers[duty.kind];
-      if (handler === undefined) throw new Error(`no handler for duties of kind ${duty.kind}`);
-      this.#apply(held, { name: 'done', outcome: await handler.carryOut(duty, stopping.signal) });
+      const onRetry = () => {
+        this.#counts.retried += 1;
+      };
+      const outcome = await workPatiently({ ...this.#deps, onRetry }, duty, stopping.signal);
+      this.#apply(held, { name: 'done', outcome });
     } catch (error) {
       if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });
       else if (held.state.name === 'working') this.#noteFailure(duty, error);
@@ -285,9 +292,7 @@ export class DutyKeeper {
 
   #noteFailure({ id: duty_id, kind, generation }: HeldDuty, error: unknown): void {
     this.#counts.failed += 1;
-    const { log } = this.#deps;
-    if (isTemporary(error)) log.warn({ duty_id, kind, generation, reason: messageOf(error) }, 'duty: its work failed');
-    else log.error({ duty_id, kind, generation, err: error }, 'duty: its work failed');
+    this.#deps.log.error({ duty_id, kind, generation, err: error }, 'duty: its work failed');
   }
 
   #apply(held: Held, event: HolderEvent): void {
@@ -326,9 +331,10 @@ export class DutyKeeper {
         else this.#noteSettled(one, settled.has(one.held.duty.id));
       }
     }
-    if (current.some(({ settlement }) => settlement.kind === 'hand-over')) this.#deps.bus.publish(DUTIES_TOPIC, {});
-    // There is room again for what this instance had to leave.
-    if (this.#again !== undefined) this.pollSoon();
+    const isSomeHandedOver = current.some(({ settlement }) => settlement.kind === 'hand-over');
+    if (isSomeHandedOver) this.#deps.bus.publish(DUTIES_TOPIC, {});
+    // There is room again for what this instance had to leave; and it learns when a pause ends.
+    if (this.#isSomeLeft || isSomeHandedOver) this.pollSoon();
     return left;
   }
 

@@ -19,6 +19,8 @@ interface DutyLoad extends Omit<DutyBacklog, 'isOverdue'> {
   free: number;
   /** Id and generation of some of them: those that are claimed first. */
   nextFree: string[];
+  /** Until the next pause after a failure ends; null if there is none. */
+  resumesInMs: number | null;
 }
 
 const MAX_NEXT_FREE = 200;
@@ -28,9 +30,11 @@ export async function readDutyLoad(database: Queryable, kinds: readonly string[]
   const { rows } = await database.query<DutyLoad>(
     `select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
          coalesce((array_agg(id || ' ' || generation order by claimable_at, id) filter (where is_free))[1:$2::int], '{}') as "nextFree",
+         ceil(1000 * extract(epoch from min(claimable_at) filter (where state = 'waiting' and not is_free) - cnapi_now()))::int
+           as "resumesInMs",
          (select count(*)::int from cnapi_instances where state = 'live' and draining_since is null) as instances
        from (
-         select d.id, d.generation, d.claimable_at, cnapi_is_free_duty(d, cnapi_now()) as is_free
+         select d.id, d.state, d.generation, d.claimable_at, cnapi_is_free_duty(d, cnapi_now()) as is_free
            from cnapi_duties d where d.state <> 'ended' and d.kind = any ($1::text[])
        ) as unfinished`,
     [kinds, MAX_NEXT_FREE],

@@ -36,6 +36,17 @@ export interface HeldDuty {
 
 export type DutyOutcome = 'complete' | 'failure';
 
+export interface DutyHandler {
+  /**
+   * Continues the work from what its rows say, and resolves when it is done. May be called again
+   * with a later generation, on any instance. Each write is fenced (`cnapi_lock_duty`); a write that
+   * is refused throws DutyLostError. Rejects soon after `signal` aborts, and for an error. After a
+   * temporary error of the database it is called again with the same duty. Any other error is a
+   * failure: the duty is handed over and continued after a pause.
+   */
+  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
+}
+
 export type DutySettlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
 
 export type HolderState =

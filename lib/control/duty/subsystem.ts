@@ -28,6 +28,11 @@ export const dutySubsystem: SubsystemDefinition<{ duties: DutyKeeper }> = {
           stat('handedOver'),
         ),
         counter(
+          'duties_retried_total',
+          'How often the work on a duty met a slow or unreachable database and was tried again',
+          stat('retried'),
+        ),
+        counter(
           'duties_failed_total',
           'Failures of the work on a duty, which is continued after a pause',
           stat('failed'),

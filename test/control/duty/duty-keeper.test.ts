@@ -5,6 +5,7 @@ import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { createDuties } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -195,6 +196,48 @@ t.test('duties on two instances', async (t) => {
     one.handler.working.get(id)?.end('complete');
     await until(async () => (await dutyRow(database, id)).state === 'ended', 'the end');
     t.equal(one.handler.begun.length, 1);
+  });
+
+  t.test('work that meets a slow or unreachable database continues under the same generation', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    const errors = [new DatabaseBusyError('locked'), new DatabaseUnavailableError(new Error('reset'))];
+    for (const [index, error] of errors.entries()) {
+      await until(() => one.handler.begun.length === index + 1, `try ${index + 1}`);
+      one.handler.working.get(id)?.end(error);
+    }
+    await until(() => one.handler.begun.length === 3, 'the work to begin again');
+    for (const duty of one.handler.begun) t.match(duty, { id, generation: 1, failures: 0 });
+    one.handler.working.get(id)?.end('complete');
+    await until(() => one.keeper.held === 0, 'the end');
+    t.match(await dutyRow(database, id), { state: 'ended', generation: 1, failures: 0 });
+    t.match(one.keeper.stats(), { claimed: 1, ended: 1, handedOver: 0, failed: 0, retried: 2 });
+  });
+
+  t.test('work that waits for the database stops when it is aborted', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    one.handler.working.get(id)?.end(new DatabaseBusyError('slow'));
+    await until(() => one.keeper.stats().retried === 1, 'the pause to begin');
+    await one.keeper.stop();
+    t.match(await dutyRow(database, id), { state: 'waiting', failures: 0 });
+    t.equal(one.handler.begun.length, 1);
+  });
+
+  t.test('work that failed is continued as soon as its pause ends', async (t) => {
+    const one = await startInstance(t, zone());
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    one.handler.working.get(id)?.end(new Error('no luck'));
+    await until(() => one.handler.begun.length === 2, 'its next generation');
+    t.match(one.handler.begun[1], { generation: 2, failures: 1 });
   });
 
   t.test('work that fails is continued after a pause, and other duties are not delayed', async (t) => {

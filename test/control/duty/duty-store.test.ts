@@ -75,6 +75,9 @@ t.test('statements about duties', async (t) => {
     t.same(await settleDuties(database, duty.run, [settlement]), { settled: new Set(), locked: new Set() });
     t.match(await dutyRow(database, duty.id), { state: 'waiting', failures: 1, run: null });
     t.same(await claimDuties(database, duty.run, { kinds: [kind], most: 9 }), [], 'it pauses');
+    const { free, resumesInMs } = await readDutyLoad(database, [kind]);
+    t.equal(free, 0);
+    t.ok(resumesInMs !== null && resumesInMs > 30_000 && resumesInMs <= 60_000, 'the load says for how long');
   });
 
   t.test("a duty does not wait longer because the database's clock was set back", async (t) => {

@@ -1,7 +1,7 @@
 /** Instances that carry out duties over one database; the test decides when work is done. */
 import { randomUUID } from 'node:crypto';
-import { DutyLostError, type DutyOutcome, type HeldDuty } from '../../../lib/control/duty/duty.ts';
-import { type DutyHandler, DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
+import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../../lib/control/duty/duty.ts';
+import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { isHolder } from '../../../lib/control/duty/duty-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
