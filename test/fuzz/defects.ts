@@ -89,8 +89,8 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"lists"',
     changes: [
       {
-        find: 'const FIRST_ROWS = 16;',
-        put: 'const FIRST_ROWS = 1_000;',
+        find: 'const FIRST_CHUNK: ChunkSize = { rows: 16, bytes: CHUNK_BYTES };',
+        put: 'const FIRST_CHUNK: ChunkSize = { rows: 1_000, bytes: CHUNK_BYTES };',
       },
       {
         find: 'const CHUNK_BYTES = ROW_STREAM_BYTES / 4;',

@@ -1,5 +1,7 @@
 import t from 'tap';
 import { answerRows } from '../../../lib/control/http/reply/row-stream.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { startApi } from './support.ts';
 
 /** Numbers from 1; `read` waits until the test lets it go on. */
 function countingSource(limit: number) {
@@ -41,6 +43,21 @@ t.test('each chunk is read while the one before it is sent, and every row is ans
   t.ok(source.asked.length <= 4, `${source.asked.length} statements for 1,000 small rows`);
 });
 
+t.test('a source of small rows may give them all in its first chunk', async (t) => {
+  const sizes: unknown[] = [];
+  const rows = Array.from({ length: 1_000 }, (_, n) => ({ n }));
+  const reply = await answerRows<{ n: number }, number>({
+    limit: 1_000,
+    firstChunk: { rows: 5_000, bytes: 700_000 },
+    read: async (_after, size) => {
+      sizes.push(size);
+      return { rows, next: undefined };
+    },
+  });
+  t.same(sizes, [{ rows: 1_000, bytes: 700_000 }], 'no more rows than the limit');
+  t.same(JSON.parse('text' in reply ? reply.text.content : ''), rows);
+});
+
 t.test('a chunk that cannot be read ends the stream with its error', async (t) => {
   const source = countingSource(1_000);
   const { rest } = await streamOf(source);
@@ -59,4 +76,22 @@ t.test('a caller who leaves while a chunk is read leaves no unhandled error behi
   source.asked[1]?.answer(new Error('the database is away'));
   await new Promise((resolve) => setImmediate(resolve));
   t.same(unhandled, []);
+});
+
+t.test('a page of servers without wide parts is read in one statement', async (t) => {
+  const { call, servers } = await startApi(t);
+  const uuids = Array.from({ length: 120 }, () => systemRandom.uuid()).sort();
+  await Promise.all(uuids.map((uuid) => servers.recordSysinfo(uuid, { UUID: uuid })));
+  const read: number[] = [];
+  const list = servers.list.bind(servers);
+  servers.list = async (query) => {
+    const part = await list(query);
+    read.push(part.servers.length);
+    return part;
+  };
+  const listed = async (query: string) => (await call('GET', `/servers?${query}`)).body.length;
+  t.same([await listed('limit=1000'), read.splice(0)], [120, [120]]);
+  t.same([await listed('limit=100&fields=uuid'), read.splice(0)], [100, [100]]);
+  t.equal(await listed('extras=sysinfo'), 120);
+  t.equal(read[0], 16, 'wide rows begin with a few');
 });

@@ -22,6 +22,8 @@ interface ChunkSize {
 
 interface RowSource<Row, Place> {
   limit: number;
+  /** Default: a few rows, which show how large rows are. Larger if rows are known to be small. */
+  firstChunk?: ChunkSize | undefined;
   read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
 }
 
@@ -32,7 +34,7 @@ type RowReply =
 /** Answer memory of a row stream: rows, their text, the part not sent yet, and the next rows. */
 export const ROW_STREAM_BYTES = 1024 * 1024;
 const CHUNK_BYTES = ROW_STREAM_BYTES / 4;
-const FIRST_ROWS = 16;
+const FIRST_CHUNK: ChunkSize = { rows: 16, bytes: CHUNK_BYTES };
 const MAX_ROWS = 500;
 
 /**
@@ -53,11 +55,12 @@ export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Pro
  * process work at the same time. The second waits for the first, whose text shows how large rows
  * are.
  */
-async function* readTexts<Row, Place>({ limit, read }: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
+async function* readTexts<Row, Place>(source: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
+  const { limit, read, firstChunk = FIRST_CHUNK } = source;
   let left = limit;
-  let size = FIRST_ROWS;
+  let size = firstChunk;
   const readFrom = (place: Place | undefined) => {
-    const reading = read(place, { rows: Math.min(size, left), bytes: CHUNK_BYTES });
+    const reading = read(place, { rows: Math.min(size.rows, left), bytes: size.bytes });
     // Nobody waits for it if the caller goes away.
     reading.catch(() => {});
     return reading;
@@ -68,7 +71,8 @@ async function* readTexts<Row, Place>({ limit, read }: RowSource<Row, Place>): A
   };
   const textOf = ({ rows }: Chunk<Row, Place>) => {
     const text = JSON.stringify(rows).slice(1, -1);
-    size = Math.max(1, Math.min(MAX_ROWS, Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length))));
+    const fitting = Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length));
+    size = { rows: Math.max(1, Math.min(MAX_ROWS, fitting)), bytes: CHUNK_BYTES };
     return text;
   };
   let chunk = await readFrom(undefined);

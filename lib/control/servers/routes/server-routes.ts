@@ -5,7 +5,7 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/rules.ts';
 import { type StatusChange, serverContracts } from '../../../protocol/api/servers.ts';
-import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
+import { answerRows } from '../../http/reply/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';
@@ -27,6 +27,10 @@ interface ServerRouteDeps {
 }
 
 const STATUS_PAGE = 100;
+/** Answer memory of a list: its first chunk, that chunk's text, and the part of it not sent yet. */
+const LIST_BYTES = 2 * 1024 * 1024;
+/** Without the wide parts a server has about 700 bytes: the longest list is one statement. */
+const NARROW_CHUNK = { rows: MAX_LIST, bytes: (3 * LIST_BYTES) / 8 };
 
 /** The reference takes any integer for `offset`, and its store refuses a negative one. */
 class NegativeOffsetError extends CnapiError {
@@ -44,12 +48,11 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
         if (offset < 0) throw new NegativeOffsetError();
         const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
         const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
-        const query = {
-          filter: { uuids: known, setup, headnode, reserved, reservoir, hostname },
-          partSelection: partSelectionOf(extras),
-        };
+        const partSelection = partSelectionOf(extras);
+        const query = { filter: { uuids: known, setup, headnode, reserved, reservoir, hostname }, partSelection };
         return answerRows<unknown, string>({
           limit: params.limit ?? MAX_LIST,
+          firstChunk: partSelection.report || partSelection.sysinfo ? undefined : NARROW_CHUNK,
           async read(last, { rows, bytes }) {
             const after = last ?? params.after;
             const skipped = last === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
@@ -86,6 +89,6 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
         return ok(changes);
       },
     },
-    { ListServers: { answerBytes: ROW_STREAM_BYTES }, GetStatusHistory: { answerBytes: 1024 * 1024 } },
+    { ListServers: { answerBytes: LIST_BYTES }, GetStatusHistory: { answerBytes: 1024 * 1024 } },
   );
 }
