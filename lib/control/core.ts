@@ -179,12 +179,12 @@ export class Core {
       cnapiUuid,
       roster: this.roster,
       inventoriedSessions: this.inventoriedSessions,
-      tasks: this.tasks.reports,
+      tasks: this.tasks.dispatcher.reports,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });
     this.roster.listen({
-      tasksHinted: (serverUuid) => this.tasks.hint(serverUuid),
+      tasksHinted: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
       subscriptionConfirmed: () => this.tasks.pollSoon(),
       runRenewed: () => {
         // The new run must take over the posts of the old run before others count them as lost.

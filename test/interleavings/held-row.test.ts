@@ -198,7 +198,7 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
     ),
     {
       ...work('claims', given, () => {
-        for (const one of servers) instance.tasks.hint(one);
+        for (const one of servers) instance.tasks.dispatcher.sessions.hint(one);
       }),
       holds: {
         cnapi_tasks: `id = '${heldOf(given)}'`,

@@ -79,11 +79,11 @@ const CLAIMS_STOP_WITHIN_MS = 1_000;
 
 export class Dispatcher {
   readonly reports: TaskReports;
+  readonly sessions: SessionDispatch;
+  readonly sessionless: SessionlessDispatch;
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
-  readonly #sessions: SessionDispatch;
-  readonly #sessionless: SessionlessDispatch;
   /** Since when the database has answered every poll, on this process's clock. */
   #answersSince: number | undefined;
   readonly #ticks: DeadlineCounter;
@@ -105,10 +105,10 @@ export class Dispatcher {
       clock,
       log,
       onChanged,
-      onStored: (serverUuids) => this.#sessions.onStored(serverUuids),
+      onStored: (serverUuids) => this.sessions.onStored(serverUuids),
     });
-    this.#sessions = new SessionDispatch({ ...deps, fail: (subject, error) => this.#recorder.fail(subject, error) });
-    this.#sessionless = deps.sessionlessDispatch({
+    this.sessions = new SessionDispatch({ ...deps, fail: (subject, error) => this.#recorder.fail(subject, error) });
+    this.sessionless = deps.sessionlessDispatch({
       record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
       onChanged,
     });
@@ -118,7 +118,7 @@ export class Dispatcher {
       clock,
       log,
       onChanged,
-      onSettled: (serverUuid) => this.hint(serverUuid),
+      onSettled: (serverUuid) => this.sessions.hint(serverUuid),
     });
     this.reports = {
       onInventory: (session, frame) => this.#reconciler.add(session, frame),
@@ -128,22 +128,7 @@ export class Dispatcher {
   }
 
   start(): void {
-    this.#sessionless.start();
-  }
-
-  /** Claims nothing more for servers without a session; posts in flight continue. */
-  stopPosting(): void {
-    this.#sessionless.stopClaiming();
-  }
-
-  /** This server may have queued tasks, and no instance has authority for it. */
-  hintUnowned(serverUuid: string): void {
-    this.#sessionless.hint(serverUuid);
-  }
-
-  /** This server may have something to claim or to cancel. */
-  hint(serverUuid: string): void {
-    this.#sessions.hint(serverUuid);
+    this.sessionless.start();
   }
 
   /** Wakes those who wait for these tasks, on every instance. */
@@ -159,7 +144,7 @@ export class Dispatcher {
 
   /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
-    void this.#sessionless.poll();
+    void this.sessionless.poll();
     let isNoted = false;
     const note = async () => {
       await this.#noteUnansweredClaims();
@@ -167,7 +152,7 @@ export class Dispatcher {
     };
     const sweep = () => this.#sweep({ mayEndQueued: isNoted });
     try {
-      await eachStep([() => this.#advanceTicks(), note, () => this.#sessions.poll(), sweep]);
+      await eachStep([() => this.#advanceTicks(), note, () => this.sessions.poll(), sweep]);
     } catch (error) {
       // Otherwise one slow or locked statement would stop the deadlines of all tasks.
       if (error instanceof DatabaseUnavailableError) {
@@ -179,7 +164,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    const claims = Promise.all([this.#sessions.stop(), this.#reconciler.stop(), this.#sessionless.stop()]);
+    const claims = Promise.all([this.sessions.stop(), this.#reconciler.stop(), this.sessionless.stop()]);
     // Otherwise one slow statement of theirs would leave no time to store the ends of tasks.
     await settlesWithin(this.#deps.clock, CLAIMS_STOP_WITHIN_MS, claims);
     await this.#recorder.stop();
@@ -187,13 +172,13 @@ export class Dispatcher {
 
   stats(): DispatcherStats {
     return {
-      ...this.#sessions.stats(),
+      ...this.sessions.stats(),
       inventories: this.#reconciler.size,
       reportBytes: this.#recorder.size,
       droppedEvents: this.#recorder.droppedEvents,
       refusedEnds: this.#recorder.refusedEnds,
       swept: this.#swept,
-      ...this.#sessionless.stats(),
+      ...this.sessionless.stats(),
     };
   }
 
@@ -210,7 +195,7 @@ export class Dispatcher {
    * gets its whole time again, whichever instance sweeps.
    */
   async #noteUnansweredClaims(): Promise<void> {
-    const servers = [...this.#sessions.endClaimPeriod(), ...this.#sessionless.endClaimPeriod()];
+    const servers = [...this.sessions.endClaimPeriod(), ...this.sessionless.endClaimPeriod()];
     for (let start = 0; start < servers.length; start += MAX_NOTED_AT_ONCE)
       await noteFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
   }
@@ -227,7 +212,7 @@ export class Dispatcher {
     return {
       startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs + this.#tickLagMs,
       overdueMs: answeredMs < taskOverdueMs ? undefined : taskOverdueMs,
-      hasRoomForPosts: this.#sessionless.hasRoom,
+      hasRoomForPosts: this.sessionless.hasRoom,
     };
   }
 

@@ -20,12 +20,11 @@ import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
 import type { PostOutcomes, SessionlessDispatch } from './dispatch/dispatch.ts';
-import { Dispatcher, type DispatcherStats, type TaskReports } from './dispatcher.ts';
+import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskSessions } from './record/sessions.ts';
 import {
   DEFAULT_TASK_TIMEOUT_MS,
   type ServerTaskHistoryEntry,
-  type TaskEvent,
   type TaskRequest,
   toServerHistoryEntry,
   toTask,
@@ -59,7 +58,7 @@ import {
   type TaskPosition,
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
-import { type FollowOptions, Waiters, type WaitOptions } from './record/waiters.ts';
+import { Waiters, type WaitOptions } from './record/waiters.ts';
 
 export type { WaitOptions } from './record/waiters.ts';
 
@@ -104,11 +103,12 @@ interface TaskHistoryPart {
 }
 
 export class Tasks {
-  readonly reports: TaskReports;
+  /** The link passes it what agents report, and the bus what servers may have to do. */
+  readonly dispatcher: Dispatcher;
+  /** For the routes that wait and follow. */
+  readonly waiters: Waiters;
   readonly #deps: TasksDeps;
   readonly #watches: Watches<TaskPosition>;
-  readonly #waiters: Waiters;
-  readonly #dispatcher: Dispatcher;
   readonly #slowPoll: SlowPoll;
   readonly #recentEnds = new BoundedMap<string, true>(MAX_RECENT);
   #stopping: Promise<void> | undefined;
@@ -132,23 +132,14 @@ export class Tasks {
       // number. A read with an end is always the newest.
       isBefore: (next, last) => !next.isEnded && next.lastSeq < last.lastSeq,
     });
-    this.#waiters = new Waiters(database, this.#watches);
-    this.#dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
-    this.reports = this.#dispatcher.reports;
+    this.waiters = new Waiters(database, this.#watches);
+    this.dispatcher = new Dispatcher({ ...deps, wake: ({ id, ended }) => this.#wake(id, ended) });
     this.#slowPoll = new SlowPoll({ clock, bus, log, config, what: 'tasks', work: () => this.#poll() });
   }
 
   async start(): Promise<void> {
-    this.#dispatcher.start();
+    this.dispatcher.start();
     this.#slowPoll.start();
-  }
-
-  /**
-   * This instance is about to leave: posts nothing more to servers without a session.
-   * `stats().postsInFlight` counts the posts in flight.
-   */
-  stopPosting(): void {
-    this.#dispatcher.stopPosting();
   }
 
   /**
@@ -220,7 +211,7 @@ export class Tasks {
    * signal's reason
    */
   async wait(id: string, options: WaitOptions): Promise<Task> {
-    return toTask(await this.#waiters.wait(id, options));
+    return toTask(await this.waiters.wait(id, options));
   }
 
   /**
@@ -229,21 +220,12 @@ export class Tasks {
    */
   async cancel(id: string): Promise<Task> {
     const cancelled = await cancelTask(this.#deps.database, id);
-    if (cancelled?.isEnded) this.#dispatcher.announce([{ id, ended: true }]);
+    if (cancelled?.isEnded) this.dispatcher.announce([{ id, ended: true }]);
     else if (cancelled !== undefined) this.#notifyAuthority(cancelled.serverUuid, cancelled.run);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
     if (cancelled !== undefined) return toTask(row);
     throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
-  }
-
-  /**
-   * Returns the events after `afterSeq` (0: all), then live ones; returns after `end`. Reads one
-   * page at a time and buffers nothing for a slow reader. @throws TaskNotFoundError,
-   * TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the signal's reason
-   */
-  follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncIterable<TaskEvent> {
-    return this.#waiters.follow(id, afterSeq, options);
   }
 
   /**
@@ -282,21 +264,14 @@ export class Tasks {
     return deleteTasks(this.#deps.database, days, DELETE_BATCH);
   }
 
-  /**
-   * The bus reports that this server may have queued work or a cancel (RunMessage kind 'tasks').
-   */
-  hint(serverUuid: string): void {
-    this.#dispatcher.hint(serverUuid);
-  }
-
   /** Hints may have been missed (a subscription was renewed): reads everything at once. */
   pollSoon(): void {
     this.#slowPoll.soon();
   }
 
   stats(): TaskStats {
-    const { waits, follows } = this.#waiters;
-    return { waits, follows, refusedCreates: this.#refusedCreates, ...this.#dispatcher.stats() };
+    const { waits, follows } = this.waiters;
+    return { waits, follows, refusedCreates: this.#refusedCreates, ...this.dispatcher.stats() };
   }
 
   async #createUnderTicket(request: TaskRequest, task: NewTask, ticketUuid: string): Promise<CreatedTask | undefined> {
@@ -316,8 +291,8 @@ export class Tasks {
   }
 
   #notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.#dispatcher.hintUnowned(serverUuid);
-    this.#dispatcher.hint(serverUuid);
+    if (run === null) return this.dispatcher.sessionless.hint(serverUuid);
+    this.dispatcher.sessions.hint(serverUuid);
     if (run === this.#deps.sessions.run()) return;
     const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };
     this.#deps.bus.publish(runTopic(run), message);
@@ -325,12 +300,12 @@ export class Tasks {
 
   async #poll(): Promise<void> {
     this.#watches.poll();
-    await this.#dispatcher.poll();
+    await this.dispatcher.poll();
   }
 
   async #stop(): Promise<void> {
     const { clock, log } = this.#deps;
-    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.#dispatcher.stop()]);
+    const parts = Promise.all([this.#slowPoll.stop(), this.#watches.stop(), this.dispatcher.stop()]);
     if (!(await settlesWithin(clock, STOPS_WITHIN_MS, parts)))
       log.warn('tasks: stopped without an answer from the database');
   }

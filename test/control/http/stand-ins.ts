@@ -70,6 +70,7 @@ export class FakeRoster {
 
 /** Tasks that end when a test ends them. */
 export class FakeTasks {
+  readonly waiters = this;
   readonly all = new Map<string, Task>();
   readonly created: TaskRequest[] = [];
   readonly ids: string[] = [];

@@ -347,7 +347,7 @@ t.test('a stop takes a moment even if the database does not answer', async (t) =
   isFrozen = true;
   const waiting = a.tasks.wait(id, patience);
   waiting.catch(() => {});
-  a.tasks.hint(agent.serverUuid);
+  a.tasks.dispatcher.sessions.hint(agent.serverUuid);
   agent.complete(id);
   await a.tasks.stop();
   await t.rejects(waiting, WaitStoppedError);

@@ -60,9 +60,10 @@ export class Waiters {
   }
 
   /**
-   * The events after `afterSeq`, read page by page as the reader takes them. Returns after the end,
-   * or when `endSignal` is aborted.
-   * @throws as `Tasks.follow`
+   * The events after `afterSeq` (0: all), then live ones. Reads one page at a time, as the reader
+   * takes them, and buffers nothing for a slow one. Returns after the end, or when `endSignal` is
+   * aborted. @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError,
+   * DatabaseUnavailableError, the signal's reason
    */
   async *follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
     const watch = this.#watches.open(id, true);

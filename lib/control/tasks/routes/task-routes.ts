@@ -6,11 +6,12 @@ import { InstanceDrainingError, InvalidParametersError } from '../../http/http-e
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { TaskEvent } from '../record/task.ts';
+import type { Waiters } from '../record/waiters.ts';
 import type { Tasks } from '../tasks.ts';
 import { eventFor, listedFor, taskFor } from './task-view.ts';
 
 interface TaskRouteDeps {
-  tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel' | 'follow'>;
+  tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel'> & { waiters: Pick<Waiters, 'follow'> };
   /** Aborts when this instance leaves and every wait must be answered. */
   instanceLeaving: AbortSignal;
 }
@@ -36,7 +37,7 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
       async FollowTask({ params, header, signal, actor }) {
         // A browser that resumes sends the old URL with a new header.
         const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
-        const follow = () => tasks.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
+        const follow = () => tasks.waiters.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
         // Read first, so a missing task is a 404 and not a stream that breaks.
         const { status } = await tasks.get(params.taskid);
         // A browser reconnects even after the end event, and stops only at a 204.
