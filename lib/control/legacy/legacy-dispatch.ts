@@ -192,7 +192,7 @@ export class LegacyDispatch implements SessionlessDispatch {
     });
   }
 
-  /** Held posts end as unknown, and their ends go to the recorder. */
+  /** Held posts end as unknown, and their ends go to the recorder. The dispatcher limits its time. */
   async stop(): Promise<void> {
     this.stopClaiming();
     this.#isStopping = true;

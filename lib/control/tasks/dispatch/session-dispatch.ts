@@ -114,7 +114,8 @@ export class SessionDispatch {
   /** This server may have something to claim or to cancel. */
   hint(serverUuid: string): void {
     this.#saturatedServers.delete(serverUuid);
-    if (this.#deps.sessions.get(serverUuid) === undefined) return;
+    // The next session begins without the pause of this one.
+    if (this.#deps.sessions.get(serverUuid) === undefined) return this.#progress.answered([serverUuid]);
     this.#progress.wanted([serverUuid]);
     this.#claims.add(serverUuid);
   }

@@ -141,3 +141,39 @@ t.test('a claim that waits for reads begins when they are set aside', async (t) 
   await clock.advance(DEADLINE_MS);
   t.equal(claimed.size, 2 * MAX_READ_TASKS);
 });
+
+t.test('a session that begins has no pause left over from the claims of the one before', async (t) => {
+  const clock = new ManualClock();
+  const claimedAt: number[] = [];
+  let isConnected = true;
+  const query = async (text: string) => {
+    if (!text.includes('cnapi_claim_for_sessions')) return { rows: [] };
+    claimedAt.push(clock.now());
+    return { rows: [{ what: 'again', serverUuid: 'a' }] };
+  };
+  const session = { serverUuid: 'a', epoch: 1, journalId: '', capabilities: new Set(), isBackedUp: false };
+  const dispatch = new SessionDispatch({
+    database: { query } as unknown as Database,
+    sessions: { run: () => '', get: () => (isConnected ? session : undefined) } as never,
+    clock,
+    log: recordingLogger([]),
+    config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
+    fail: () => undefined,
+  });
+  dispatch.hint('a');
+  await clock.advance(0);
+  await clock.advance(1_000);
+  isConnected = false;
+  await clock.advance(10_000);
+  isConnected = true;
+  const from = clock.now();
+  claimedAt.length = 0;
+  dispatch.hint('a');
+  await clock.advance(0);
+  await clock.advance(200);
+  t.same(
+    claimedAt.map((at) => at - from),
+    [0, 50, 150],
+  );
+  await dispatch.stop();
+});
