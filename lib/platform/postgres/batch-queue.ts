@@ -16,8 +16,8 @@
  * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
  * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *
- * Parts and items that were set aside share one lane with a short lock timeout. However many there
- * are, new items proceed. A key is in one statement at a time, and its items keep their order.
+ * Parts and items set aside share one lane with a short lock timeout, so a part may wait for a slow
+ * item that is tried again. New items proceed. A key is in one statement at a time, in order.
  */
 import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
