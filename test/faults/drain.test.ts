@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { faultTest } from '../support/fault-test.ts';
 import { PlainCaller } from '../support/plain-caller.ts';
 
@@ -12,7 +14,15 @@ faultTest(
     const serverUuid = zone.agents[0]?.serverUuid ?? '';
     const caller = new PlainCaller(zone);
     caller.start(serverUuid);
-    const created = await fetch(`${second.url}/servers/${serverUuid}/nop?sleep=30`, { method: 'POST' });
+    const go = path.join(zone.directory, 'go');
+    const created = await fetch(`${second.url}/servers/${serverUuid}/tasks`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        task: 'command_execute',
+        params: { script: `#!/bin/sh\nwhile [ ! -e ${go} ]; do sleep 0.5; done\n` },
+      }),
+    });
     const { id } = (await created.json()) as { id: string };
     const waits = Array.from({ length: 50 }, () => fetch(`${first.url}/tasks/${id}/wait`));
     const uuid = randomUUID();
@@ -26,6 +36,9 @@ faultTest(
     t.same([...new Set(bodies.map(({ code }) => code))], ['InstanceDraining'], 'each wait is told to ask again');
     await first.program.ended();
     t.equal(first.program.exitCode, 0);
+    const stored = (await (await fetch(`${second.url}/tasks/${id}`)).json()) as { status: string };
+    t.equal(stored.status, 'active', 'its task is not ended');
+    writeFileSync(go, '');
     const ended = (await (await fetch(`${second.url}/tasks/${id}/wait`)).json()) as { status: string };
     t.equal(ended.status, 'complete', 'its task continues');
     t.same(await caller.finish(), []);
