@@ -52,7 +52,8 @@ output goes unchanged. With several servers each line begins with the name of it
 With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow \
 pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and \
 the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to \
-the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4.
+the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4. \
+A terminal shows what follows a missing part after two seconds; if the result of the task has that part, it is shown at the end.
 
 The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits at once. SIGTERM does the \
 same. When the terminal is lost (SIGHUP) nothing is cancelled: this program exits, running commands continue, and the command is \
@@ -305,7 +306,7 @@ function shown(context: Context, servers: readonly NamedServer[], options: Optio
     },
     onEnd(server, ending) {
       const live = liveOf(server);
-      live.end(resultOf(ending));
+      live.end(resultOf(ending), ending.id);
       isIncomplete ||= live.isIncomplete;
       lives.delete(server);
       if (ending.kind === 'failed' || ending.kind === 'unknown')

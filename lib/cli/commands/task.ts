@@ -79,7 +79,7 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
     else if (event.name !== 'end') output.note(describeEvent(event));
     await output.ready();
     if (event.name !== 'end') continue;
-    if (!output.json && !isWithheld) live.end(event.data.result);
+    if (!output.json && !isWithheld) live.end(event.data.result, id);
     const message = errorOf(event.data);
     if (message !== undefined && !output.json) output.complain(`${name} failed: ${escapeControls(message)}`);
     return codeOf(hasSucceeded(event.data), live);
@@ -87,7 +87,7 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
   // The stream ended without an `end` event: the task ended after the last event received.
   const { status, history } = await client.task(id);
   const result = history.find(({ name }) => name === 'finish')?.event;
-  if (!output.json && !isWithheld) live.end(result);
+  if (!output.json && !isWithheld) live.end(result, id);
   return codeOf(hasSucceeded({ status, result }), live);
 }
 

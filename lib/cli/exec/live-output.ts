@@ -19,6 +19,8 @@ interface Stream {
   isHeldReported: boolean;
 }
 
+type Sink = Pick<Output, 'raw' | 'note' | 'complain'>;
+
 interface LiveOutputOptions {
   raw: boolean;
   /** Written before each line; already safe to show. */
@@ -36,7 +38,7 @@ const MAX_PENDING = 64 * 1024;
 const HOLD_MS = 2000;
 
 export class LiveOutput {
-  readonly #output: Output;
+  readonly #output: Sink;
   readonly #clock: Clock;
   readonly #options: LiveOutputOptions;
   readonly #sequence = new OutputSequence();
@@ -44,7 +46,7 @@ export class LiveOutput {
   #timer: Timer | undefined;
   #isIncomplete = false;
 
-  constructor({ output, clock }: { output: Output; clock: Clock }, options: LiveOutputOptions) {
+  constructor({ output, clock }: { output: Sink; clock: Clock }, options: LiveOutputOptions) {
     this.#output = output;
     this.#clock = clock;
     this.#options = options;
@@ -64,15 +66,37 @@ export class LiveOutput {
 
   /**
    * Takes the task's result: shows the output that was not shown while the task ran. Agents of
-   * earlier versions send none before the end.
+   * earlier versions send none before the end. The id is for remarks.
    */
-  end(result: unknown): void {
+  end(result: unknown, taskId?: string): void {
     this.#timer?.cancel();
     this.#take(this.#sequence.end(result));
     for (const name of STREAMS) {
       this.#endPending(name);
       this.#endLine(name);
     }
+    if (this.#isIncomplete) this.#showMissing(result, taskId);
+  }
+
+  /**
+   * A gap on a terminal may have been reported before the result came. In a pipe or a file, output
+   * out of order would be wrong.
+   */
+  #showMissing(result: unknown, taskId: string | undefined): void {
+    const { pieces, isWhole } = this.#sequence.fillGaps(result);
+    for (const { stream, text } of pieces.filter((piece) => 'text' in piece)) {
+      const bytes = Buffer.byteLength(text);
+      if (!terminalOf(stream)) {
+        if (taskId !== undefined)
+          this.#report('complain', `cnapi task ${taskId} shows ${bytes} bytes that are missing`);
+        continue;
+      }
+      this.#report('complain', `${bytes} bytes of ${stream} that were missing above:`);
+      this.#show(stream, text);
+      this.#endPending(stream);
+      this.#endLine(stream);
+    }
+    this.#isIncomplete = !isWhole || pieces.some(({ stream }) => !terminalOf(stream));
   }
 
   /**

@@ -5,7 +5,8 @@
  * Live pieces may be missing (an agent limits its live output) or come twice (a report whose commit
  * was not answered is stored again); their offsets show this. After a gap, pieces are held back,
  * because the result may contain the missing part. They are returned, and the gap is reported, when
- * the result can no longer contain that part, at the end, or when `goOn` is called.
+ * the result can no longer contain that part, at the end, or when `goOn` is called. `fillGaps` then
+ * returns what the result has of the reported gaps.
  */
 import { createHash } from 'node:crypto';
 import { MAX_OUTPUT_BYTES } from '../../protocol/limits.ts';
@@ -24,6 +25,7 @@ export type OutputPiece =
 export class OutputSequence {
   #streams = newStreams();
   #attempt = 0;
+  #hasLostAttempt = false;
 
   /** Takes the data of an `output` event. A new attempt starts from an empty state. */
   write(data: Readonly<Record<string, unknown>>, attempt: number): OutputPiece[] {
@@ -52,8 +54,20 @@ export class OutputSequence {
     });
   }
 
+  /** Returns the parts of the reported gaps that the result contains, and whether these are all. */
+  fillGaps(result: unknown): { pieces: OutputPiece[]; isWhole: boolean } {
+    const texts = (result ?? {}) as Readonly<Record<string, unknown>>;
+    const filled = STREAMS.map((name) => {
+      const all = texts[name];
+      return this.#streams[name].fillGaps(typeof all === 'string' ? all : undefined);
+    });
+    const isWhole = !this.#hasLostAttempt && filled.every((one) => one.isWhole);
+    return { pieces: filled.flatMap(({ pieces }) => pieces), isWhole };
+  }
+
   #beginAgain(attempt: number): OutputPiece[] {
     const rest = this.end(undefined);
+    this.#hasLostAttempt ||= STREAMS.some((name) => this.#streams[name].hasGaps);
     this.#streams = newStreams();
     this.#attempt = attempt;
     return rest;
@@ -75,6 +89,9 @@ interface Source {
   text: string;
 }
 
+/** A gap beyond this number is not filled. */
+const MAX_GAPS = 1000;
+
 /** Stands for one to three bytes that are not UTF-8. */
 const REPLACEMENT = '\ufffd';
 
@@ -88,6 +105,8 @@ class StreamSequence {
   #doubtful = '';
   #held: Source[] = [];
   #isWhole = true;
+  #gaps: { offset: number; end: number }[] = [];
+  #hasUnknownGap = false;
   readonly #given = createHash('sha256');
   #characters = 0;
 
@@ -130,6 +149,29 @@ class StreamSequence {
     return !isOther && this.#at.most >= total ? shown : [...shown, this.#missing(null)];
   }
 
+  get hasGaps(): boolean {
+    return this.#gaps.length > 0 || this.#hasUnknownGap;
+  }
+
+  fillGaps(all: string | undefined): { pieces: OutputPiece[]; isWhole: boolean } {
+    const { head, cut, tail } = partsOf(all ?? '');
+    // Where bytes were not UTF-8, offsets in the result are not known.
+    const isCounted = [lengthOf(head), lengthOf(tail)].every(isExact);
+    const kept = isCounted ? [head, tail].map((text) => Buffer.from(text)) : [];
+    let filled = 0;
+    const pieces = this.#gaps.flatMap(({ offset, end }) =>
+      kept.flatMap((bytes, part): OutputPiece[] => {
+        const start = part === 0 ? 0 : (kept[0]?.length ?? 0) + cut;
+        const from = Math.max(offset, start);
+        const found = bytes.subarray(from - start, Math.max(from, end) - start);
+        filled += found.length;
+        return found.length === 0 ? [] : [{ stream: this.#name, offset: from, text: found.toString() }];
+      }),
+    );
+    const missing = this.#gaps.reduce((sum, { offset, end }) => sum + end - offset, 0);
+    return { pieces, isWhole: filled === missing && !this.#hasUnknownGap };
+  }
+
   /** The offset up to which everything has arrived. */
   get #reach(): Range {
     const { least, most } = this.#at;
@@ -163,6 +205,8 @@ class StreamSequence {
 
   #skipTo(offset: number): OutputPiece[] {
     const pieces = [...this.#giveDoubtful(), this.#missing(offset - this.#at.most)];
+    if (this.#gaps.length < MAX_GAPS) this.#gaps.push({ offset: this.#at.most, end: offset });
+    else this.#hasUnknownGap = true;
     this.#at = { least: offset, most: offset };
     this.#isWhole = false;
     return pieces;
@@ -221,6 +265,7 @@ class StreamSequence {
   }
 
   #missing(cut: number | null): OutputPiece {
+    this.#hasUnknownGap ||= cut === null;
     return { stream: this.#name, offset: this.#at.most, cut };
   }
 }

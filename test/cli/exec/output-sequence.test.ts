@@ -92,6 +92,32 @@ t.test('live output and result combine into the whole output, and missing bytes 
   t.equal(textOf(again.write(out(0, 'second'), 2)), 'second', 'a new attempt starts again at 0');
 });
 
+t.test('a gap that was reported is filled from the result', async (t) => {
+  const rows: [string, { stdout?: string }, string[], boolean][] = [
+    ['the result has it', { stdout: 'one..3.five' }, ['..', '.'], true],
+    ['the result has only its tail', { stdout: '\n[… 5 bytes cut …]\n3.five' }, ['.'], false],
+    ['the result was cut within a gap', { stdout: 'one.\n[… 1 bytes cut …]\n3.five' }, ['.', '.'], false],
+    ['the result is not UTF-8', { stdout: 'one.\ufffd3.five' }, [], false],
+    ['there is no output in the result', {}, [], false],
+  ];
+  for (const [what, result, texts, isWhole] of rows) {
+    const sequence = new OutputSequence();
+    for (const data of [out(0, 'one'), out(5, '3'), out(7, 'five')]) {
+      sequence.write(data, 1);
+      sequence.goOn('stdout');
+    }
+    sequence.end(result);
+    const filled = sequence.fillGaps(result);
+    t.strictSame([filled.pieces.map((piece) => 'text' in piece && piece.text), filled.isWhole], [texts, isWhole], what);
+  }
+  const again = new OutputSequence();
+  again.write(out(3, 'first'), 1);
+  again.goOn('stdout');
+  again.write(out(0, 'second'), 2);
+  again.end({ stdout: 'second' });
+  t.strictSame(again.fillGaps({ stdout: 'second' }), { pieces: [], isWhole: false }, 'not of an earlier attempt');
+});
+
 t.test('held-back output is bounded, and released when the result cannot fill the gap', async (t) => {
   const sequence = new OutputSequence();
   const piece = 'x'.repeat(16_000);
