@@ -34,6 +34,8 @@ export interface ChildDeps {
   clock: Clock;
   /** Called with a sentence for each end and restart. */
   say: (text: string) => void;
+  /** Called when it has been started again, with the time at which it had ended. */
+  onRestart?: ((endedAt: number) => void) | undefined;
 }
 
 const pauseMs = { least: 250, most: 10_000, forgottenAfter: 30_000 };
@@ -116,7 +118,8 @@ export class Child {
   }
 
   #ended(child: ChildProcess, how: string): void {
-    const { watch, clock, say } = this.#deps;
+    const { watch, clock, say, onRestart } = this.#deps;
+    const endedAt = clock.now();
     this.#process = undefined;
     if (child.pid !== undefined) watch.remove(child.pid);
     if (this.#retired) return;
@@ -124,9 +127,12 @@ export class Child {
       this.#hasFailed = true;
       return;
     }
-    if (clock.now() - this.#startedAt > pauseMs.forgottenAfter) this.#nextPauseMs = pauseMs.least;
+    if (endedAt - this.#startedAt > pauseMs.forgottenAfter) this.#nextPauseMs = pauseMs.least;
     say(`${this.name} (pid ${child.pid}) ${how}; starting it again in ${this.#nextPauseMs} ms`);
-    this.#pause = clock.after(this.#nextPauseMs, () => this.start());
+    this.#pause = clock.after(this.#nextPauseMs, () => {
+      this.start();
+      onRestart?.(endedAt);
+    });
     this.#nextPauseMs = Math.min(this.#nextPauseMs * 2, pauseMs.most);
   }
 }

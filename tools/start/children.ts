@@ -16,6 +16,8 @@ export interface Wanted {
   /** The signal that asks it to stop when everything stops. */
   signal?: NodeJS.Signals;
   command: () => Command;
+  /** Called when it has been started again, with the time at which it had ended. */
+  onRestart?: (endedAt: number) => void;
 }
 
 export interface ChildrenDeps {
@@ -43,9 +45,10 @@ export class Children {
     this.#startLimitMs = deps.startLimitMs ?? 60_000;
   }
 
-  run({ name, rank, signal = 'SIGTERM', command }: Wanted): Child {
+  run({ name, rank, signal = 'SIGTERM', command, onRestart }: Wanted): Child {
     const { watch, clock, say, stopping } = this.#deps;
-    const child = new Child({ name, rank, signal, command, log: this.#logOf(name), watch, clock, say });
+    const log = this.#logOf(name);
+    const child = new Child({ name, rank, signal, command, log, watch, clock, say, onRestart });
     this.#running.add(child);
     if (!stopping.aborted) child.start();
     return child;

@@ -34,6 +34,8 @@ export interface InstancesDeps {
   headers: () => Record<string, string>;
   /** Called with their addresses when these change. */
   onUrls: (urls: readonly string[]) => void;
+  /** Called with a sentence when one that had ended by itself is ready again. */
+  say: Say;
   clock: Clock;
   random: Random;
   /** Aborts when everything stops. */
@@ -65,6 +67,8 @@ export class Instances {
   readonly #limits: typeof defaultLimits;
   #slots: Slot[] = [];
   #busyWith: string | undefined;
+  /** The one that a rolling restart waits for, and reports. */
+  #restarting: Child | undefined;
 
   constructor(deps: InstancesDeps) {
     this.#deps = deps;
@@ -100,7 +104,10 @@ export class Instances {
       if (this.#slots.length === 1) say('there is only one instance: nobody answers while it restarts');
       for (const slot of [...this.#slots]) {
         await this.#untilAllServe();
-        await this.#restart(slot, say);
+        this.#restarting = slot.child;
+        await this.#restart(slot, say).finally(() => {
+          this.#restarting = undefined;
+        });
       }
       await this.#untilAllServe();
     });
@@ -206,11 +213,12 @@ export class Instances {
     const { children, commandFor } = this.#deps;
     const url = `http://127.0.0.1:${port}`;
     const command = commandFor({ cnapiUuid: uuid, port });
-    const child = children.run({
+    const child: Child = children.run({
       name: nameOf({ port }),
       rank: 'instances',
       signal: 'SIGINT',
       command: () => command,
+      onRestart: (endedAt) => void this.#reportReturn({ child, url }, endedAt),
     });
     try {
       await children.untilUp(child, () => answersReady(url));
@@ -219,6 +227,18 @@ export class Instances {
       throw error;
     }
     return { uuid, port, url, child };
+  }
+
+  /** Reports that it is ready again, unless it ends before. */
+  async #reportReturn({ child, url }: Pick<Slot, 'child' | 'url'>, endedAt: number): Promise<void> {
+    const { clock, say, stopping } = this.#deps;
+    const { pid } = child;
+    if (this.#restarting === child) return;
+    const deadline = clock.now() + this.#limits.returnMs;
+    for (; child.pid === pid && !stopping.aborted; await clock.sleep(pollMs, stopping)) {
+      if (await answersReady(url)) return say(`${child.name} is ready again after ${inSeconds(clock.now() - endedAt)}`);
+      if (clock.now() > deadline) return say(`${child.name} is not ready after ${inSeconds(this.#limits.returnMs)}`);
+    }
   }
 
   #keep(slots: Slot[]): void {

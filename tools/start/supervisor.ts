@@ -201,6 +201,7 @@ export class Supervisor {
       commandFor: (plan) => instanceCommand(this.#data, { ...plan, databaseUrl, redisUrl, access }),
       headers: () => this.#headers,
       onUrls: (urls) => this.#announce(urls),
+      say: this.#say,
       clock: this.#clock,
       random: this.#random,
       stopping: this.#stopping.signal,

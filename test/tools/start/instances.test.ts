@@ -74,6 +74,7 @@ async function ofPrograms(t: Teardown, { startLimitMs = 60_000, ...limits } = {}
     },
     headers: () => ({}),
     onUrls: (urls) => told.push(urls.map((url) => Number(new URL(url).port) - firstPort)),
+    say,
     clock,
     random: systemRandom,
     stopping: stopping.signal,
@@ -216,6 +217,22 @@ t.test('a rolling restart stops at an instance that does not come up again', asy
     second,
     'the next instance was not touched',
   );
+});
+
+t.test('the return of an instance that dies is reported', async (t) => {
+  const { instances, firstPort, said, watch } = await ofPrograms(t);
+  await instances.start(1);
+  for (const { pid } of watch.endings) process.kill(pid, 'SIGKILL');
+  const report = await until(() => said.find((text) => /ready again/.test(text)), 'the report');
+  t.match(report, new RegExp(`^instance-${firstPort} is ready again after \\d+\\.\\d s$`));
+});
+
+t.test('that an instance does not get ready again is reported', async (t) => {
+  const { instances, set, firstPort, said, watch } = await ofPrograms(t, { returnMs: 500 });
+  await instances.start(1);
+  set(firstPort, orderly(firstPort, 503));
+  for (const { pid } of watch.endings) process.kill(pid, 'SIGKILL');
+  await until(() => said.includes(`instance-${firstPort} is not ready after 0.5 s`), 'the complaint');
 });
 
 t.test('only one operation runs at a time', async (t) => {

@@ -123,6 +123,7 @@ t.test('npm start comes up, restarts what dies, refuses a second start and stops
     );
     t.not(again.pid, instance?.pid);
     t.match(first.stderr, `instance-${port} (pid ${instance?.pid}) ended with SIGKILL`);
+    await until(() => first.stderr.includes(`instance-${port} is ready again after `), 'the report of its return');
   });
 
   await t.test('after two signals at once it stops in order, exits 0 and leaves nothing', async (t) => {
