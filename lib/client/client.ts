@@ -53,7 +53,7 @@ export interface TicketRequest {
    * Finds the ticket when the answer was lost, also at instances that do not know idempotency keys.
    */
   requestId: string;
-  /** With it, the request can be repeated when its answer was lost. */
+  /** Allows the request to be repeated when its answer was lost. */
   idempotencyKey?: string | undefined;
 }
 

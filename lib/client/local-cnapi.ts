@@ -22,7 +22,7 @@ interface LocalCnapi {
 /** An `npm start` that runs. */
 interface RunningLocal {
   urls: readonly string[];
-  /** Its data directory; undefined if an earlier version of it wrote the file. */
+  /** The data directory; undefined if an earlier version of `npm start` wrote the file. */
   data: string | undefined;
 }
 
@@ -86,7 +86,7 @@ export function runningLocals(configFolder: string): RunningLocal[] {
   return readAll(folderIn(configFolder)).map(({ urls, data }) => ({ urls, data }));
 }
 
-/** Those whose supervisors run. */
+/** Contents of the files whose supervisors run. */
 function readAll(folder: string): z.output<typeof contents>[] {
   return namesIn(folder)
     .slice(0, MAX_FILES)

@@ -31,8 +31,8 @@ import { Tasks } from './tasks/tasks.ts';
 import { Waitlist } from './waitlist/waitlist.ts';
 
 /**
- * Each but the first two has one connection and short timeouts. `main` is for everything except the
- * others.
+ * Databases by their use; all but the first two have one connection and short timeouts. `main` is
+ * for everything except the others.
  */
 export interface CoreDatabases {
   main: Database;
@@ -45,7 +45,7 @@ export interface CoreDatabases {
 
 /** The listener for callers and agents. */
 interface Ingress {
-  /** Its URL; known once it has started. */
+  /** The URL of the instance; known once it has started. */
   readonly url: string;
   /** Whether this address may cause another line of the log. */
   mayLog(address: string): boolean;

@@ -55,12 +55,12 @@ export class Lifecycle {
     for (const { open } of definitions) if (open !== undefined) this.add(open(parts));
   }
 
-  /** They start in the order in which they were added. Only before `start()`. */
+  /** Adds subsystems, which start in the order in which they were added. Only before `start()`. */
   add(...subsystems: readonly Subsystem[]): void {
     this.#subsystems.push(...subsystems);
   }
 
-  /** It has started, and nobody has stopped it. */
+  /** Whether it has started and nobody has stopped it. */
   get isLive(): boolean {
     return this.#isLive && !this.#stopping.signal.aborted;
   }

@@ -15,7 +15,7 @@ import type { Metric } from './metrics/metric.ts';
 
 /** Deletes data past its retention. */
 export interface Chore {
-  /** Its row in `cnapi_chores`: instances share one run per half hour. */
+  /** Key of the row in `cnapi_chores`: instances share one run per half hour. */
   name: string;
   /** Does one bounded batch and returns the number of deleted rows. Repeated until that is zero. */
   batch(): Promise<number>;
@@ -23,7 +23,7 @@ export interface Chore {
 
 /** What is known of a subsystem without an instance, and how an instance gets it. */
 export interface SubsystemDefinition<Parts> {
-  /** They may build on those of earlier subsystems in the list. */
+  /** Migrations, which may build on those of earlier subsystems in the list. */
   migrations?: readonly Migration[];
   /** Checks of `cnapi doctor`, by the part that their findings name. */
   checks?: Readonly<Record<string, Check>>;

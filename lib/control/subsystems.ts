@@ -20,7 +20,7 @@ import { serversSubsystem } from './servers/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
 import { waitlistSubsystem } from './waitlist/subsystem.ts';
 
-/** They need nothing but a core (`core.ts`), so the simulation runs them, too. */
+/** Subsystems that need nothing but a core (`core.ts`), so the simulation runs them, too. */
 export const coreSubsystems = [
   rosterSubsystem,
   linkSubsystem,

@@ -34,7 +34,7 @@ export class HttpCallers {
     else if (this.#unknown.size > MAX_UNKNOWN) this.#endOldest();
   }
 
-  /** Its caller may use the port, or it is closed. */
+  /** Forgets a connection: its caller may use the port, or it is closed. */
   admit(socket: Socket): void {
     const one = this.#unknown.get(socket);
     if (one === undefined) return;

@@ -53,7 +53,7 @@ interface Work {
   isAccepted: boolean;
   abort: AbortController;
   timer: Timer;
-  /** Its place in a lane. */
+  /** The place in a lane. */
   place: { leave(): void } | undefined;
   /** Settles when nothing of the task runs any more. */
   run: Promise<void> | undefined;

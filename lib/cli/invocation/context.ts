@@ -71,7 +71,7 @@ export function discoveryOf(options: GlobalOptions, env: NodeJS.ProcessEnv): Dis
 }
 
 /**
- * Of this user's `npm start` on this machine, whatever its ports. Of several, none is preferred: a
+ * URLs of this user's `npm start` on this machine, whatever its ports. Chooses none of several: a
  * command must not reach a fleet that the user did not mean.
  */
 function localUrls(env: NodeJS.ProcessEnv): string[] {

@@ -70,7 +70,7 @@ export class HeldTicket {
     this.#passed = new PassedTime(deps.clock);
   }
 
-  /** Its reason is a LockLostError. */
+  /** Aborts with a LockLostError. */
   get lost(): AbortSignal {
     return this.#lost.signal;
   }

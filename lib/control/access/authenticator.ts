@@ -26,7 +26,7 @@ import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 export interface AuthenticatorConfig {
   access: 'open' | 'tokens';
   trustedNetworks: readonly TrustedNetwork[];
-  /** Each 0: no limit. */
+  /** For each limit, 0 means none. */
   requestsPerSecond: number;
   connectionsPerSource: number;
   failedSignInsPerMinute: number;
@@ -46,7 +46,7 @@ interface AuthenticationRequest {
 
 /** A request, before it is parsed. */
 export interface UnparsedRequest extends Pick<AuthenticationRequest, 'address' | 'authorization'> {
-  /** Its connection is above the limit. */
+  /** Whether its connection is above the limit. */
   isExcess: boolean;
 }
 

@@ -182,7 +182,7 @@ export class SignIn {
     return question.answer;
   }
 
-  /** Its age counts from the question, not from the answer. */
+  /** `readAt`: the time of the question, from which the age of the answer counts. */
   async #read(token: TokenText, readAt: number): Promise<KnownToken | undefined> {
     this.#questions += 1;
     const read = await this.#reading.ask({ uuid: token.uuid, number: this.#questions });

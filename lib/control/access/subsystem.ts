@@ -22,7 +22,10 @@ interface AccessParts {
   newServers: NewServers;
   database: Database;
   random: Random;
-  /** Its own, so no caller of this instance can delay the end of a token. Stopped here. */
+  /**
+   * Connections for signing in only, so no caller of this instance can delay the end of a token.
+   * Stopped here.
+   */
   signInDatabase: Database;
 }
 

@@ -8,12 +8,12 @@ import type { Migration } from '../../platform/postgres/migrations.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Config } from '../config.ts';
 
-/** Each check reads what it needs, and changes nothing. */
+/** What checks read. A check changes nothing. */
 export interface Examined {
   config: Config;
-  /** It may be unreachable, empty or of another version. */
+  /** The database, which may be unreachable, empty or of another version. */
   database: Queryable;
-  /** Of this version. */
+  /** Migrations of this version. */
   migrations: readonly Migration[];
   /** A name server to ask instead of the system's. */
   dns: string | undefined;

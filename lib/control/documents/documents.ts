@@ -74,7 +74,7 @@ export class Documents {
     });
   }
 
-  /** Those whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
+  /** Documents whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
   list(fields: Fields, { limit, after }: { limit: number; after: string | undefined }): Promise<BucketPage<Fields>> {
     const wanted = Object.entries(fields).flatMap(([field, value]) =>
       value === undefined ? [] : [this.#is(field, value)],

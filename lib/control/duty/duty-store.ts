@@ -43,7 +43,7 @@ export async function readDutyLoad(database: Queryable, kinds: readonly string[]
 }
 
 export interface ClaimedDuty extends HeldDuty {
-  /** Its former holder is dead. */
+  /** Whether its former holder is dead. */
   wasTakenOver: boolean;
 }
 
@@ -99,7 +99,7 @@ export interface SettlementRow {
 
 export interface SettledDuties {
   settled: Set<string>;
-  /** Their rows are locked: settle them again after a short pause. */
+  /** Duties whose rows are locked: settle them again after a short pause. */
   locked: Set<string>;
 }
 

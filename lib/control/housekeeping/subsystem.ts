@@ -9,7 +9,7 @@ interface HousekeepingParts {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** It knows the chores of those that were opened before. */
+  /** Knows the chores of the subsystems that were opened before. */
   lifecycle: { readonly chores: readonly Chore[] };
   /** Cron expression; default hourly. */
   schedule?: string;

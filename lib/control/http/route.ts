@@ -85,7 +85,7 @@ interface Serving {
   /** Not logged (health checks, heartbeats). */
   quiet?: boolean;
   /**
-   * Its handler writes the audit's record in the commit of its change (`withRecord`); otherwise the
+   * The handler writes the audit's record in the commit of its change (`withRecord`); otherwise the
    * record is committed before the handler is called.
    */
   commitsRecord?: boolean;

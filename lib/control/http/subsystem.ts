@@ -14,7 +14,7 @@ interface HttpParts {
   listener: HttpListener;
   handlers: Omit<Handlers, 'routes'>;
   aboutProcess: ProcessRouteDeps;
-  /** It knows the routes of all subsystems, once they are open. */
+  /** Knows the routes of all subsystems, once they are open. */
   lifecycle: { readonly routes: readonly Route[] };
   limits: CallerLimits;
   certificates: Certificates | undefined;

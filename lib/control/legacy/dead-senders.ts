@@ -8,7 +8,7 @@
 /** A run with posts that is not live. */
 export interface DeadSender {
   run: string;
-  /** It was declared dead, so its process may continue under a new run. */
+  /** Whether it was declared dead, so that its process may continue under a new run. */
   mayResumeUnderNewRun: boolean;
 }
 

@@ -67,14 +67,14 @@ interface Post {
 }
 
 const DEFAULT_ROOM: PostRoom = { posts: 2_000, bytes: 64 * 1024 * 1024 };
-/** Of ends not recorded yet; above it the results are dropped. */
+/** Limit for the ends not recorded yet; above it the results are dropped. */
 const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
-/** They are claimed for in several statements, as there is room. */
+/** Servers found by one slow poll; they are claimed for in several statements, as there is room. */
 const MAX_SERVERS_PER_POLL = 5_000;
 const MAX_MOVED_AT_ONCE = 2_000;
-/** All that one claim gave is read together. */
+/** Reads wait this long, so that all tasks of one claim are read together. */
 const GATHER_MS = 1;
 const POLL = 'poll';
 

@@ -40,7 +40,7 @@ export interface MessengerLimits {
   /** From a reply's header to its end. */
   bodyMs: number;
   bodyBytes: number;
-  /** Of all bodies that are being read. */
+  /** Limit for all bodies that are being read. */
   allBodyBytes: number;
 }
 
@@ -65,7 +65,7 @@ export class LegacyHttpClient {
   readonly #version: string;
   readonly #limits: MessengerLimits;
   readonly #stats: MessengerStats = { calls: 0, failed: 0, unread: 0 };
-  /** Of all bodies that are being read. */
+  /** Sum of all bodies that are being read. */
   #readingBytes = 0;
 
   constructor({ clock, version, limits }: LegacyHttpClientDeps) {

@@ -41,7 +41,7 @@ const MAX_ENDED_AT_ONCE = 500;
 /** The servers that `claimPosts` may be called for. */
 interface WaitingServers {
   withRoom: string[];
-  /** Some of their posts must end before they are given more. */
+  /** Servers that are given more only when some of their posts have ended. */
   full: string[];
 }
 
@@ -130,7 +130,7 @@ export async function findLostPosts(
 
 export interface MovedPosts {
   moved: Set<string>;
-  /** Their rows are locked: move them again after a short pause. */
+  /** Posts whose rows are locked: move them again after a short pause. */
   locked: Set<string>;
 }
 

@@ -18,7 +18,7 @@ interface LegacyParts {
   heartbeatMonitor: HeartbeatMonitor;
   legacyAgentApi: LegacyAgentApi;
   agentSources: AgentSources;
-  /** Its sessions are the agents connected to this instance. */
+  /** Has one session for each agent connected to this instance. */
   roster: { sessions: { readonly size: number } };
   servers: LegacyAgentRouteDeps['servers'];
   newServers: LegacyAgentRouteDeps['newServers'];

@@ -97,15 +97,12 @@ const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
 export class LinkServer {
   readonly #deps: LinkServerDeps;
   readonly #server: WebSocketServer;
-  /**
-   * Each with the function that ends its count as arriving: called when its session works, or when
-   * the connection is closed.
-   */
+  /** Open connections. The value marks the arrival as finished. */
   readonly #connections = new Map<Connection, () => void>();
   readonly #accounts = new SenderAccounts();
   readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
-  /** Of connections whose agent has not been greeted yet. */
+  /** Checks for new servers, by connection, until the agent is greeted. */
   readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
   /** Sysinfo being stored: one at a time for each agent, the latest one last. */
   readonly #latestSysinfo = new KeyedCoalescer<Connection>();

@@ -11,7 +11,7 @@ import type { ReadAccount } from '../../protocol/read-limiter.ts';
 
 /** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
 const EACH_BYTES_PER_MS = 32;
-/** The rates in addition to that. */
+/** Rates allowed on top of EACH_BYTES_PER_MS per member. */
 const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
 const TOKEN_BYTES_PER_MS = BYTES_PER_MS;
 /** The price rises by one for each such period that it takes to pay for what was sent so far. */
@@ -57,7 +57,7 @@ class SharedAllowance {
     return Math.max(1, (this.#paidAt - now) / PRICE_MS);
   }
 
-  /** It has no member, and a new one would have the same effect. */
+  /** Has no connection and no debt, so it can be forgotten. */
   isUnused(now: number): boolean {
     return this.#members === 0 && this.#paidAt <= now;
   }
@@ -96,7 +96,7 @@ export class SenderAccount implements ReadAccount {
     return LINK_RATE.waitMs(0, this.#paidAt, now);
   }
 
-  /** A new one would have the same effect. */
+  /** Has no connection and no debt, so it can be forgotten. */
   isUnused(now: number): boolean {
     return this.connections === 0 && this.#paidAt <= now && this.#shareAt <= now;
   }
@@ -106,7 +106,7 @@ export class SenderAccounts {
   readonly #instance = new SharedAllowance(INSTANCE_BYTES_PER_MS);
   readonly #ofTokens = new Map<string, SharedAllowance>();
   readonly #connected = new Map<string, SenderAccount>();
-  /** The one that left first comes first. */
+  /** Senders without a connection, in the order in which they left. */
   readonly #absent = new BoundedMap<string, SenderAccount>(MAX_ABSENT);
 
   /** By how much the cost of input beyond a sender's share is multiplied now. */
@@ -162,8 +162,8 @@ export class SenderAccounts {
 }
 
 /**
- * So somebody with a token for several servers cannot run up the debt of an agent with a token of
- * its own.
+ * Separate keys, so that somebody with a token for several servers cannot run up the debt of an
+ * agent with a token of its own.
  */
 function keyOf({ serverUuid, sharedToken }: Sender): string {
   return sharedToken === undefined ? serverUuid : `${sharedToken}/${serverUuid}`;

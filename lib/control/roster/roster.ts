@@ -49,7 +49,7 @@ interface RosterConfig {
 interface RosterDeps {
   /** Shared with the rest of the process. */
   database: Queryable;
-  /** One connection each; nothing else uses them. */
+  /** Databases with one connection each; nothing else uses them. */
   beatDatabase: Queryable;
   sessionLossDatabase: Queryable;
   /** A few connections for the statements that admit agents. */

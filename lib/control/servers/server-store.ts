@@ -93,8 +93,8 @@ export async function listServers(
 }
 
 /**
- * Of many servers at once, in a statement of its own: joined to the list, the planner may choose to
- * compare each server with each heartbeat.
+ * Reads the heartbeats of many servers in a statement of its own: joined to the list, the planner
+ * may choose to compare each server with each heartbeat.
  */
 async function addLastHeartbeats(database: Queryable, rows: readonly PartsRow[]): Promise<void> {
   const found = await database.query<{ server_uuid: string; last_heartbeat: Date }>(
@@ -139,7 +139,7 @@ export async function readDigests(database: Queryable, serverUuids: readonly str
   return new Map(rows.map((row) => [row.server_uuid, row.digest]));
 }
 
-/** These keys of a server's sysinfo; undefined when none is stored. */
+/** Returns these keys of a server's sysinfo; undefined when none is stored. */
 export async function readSysinfoParts(
   database: Queryable,
   serverUuid: string,

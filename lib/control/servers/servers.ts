@@ -90,9 +90,9 @@ export class Servers {
   readonly #log: Logger;
   readonly #datacenter: string;
   readonly #reports: ReportQueue;
-  /** Each agent that connects reads one. */
+  /** Digests of sysinfo; each agent that connects reads one. */
   readonly #digests: Batcher<string, string>;
-  /** Each new agent sends one sysinfo; the server's document is read, and created, before it. */
+  /** Sysinfo to store, after the server's document is read or created. Each new agent sends one. */
   readonly #sysinfos: Batcher<store.KeptSysinfo, true>;
   readonly #documents: Batcher<string, Stored>;
   readonly #creations: Batcher<{ serverUuid: string; document: ServerDocument }, true>;
@@ -228,7 +228,7 @@ export class Servers {
     return (await store.storeReports(this.#database, [[serverUuid, parseReport(status)]])).length > 0;
   }
 
-  /** These keys of the stored sysinfo; undefined when there is none. */
+  /** Returns these keys of the stored sysinfo; undefined when there is none. */
   sysinfoParts(serverUuid: string, keys: readonly string[]): Promise<JsonObject | undefined> {
     return store.readSysinfoParts(this.#database, serverUuid, keys);
   }

@@ -7,7 +7,7 @@
 export const runTopic = (run: string): string => `run:${run}`;
 
 /**
- * These tasks have ended: `{ids}`. Every instance that has ever had a wait for a task is
+ * Tasks that have ended: `{ids}`. Every instance that has ever had a wait for a task is
  * subscribed.
  */
 export const TASK_ENDS_TOPIC = 'task-ends';
@@ -16,7 +16,7 @@ export const TASK_ENDS_TOPIC = 'task-ends';
 export const taskTopic = (taskId: string): string => `task:${taskId}`;
 
 /**
- * These tickets became active, ended or were deleted: `{ids}`. Every instance that has ever had a
+ * Tickets that became active, ended or were deleted: `{ids}`. Every instance that has ever had a
  * wait for a ticket is subscribed.
  */
 export const TICKETS_TOPIC = 'tickets';

@@ -18,7 +18,7 @@ export interface HttpTarget {
 export interface TlsTarget {
   /** The certificate must be valid for one of them. The first host name is requested. */
   names: readonly string[];
-  /** With the CAs to trust. Default: those of the system. */
+  /** Contains the CAs to trust. Default: those of the system. */
   secureContext?: SecureContext | undefined;
   /** False: any certificate is accepted. For requests that hold no secret. */
   isVerified?: false;

@@ -76,7 +76,7 @@ const UNTRUSTED: Readonly<Record<string, string>> = {
 const NO_TLS = ['ERR_SSL_WRONG_VERSION_NUMBER', 'EPROTO'];
 /** undici's messages for an answer of status 100 or 101. */
 const UNEXPECTED = /^bad (response|upgrade)$/;
-/** Its parser's message, without a code, when a connection that is not kept ends too early. */
+/** The parser's message, without a code, when a connection that is not kept ends too early. */
 const EARLY_END = /\(Invalid EOF state\)$/;
 
 /** What an error of a socket or of undici means. That of a connection attempt is a cause. */

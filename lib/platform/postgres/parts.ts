@@ -24,7 +24,7 @@ const PART_OF_TIME = 1 / 4;
 const MIN_TIMEOUT_MS = 250;
 const MAX_SLOW_IN_A_ROW = 3;
 
-/** Of all parts of one slow batch. */
+/** Pace shared by all parts of one slow batch. */
 interface Pace {
   /** Undefined: the database's setting, because several parts were slow within a shorter time. */
   statementTimeoutMs?: number | undefined;
@@ -33,7 +33,7 @@ interface Pace {
 
 export interface Part<Item> {
   items: Item[];
-  /** Undefined if no batch that it is of was slow. */
+  /** Undefined unless it was split from a slow batch. */
   pace?: Pace | undefined;
 }
 

@@ -10,9 +10,9 @@ export const LONGEST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_FACTOR = 4;
 
 export interface FailedTry {
-  /** It failed alone, so it is tried alone; skipped items are tried together. */
+  /** Whether it failed alone, so it is tried alone; skipped items are tried together. */
   isAlone: boolean;
-  /** Its last statement. */
+  /** Time that its last statement took. */
   tookMs: number;
 }
 

@@ -64,7 +64,7 @@ export class WriteHealth {
     this.#loop.soon();
   }
 
-  /** Its checks begin with the first error. */
+  /** Enables the checks, which begin with the first error. */
   start(): void {
     this.#loop.start();
   }

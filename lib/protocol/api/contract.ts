@@ -36,7 +36,7 @@ const TAGS = {
   events: 'Changes of the whole fleet as they happen',
 } as const;
 
-/** Of a noun of the bucket store: its plural, and what it is. */
+/** Tag of a noun of the bucket store: its plural, and what it is. */
 interface Tag {
   name: string;
   description: string;
@@ -54,13 +54,13 @@ export function tagsOf(contracts: readonly Contract[]): Tag[] {
 
 export interface ResponseSpec<Schema extends z.ZodType = z.ZodType> {
   description: string;
-  /** Of the body; of each event, for `text/event-stream`. Absent: no body, or an error's. */
+  /** Schema of the body; of each event, for `text/event-stream`. Absent: no body, or an error's. */
   schema?: Schema;
   /** Shown in the OpenAPI document; must satisfy `schema`. */
   example?: unknown;
   /** Default application/json. */
   contentType?: string;
-  /** Of an error: the codes that it may have, beside those that any route may answer. */
+  /** Codes that an error may have, beside those that any route may answer. */
   codes?: readonly ErrorCode[];
   /** What each header says. */
   headers?: Readonly<Record<string, string>>;

@@ -5,7 +5,7 @@ import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
 
-/** Of these kinds and those of documents, which the instance knows. */
+/** Form of these kinds and of those of documents, which the instance knows. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
 
 const time = z.string().describe('When the change was made, by the clock of the database');

@@ -28,7 +28,7 @@ import { noServer } from './servers.ts';
 const MAX_COMMAND_MS = 24 * 3_600_000;
 export const HISTORY_PAGE = 100;
 
-/** Of every route that creates a task. */
+/** Refusals of every route that creates a task. */
 const refusals = {
   ...noServer,
   409: errorResponse(
@@ -42,7 +42,7 @@ const refusals = {
   503: errorResponse('TooManyTasks: the queue of the server is full', 'TooManyTasks'),
 };
 
-/** Of every route that also waits for the task's end. */
+/** Failures of every route that also waits for the task's end. */
 const failures = {
   ...refusals,
   500: errorResponse("The task failed, or did not end in time; the message is the task's", 'InternalError'),
@@ -54,7 +54,7 @@ const failures = {
   ),
 };
 
-/** Of every route that may ask a legacy agent. */
+/** Failures of every route that may ask a legacy agent. */
 const legacyFailures = {
   ...failures,
   500: errorResponse(

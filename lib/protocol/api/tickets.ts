@@ -259,7 +259,7 @@ export const ticketContracts = contracts({
 });
 
 /**
- * These parameters, and one of `expires_at` and `expires_in`; reports a missing one even if other
+ * Adds one of `expires_at` and `expires_in` to these parameters; reports a missing one even if other
  * parameters fail too.
  */
 function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {

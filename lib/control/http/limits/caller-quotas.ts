@@ -9,7 +9,7 @@ import { KeyedCounts } from '../../../platform/keyed-counts.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 
 export interface CallerQuotaOptions {
-  /** Each 0: no limit. */
+  /** For each quota, 0 means no limit. */
   eventStreamsPerCaller: number;
   waitsPerCaller: number;
 }

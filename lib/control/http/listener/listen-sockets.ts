@@ -36,7 +36,7 @@ const SOCKETS = 16;
 /** Connections that the system accepts before this process does. */
 const BACKLOG = 8192;
 const SHARED = { reusePort: true, backlog: BACKLOG / SOCKETS };
-/** However many connections arrive. */
+/** Maximum time to close, even if connections keep arriving. */
 const CLOSES_WITHIN_MS = 1000;
 /** Two turns of an event loop with little to do. */
 const QUICK_TURNS_MS = 1;
@@ -63,7 +63,7 @@ export class ListenSockets {
     return this.#taken;
   }
 
-  /** It waits for a moment in which nobody connects, to close. */
+  /** Whether it is closing; it closes when no connection is arriving. */
   get isClosing(): boolean {
     return this.#isClosing;
   }

@@ -161,7 +161,7 @@ export class HttpListener {
     return this.stop();
   }
 
-  /** Its address; with port 0 configured, known after `start()`. */
+  /** The URL of the listener; with port 0 configured, known after `start()`. */
   get url(): string {
     const { host, port } = this.#deps.config;
     return `${this.#scheme}://${host.includes(':') ? `[${host}]` : host}:${this.#port ?? port}`;

@@ -16,7 +16,7 @@ interface Chunk<Row, Place> {
 
 interface ChunkSize {
   rows: number;
-  /** Of the wide columns, uncompressed; the first row is returned whatever its size. */
+  /** Limit for the wide columns, uncompressed; the first row is returned whatever its size. */
   bytes: number;
 }
 

@@ -20,7 +20,7 @@ interface RequestHead {
   origin: string | undefined;
   /** The scheme of this port. */
   scheme: 'http' | 'https';
-  /** It brings a token, valid or not. */
+  /** Whether it brings a token, valid or not. */
   hasToken: boolean;
 }
 

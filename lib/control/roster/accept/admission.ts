@@ -52,7 +52,7 @@ export interface AdmissionState extends Measured {
   rate: number;
   /** Agents that may be admitted now. */
   tokens: number;
-  /** All of one monotonic clock, in milliseconds. */
+  /** All times are of one monotonic clock, in milliseconds. */
   refilledAt: number;
   measuredAt: number;
   loopLateMs: number;
@@ -110,7 +110,7 @@ const FAR_MS = 100;
 const LATE_SHARE = 0.05;
 const LATE_SESSIONS = 10;
 
-/** Return times per place: many of these agents are admitted by another instance first. */
+/** How many agents get each return slot; many connect elsewhere first. */
 const OVERBOOKING = 2;
 /** How many agents per second an instance that admits none can refuse without harm. */
 const REFUSALS_PER_SECOND = 100;

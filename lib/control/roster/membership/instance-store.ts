@@ -19,7 +19,7 @@ export interface InstanceIdentity {
 export interface InstanceRow extends InstanceIdentity {
   run: string;
   state: 'live' | 'dead';
-  /** It is about to leave and accepts no more agents. */
+  /** Whether it is about to leave and accepts no more agents. */
   isDraining: boolean;
   beat: number;
   agents: number;

@@ -63,10 +63,10 @@ interface MembershipDeps {
 interface MembershipListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
-  /** It cannot act for its agents now. */
+  /** The instance cannot act for its agents now. */
   onUnhealthy?(trouble: string): void;
   recovered?(): void;
-  /** Its row says that it must leave. */
+  /** The row of the instance says that it must leave. */
   onDrainRequested?(): void;
   /** Runs that were live at the previous read are not live any more. */
   runsEnded?(runs: readonly string[]): void;

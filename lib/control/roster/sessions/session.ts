@@ -125,7 +125,7 @@ export class SessionTable {
     return { session, replaced };
   }
 
-  /** Its row has moved to another run; a poll that was sent before does not know that. */
+  /** The session's row has moved to another run; a poll that was sent before does not know that. */
   moveToRun(session: Session, run: string): void {
     this.#registrations += 1;
     session.registration = this.#registrations;

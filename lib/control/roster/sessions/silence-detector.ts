@@ -87,7 +87,7 @@ export class SilenceDetector {
     try {
       for (let at = 0; at < due.length; at += MAX_BATCH) await this.#renewBatch(run, due.slice(at, at + MAX_BATCH));
     } catch (error) {
-      this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: not yet moved under the new run');
+      this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: could not be moved to the new run; will retry');
     }
   }
 

@@ -23,7 +23,7 @@ export class ClaimProgress {
   readonly #waiting = new Map<number, { servers: Set<string>; timer: Timer }>();
   /** Servers without an answer since they were wanted. */
   readonly #wanted = new Set<string>();
-  /** Those of them that were wanted before this period. */
+  /** Servers among them that were wanted before this period. */
   #wantedEarlier = new Set<string>();
 
   constructor(clock: Clock, claimFor: (serverUuid: string) => void) {
@@ -36,7 +36,7 @@ export class ClaimProgress {
     for (const serverUuid of servers) this.#wanted.add(serverUuid);
   }
 
-  /** Their claims were answered and are not held up: their next pause is short. */
+  /** The claims of these servers were answered and are not held up: their next pause is short. */
   answered(servers: Iterable<string>): void {
     for (const serverUuid of servers) {
       this.#pauses.delete(serverUuid);

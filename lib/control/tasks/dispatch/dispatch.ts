@@ -36,6 +36,6 @@ export interface PostStats {
 export interface PostOutcomes {
   /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
   record(subject: ReportSubject, end: EndReport, acknowledge: () => void): void;
-  /** These tasks changed: wakes those who wait for them. */
+  /** Wakes those who wait for these tasks, which changed. */
   onChanged(changed: readonly ChangedTask[]): void;
 }

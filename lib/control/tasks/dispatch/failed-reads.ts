@@ -34,7 +34,7 @@ export function failedReads<Task extends object>({
       if (count < MAX_UNANSWERED) return false;
       const { id, attempt, paramsBytes } = claimOf(task);
       const fields = { task: id, attempt, params_bytes: paramsBytes };
-      log.warn(fields, 'task: it does not pass the network to here, and ends');
+      log.warn(fields, 'task: its params could not be read in time from the database; ending it');
       end(task);
       return true;
     },

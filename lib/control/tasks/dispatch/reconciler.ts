@@ -24,7 +24,7 @@ interface ReconcilerDeps {
   sessions: TaskSessions;
   clock: Clock;
   log: Logger;
-  /** These tasks changed: wake those who wait for them. */
+  /** Wakes those who wait for these tasks, which changed. */
   onChanged: (changed: readonly ChangedTask[]) => void;
   /** The server's inventory is settled: claim for it. */
   onSettled: (serverUuid: string) => void;

@@ -62,9 +62,9 @@ export class SessionDispatch {
    * its queue.
    */
   readonly #reads: BatchQueue<ClaimedAttempt>;
-  /** The keys of these. */
+  /** Keys of the attempts in `#reads`. */
   readonly #unread = new Set<string>();
-  /** Their agents may have them. */
+  /** Attempts that were sent before, so their agents may have them. */
   readonly #resends = new WeakSet<ClaimedAttempt>();
   /** Servers at their limit: their agents must accept or end tasks before more are claimed. */
   readonly #saturatedServers = new Set<string>();
@@ -74,7 +74,7 @@ export class SessionDispatch {
    */
   readonly #storedMeanwhile = new Set<Set<string>>();
   readonly #progress: ClaimProgress;
-  /** Of the sessions that were backed up at the last poll. */
+  /** Unsent bytes of the sessions that were backed up at the last poll. */
   #unsentBytes = new Map<TaskSession, number>();
   #sent = 0;
   #resent = 0;

@@ -156,8 +156,8 @@ interface MeasuredRow extends TaskRow {
 }
 
 /**
- * Of the wide columns, as they are in memory: 32 MiB can be a few KB when compressed. Uncompressed
- * values are measured without being read.
+ * Bytes of the wide columns, as they are in memory: 32 MiB can be a few KB when compressed.
+ * Uncompressed values are measured without being read.
  */
 const LISTED_BYTES = ['result', 'error', 'progress'].reduce(
   (sum, column) => `${sum} + coalesce(case when pg_column_compression(${column}) is null then pg_column_size(${column})

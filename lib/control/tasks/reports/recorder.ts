@@ -31,7 +31,7 @@ interface RecorderDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
-  /** These tasks are stored: wake those who wait for them. */
+  /** Wakes those who wait for these tasks, which are stored. */
   onChanged: (changed: readonly ChangedTask[]) => void;
   /** The reports of these servers' agents are stored. */
   onStored: (serverUuids: readonly string[]) => void;
@@ -41,7 +41,7 @@ interface RecorderDeps {
 interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
-  /** Some of them were sent before and may be stored already: their answer did not come. */
+  /** Whether some of them may be stored already, because the answer to their statement did not come. */
   isRepeated?: boolean;
   end?: EndReport | undefined;
   /** Informs the sender of the end that it is recorded. */
