@@ -223,13 +223,14 @@ export class DutyKeeper {
     const isOfferDue = this.#isOfferDue;
     this.#isOfferDue = false;
     const { nextFree, ...read } = await readDutyLoad(database, this.#kinds);
-    const load = { ...read, isOverdue: this.#free.areOverdue(nextFree, clock.now()) };
+    const load = { ...read, overdue: this.#free.overdue(nextFree, clock.now()) };
     for (let isMore = true; isMore; ) {
       const holder = { held: this.#held.size, limit: this.#limit, isDraining: this.#isDraining };
       const most = this.#isLeaving ? 0 : Math.min(MAX_PER_CLAIM, load.free, roomFor(holder, load));
       const claimed = most === 0 ? [] : await claimDuties(database, run, { kinds: this.#kinds, most });
       for (const duty of claimed) this.#noteClaim(duty);
       load.free -= claimed.length;
+      load.overdue = Math.max(0, load.overdue - claimed.length);
       isMore = most > 0 && claimed.length === most;
     }
     if (load.resumesInMs !== null) this.#pollWithin(load.resumesInMs);

@@ -14,7 +14,7 @@ export async function createDuties(database: Queryable, kind: string, ids: reado
   return rows.map(({ id }) => id);
 }
 
-interface DutyLoad extends Omit<DutyBacklog, 'isOverdue'> {
+interface DutyLoad extends Omit<DutyBacklog, 'overdue'> {
   /** Duties that nobody carries out. */
   free: number;
   /** Id and generation of some of them: those that are claimed first. */
@@ -23,7 +23,7 @@ interface DutyLoad extends Omit<DutyBacklog, 'isOverdue'> {
   resumesInMs: number | null;
 }
 
-const MAX_NEXT_FREE = 200;
+const MAX_NEXT_FREE = 1_000;
 
 /** What there is to do for all instances. */
 export async function readDutyLoad(database: Queryable, kinds: readonly string[]): Promise<DutyLoad> {

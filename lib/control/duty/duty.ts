@@ -125,8 +125,8 @@ export interface DutyBacklog {
   unfinished: number;
   /** Live instances that do not drain. */
   instances: number;
-  /** Some have been free for so long that the others do not seem to take their share (`FreeDuties`). */
-  isOverdue: boolean;
+  /** Those free for so long that the others do not seem to take their share (`FreeDuties`). */
+  overdue: number;
 }
 
 /**
@@ -141,10 +141,10 @@ export class FreeDuties {
     this.#patienceMs = patienceMs;
   }
 
-  /** `keys`: id and generation of duties that are free now. Returns whether one has been so too long. */
-  areOverdue(keys: readonly string[], now: number): boolean {
+  /** `keys`: id and generation of duties that are free now. Returns how many have been so too long. */
+  overdue(keys: readonly string[], now: number): number {
     this.#firstSeenAt = new Map(keys.map((key) => [key, this.#firstSeenAt.get(key) ?? now]));
-    return [...this.#firstSeenAt.values()].some((firstSeenAt) => now - firstSeenAt >= this.#patienceMs);
+    return [...this.#firstSeenAt.values()].filter((firstSeenAt) => now - firstSeenAt >= this.#patienceMs).length;
   }
 }
 
@@ -157,15 +157,13 @@ export interface Holder {
 
 /**
  * How many duties an instance takes now, so that those of a dead instance spread over the living
- * ones. An instance that drains takes some only if all do.
+ * ones: its share, or those that the others leave, if these are more. An instance that drains takes
+ * some only if all do.
  */
-export function roomFor(
-  { held, limit, isDraining }: Holder,
-  { unfinished, instances, isOverdue }: DutyBacklog,
-): number {
+export function roomFor({ held, limit, isDraining }: Holder, { unfinished, instances, overdue }: DutyBacklog): number {
   if (isDraining && instances > 0) return 0;
-  const share = isOverdue ? limit : Math.ceil(unfinished / Math.max(1, instances));
-  return Math.max(0, Math.min(share, limit) - held);
+  const share = Math.ceil(unfinished / Math.max(1, instances));
+  return Math.max(0, Math.min(limit - held, Math.max(share - held, overdue)));
 }
 
 const FIRST_PAUSE_MS = 1_000;

@@ -89,7 +89,10 @@ t.test('an instance takes its share', async (t) => {
     ['less what it holds', { held: 60 }, { unfinished: 300, instances: 3 }, 40],
     ['none if it holds more already', { held: 150 }, { unfinished: 300, instances: 3 }, 0],
     ['no more than its limit', { limit: 10 }, { unfinished: 300, instances: 3 }, 10],
-    ['all that has waited for long, up to its limit', { held: 150 }, { unfinished: 300, isOverdue: true }, 850],
+    ['above its share, only what the others have left', { held: 150 }, { unfinished: 300, overdue: 7 }, 7],
+    ['of its share, also what the others have not left', { held: 60 }, { unfinished: 300, overdue: 7 }, 40],
+    ['of what the others have left, no more than its limit', { held: 950 }, { unfinished: 300, overdue: 70 }, 50],
+    ['none above its limit', { held: 1_001 }, { unfinished: 3_300, overdue: 7 }, 0],
     ['none while it drains', { isDraining: true }, { unfinished: 300, instances: 2 }, 0],
     ['all if every instance drains', { isDraining: true }, { unfinished: 300, instances: 0 }, 300],
   ];
@@ -97,7 +100,7 @@ t.test('an instance takes its share', async (t) => {
     t.equal(
       roomFor(
         { held: 0, limit: 1_000, isDraining: false, ...holder },
-        { unfinished: 0, instances: 3, isOverdue: false, ...load },
+        { unfinished: 0, instances: 3, overdue: 0, ...load },
       ),
       room,
       name,
@@ -106,12 +109,13 @@ t.test('an instance takes its share', async (t) => {
 
 t.test('a duty is overdue once this instance has seen it free for long enough, without a break', async (t) => {
   const free = new FreeDuties(2_000);
-  t.equal(free.areOverdue(['a 0', 'b 0'], 10_000), false, 'seen for the first time');
-  t.equal(free.areOverdue(['b 0', 'c 0'], 11_999), false);
-  t.equal(free.areOverdue(['b 0', 'c 0'], 12_000), true);
-  t.equal(free.areOverdue(['b 1', 'c 0'], 12_001), false, 'b was claimed meanwhile');
-  t.equal(free.areOverdue([], 13_999), false);
-  t.equal(free.areOverdue(['c 0'], 20_000), false, 'c was not free in between');
+  t.equal(free.overdue(['a 0', 'b 0'], 10_000), 0, 'seen for the first time');
+  t.equal(free.overdue(['b 0', 'c 0'], 11_999), 0);
+  t.equal(free.overdue(['b 0', 'c 0'], 12_000), 1);
+  t.equal(free.overdue(['b 1', 'c 0'], 12_001), 0, 'b was claimed meanwhile');
+  t.equal(free.overdue(['b 1', 'c 0'], 14_001), 2);
+  t.equal(free.overdue([], 14_002), 0);
+  t.equal(free.overdue(['c 0'], 20_000), 0, 'c was not free in between');
 });
 
 t.test('the pause after a failure doubles, up to a minute', async (t) => {
