@@ -15,7 +15,7 @@
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { DUTIES_TOPIC } from '../../platform/bus/topics.ts';
-import type { Clock, Timer } from '../../platform/clock.ts';
+import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -60,13 +60,15 @@ interface DutyKeeperDeps {
   limit?: number;
   /** After this, a duty that its share-holder does not take is for any instance. Default 2 s. */
   patienceMs?: number;
+  /** Work that goes on for this long after an abort ignores it. Default 30 s. */
+  abortWithinMs?: number;
 }
 
 interface Held {
   duty: HeldDuty;
   state: HolderState;
   stopping: AbortController;
-  /** Settles when the handler has. */
+  /** Settles when the handler has, or when it was not called. */
   work: Promise<void>;
 }
 
@@ -80,6 +82,10 @@ const MAX_PER_CLAIM = 200;
 const MAX_PER_SETTLEMENT = 200;
 const DELETE_BATCH = 1_000;
 const DEFAULT_PATIENCE_MS = 2_000;
+/** Longer than a statement waits for a database that does not answer. */
+const DEFAULT_ABORT_WITHIN_MS = 30_000;
+/** Half of the time that the owner gives all of `stop`. */
+const STOP_WITHIN_MS = 1_000;
 
 /** `held` now; the others since the start. */
 export interface DutyStats {
@@ -98,9 +104,11 @@ export class DutyKeeper {
   readonly #kinds: readonly string[];
   readonly #limit: number;
   readonly #patienceMs: number;
+  readonly #abortWithinMs: number;
   readonly #free: FreeDuties;
   readonly #held = new Map<string, Held>();
-  readonly #working = new Set<Promise<void>>();
+  /** Of each duty, all work that goes on here, of any generation. */
+  readonly #working = new Map<string, Promise<unknown>>();
   readonly #settlements: BatchQueue<Settling>;
   readonly #rounds: SlowPoll;
   #subscription: Subscription | undefined;
@@ -120,6 +128,7 @@ export class DutyKeeper {
     this.#kinds = Object.keys(deps.handlers);
     this.#limit = deps.limit ?? DEFAULT_LIMIT;
     this.#patienceMs = deps.patienceMs ?? DEFAULT_PATIENCE_MS;
+    this.#abortWithinMs = deps.abortWithinMs ?? DEFAULT_ABORT_WITHIN_MS;
     this.#free = new FreeDuties(this.#patienceMs);
     this.#settlements = new BatchQueue<Settling>({
       ...deps,
@@ -173,7 +182,7 @@ export class DutyKeeper {
     this.handOver();
     await this.#rounds.stop();
     this.#again?.cancel();
-    await Promise.all(this.#working);
+    await settlesWithin(this.#deps.clock, STOP_WITHIN_MS, Promise.all(this.#working.values()));
     await this.#settlements.finish();
   }
 
@@ -266,19 +275,23 @@ export class DutyKeeper {
     if (before !== undefined) this.#apply(before, { name: 'lost' });
     const held: Held = { duty, state: { name: 'working' }, stopping: new AbortController(), work: Promise.resolve() };
     this.#held.set(duty.id, held);
-    const work = this.#carryOut(held, before?.work).finally(() => this.#working.delete(work));
-    held.work = work;
-    this.#working.add(work);
+    const earlier = this.#working.get(duty.id);
+    held.work = this.#carryOut(held, earlier);
+    const working = Promise.all([earlier, held.work]).finally(() => {
+      if (this.#working.get(duty.id) === working) this.#working.delete(duty.id);
+    });
+    this.#working.set(duty.id, working);
     // Its run may have been declared dead while the claim was answered.
     if (duty.run !== this.#deps.run()) this.#apply(held, { name: 'lost' });
     else if (this.#isLeaving) this.#apply(held, { name: 'leave' });
   }
 
-  /** Never twice at once in this process. */
-  async #carryOut(held: Held, before: Promise<void> | undefined): Promise<void> {
+  /** Never twice at once in this process: a later generation waits, or fails here. */
+  async #carryOut(held: Held, earlier: Promise<unknown> | undefined): Promise<void> {
     const { duty, stopping } = held;
-    await before;
     try {
+      if (earlier !== undefined && !(await settlesWithin(this.#deps.clock, this.#abortWithinMs, earlier)))
+        throw new Error(`the work of an earlier generation of duty ${duty.id} does not stop here`);
       const onRetry = () => {
         this.#counts.retried += 1;
       };
@@ -313,12 +326,18 @@ export class DutyKeeper {
   #do(held: Held, effect: HolderEffect): void {
     switch (effect.name) {
       case 'abort':
-        return held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.why}`));
+        held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.why}`));
+        return void this.#expectStop(held);
       case 'settle':
         return this.#settlements.add({ held, settlement: effect.settlement });
       default:
         return effect satisfies never;
     }
+  }
+
+  async #expectStop({ duty: { id: duty_id, kind, generation }, work }: Held): Promise<void> {
+    if (await settlesWithin(this.#deps.clock, this.#abortWithinMs, work)) return;
+    this.#deps.log.error({ duty_id, kind, generation }, 'duty: its work does not stop when it is aborted');
   }
 
   /** Returns those whose rows are locked. Duties that were lost meanwhile are left alone. */

@@ -12,6 +12,7 @@ import { systemRandom } from '../../../lib/platform/random.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
 import { dutyRow, KIND, newIds, startInstance, writeAsHolder } from './support.ts';
@@ -183,6 +184,39 @@ t.test('duties on two instances', async (t) => {
     await until(() => work?.signal.aborted === true, 'the work to be aborted');
     await until(() => one.keeper.held === 0, 'it to be released');
     t.match(await dutyRow(database, id), { state: 'held', run: other, generation: 2 });
+  });
+
+  t.test('work that ignores its abort neither runs twice here nor keeps its duty from others', async (t) => {
+    const logged: Record<string, unknown>[] = [];
+    const world = zone();
+    const one = await startInstance(t, world, { abortWithinMs: 50, log: recordingLogger(logged) });
+    one.handler.isDeaf = true;
+    const [id = ''] = newIds(1);
+    await createDuties(database, KIND, [id]);
+    one.keeper.hint();
+    await until(() => one.handler.working.has(id), 'the work to begin');
+    const work = one.handler.working.get(id);
+    one.run = await liveRun(database);
+    await killRun(database, one.handler.begun[0]?.run ?? '', 1_000);
+    one.keeper.runRenewed();
+    await until(async () => (await dutyRow(database, id)).failures === 1, 'the next generation to be handed over');
+    t.match(await dutyRow(database, id), { generation: 2 });
+    t.equal(one.handler.begun.length, 1);
+    matchLists(
+      t,
+      logged.filter(({ level }) => level === 'error'),
+      [
+        { msg: 'duty: its work does not stop when it is aborted', duty_id: id, generation: 1 },
+        { msg: 'duty: its work failed', duty_id: id, generation: 2 },
+      ],
+    );
+    const two = await startInstance(t, world);
+    await killRun(database, one.run, 0);
+    await until(() => two.handler.working.has(id), 'another instance to carry it out');
+    t.equal(one.handler.begun.length, 1);
+    await one.keeper.stop();
+    t.match(two.handler.working.get(id)?.duty, { failures: 1 }, 'a stop does not wait for it');
+    work?.end('complete');
   });
 
   t.test('a claim whose answer was lost is carried out, once', async (t) => {

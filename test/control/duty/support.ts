@@ -4,7 +4,7 @@ import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { isHolder } from '../../../lib/control/duty/duty-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
+import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { createMemoryBus, type MemoryHub } from '../../support/memory-bus.ts';
@@ -48,6 +48,8 @@ export interface Instance {
 interface InstanceOptions {
   limit?: number;
   patienceMs?: number;
+  abortWithinMs?: number;
+  log?: Logger;
   slowPollMs?: number;
   isHealthy?: boolean;
 }
