@@ -31,10 +31,10 @@ interface LifecycleDeps {
 }
 
 /**
- * A part that does not stop in time, because its database is frozen, is left behind; its
- * connections are closed last.
+ * Time for a subsystem to stop. One that does not, because its database is frozen, is not waited
+ * for any longer; its connections are closed last.
  */
-const PART_STOPS_WITHIN_MS = 2500;
+const SUBSYSTEM_STOPS_WITHIN_MS = 2500;
 const PREPARE_AGAIN_MS = 500;
 
 export class Lifecycle {
@@ -164,13 +164,13 @@ export class Lifecycle {
     }
   }
 
-  async #quietly(part: string, work: Promise<unknown> | undefined): Promise<void> {
+  async #quietly(subsystem: string, work: Promise<unknown> | undefined): Promise<void> {
     const { clock, log } = this.#deps;
     try {
-      if (work === undefined || (await settlesWithin(clock, PART_STOPS_WITHIN_MS, work))) return;
-      log.warn({ part, after_ms: PART_STOPS_WITHIN_MS }, 'stopping: part left behind');
+      if (work === undefined || (await settlesWithin(clock, SUBSYSTEM_STOPS_WITHIN_MS, work))) return;
+      log.warn({ subsystem, after_ms: SUBSYSTEM_STOPS_WITHIN_MS }, 'stopping: subsystem did not stop in time');
     } catch (error) {
-      log.warn({ part, reason: messageOf(error) }, 'stopping: part failed');
+      log.warn({ subsystem, reason: messageOf(error) }, 'stopping: subsystem failed');
     }
   }
 }

@@ -33,7 +33,7 @@ export interface SubsystemDefinition<Parts> {
 
 /** As part of one instance. */
 export interface Subsystem {
-  /** In log messages about a part that does not stop. */
+  /** In log messages about a subsystem that does not stop. */
   name: string;
   /**
    * The schema is up to date and nothing has started. All of this is repeated when the database

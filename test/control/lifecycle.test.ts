@@ -155,11 +155,18 @@ t.test('a part that fails to stop, or not in time, is named and does not keep ot
   );
   const stopping = instance.stop();
   for (let turns = 0; turns < 5; turns++) await clock.advance(0);
-  matchLists(t, records, [{ level: 'warn', part: 'broken', reason: 'no disk', msg: 'stopping: part failed' }]);
+  matchLists(t, records, [
+    { level: 'warn', subsystem: 'broken', reason: 'no disk', msg: 'stopping: subsystem failed' },
+  ]);
   t.ok(calls.includes('good.stop'));
   t.notOk(calls.includes('database.stop'), 'the databases wait for it');
   await clock.advance(2_500);
-  t.match(records[1], { level: 'warn', part: 'stuck', after_ms: 2500, msg: 'stopping: part left behind' });
+  t.match(records[1], {
+    level: 'warn',
+    subsystem: 'stuck',
+    after_ms: 2500,
+    msg: 'stopping: subsystem did not stop in time',
+  });
   await stopping;
   t.ok(calls.includes('database.stop'));
   t.equal(records.length, 3, 'it reports that it has stopped');
