@@ -7,16 +7,16 @@ interface Plan {
 
 /**
  * Blocks of tables and indexes that the statements of `work` read. They are carried out, but `work`
- * gets no rows.
+ * gets one row without values.
  */
 export async function blocksRead(database: Queryable, work: (counted: Queryable) => Promise<unknown>): Promise<number> {
   let blocks = 0;
   await work({
-    query: async (text, values) => {
+    query: async <Row>(text: string, values?: readonly unknown[]) => {
       const { rows } = await database.query<Plan>(`explain (analyze, buffers, format json) ${text}`, values);
       const plan = rows[0]?.['QUERY PLAN'][0]?.Plan ?? {};
       blocks += (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
-      return { rows: [], rowCount: 0 };
+      return { rows: [{} as Row], rowCount: 1 };
     },
   });
   return blocks;
