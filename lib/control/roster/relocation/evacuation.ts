@@ -77,6 +77,5 @@ export class Evacuation {
   /** Repeating is harmless. */
   end(): void {
     this.#timer?.cancel();
-    this.#timer = undefined;
   }
 }
