@@ -42,7 +42,11 @@ t.test('a result that cannot be kept is replaced, and the outcome stands', async
 
 t.test('the size of a report is that of its texts and a constant', async (t) => {
   const message = 'm'.repeat(4000);
-  t.ok(sizeOf({ name: 'started', reportedAt: '' }) > 0);
+  const constant = sizeOf({ name: 'started', reportedAt: '' });
+  t.ok(constant > 0);
+  t.equal(sizeOf({ name: 'progress', reportedAt: '', value: 1, message: undefined }), constant);
+  t.equal(sizeOf(toEnd(end({}))), constant);
+  t.equal(sizeOf(toEnd(end({ outcome: 'failure', error: { code: 'x', message: 'four' } }))), constant + 4);
   t.ok(sizeOf({ name: 'progress', reportedAt: '', value: 1, message }) > 4000);
   t.ok(sizeOf({ name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: message, bytes: 4000 }) > 4000);
   t.ok(sizeOf(toEnd(end({ result: { message } }))) > 4000);
