@@ -11,7 +11,7 @@ import { startTestPostgres } from '../../test/support/postgres-server.ts';
 import { provideRedis } from '../../tools/test/redis.ts';
 import { codeEdits, isSource } from './code-mutants.ts';
 import { applied, described, type Mutant, mutantOf, shuffled } from './mutant.ts';
-import { type Result, Results, reportLines } from './record.ts';
+import { type Result, Results, reportLines, type TrialStatus } from './record.ts';
 import { mutatedFiles, TestMap } from './scope.ts';
 import { sqlEdits } from './sql-mutants.ts';
 import { Tree } from './tree.ts';
@@ -46,6 +46,7 @@ const LEAST_LIMIT_MS = 15_000;
 /** For a test file whose duration is not known yet. */
 const FIRST_LIMIT_MS = 180_000;
 const BASELINE_LIMIT_MS = 600_000;
+const BASELINE_TRIALS = 2;
 
 interface Options {
   isWide: boolean;
@@ -107,7 +108,7 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
   if (left.length === 0) return;
   say(`${(await provideRedis()).said}\n`);
   const postgres = await startTestPostgres();
-  const known = { map: new TestMap(root), limits: new Map<string, number | undefined>() };
+  const known = { map: new TestMap(root), limits: new Map<string, number>() };
   const env = { ...process.env, CNAPI_TEST_DATABASE_URL: postgres.url };
   const began = systemClock.now();
   const stopping = new AbortController();
@@ -121,6 +122,10 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
       if (stopping.signal.aborted || systemClock.now() - began > untilMs) return;
       const result = await tests.judge(mutant, { isWide, isSurvivor: results.of(mutant) !== undefined && !isAgain });
       if (stopping.signal.aborted) return;
+      if (result === undefined) {
+        say(`${index + 1}/${left.length} not decided: a test failed without the change, too  ${described(mutant)}\n`);
+        continue;
+      }
       results.add(result);
       const by = result.by === undefined ? '' : ` by ${result.by}`;
       say(`${index + 1}/${left.length} ${result.status}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
@@ -136,11 +141,8 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
 /** What all copies learn about the tests. */
 interface KnownTests {
   map: TestMap;
-  /**
-   * How long each test file may take. Undefined: it fails on the unchanged product, so it proves
-   * nothing.
-   */
-  limits: Map<string, number | undefined>;
+  /** How long each test file may take. */
+  limits: Map<string, number>;
 }
 
 /** Runs the tests in one copy. */
@@ -155,23 +157,31 @@ class Tests {
     this.#known = known;
   }
 
-  /** `isSurvivor`: the mirrored test files have already been run without detecting it. */
-  async judge(mutant: Mutant, { isWide, isSurvivor }: { isWide: boolean; isSurvivor: boolean }): Promise<Result> {
-    const { limits, map } = this.#known;
+  /**
+   * `isSurvivor`: the mirrored test files have already been run without detecting it. Undefined: no
+   * test detected it, and one of them fails on the unchanged product as well.
+   */
+  async judge(
+    mutant: Mutant,
+    { isWide, isSurvivor }: { isWide: boolean; isSurvivor: boolean },
+  ): Promise<Result | undefined> {
+    const { map } = this.#known;
     const began = systemClock.now();
     const mirrored = isSurvivor ? [] : map.of(mutant.file);
     const tests = [...mirrored, ...(isWide ? map.of(mutant.file, { isWide }) : [])];
-    let result: Pick<Result, 'status' | 'by'> = { status: isSurvivor ? 'survived' : 'untested' };
+    const resultOf = (status: TrialStatus, by?: string): Result => {
+      return { id: mutant.id, status, ...(by === undefined ? {} : { by }), isWide, ms: systemClock.now() - began };
+    };
+    let isDecided = true;
     for (const test of tests) {
-      if (limits.has(test) && limits.get(test) === undefined) continue;
       const outcome = await this.#outcome(test, mutant);
-      if (outcome === 'passed') result = { status: 'survived' };
+      if (outcome === 'proves nothing') isDecided = false;
       if (outcome === 'passed' || outcome === 'proves nothing') continue;
       map.noteCatch(mutant.file, test);
-      result = { status: outcome === 'failed' ? 'caught' : outcome, by: test };
-      break;
+      return resultOf(outcome === 'failed' ? 'caught' : outcome, test);
     }
-    return { id: mutant.id, ...result, isWide, ms: systemClock.now() - began };
+    if (!isDecided) return undefined;
+    return resultOf(isSurvivor || tests.length > 0 ? 'survived' : 'untested');
   }
 
   /**
@@ -181,9 +191,10 @@ class Tests {
   async #outcome(test: string, mutant: Mutant): Promise<Trial['outcome'] | 'proves nothing'> {
     const first = await this.#run(test, mutant);
     if (first === 'passed') return first;
+    const isKnown = this.#known.limits.has(test);
     const limitMs = await this.#limitOf(test);
     if (limitMs === undefined) return 'proves nothing';
-    const outcome = limitMs === LEAST_LIMIT_MS ? first : await this.#run(test, mutant);
+    const outcome = limitMs === LEAST_LIMIT_MS && isKnown ? first : await this.#run(test, mutant);
     return outcome !== 'timed out' || (await this.#passesUnchanged(test)) ? outcome : 'proves nothing';
   }
 
@@ -205,12 +216,14 @@ class Tests {
     return outcome === 'passed';
   }
 
+  /** Undefined: it fails on the unchanged product, each time. */
   async #limitOf(test: string): Promise<number | undefined> {
     const { limits } = this.#known;
-    if (limits.has(test)) return limits.get(test);
-    const { outcome, ms } = await this.#trial(test, BASELINE_LIMIT_MS);
-    if (outcome !== 'passed') say(`left out: ${test} ${outcome} on the unchanged product\n`);
-    limits.set(test, outcome === 'passed' ? limitAfter(ms) : undefined);
+    for (let trial = 0; trial < BASELINE_TRIALS && !limits.has(test); trial += 1) {
+      const { outcome, ms } = await this.#trial(test, BASELINE_LIMIT_MS);
+      if (outcome === 'passed') limits.set(test, limitAfter(ms));
+      else say(`${test} ${outcome} on the unchanged product\n`);
+    }
     return limits.get(test);
   }
 
