@@ -151,7 +151,7 @@ export class SessionDispatch {
   }
 
   *#stepsOfPoll(sessions: readonly TaskSession[]): Generator<() => Promise<void>> {
-    yield () => this.#notePaced(sessions.filter(({ isBackedUp }) => isBackedUp));
+    yield () => this.#noteBackedUp(sessions.filter(({ isBackedUp }) => isBackedUp));
     for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
       const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
       yield () => this.#cancelOverdue(some);
@@ -161,12 +161,14 @@ export class SessionDispatch {
 
   async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {
     const all = serverUuids.flatMap((serverUuid) => this.#deps.sessions.get(serverUuid) ?? []);
-    const { paced = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) => (isBackedUp ? 'paced' : 'sessions'));
-    const pacedServers = paced.map(({ serverUuid }) => serverUuid);
-    // Without a session, or over a backed-up link, nothing holds a claim up (`#notePaced`).
+    const { backedUp = [], sessions = [] } = Object.groupBy(all, ({ isBackedUp }) =>
+      isBackedUp ? 'backedUp' : 'sessions',
+    );
+    const backedUpServers = backedUp.map(({ serverUuid }) => serverUuid);
+    // Without a session, or over a backed-up link, nothing holds a claim up (`#noteBackedUp`).
     const sendable = new Set(sessions.map(({ serverUuid }) => serverUuid));
     this.#progress.answered(serverUuids.filter((serverUuid) => !sendable.has(serverUuid)));
-    this.#progress.heldUp(pacedServers);
+    this.#progress.heldUp(backedUpServers);
     if (sessions.length === 0) return;
     const stored = new Set<string>();
     this.#storedMeanwhile.add(stored);
@@ -243,7 +245,7 @@ export class SessionDispatch {
    * The time to start of a queued task does not run while earlier ones move over a slow link. If no
    * bytes moved since the last poll, the time to start runs on.
    */
-  async #notePaced(sessions: readonly TaskSession[]): Promise<void> {
+  async #noteBackedUp(sessions: readonly TaskSession[]): Promise<void> {
     const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));
     this.#unsentBytes = new Map(sessions.map((session) => [session, session.unsentBytes]));
     if (moving.length === 0) return;

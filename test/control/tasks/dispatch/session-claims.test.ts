@@ -33,7 +33,7 @@ function setUp(...serverUuids: string[]) {
     overdue: [] as { id: string; serverUuid: string; attempt: number }[],
     resends: [] as ClaimedAttempt[][],
     resendAsked: [] as string[][],
-    paced: [] as string[][],
+    backedUp: [] as string[][],
     orders: {} as Record<string, Partial<TaskToSend>>,
     refusals: [] as Error[],
   };
@@ -50,7 +50,7 @@ function setUp(...serverUuids: string[]) {
       return { rows: (values[0] as string[]).map((id) => ({ id, ...base, ...world.orders[id] })) };
     }
     if (text.includes('as busy')) return { rows: world.busy.map((server_uuid) => ({ server_uuid })) };
-    if (text.includes('cnapi_note_full_servers')) world.paced.push(values[0] as string[]);
+    if (text.includes('cnapi_note_full_servers')) world.backedUp.push(values[0] as string[]);
     else if (text.includes('cancel_sent_at')) return { rows: world.overdue };
     else if (text.includes('due.bytes_before')) {
       world.resendAsked.push(values[0] as string[]);
@@ -262,15 +262,15 @@ t.test('the time to start stands still while the bytes of a slow link move', asy
   world.busy = ['a', 'b'];
   Object.assign(session('a'), { isBackedUp: true, unsentBytes: 100 });
   await poll();
-  t.same(world.paced, [['a']]);
+  t.same(world.backedUp, [['a']]);
   await poll();
-  t.equal(world.paced.length, 1, 'no byte moved since the last poll');
+  t.equal(world.backedUp.length, 1, 'no byte moved since the last poll');
   session('a').unsentBytes = 60;
   await poll();
-  t.same(world.paced, [['a'], ['a']]);
+  t.same(world.backedUp, [['a'], ['a']]);
   session('a').isBackedUp = false;
   await poll();
-  t.equal(world.paced.length, 2);
+  t.equal(world.backedUp.length, 2);
 });
 
 t.test('a claimed task that cannot be read is read again when it is due to be sent again', async (t) => {
