@@ -8,7 +8,14 @@
 import { type Clock, settlesWithin } from '../platform/clock.ts';
 import type { Logger } from '../platform/log.ts';
 import type { Random } from '../platform/random.ts';
-import type { HelloFrame, TaskAckFrame, TaskCancelFrame, TaskFrame, WelcomeFrame } from '../protocol/frames.ts';
+import type {
+  HelloFrame,
+  PushOrderFrame,
+  TaskAckFrame,
+  TaskCancelFrame,
+  TaskFrame,
+  WelcomeFrame,
+} from '../protocol/frames.ts';
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
@@ -23,6 +30,7 @@ import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
+import { PushNode } from './push/push-node.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
@@ -63,6 +71,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   readonly #deps: AgentDeps;
   readonly #link: Link;
   readonly #runner: Runner;
+  readonly #push: PushNode;
   readonly #reports: Reports;
   readonly #posted: PostedTasks;
   readonly #legacyCnapi: LegacyCnapiClient;
@@ -91,7 +100,15 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     });
     const { allowReboot } = deps;
     const outbox = this.#outbox();
-    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot });
+    this.#push = new PushNode({
+      clock,
+      log,
+      serverUuid,
+      send: (frame) => this.#link.send(frame),
+      refusalOf: async () => undefined,
+    });
+    const pushJobs = this.#push;
+    this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs });
     this.#reports = new Reports({ machine, outbox: this.#link, log, serverUuid });
     this.#posted = new PostedTasks({
       clock,
@@ -148,6 +165,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     const { journal, machine, ticker, protocol, httpPort } = this.#deps;
     await forgetPosted(journal, machine);
     await Promise.all([this.#runner.recover(), this.#reports.start()]);
+    this.#push.recovered();
     if (this.#stopped) return;
     httpPort?.serve(this);
     ticker.add(this);
@@ -170,6 +188,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   async #stop(): Promise<void> {
     const { clock, httpPort } = this.#deps;
+    this.#push.stop();
     await settlesWithin(clock, STOP_WITHIN_MS, this.#runner.stop());
     this.#posted.giveUp();
     await httpPort?.stop();
@@ -230,6 +249,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   entered(welcome: WelcomeFrame): void {
     this.#choresAt = 0;
     this.#runner.entered();
+    this.#push.entered();
     this.#reports.entered(this.#deps.clock.now(), welcome.sendSysinfo);
     void this.#legacyReporter.stop();
   }
@@ -241,6 +261,11 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   onTask(frame: TaskFrame): void {
     if (!isPostedId(frame.id)) this.#runner.onTask(frame);
+  }
+
+  onPush(frame: PushOrderFrame): void {
+    if (frame.type === 'push_abort') this.#push.onAbort(frame);
+    else void this.#push.onPrepare(frame);
   }
 
   onAck(frame: TaskAckFrame): void {

@@ -13,6 +13,7 @@ import { drainCommand } from './commands/drain.ts';
 import { eventsCommand } from './commands/events.ts';
 import { execCommand } from './commands/exec.ts';
 import { instancesCommand } from './commands/instances.ts';
+import { jobCommand } from './commands/job.ts';
 import { lockCommand } from './commands/lock.ts';
 import { serverCommand } from './commands/server.ts';
 import { serversCommand } from './commands/servers.ts';
@@ -77,6 +78,7 @@ const COMMANDS = [
   serversCommand,
   serverCommand,
   execCommand,
+  jobCommand,
   taskCommand,
   tasksCommand,
   cancelCommand,

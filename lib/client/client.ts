@@ -116,15 +116,15 @@ export class CnapiClient {
   }
 
   server(uuid: string) {
-    return this.#ask(serverContracts.GetServer, { server_uuid: uuid });
+    return this.ask(serverContracts.GetServer, { server_uuid: uuid });
   }
 
   statusHistory(uuid: string, limit: number) {
-    return this.#ask(serverContracts.GetStatusHistory, { server_uuid: uuid, limit });
+    return this.ask(serverContracts.GetStatusHistory, { server_uuid: uuid, limit });
   }
 
   taskHistory(uuid: string, limit: number) {
-    return this.#ask(serverTaskContracts.TaskHistory, { server_uuid: uuid, limit });
+    return this.ask(serverTaskContracts.TaskHistory, { server_uuid: uuid, limit });
   }
 
   /**
@@ -132,7 +132,7 @@ export class CnapiClient {
    * `limit` and still not be the last.
    */
   tasks(query: TaskQuery = {}, signal?: AbortSignal): Promise<TaskPage> {
-    return this.#ask(taskContracts.ListTasks, query, signal && { signal });
+    return this.ask(taskContracts.ListTasks, query, signal && { signal });
   }
 
   /** Returns the first `count` tasks, from as many pages as needed. `isMore`: there are others. */
@@ -150,11 +150,11 @@ export class CnapiClient {
   async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskRequest): Promise<string> {
     const request = { server_uuid: serverUuid, task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid };
     const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
-    return (await this.#ask(serverTaskContracts.CreateTask, request, options)).id;
+    return (await this.ask(serverTaskContracts.CreateTask, request, options)).id;
   }
 
   task(id: string): Promise<Task> {
-    return this.#ask(taskContracts.GetTask, { taskid: id });
+    return this.ask(taskContracts.GetTask, { taskid: id });
   }
 
   /**
@@ -163,7 +163,7 @@ export class CnapiClient {
    */
   async cancelTask(id: string): Promise<Task> {
     try {
-      return await this.#ask(taskContracts.CancelTask, { taskid: id }, { repeatable: true });
+      return await this.ask(taskContracts.CancelTask, { taskid: id }, { repeatable: true });
     } catch (error) {
       if (!(error instanceof ApiError && error.mayBeDone && error.code === 'TaskEnded')) throw error;
       const task = await this.task(id);
@@ -208,7 +208,7 @@ export class CnapiClient {
     const key = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
     const headers = { 'x-request-id': requestId, ...key };
     const params = { server_uuid: serverUuid, scope, id, action, expires_in };
-    return this.#ask(ticketContracts.CreateTicket, params, { headers, ...limits });
+    return this.ask(ticketContracts.CreateTicket, params, { headers, ...limits });
   }
 
   /** Returns all of a server's tickets, by creation, of every status. There may be very many. */
@@ -241,7 +241,7 @@ export class CnapiClient {
     limits: CallLimits,
   ): Promise<Ticket[]> {
     const { ListTickets } = ticketContracts;
-    return this.#ask(ListTickets, { server_uuid: serverUuid, open: true, scope, id, limit }, limits);
+    return this.ask(ListTickets, { server_uuid: serverUuid, open: true, scope, id, limit }, limits);
   }
 
   async #ticketPages(
@@ -252,14 +252,14 @@ export class CnapiClient {
     const all: Ticket[] = [];
     for (let offset = 0; ; offset += PAGE) {
       const params = { server_uuid: serverUuid, ...query, limit: PAGE, offset };
-      const page: Ticket[] = await this.#ask(ticketContracts.ListTickets, params, limits);
+      const page: Ticket[] = await this.ask(ticketContracts.ListTickets, params, limits);
       all.push(...page);
       if (page.length < PAGE) return all;
     }
   }
 
   ticket(uuid: string, limits: CallLimits = {}): Promise<Ticket> {
-    return this.#ask(ticketContracts.GetTicket, { ticket_uuid: uuid }, limits);
+    return this.ask(ticketContracts.GetTicket, { ticket_uuid: uuid }, limits);
   }
 
   /**
@@ -280,7 +280,7 @@ export class CnapiClient {
 
   renewTicket(uuid: string, seconds: number, limits: CallLimits = {}): Promise<Ticket> {
     const params = { ticket_uuid: uuid, expires_in: seconds };
-    return this.#ask(ticketContracts.RenewTicket, params, { repeatable: true, ...limits });
+    return this.ask(ticketContracts.RenewTicket, params, { repeatable: true, ...limits });
   }
 
   async releaseTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
@@ -298,14 +298,14 @@ export class CnapiClient {
   async queues(): Promise<Queue[]> {
     const all: Queue[] = [];
     for (let offset = 0; ; offset += PAGE) {
-      const page: Queue[] = await this.#ask(ticketContracts.ListQueues, { limit: PAGE, offset });
+      const page: Queue[] = await this.ask(ticketContracts.ListQueues, { limit: PAGE, offset });
       all.push(...page);
       if (page.length < PAGE) return all;
     }
   }
 
   instances(signal?: AbortSignal): Promise<Instance[]> {
-    return this.#ask(instanceContracts.ListInstances, {}, signal && { signal });
+    return this.ask(instanceContracts.ListInstances, {}, signal && { signal });
   }
 
   /** Asks for the live instances, so that others are known when a named one leaves. */
@@ -317,16 +317,16 @@ export class CnapiClient {
   }
 
   drain(uuid: string): Promise<Instance> {
-    return this.#ask(instanceContracts.DrainInstance, { uuid }, { repeatable: true });
+    return this.ask(instanceContracts.DrainInstance, { uuid }, { repeatable: true });
   }
 
   audit(query: Request<typeof auditContracts.ListAudit>) {
-    return this.#ask(auditContracts.ListAudit, query);
+    return this.ask(auditContracts.ListAudit, query);
   }
 
   /** Returns one page. */
   tokens(query: Request<typeof tokenContracts.ListTokens> = {}): Promise<Token[]> {
-    return this.#ask(tokenContracts.ListTokens, query);
+    return this.ask(tokenContracts.ListTokens, query);
   }
 
   /** Yields all tokens, page by page, newest first. */
@@ -340,7 +340,7 @@ export class CnapiClient {
   }
 
   createToken(request: Request<typeof tokenContracts.CreateToken>): Promise<CreatedToken> {
-    return this.#ask(tokenContracts.CreateToken, request);
+    return this.ask(tokenContracts.CreateToken, request);
   }
 
   async revokeToken(uuid: string): Promise<void> {
@@ -350,13 +350,13 @@ export class CnapiClient {
   /** Asks what a noun of the bucket store declares; undefined if the answer has no body. */
   async documents(contract: Contract, params: Record<string, unknown>): Promise<Record<string, unknown> | undefined> {
     if (Object.values(contract.responses).some(({ schema }) => schema !== undefined))
-      return (await this.#ask(contract, params)) as Record<string, unknown>;
+      return (await this.ask(contract, params)) as Record<string, unknown>;
     await this.caller.call(requestOf(contract, params));
     return undefined;
   }
 
   /** Returns the body of the answer, checked against the contract. */
-  #ask<One extends Contract>(
+  ask<One extends Contract>(
     contract: One,
     params: Request<One>,
     options: Omit<Call, 'method' | 'path' | 'body'> = {},

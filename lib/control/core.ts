@@ -24,6 +24,8 @@ import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
+import { PushJobs } from './push/push-jobs.ts';
+import { PUSH_DUTY } from './push/push-store.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
@@ -88,6 +90,7 @@ export class Core {
   readonly inventoriedSessions: InventoriedSessions;
   readonly tasks: Tasks;
   readonly duties: DutyKeeper;
+  readonly pushJobs: PushJobs;
   readonly waitlist: Waitlist;
   readonly events: Events;
   readonly servers: Servers;
@@ -168,11 +171,18 @@ export class Core {
           run: () => this.roster.membership.run,
         }),
     });
+    this.pushJobs = new PushJobs({
+      ...common,
+      run: () => this.roster.membership.run,
+      session: (serverUuid) => this.inventoriedSessions.session(serverUuid),
+      hintTasks: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
+      hintDuties: () => this.duties.hint(),
+    });
     this.duties = new DutyKeeper({
       ...common,
       run: () => this.roster.membership.run,
       isHealthy: () => this.roster.membership.trouble === undefined,
-      handlers: deps.dutyHandlers ?? {},
+      handlers: { [PUSH_DUTY]: this.pushJobs.coordinator, ...deps.dutyHandlers },
     });
     this.link = new LinkServer({
       ...common,
@@ -180,6 +190,7 @@ export class Core {
       roster: this.roster,
       inventoriedSessions: this.inventoriedSessions,
       tasks: this.tasks.dispatcher.reports,
+      pushJobs: this.pushJobs.courier,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });

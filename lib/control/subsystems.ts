@@ -15,6 +15,7 @@ import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import { documentSubsystems } from './nouns/document-subsystems.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
+import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
@@ -28,6 +29,7 @@ export const coreSubsystems = [
   serversSubsystem,
   tasksSubsystem,
   dutySubsystem,
+  pushSubsystem,
   waitlistSubsystem,
   eventsSubsystem,
 ];

@@ -5,7 +5,14 @@
  */
 import { z } from 'zod';
 import { isJsonObject } from './bounded-json.ts';
-import { MAX_GOAWAY_MS, MAX_INVENTORY_TASKS, MAX_OUTPUT_CHUNK, MAX_TASK_TIMEOUT_MS } from './limits.ts';
+import {
+  MAX_GOAWAY_MS,
+  MAX_INVENTORY_TASKS,
+  MAX_OUTPUT_CHUNK,
+  MAX_PUSH_COMMAND_CHARS,
+  MAX_PUSH_FILE_BYTES,
+  MAX_TASK_TIMEOUT_MS,
+} from './limits.ts';
 
 const uuid = z
   .string()
@@ -190,6 +197,58 @@ const goaway = z.object({
   addresses,
 });
 
+/**
+ * Instance → agent: can you run this job's command? It comes with everything but the start, which is
+ * a task. docs/design/push-jobs.md.
+ */
+const pushPrepare = z.object({
+  type: z.literal('push_prepare'),
+  job: uuid,
+  command: z.string().max(MAX_PUSH_COMMAND_CHARS),
+  /** Run as this user of the server. */
+  user: word.optional(),
+  /** Run in this directory. */
+  dir: z.string().min(1).max(4_096).optional(),
+  /** Texts by name; the agent checks them. */
+  env: jsonObject.optional(),
+  /** Contents of a file that the command finds on the server, in base64. */
+  file: z
+    .string()
+    .max(Math.ceil(MAX_PUSH_FILE_BYTES / 3) * 4)
+    .optional(),
+  /** Whether the job wants the output. */
+  capture: z.boolean(),
+  /** How long the agent waits for the start before it withdraws its vote. */
+  readyMs: periodMs,
+});
+
+/** Agent → instance: the answer to push_prepare, or later the withdrawal of a vote. */
+const pushVote = z.object({
+  type: z.literal('push_vote'),
+  job: uuid,
+  ready: z.boolean(),
+  /** Why not. One of PUSH_REFUSALS; a newer agent may have others. */
+  reason: word.optional(),
+  /** With `busy`: the job that the agent is in. */
+  busyWith: uuid.optional(),
+  message: text.optional(),
+});
+
+/** Why an agent votes against a job, or withdraws its vote. */
+export const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'stopping', 'waited-too-long'] as const;
+export type PushRefusal = (typeof PUSH_REFUSALS)[number];
+
+/** Instance → agent: have nothing more to do with this job. Repeated until push_aborted. */
+const pushAbort = z.object({ type: z.literal('push_abort'), job: uuid });
+
+/** Agent → instance: it runs nothing of this job and will start nothing of it. */
+const pushAborted = z.object({
+  type: z.literal('push_aborted'),
+  job: uuid,
+  /** In which state the abort found it. */
+  was: z.enum(['ready', 'waiting', 'running', 'terminating']),
+});
+
 /** Both directions: the peer's last frame was not understood. For the peer's log. */
 const error = z.object({ type: z.literal('error'), code: word, message: text });
 
@@ -201,6 +260,8 @@ export const agentFrames = {
   status,
   task_event: taskEvent,
   task_end: taskEnd,
+  push_vote: pushVote,
+  push_aborted: pushAborted,
   error,
 };
 export const instanceFrames = {
@@ -210,6 +271,8 @@ export const instanceFrames = {
   task,
   task_ack: taskAck,
   task_cancel: taskCancel,
+  push_prepare: pushPrepare,
+  push_abort: pushAbort,
   goaway,
   error,
 };
@@ -226,6 +289,12 @@ export type TaskEventFrame = z.infer<typeof taskEvent>;
 export type TaskEndFrame = z.infer<typeof taskEnd>;
 export type TaskAckFrame = z.infer<typeof taskAck>;
 export type TaskCancelFrame = z.infer<typeof taskCancel>;
+export type PushPrepareFrame = z.infer<typeof pushPrepare>;
+export type PushVoteFrame = z.infer<typeof pushVote>;
+export type PushAbortFrame = z.infer<typeof pushAbort>;
+/** What an instance tells an agent about a push job. */
+export type PushOrderFrame = PushPrepareFrame | PushAbortFrame;
+export type PushAbortedFrame = z.infer<typeof pushAborted>;
 export type GoawayFrame = z.infer<typeof goaway>;
 export type ErrorFrame = z.infer<typeof error>;
 

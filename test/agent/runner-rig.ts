@@ -95,6 +95,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
     outbox,
     tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['slow', slow]]),
     allowReboot: false,
+    pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });
   t.teardown(() => runner.abandon());
   const ends = (id?: string) =>

@@ -275,6 +275,18 @@ export const defects: readonly Defect[] = [
     ],
   },
   {
+    name: 'votes: the job is read, not locked',
+    statements: ['storeVotes'],
+    function: 'cnapi_store_push_votes',
+    cuts: [['for share skip locked', '']],
+  },
+  {
+    name: 'start of nodes: the job is read, not locked',
+    statements: ['startNodes'],
+    function: 'cnapi_start_push_nodes',
+    cuts: [['where j.id = p_job for update', 'where j.id = p_job']],
+  },
+  {
     name: 'release, renew, delete: the queue is read, not locked',
     statements: ['releaseTicket', 'renewTicket', 'deleteTicket'],
     function: 'cnapi_lock_queue_of',

@@ -234,6 +234,27 @@ const duties: Record<string, string> = {
     select d.key::text from lab.duties_log d where d.id > $1 and (d.now).id is null and (d.was).state <> 'ended'`,
 };
 
+/** Of the present rows of push jobs. */
+const pushJobs: Record<string, string> = {
+  'a node takes part in a push job, and its server is not taken by it': `
+    select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n
+      where n.state in ('ready', 'running')
+        and not exists (select 1 from cnapi_push_busy b where b.server_uuid = n.server_uuid and b.job = n.job)`,
+  'a push job has ended, and one of its nodes has not': `
+    select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n join cnapi_push_jobs j on j.id = n.job
+      where j.state = 'ended' and n.state in ('new', 'ready', 'running')`,
+  'a push job has ended, and a task of its nodes goes on': `
+    select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n join cnapi_push_jobs j on j.id = n.job
+      join cnapi_tasks t on t.id = n.task
+      where j.state = 'ended' and t.state <> 'ended' and t.cancel_requested_at is null`,
+  'a push job runs, and fewer nodes than its quorum were ready': `
+    select j.id::text from cnapi_push_jobs j
+      where j.state = 'running' and j.quorum > (
+        select count(*) from cnapi_push_nodes n where n.job = j.id and (n.task is not null or n.state = 'ready'))`,
+  'the task of a node is of a server that is not in that job': `
+    select t.id::text from cnapi_tasks t join cnapi_push_nodes n on n.task = t.id where n.server_uuid <> t.server_uuid`,
+};
+
 const servers: Record<string, string> = {
   'a sysinfo or a report is stored of a server that does not exist': `
     select p.server_uuid::text
@@ -247,6 +268,7 @@ export const invariants: Readonly<Record<string, string>> = {
   ...tasks,
   ...tickets,
   ...duties,
+  ...pushJobs,
   ...servers,
 };
 

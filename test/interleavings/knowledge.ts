@@ -163,6 +163,7 @@ export function worldFrom(known: Knowledge, fraction: () => number): World {
         known.duties.filter(({ kindOf }) => kindOf === kind),
         fraction,
       ).slice(0, 5),
+    pushJob: () => undefined,
     inOrder: (items) => [...items],
     uuid: () => randomUUID(),
   };

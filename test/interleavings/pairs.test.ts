@@ -54,6 +54,10 @@ const WITHOUT_EFFECT = [
   'cancelTask: posted',
   // They exist.
   'createDuties: that exist',
+  // It is not to happen.
+  'startNodes: below its quorum',
+  'storeVotes: too late',
+  'deletePushJob: running',
   // It locks.
   'isHolder: mine',
   // A sequence, not a row.

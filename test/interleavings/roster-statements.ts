@@ -36,6 +36,7 @@ import {
   countServers,
   listServers,
   readDigests,
+  readHostnames,
   readRosterRow,
   readServer,
   readSysinfoParts,
@@ -229,6 +230,7 @@ const servers: Statement[] = [
   reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
   reads(countServers, () => []),
+  reads(readHostnames, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
 ];
 

@@ -53,6 +53,18 @@ export type DutyKind =
   /** By `gone`, which is dead. */
   | 'left';
 
+export type PushKind =
+  /** Voting: nobody has voted yet. */
+  | 'asked'
+  /** Another job that asks the same servers. */
+  | 'alsoAsked'
+  /** Voting: all servers are ready. */
+  | 'ready'
+  /** One server has a task, another one's has ended, the third is ready. */
+  | 'running'
+  /** Ended; its servers are in rehab. */
+  | 'aborted';
+
 export interface World {
   /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
   me: RunIdentity;
@@ -71,6 +83,8 @@ export interface World {
   ticket(kind: TicketKind): string | undefined;
   queue(kind: QueueKind): { serverUuid: string; scope: string; id: string } | undefined;
   duties(kind: DutyKind): readonly HeldDuty[];
+  /** A push job, by the duty under which I carry it out. */
+  pushJob(kind: PushKind): HeldDuty | undefined;
   /**
    * The items in order, or reversed for the second of two legs: this detects statements that lock
    * without an order of their own.

@@ -1,6 +1,7 @@
 /** The table of statements: a row for each that a store exports. `catalogue.test.ts` fails when one is missing. */
 import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
+import { pushStatements } from './push-statements.ts';
 import { rosterStatements } from './roster-statements.ts';
 import type { Call, Statement } from './statement.ts';
 import { taskStatements } from './task-statements.ts';
@@ -11,6 +12,7 @@ export const statements: readonly Statement[] = [
   ...taskStatements,
   ...ticketStatements,
   ...dutyStatements,
+  ...pushStatements,
   ...eventStatements,
 ];
 

@@ -1,7 +1,7 @@
 /**
  * The worlds in which pairs run, built by the product's own statements. Each has three servers, so
  * that there is an order for locking sets of rows, and for each server a task of every kind.
- * Anything due in a world is due by hours.
+ * Anything due in a world is due by hours. Longer than 400 lines: one function for each world, all on the same ground.
  */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
@@ -25,7 +25,8 @@ import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { KIND } from './duty-statements.ts';
-import type { DutyKind, QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
+import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
+import type { DutyKind, PushKind, QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
 
 /**
  * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
@@ -49,6 +50,10 @@ export const WORLDS = {
   tickets: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets', 'cnapi_waitlist_keys'],
   broken: ['cnapi_waitlist_queues', 'cnapi_waitlist_tickets'],
   duties: ['cnapi_duties', 'cnapi_instances'],
+  asked: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_duties'],
+  ready: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
+  running: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
+  rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
 } as const;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -83,6 +88,11 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
       return ticketWorld(ground, name === 'broken');
     case 'duties':
       return dutyWorld(ground);
+    case 'asked':
+    case 'ready':
+    case 'running':
+    case 'rehab':
+      return pushWorld(ground, name);
     default:
       return name satisfies never;
   }
@@ -97,6 +107,7 @@ interface Ground {
   seats: Seat[];
   tasks: Tasks;
   duties: Duties;
+  pushJobs: Partial<Record<PushKind, HeldDuty>>;
 }
 
 async function layGround(database: Database): Promise<Ground> {
@@ -119,7 +130,7 @@ async function layGround(database: Database): Promise<Ground> {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
     return { serverUuid, run: null, epoch: 0, isRunning: false, lastRecord: 0, ...agent };
   });
-  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {} };
+  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {}, pushJobs: {} };
 }
 
 async function newRun(database: Database): Promise<RunIdentity> {
@@ -262,6 +273,13 @@ async function dutyWorld(ground: Ground): Promise<StillWorld> {
   return finish(ground);
 }
 
+/** Connected servers, and push jobs of all of them in one state of their life. */
+async function pushWorld(ground: Ground, state: PushState): Promise<StillWorld> {
+  await connect(ground, ground.me);
+  ground.pushJobs = await createPushJobs(ground.database, ground.me.run, ground.seats, state);
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -307,7 +325,7 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -323,8 +341,12 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     ticket: (kind) => tickets[kind],
     queue: (kind) => queues[kind],
     duties: (kind) => duties[kind] ?? [],
+    pushJob: (kind) => pushJobs[kind],
     places,
-    holds: holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
+    holds: {
+      ...holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
+      ...pushHoldsOf(seat, pushJobs),
+    },
   };
 }
 

@@ -56,7 +56,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers',
   ],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
+  // Push jobs: their work is a duty for each job, and a task for each node.
+  'control/push': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/duty', 'control/tasks'],
+  'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
+  'control/link': [...base, 'protocol', 'control/tasks', 'control/push', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
@@ -102,6 +105,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
     'control/waitlist',
     'control/duty',
+    'control/push',
     'control/events',
     'control/roster',
     'control/servers',

@@ -16,6 +16,7 @@ import type {
   HelloFrame,
   InstanceFrame,
   InventoryFrame,
+  PushOrderFrame,
   TaskAckFrame,
   TaskCancelFrame,
   TaskFrame,
@@ -45,6 +46,7 @@ export interface LinkOwner {
   onTask(frame: TaskFrame): void;
   onAck(frame: TaskAckFrame): void;
   onCancel(frame: TaskCancelFrame): void;
+  onPush(frame: PushOrderFrame): void;
 }
 
 interface LinkDeps {
@@ -260,16 +262,8 @@ export class Link {
 
   #greet(socket: number, conn: number): void {
     const { owner, serverUuid, incarnation } = this.#deps;
-    const { epoch } = this.#state;
-    this.#sendOn(socket, {
-      type: 'hello',
-      version: PROTOCOL_VERSION,
-      serverUuid,
-      incarnation,
-      conn,
-      epoch,
-      ...owner.hello(),
-    });
+    const greeting = { version: PROTOCOL_VERSION, serverUuid, incarnation, conn, epoch: this.#state.epoch };
+    this.#sendOn(socket, { type: 'hello', ...greeting, ...owner.hello() });
   }
 
   async #journalEpoch(socket: number, epoch: number): Promise<void> {
@@ -340,6 +334,9 @@ export class Link {
         return this.#deps.owner.onAck(frame);
       case 'task_cancel':
         return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
+      case 'push_prepare':
+      case 'push_abort':
+        return this.#state.session?.socket === socket ? this.#deps.owner.onPush(frame) : undefined;
       case 'error':
         return this.#warnings.warn(
           { server_uuid: this.#deps.serverUuid, code: frame.code, reason: frame.message },

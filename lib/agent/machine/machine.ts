@@ -56,6 +56,12 @@ export interface Command {
   script: string;
   args: string[];
   env: Record<string, string>;
+  /** Run as this user; otherwise as the user of the agent. */
+  user?: string;
+  /** Run in this directory. */
+  directory?: string;
+  /** The command finds a file with these contents; its path is in CHEF_PUSH_JOB_FILE. */
+  file?: Buffer;
   /** The command waits while its output is sent, so the live output is complete. */
   isPaced?: boolean;
 }

@@ -18,13 +18,12 @@
  * higher one, unless the lower one was asked for since.
  */
 
-import { type Clock, isoNow, type Timer } from '../../platform/clock.ts';
+import { isoNow, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { LogLimiter } from '../../platform/log-limiter.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
 import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
-import type { Machine } from '../machine/machine.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
@@ -34,15 +33,12 @@ import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './ta
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { UnpersistedEnds } from './unpersisted-ends.ts';
 
-interface RunnerDeps {
-  clock: Clock;
+interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs'> {
   log: Logger;
   serverUuid: string;
   journal: Journal;
-  machine: Machine;
   outbox: Outbox;
   tasks: Catalogue;
-  allowReboot: boolean;
 }
 
 interface Work {
@@ -290,13 +286,14 @@ export class Runner {
   }
 
   #contextOf(work: Work): TaskContext {
-    const { clock, machine, allowReboot, outbox } = this.#deps;
+    const { clock, machine, allowReboot, pushJobs, outbox } = this.#deps;
     return {
       id: work.frame.id,
       signal: work.abort.signal,
       clock,
       machine,
       allowReboot,
+      pushJobs,
       begin: (group) => this.#begin(work, group),
       progress: (value, message) => {
         if (outbox.hasRoomFor(work.frame.id))

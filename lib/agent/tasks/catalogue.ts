@@ -2,10 +2,12 @@
  * The tasks this agent knows, by the name in a task frame. lib/protocol/tasks.ts holds what agents and
  * instances both know of them.
  */
+import { PUSH_CAPABILITY, PUSH_TASK } from '../../protocol/push.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
 import { nop } from './nop.ts';
+import { pushCommand } from './push-command.ts';
 import { serverReboot } from './server-reboot.ts';
 import { serverSysinfo } from './server-sysinfo.ts';
 import { sleep } from './sleep.ts';
@@ -17,6 +19,7 @@ export const catalogue: Catalogue = new Map([
   ['nop', nop],
   ['sleep', sleep],
   ['command_execute', commandExecute],
+  [PUSH_TASK, pushCommand],
   ['server_sysinfo', serverSysinfo],
   ['server_reboot', serverReboot],
   ['agent_pause', agentPause],
@@ -24,4 +27,7 @@ export const catalogue: Catalogue = new Map([
 ]);
 
 /** The agent's capabilities for the greeting. */
-export const capabilitiesOf = (tasks: Catalogue): string[] => Array.from(tasks.keys(), taskCapability);
+export const capabilitiesOf = (tasks: Catalogue): string[] => [
+  ...Array.from(tasks.keys(), taskCapability),
+  ...(tasks.has(PUSH_TASK) ? [PUSH_CAPABILITY] : []),
+];

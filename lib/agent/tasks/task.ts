@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
+import type { PushRun } from '../push/push-node.ts';
 import type { OutputStream } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 
@@ -21,6 +22,8 @@ export interface TaskContext {
   clock: Clock;
   machine: Machine;
   allowReboot: boolean;
+  /** What this agent has voted to run. */
+  pushJobs: { begin(job: string): PushRun };
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number, message?: string): void;

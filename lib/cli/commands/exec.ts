@@ -12,7 +12,8 @@ import { exitCodeOf } from '../exec/task-end.ts';
 import { UnreadInput } from '../exec/unread-input.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findServers, findTicket, labelsOf, selectServers } from '../lookup/find.ts';
+import { findTicket, labelsOf } from '../lookup/find.ts';
+import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -20,9 +21,7 @@ import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 
-interface Options {
-  all?: boolean;
-  where?: string[];
+interface Options extends TargetOptions {
   script?: string;
   env?: string[];
   secretEnv?: string[];
@@ -111,7 +110,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   const concurrency = parseCount(options.concurrency, '--concurrency', MAX_CONCURRENCY);
   const input = options.script === '-' ? undefined : new UnreadInput(output);
   const command = await commandOf(context, options);
-  const servers = await serversOf(context, names as string[], options);
+  const servers = await targetsOf(client, names as string[], options);
   if (options.ticket !== undefined) command.ticketUuid = await findTicket(client, options.ticket);
   await client.learnInstances().catch(() => undefined);
   input?.refuse();
@@ -164,16 +163,6 @@ async function leave({ output }: Context, run: FleetRun, { servers, code }: Left
 interface Left {
   servers: readonly NamedServer[];
   code: number;
-}
-
-async function serversOf({ client }: Context, names: readonly string[], options: Options): Promise<NamedServer[]> {
-  const { all = false, where = [] } = options;
-  const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
-  if (ways === 0) throw new UsageError('On which servers? Name some, or give --where NAME=PATTERN, or --all');
-  if (ways > 1) throw new UsageError('Servers by name, --where and --all cannot be combined');
-  const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
-  if (servers.length === 0) throw new UsageError('No server matches; nothing was run');
-  return servers;
 }
 
 async function commandOf({ rest, env: own }: Context, options: Options): Promise<FleetCommand> {

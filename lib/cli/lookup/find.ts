@@ -103,7 +103,8 @@ export async function findTicket(client: CnapiClient, text: string): Promise<str
   return onlyOne('open ticket', text, [...uuids]);
 }
 
-function checkPrefix(what: string, text: string): void {
+/** @throws UsageError */
+export function checkPrefix(what: string, text: string): void {
   if (isPrefix(text)) return;
   throw new UsageError(
     `${escapeControls(text)} is not the id of ${what}, nor the beginning of one, which has at least ${LEAST_PREFIX} characters`,

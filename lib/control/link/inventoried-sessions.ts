@@ -17,8 +17,14 @@ export class InventoriedSessions implements TaskSessions {
   }
 
   get(serverUuid: string): TaskSession | undefined {
+    const session = this.session(serverUuid);
+    return session && this.view(session);
+  }
+
+  /** The same session as the link sees it. */
+  session(serverUuid: string): Session | undefined {
     const session = this.#sessions.get(serverUuid);
-    return session?.isInventoried ? this.view(session) : undefined;
+    return session?.isInventoried ? session : undefined;
   }
 
   /** Returns the same view for the same session, so views can be compared. */

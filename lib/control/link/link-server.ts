@@ -17,6 +17,7 @@ import {
   PROTOCOL_VERSION,
 } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
+import type { PushAnswers } from '../push/courier.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import type { TaskReports } from '../tasks/dispatcher.ts';
@@ -56,6 +57,7 @@ interface LinkServerDeps {
   roster: Roster;
   inventoriedSessions: InventoriedSessions;
   tasks: TaskReports;
+  pushJobs: PushAnswers;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;
@@ -278,11 +280,13 @@ export class LinkServer {
    * fault.
    */
   async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
-    const { roster, tasks, inventoriedSessions, clock } = this.#deps;
+    const { roster, tasks, pushJobs, inventoriedSessions, clock } = this.#deps;
     while (!session.isEnded) {
       try {
-        if (await roster.authority.confirmInventory(session))
+        if (await roster.authority.confirmInventory(session)) {
           tasks.onInventory(inventoriedSessions.view(session), frame);
+          pushJobs.sessionBegan(session.serverUuid);
+        }
         this.#connections.get(connection)?.();
         return;
       } catch (error) {
@@ -293,7 +297,7 @@ export class LinkServer {
   }
 
   #frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void {
-    const { inventoriedSessions, servers, tasks } = this.#deps;
+    const { inventoriedSessions, servers, tasks, pushJobs } = this.#deps;
     const { serverUuid } = session;
     const reason = reasonNotToKeep(frame);
     if (reason !== undefined) {
@@ -312,6 +316,12 @@ export class LinkServer {
         break;
       case 'status':
         servers.queueReport(serverUuid, frame.status, size);
+        break;
+      case 'push_vote':
+        pushJobs.onVote(session, frame);
+        break;
+      case 'push_aborted':
+        pushJobs.onAborted(session, frame);
         break;
       default:
         frame satisfies never;

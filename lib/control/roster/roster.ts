@@ -337,7 +337,9 @@ export class Roster {
     if (message === undefined) return;
     if (message.kind === 'roster') this.reaper.pollSoon();
     else if (message.kind === 'probe') void this.#probes.answer(message);
-    else for (const listener of this.#listeners) listener.tasksHinted(message.server_uuid);
+    else
+      for (const uuid of message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids)
+        for (const listener of this.#listeners) listener.tasksHinted(uuid);
   }
 
   #runRenewed(): void {

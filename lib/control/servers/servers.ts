@@ -172,6 +172,11 @@ export class Servers {
     return { servers: servers.map(composeServer), next };
   }
 
+  /** The hostnames of those of these servers that exist, by uuid. */
+  hostnames(serverUuids: readonly string[]): Promise<Map<string, string>> {
+    return store.readHostnames(this.#database, serverUuids);
+  }
+
   /** The server, whole by default, or the defaults under the name `default`. */
   async get(
     serverUuid: string,

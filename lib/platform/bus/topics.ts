@@ -30,10 +30,18 @@ export const POSTS_TOPIC = 'posts';
 /** Some duties are free: `{}`. For any instance that has room. */
 export const DUTIES_TOPIC = 'duties';
 
+/** Agents may have to be asked to take part in these push jobs, or to forget them: `{ids}`. For all instances. */
+export const PUSH_ERRANDS_TOPIC = 'push-errands';
+
+/** Something of these push jobs has changed: `{ids}`. For those who carry them out or follow them. */
+export const PUSH_CHANGES_TOPIC = 'push-changes';
+
 /** Messages to the run that acts for a server. */
 export type RunMessage =
   /** This server may have queued work, or a cancel to send to its agent. */
   | { kind: 'tasks'; server_uuid: string }
+  /** The same for several servers. */
+  | { kind: 'tasks-of'; server_uuids: string[] }
   /**
    * The server's row has a higher epoch or was removed. The receiver compares its session with it.
    */
@@ -45,7 +53,9 @@ export type RunMessage =
 
 /** Parses a message of a run's topic; undefined for any other message, which is ignored. */
 export function parseRunMessage(message: Record<string, unknown>): RunMessage | undefined {
-  const { kind, server_uuid, epoch, reply } = message;
+  const { kind, server_uuid, server_uuids, epoch, reply } = message;
+  if (kind === 'tasks-of' && Array.isArray(server_uuids))
+    return { kind, server_uuids: server_uuids.filter((one) => typeof one === 'string') };
   if (typeof server_uuid !== 'string') return undefined;
   if (kind === 'tasks') return { kind, server_uuid };
   if (typeof epoch !== 'number') return undefined;

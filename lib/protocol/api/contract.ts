@@ -30,6 +30,7 @@ const TAGS = {
   misc: 'The instance that answers: health, version, log level, metrics',
   servers: 'The servers, their properties and their status',
   tasks: "Work for one server's agent: durable, with exactly one end",
+  'push jobs': 'One command on many servers, after enough of them have agreed',
   waitlist: 'Tickets: locks with a queue, across all instances',
   instances: 'The instances of the control plane',
   access: 'Tokens, and the audit of changes',

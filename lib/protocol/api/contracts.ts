@@ -5,6 +5,7 @@ import { eventContracts } from './events.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
 import { processContracts } from './process.ts';
+import { pushJobContracts } from './push-jobs.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
 import { taskContracts } from './tasks.ts';
@@ -17,6 +18,7 @@ export const contractList: readonly Contract[] = [
   legacyAgentContracts,
   serverTaskContracts,
   taskContracts,
+  pushJobContracts,
   ticketContracts,
   instanceContracts,
   tokenContracts,

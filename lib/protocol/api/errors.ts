@@ -23,6 +23,8 @@ export const ERROR_CODES = {
   MethodNotAllowedError: 'The path does not have this method',
   NoAgentAddress: 'The sysinfo of a legacy agent names no address',
   PreconditionFailed: 'A required confirmation is missing',
+  PushJobEnded: 'The push job has ended',
+  PushJobNotEnded: 'The push job has not ended',
   RequestEntityTooLarge: 'The URL, the headers or the body are too large',
   RequestTimeout: 'The request did not arrive in time',
   ResourceNotFound: 'No such object or path',

@@ -1,0 +1,150 @@
+/**
+ * What an agent does about push jobs: the specification's table for a node (5.6), row by row. Pure;
+ * driven by `push-node.ts`.
+ *
+ *     startup ──▶ pending ──first session──▶ ready ──prepare──▶ waiting ──start──▶ running
+ *                                              ▲                  │                  │ │
+ *                                              ├── abort, its time is over ──────────┘ │ │
+ *                                              ├── the command has ended ──────────────┘ │
+ *                                              └── it has exited ── terminating ◀── abort, time limit
+ *
+ * Other than there, an abort names its job. An abort of a job that the agent is not in is answered,
+ * and changes nothing.
+ */
+import type { PushAbortedFrame, PushRefusal } from '../../protocol/frames.ts';
+
+export type NodeState =
+  | { name: 'startup' | 'pending' | 'ready' }
+  | { name: 'waiting' | 'running' | 'terminating'; job: string };
+
+export type NodeEvent =
+  /** How the former process ended: of its own will, in the middle of a job, or otherwise. */
+  | { name: 'recovered'; former: 'stopped' | 'in-job' | 'crashed' }
+  | { name: 'session' }
+  /** `refusal`: why the agent cannot run the command, whatever its state is. */
+  | { name: 'prepare'; job: string; refusal?: PushRefusal | undefined }
+  | { name: 'start'; job: string }
+  | { name: 'abort'; job: string }
+  /** The start did not come in time. */
+  | { name: 'waited-too-long' }
+  /** The command has run longer than it may. */
+  | { name: 'time-limit' }
+  /** Nothing of the command runs any more. */
+  | { name: 'exited' }
+  /** This process ends. */
+  | { name: 'stop' };
+
+export type NodeEffect =
+  | { name: 'vote'; job: string; ready: true }
+  | { name: 'vote'; job: string; ready: false; reason: PushRefusal; busyWith?: string }
+  | { name: 'say-aborted'; job: string; was: PushAbortedFrame['was'] }
+  | { name: 'execute'; job: string }
+  | { name: 'refuse-start'; job: string }
+  /** The command must end now. */
+  | { name: 'terminate'; why: 'abort' | 'time-limit' };
+
+export interface Step {
+  state: NodeState;
+  effects: NodeEffect[];
+}
+
+/** An event that has no row in the table changes nothing. */
+export function step(state: NodeState, event: NodeEvent): Step {
+  switch (state.name) {
+    case 'startup':
+      // The ends of what the former process ran are in the journal, and are sent from there.
+      return event.name === 'recovered' ? to({ name: 'pending' }) : to(state);
+    case 'pending':
+      return event.name === 'session' ? to({ name: 'ready' }) : to(state);
+    case 'ready':
+      return whileReady(state, event);
+    case 'waiting':
+      return whileWaiting(state, event);
+    case 'running':
+      return whileRunning(state, event);
+    case 'terminating':
+      return whileTerminating(state, event);
+    default:
+      return state satisfies never;
+  }
+}
+
+type InJob = Extract<NodeState, { job: string }>;
+
+function whileReady(state: NodeState, event: NodeEvent): Step {
+  switch (event.name) {
+    case 'prepare': {
+      const { job, refusal } = event;
+      if (refusal !== undefined) return to(state, { name: 'vote', job, ready: false, reason: refusal });
+      return to({ name: 'waiting', job }, { name: 'vote', job, ready: true });
+    }
+    case 'abort':
+      return to(state, { name: 'say-aborted', job: event.job, was: 'ready' });
+    case 'start':
+      return to(state, { name: 'refuse-start', job: event.job });
+    default:
+      return to(state);
+  }
+}
+
+function whileWaiting(state: InJob, event: NodeEvent): Step {
+  const { job } = state;
+  switch (event.name) {
+    case 'prepare':
+      return event.job === job ? to(state, { name: 'vote', job, ready: true }) : busy(state, event.job);
+    case 'abort':
+      if (event.job !== job) return notMine(state, event.job);
+      return to({ name: 'ready' }, { name: 'say-aborted', job, was: 'waiting' });
+    case 'start':
+      if (event.job !== job) return to(state, { name: 'refuse-start', job: event.job });
+      return to({ name: 'running', job }, { name: 'execute', job });
+    case 'waited-too-long':
+      return to({ name: 'ready' }, { name: 'vote', job, ready: false, reason: 'waited-too-long' });
+    case 'stop':
+      return to({ name: 'ready' }, { name: 'vote', job, ready: false, reason: 'stopping' });
+    default:
+      return to(state);
+  }
+}
+
+function whileRunning(state: InJob, event: NodeEvent): Step {
+  const { job } = state;
+  switch (event.name) {
+    case 'prepare':
+      return busy(state, event.job);
+    case 'abort':
+      if (event.job !== job) return notMine(state, event.job);
+      return to({ name: 'terminating', job }, { name: 'terminate', why: 'abort' });
+    case 'start':
+      // The same start comes again as the same task, which the journal answers.
+      return event.job === job ? to(state) : to(state, { name: 'refuse-start', job: event.job });
+    case 'time-limit':
+      return to({ name: 'terminating', job }, { name: 'terminate', why: 'time-limit' });
+    case 'exited':
+      return to({ name: 'ready' });
+    default:
+      return to(state);
+  }
+}
+
+function whileTerminating(state: InJob, event: NodeEvent): Step {
+  switch (event.name) {
+    case 'prepare':
+      return busy(state, event.job);
+    case 'abort':
+      return event.job === state.job ? to(state) : notMine(state, event.job);
+    case 'start':
+      return to(state, { name: 'refuse-start', job: event.job });
+    case 'exited':
+      return to({ name: 'ready' }, { name: 'say-aborted', job: state.job, was: 'terminating' });
+    default:
+      return to(state);
+  }
+}
+
+const to = (state: NodeState, ...effects: NodeEffect[]): Step => ({ state, effects });
+
+const busy = (state: InJob, job: string): Step =>
+  to(state, { name: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
+
+const notMine = (state: NodeState, job: string): Step => to(state, { name: 'say-aborted', job, was: 'ready' });

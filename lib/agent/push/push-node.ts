@@ -1,0 +1,135 @@
+/**
+ * The part of an agent that takes part in push jobs: votes, waits for the start, and says when it has
+ * nothing to do with a job any more. `node-state.ts` decides. The start is the task `push_command`
+ * (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
+ */
+import type { Clock, Timer } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushRefusal } from '../../protocol/frames.ts';
+import { pushEnds } from '../../protocol/push.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
+
+export interface PushNodeDeps {
+  clock: Clock;
+  log: Logger;
+  serverUuid: string;
+  send(frame: AgentFrame): boolean;
+  /** Why this machine does not run the command; undefined if it does. */
+  refusalOf(prepare: PushPrepareFrame): Promise<{ reason: PushRefusal; message: string } | undefined>;
+}
+
+/** A job whose command runs. */
+export interface PushRun {
+  prepare: PushPrepareFrame;
+  /** Aborts when the job wants its command ended; the reason is the failure to end with. */
+  signal: AbortSignal;
+  /** Call it once nothing of the command runs any more. */
+  ended(): void;
+}
+
+export class PushNode {
+  readonly #deps: PushNodeDeps;
+  #state: NodeState = { name: 'startup' };
+  #prepared: PushPrepareFrame | undefined;
+  #refusalMessage: string | undefined;
+  #timer: Timer | undefined;
+  #stopping = new AbortController();
+  /** The last prepare of each job whose check has not ended. */
+  readonly #checking = new Map<string, PushPrepareFrame>();
+
+  constructor(deps: PushNodeDeps) {
+    this.#deps = deps;
+  }
+
+  get state(): NodeState {
+    return this.#state;
+  }
+
+  /** Call it once what the former process left is ended. */
+  recovered(): void {
+    this.#on({ name: 'recovered', former: 'stopped' });
+  }
+
+  /** A session is open. It learns of the vote again, in case the former one was lost. */
+  entered(): void {
+    this.#on({ name: 'session' });
+    if (this.#state.name === 'waiting') this.#on({ name: 'prepare', job: this.#state.job });
+  }
+
+  async onPrepare(frame: PushPrepareFrame): Promise<void> {
+    this.#checking.set(frame.job, frame);
+    const refusal = await this.#deps.refusalOf(frame);
+    // Meanwhile the same prepare came again, or an abort.
+    if (this.#checking.get(frame.job) !== frame) return;
+    this.#checking.delete(frame.job);
+    this.#refusalMessage = refusal?.message;
+    const isFree = this.#state.name === 'ready';
+    this.#on({ name: 'prepare', job: frame.job, refusal: refusal?.reason });
+    if (!isFree || this.#state.name !== 'waiting') return;
+    this.#prepared = frame;
+    this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ name: 'waited-too-long' }));
+  }
+
+  onAbort({ job }: PushAbortFrame): void {
+    this.#checking.delete(job);
+    this.#on({ name: 'abort', job });
+  }
+
+  /** The job's start. @throws TaskFailure if this agent does not wait for it: nothing may run */
+  begin(job: string): PushRun {
+    const prepare = this.#prepared;
+    this.#on({ name: 'start', job });
+    if (this.#state.name !== 'running' || this.#state.job !== job || prepare?.job !== job)
+      throw new TaskFailure(pushEnds.startRefused, `this agent did not wait for push job ${job}: nothing was started`);
+    this.#stopping = new AbortController();
+    return { prepare, signal: this.#stopping.signal, ended: () => this.#on({ name: 'exited' }) };
+  }
+
+  /** This process ends: a vote is withdrawn. */
+  stop(): void {
+    this.#checking.clear();
+    this.#on({ name: 'stop' });
+    this.#timer?.cancel();
+  }
+
+  #on(event: NodeEvent): void {
+    const from = this.#state;
+    const { state, effects } = step(from, event);
+    this.#state = state;
+    if (from.name === 'waiting' && state.name !== 'waiting') this.#timer?.cancel();
+    if (state.name === 'ready') this.#prepared = undefined;
+    for (const effect of effects) this.#do(effect);
+  }
+
+  #do(effect: NodeEffect): void {
+    const { send, log, serverUuid } = this.#deps;
+    switch (effect.name) {
+      case 'vote': {
+        const { job, ready } = effect;
+        const why = effect.ready
+          ? {}
+          : {
+              reason: effect.reason,
+              ...(effect.busyWith === undefined ? {} : { busyWith: effect.busyWith }),
+              ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
+            };
+        this.#refusalMessage = undefined;
+        log.info({ server_uuid: serverUuid, push_job: job, ready, ...why }, 'push job: voted');
+        send({ type: 'push_vote', job, ready, ...why });
+        return;
+      }
+      case 'say-aborted':
+        send({ type: 'push_aborted', job: effect.job, was: effect.was });
+        return;
+      case 'terminate':
+        return this.#stopping.abort(new TaskFailure(pushEnds.aborted, 'the push job was aborted'));
+      case 'execute':
+      case 'refuse-start':
+        // `begin` looks at the state.
+        return;
+      default:
+        return effect satisfies never;
+    }
+  }
+}

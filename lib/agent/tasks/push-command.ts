@@ -1,0 +1,37 @@
+/**
+ * `push_command {job}`: runs the command of a push job for which this agent has voted. The job's
+ * agents were given the command when they were asked; here it starts. The result is that of
+ * `command_execute`. A command that had to be killed is a failure that carries its output.
+ */
+import { z } from 'zod';
+import { TaskFailure } from '../runner/task-end.ts';
+import { defineTask } from './task.ts';
+
+export const pushCommand = defineTask({
+  lane: 'parallel',
+  gated: true,
+  params: z.object({ job: z.string() }),
+  async run({ job }, context) {
+    const { id, machine, begin, output, pushJobs } = context;
+    const { prepare, signal: aborted, ended } = pushJobs.begin(job);
+    const signal = AbortSignal.any([context.signal, aborted]);
+    try {
+      const { command, env, user, dir, file } = prepare;
+      const { killed, ...result } = await machine.execute(
+        {
+          script: command,
+          args: [],
+          env: { ...(env as Record<string, string> | undefined), CHEF_PUSH_JOB_ID: job },
+          ...(user === undefined ? {} : { user }),
+          ...(dir === undefined ? {} : { directory: dir }),
+          ...(file === undefined ? {} : { file: Buffer.from(file, 'base64') }),
+        },
+        { id, signal, begin, output },
+      );
+      if (!killed) return result;
+      throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
+    } finally {
+      ended();
+    }
+  },
+});

@@ -1,0 +1,86 @@
+/** How a push job goes, for people: its progress while it runs, and the specification's two layouts. */
+import type { PushJob, PushNode } from '../../protocol/api/push-jobs.ts';
+import { shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
+
+const ENDS: readonly PushJob['status'][] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+
+export const hasEnded = ({ status }: PushJob): boolean => ENDS.includes(status);
+
+type NodeStatus = PushNode['status'];
+
+/** In the order of a job's life. The words of the specification, where it has one. */
+const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
+  ['new', 'not asked yet, or without an answer'],
+  ['ready', 'acknowledged, not started'],
+  ['nacked', 'not available, busy or not allowed'],
+  ['unavailable', 'not available, down'],
+  ['running', 'started'],
+  ['was_ready', 'acknowledged, never started'],
+  ['aborted', 'aborted'],
+  ['crashed', 'went down while the command ran'],
+  ['timed_out', 'did not end in time'],
+  ['failed', 'completed with errors'],
+  ['succeeded', 'completed successfully'],
+];
+
+/** One line for each state that nodes are in: `14 nodes started`. */
+export function summaryOf({ counts }: PushJob): string[] {
+  const lines = SUMMARY.flatMap(([status, words]) => {
+    const count = counts[status] ?? 0;
+    return count === 0 ? [] : [{ count, words }];
+  });
+  const width = Math.max(0, ...lines.map(({ count }) => String(count).length));
+  return lines.map(
+    ({ count, words }) =>
+      `${String(count).padEnd(width)} ${count === 1 ? 'node' : 'nodes'}${count === 1 ? '  ' : ' '}${words}`,
+  );
+}
+
+/** The same in one line, for a job that goes on: `running: 3 ready, 14 running, 4 succeeded`. */
+export function progressOf(job: PushJob): string {
+  const counts = SUMMARY.flatMap(([status]) => {
+    const count = job.counts[status] ?? 0;
+    return count === 0 ? [] : `${count} ${status.replace('_', ' ')}`;
+  });
+  return `${job.status}: ${counts.join(', ')}`;
+}
+
+export const NODE_COLUMNS: readonly Column<PushNode>[] = [
+  { head: 'NODE', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'EXIT', of: ({ exit_code }) => exit_code },
+  { head: 'UPDATED', of: ({ updated_at }) => shortTime(updated_at) },
+  { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true },
+  {
+    head: 'WHY',
+    of: ({ reason, message, busy_with }) =>
+      [reason, busy_with && `with push job ${busy_with}`, message].filter((one) => one !== undefined).join(': '),
+    shrinks: true,
+  },
+];
+
+export const JOB_COLUMNS: readonly Column<PushJob>[] = [
+  { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
+  { head: 'ID', of: ({ id }) => id, abbreviates: true },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'NODES', of: ({ node_count }) => node_count, align: 'right' },
+  { head: 'OK', of: ({ counts }) => counts.succeeded ?? 0, align: 'right' },
+  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
+  { head: 'COMMAND', of: ({ command }) => command, shrinks: true },
+];
+
+const BAD: readonly NodeStatus[] = [
+  'failed',
+  'crashed',
+  'timed_out',
+  'aborted',
+  'was_ready',
+  'new',
+  'ready',
+  'running',
+];
+
+/** A job went well if it is complete and no node that took part did anything but succeed. */
+export const wentWell = ({ status, counts }: PushJob): boolean =>
+  status === 'complete' && BAD.every((one) => (counts[one] ?? 0) === 0);

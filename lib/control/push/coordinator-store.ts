@@ -1,0 +1,133 @@
+/** SQL of a job's coordinator. Each function is fenced by the duty it holds. */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { PUSH_TASK } from '../../protocol/push.ts';
+import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
+import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
+import { taskEnds } from '../tasks/record/task.ts';
+import { type JobOutcome, type JobState, type JobView, NODE_STATES, type NodeState, type Tally } from './push-job.ts';
+
+interface AdvanceRow {
+  state: JobState;
+  ending: JobOutcome | null;
+  is_soft: boolean;
+  quorum: number;
+  abort_requested: 'soft' | 'hard' | null;
+  concurrency: number | null;
+  max_failures: number | null;
+  voting_timeout_ms: number;
+  run_timeout_ms: number;
+  abort_timeout_ms: number;
+  age_ticks: string;
+  state_ticks: string;
+  started: number;
+  to_cancel: number;
+  states: NodeState[];
+  counts: number[];
+}
+
+/** A server to tell that there is something for it, and the run that acts for it. */
+export interface ServerToTell {
+  serverUuid: string;
+  /** Undefined: none at present. */
+  run: string | undefined;
+}
+
+const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)];
+
+/**
+ * One round: nodes get the ends of their tasks, those whose agents are gone leave the job, and all
+ * are counted. @throws DutyLostError
+ */
+export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobView> {
+  const { rows } = await database.query<AdvanceRow>(
+    'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::json, $5::json)',
+    [...fenceOf(duty), ...CANCELS],
+    { name: 'advance push job' },
+  );
+  const row = rows[0];
+  if (row === undefined) throw new DutyLostError(duty);
+  const counts = new Map(row.states.map((state, index) => [state, row.counts[index] ?? 0]));
+  const tally = Object.fromEntries(NODE_STATES.map((state) => [state, counts.get(state) ?? 0])) as Tally;
+  return {
+    job: {
+      state: row.state,
+      ending: row.ending ?? undefined,
+      isSoft: row.is_soft,
+      quorum: row.quorum,
+      abortRequested: row.abort_requested ?? undefined,
+      concurrency: row.concurrency ?? undefined,
+      maxFailures: row.max_failures ?? undefined,
+      votingTimeoutMs: row.voting_timeout_ms,
+      runTimeoutMs: row.run_timeout_ms,
+      abortTimeoutMs: row.abort_timeout_ms,
+    },
+    tally,
+    started: row.started,
+    toCancel: row.to_cancel,
+    ageMs: Number(row.age_ticks) * TICK_MS,
+    stateMs: Number(row.state_ticks) * TICK_MS,
+  };
+}
+
+/** Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. */
+export async function startNodes(
+  database: Queryable,
+  duty: HeldDuty,
+  { ids, timeoutMs }: { ids: readonly string[]; timeoutMs: number },
+): Promise<ServerToTell[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string }>(
+    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text, $6::int)',
+    [...fenceOf(duty), ids, PUSH_TASK, timeoutMs],
+    { name: 'start push nodes' },
+  );
+  return rows.map(({ server_uuid: serverUuid, run }) => ({ serverUuid, run }));
+}
+
+export async function closeVoting(database: Queryable, duty: HeldDuty): Promise<void> {
+  await fenced(database, duty, 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int) as held');
+}
+
+export interface AbortOptions {
+  ending: JobOutcome;
+  soft: boolean;
+  reason: string;
+  /** Maximum of tasks cancelled by this call. */
+  most: number;
+}
+
+/** Cancels the tasks of some nodes; a round says how many are left. */
+export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToTell[]> {
+  const { ending, soft, reason, most } = options;
+  const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
+    'select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::boolean, $6::text, $7::int, $8::json, $9::json)',
+    [...fenceOf(duty), ending, soft, reason, most, ...CANCELS],
+    { name: 'abort push job' },
+  );
+  return rows.map(({ server_uuid: serverUuid, run }) => ({ serverUuid, run: run ?? undefined }));
+}
+
+/** @throws DutyLostError */
+export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<void> {
+  await fenced(
+    database,
+    duty,
+    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::json, $6::json) as held',
+    [outcome, ...CANCELS],
+  );
+}
+
+/** The tasks of a job's nodes that have not ended. */
+export async function readTasksOfJob(database: Queryable, job: string): Promise<string[]> {
+  const { rows } = await database.query<{ task: string }>(
+    `select task from cnapi_push_nodes where job = $1::uuid and state in ('ready', 'running') and task is not null`,
+    [job],
+  );
+  return rows.map(({ task }) => task);
+}
+
+async function fenced(database: Queryable, duty: HeldDuty, sql: string, more: unknown[] = []): Promise<void> {
+  const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);
+  if (rows[0]?.held !== true) throw new DutyLostError(duty);
+}
+
+const fenceOf = ({ id, run, generation }: HeldDuty): unknown[] => [id, run, generation];

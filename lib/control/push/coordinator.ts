@@ -1,0 +1,189 @@
+/**
+ * Carries out the duties of kind `push-job`: one job each, from what its rows say. `push-job.ts`
+ * decides; each step is one fenced statement, so another instance can continue after any of them
+ * (docs/design/push-jobs.md). Owned by `push-jobs.ts`.
+ *
+ *     a vote was stored, a task ended, a caller asked, or some time passed ──▶ advance ──▶ decide
+ *        ▲                                                                                 │
+ *        └───────────── wait ◀──────── start nodes, close the voting, abort ◀──────────────┤
+ *                                                                         end ◀────────────┘
+ */
+import type { Bus, Subscription } from '../../platform/bus/bus.ts';
+import { PUSH_CHANGES_TOPIC, TASK_ENDS_TOPIC } from '../../platform/bus/topics.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
+import { changedIds } from '../../platform/waits/changes.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
+import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
+import {
+  abortJob,
+  advanceJob,
+  closeVoting,
+  endJob,
+  readTasksOfJob,
+  type ServerToTell,
+  startNodes,
+} from './coordinator-store.ts';
+import { type JobAction, type JobView, nextAction } from './push-job.ts';
+
+export interface CoordinatorDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
+  tell(servers: readonly ServerToTell[]): void;
+  /** The job's rows changed: agents may have to be asked, or told to forget it. */
+  sendErrands(job: string): void;
+}
+
+/** Votes and ends gather for this long: a round costs the same for one as for thousands. */
+const GATHER_MS = 50;
+/** Finds agents that are gone, and changes whose message was lost. */
+const ROUND_MS = 1_000;
+const MAX_CANCELS = 1_000;
+
+/** A job that is carried out here. */
+interface Run {
+  /** Aborts when something of the job has changed since the present round began. */
+  changed: AbortController;
+  tasks: Set<string>;
+}
+
+export class Coordinator implements DutyHandler {
+  readonly #deps: CoordinatorDeps;
+  readonly #runs = new Map<string, Run>();
+  readonly #jobOfTask = new Map<string, string>();
+  #subscriptions: Subscription[] = [];
+
+  constructor(deps: CoordinatorDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const { bus } = this.#deps;
+    this.#subscriptions = [
+      bus.subscribe(PUSH_CHANGES_TOPIC, (message) => this.changed(changedIds(message))),
+      bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#tasksEnded(changedIds(message))),
+    ];
+  }
+
+  stop(): void {
+    for (const subscription of this.#subscriptions) subscription.close();
+  }
+
+  /** Something of these jobs has changed in the database. */
+  changed(jobs: readonly string[]): void {
+    for (const job of jobs) this.#runs.get(job)?.changed.abort();
+  }
+
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+    const run: Run = { changed: new AbortController(), tasks: new Set() };
+    this.#runs.set(duty.id, run);
+    try {
+      this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
+      return await this.#rounds(duty, run, signal);
+    } finally {
+      this.#runs.delete(duty.id);
+      for (const task of run.tasks) this.#jobOfTask.delete(task);
+    }
+  }
+
+  async #rounds(duty: HeldDuty, run: Run, signal: AbortSignal): Promise<DutyOutcome> {
+    const times = new JobTimes(this.#deps.clock);
+    for (;;) {
+      signal.throwIfAborted();
+      run.changed = new AbortController();
+      const view = times.corrected(await advanceJob(this.#deps.database, duty));
+      if (view.job.state === 'ended') return 'complete';
+      const action = nextAction(view);
+      if (action.do === 'wait') await this.#wait(run, Math.min(ROUND_MS, action.forMs ?? ROUND_MS), signal);
+      else await this.#carryOut(duty, action, view);
+    }
+  }
+
+  async #carryOut(duty: HeldDuty, action: Exclude<JobAction, { do: 'wait' }>, view: JobView): Promise<void> {
+    const { database, random, log, sendErrands, tell } = this.#deps;
+    switch (action.do) {
+      case 'start': {
+        const ids = Array.from({ length: action.most }, () => random.uuid());
+        this.#follow(duty.id, ids);
+        const servers = await startNodes(database, duty, { ids, timeoutMs: runTimeoutOf(view) });
+        if (view.job.state === 'voting')
+          log.info({ push_job: duty.id, tally: view.tally }, 'push job: voting -> running');
+        return tell(servers);
+      }
+      case 'close-voting':
+        return closeVoting(database, duty);
+      case 'abort': {
+        const { ending, soft, reason } = action;
+        if (view.job.state !== 'aborting' || view.job.isSoft !== soft)
+          log.info({ push_job: duty.id, ending, soft, reason, tally: view.tally }, 'push job: aborting');
+        tell(await abortJob(database, duty, { ending, soft, reason, most: MAX_CANCELS }));
+        return sendErrands(duty.id);
+      }
+      case 'end':
+        await endJob(database, duty, action.outcome);
+        log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
+        return sendErrands(duty.id);
+      default:
+        return action satisfies never;
+    }
+  }
+
+  /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
+  async #wait(run: Run, forMs: number, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps;
+    await clock.sleep(Math.min(GATHER_MS, forMs), signal);
+    await clock.sleep(Math.max(0, forMs - GATHER_MS), AbortSignal.any([run.changed.signal, signal]));
+  }
+
+  /** Ends of these tasks are news of the job. */
+  #follow(job: string, tasks: readonly string[]): void {
+    const run = this.#runs.get(job);
+    for (const task of tasks) {
+      run?.tasks.add(task);
+      this.#jobOfTask.set(task, job);
+    }
+  }
+
+  #tasksEnded(tasks: readonly string[]): void {
+    for (const task of tasks) {
+      const job = this.#jobOfTask.get(task);
+      if (job !== undefined) this.#runs.get(job)?.changed.abort();
+    }
+  }
+}
+
+/** What is left of the run's time is the limit of each command that starts now. */
+function runTimeoutOf({ job, stateMs }: JobView): number {
+  const leftMs = job.state === 'voting' ? job.runTimeoutMs : job.runTimeoutMs - stateMs;
+  return Math.max(1, Math.min(MAX_TASK_TIMEOUT_MS, leftMs));
+}
+
+/**
+ * The job's age and the time in its state. The rows count them in ticks of a second, which stand
+ * still while no instance is healthy; this holder's clock counts on from what they said first.
+ */
+class JobTimes {
+  readonly #clock: Clock;
+  #createdAt: number | undefined;
+  #state: string | undefined;
+  #stateAt = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  corrected(view: JobView): JobView {
+    const now = this.#clock.now();
+    const isFirst = this.#createdAt === undefined;
+    this.#createdAt ??= now - view.ageMs;
+    if (this.#state !== view.job.state) this.#stateAt = isFirst ? now - view.stateMs : now;
+    this.#state = view.job.state;
+    return { ...view, ageMs: now - this.#createdAt, stateMs: now - this.#stateAt };
+  }
+}

@@ -1,0 +1,97 @@
+-- Push jobs: one command on many servers (lib/control/push/push-job.ts draws the states).
+--
+-- options          what the command is given, without its file: user, dir, env, capture
+-- masked_options   what everybody is shown instead if options hold secrets; at the end of the job
+--                  it replaces them
+-- ending           the outcome that an aborting job will have; is_soft: started commands may end
+-- abort_requested  by a caller; the holder of the duty carries it out
+-- state_tick, created_tick
+--                  by the counter of deadlines: no clock step ends a job
+create table cnapi_push_jobs (
+  id uuid primary key,
+  organization text collate "C",
+  command text not null,
+  options json not null,
+  masked_options json,
+  file bytea,
+  actor text,
+  node_count int not null,
+  quorum int not null check (quorum >= 1),
+  concurrency int check (concurrency >= 1),
+  max_failures int check (max_failures >= 0),
+  voting_timeout_ms int not null,
+  run_timeout_ms int not null,
+  abort_timeout_ms int not null,
+  state text not null default 'voting' check (state in ('voting', 'running', 'aborting', 'ended')),
+  outcome text check (outcome in ('complete', 'quorum_failed', 'timed_out', 'aborted')),
+  ending text,
+  is_soft boolean not null default false,
+  reason text,
+  abort_requested text check (abort_requested in ('soft', 'hard')),
+  abort_actor text,
+  created_at timestamptz not null default cnapi_now(),
+  state_since timestamptz not null default cnapi_now(),
+  created_tick bigint not null default cnapi_tick(),
+  state_tick bigint not null default cnapi_tick(),
+  check ((state = 'ended') = (outcome is not null)),
+  check ((state = 'aborting') <= (ending is not null))
+) with (fillfactor = 70);
+create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
+create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';
+create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id);
+
+-- A node: one server in one job. `name` is the server's hostname when the job was created;
+-- `incarnation` the process of the agent that voted; `task` the run of the command.
+create table cnapi_push_nodes (
+  job uuid not null references cnapi_push_jobs on delete cascade,
+  server_uuid uuid not null,
+  name text not null,
+  state text not null default 'new' check (state in ('new', 'ready', 'running', 'succeeded',
+    'failed', 'aborted', 'crashed', 'nacked', 'unavailable', 'timed_out', 'was_ready')),
+  reason text,
+  message text,
+  busy_with uuid,
+  incarnation uuid,
+  task uuid,
+  exit_code int,
+  updated_at timestamptz not null default cnapi_now(),
+  primary key (job, server_uuid)
+) with (fillfactor = 70);
+create index cnapi_push_nodes_asked on cnapi_push_nodes (server_uuid) where state = 'new';
+create index cnapi_push_nodes_server on cnapi_push_nodes (server_uuid, updated_at desc);
+
+-- The servers that take part in a job, or are in rehab. The key makes it one job at a time.
+create table cnapi_push_busy (
+  server_uuid uuid primary key,
+  job uuid not null,
+  rehab_since timestamptz
+) with (fillfactor = 50);
+create index cnapi_push_busy_rehab on cnapi_push_busy (server_uuid) where rehab_since is not null;
+
+-- An end is final, whichever statement writes.
+create function cnapi_push_refuse() returns trigger language plpgsql as $$
+begin
+  raise exception '% of push job % has ended as % and cannot become %', tg_argv[0],
+    case tg_argv[0] when 'node' then to_json(old)->>'job' else to_json(old)->>'id' end,
+    old.state, new.state;
+end $$;
+
+create trigger cnapi_push_guard before update on cnapi_push_nodes
+  for each row when (old.state not in ('new', 'ready', 'running') and new.state <> old.state)
+  execute function cnapi_push_refuse('node');
+
+create trigger cnapi_push_guard before update on cnapi_push_jobs
+  for each row when (old.state = 'ended' and new.state <> old.state)
+  execute function cnapi_push_refuse('state');
+
+-- A job's secrets end with it.
+create function cnapi_push_forget_secrets() returns trigger language plpgsql as $$
+begin
+  new.options := new.masked_options;
+  new.file := null;
+  return new;
+end $$;
+
+create trigger cnapi_push_forget_secrets before update on cnapi_push_jobs
+  for each row when (new.state = 'ended' and old.state <> 'ended' and new.masked_options is not null)
+  execute function cnapi_push_forget_secrets();

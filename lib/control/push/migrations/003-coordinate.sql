@@ -1,0 +1,260 @@
+-- What the coordinator of a job does: the holder of its duty. Each function locks the duty first and
+-- returns nothing if the caller does not hold it any more; then the job's row, which no vote is
+-- being stored to; then nodes, servers in `cnapi_push_busy`, and tasks, in key order.
+
+-- Their agents may still have something to do with the job: they are asked to forget it, until they
+-- say that they have.
+create function cnapi_begin_push_rehab(p_job uuid, p_servers uuid[]) returns void
+language plpgsql volatile as $$
+begin
+  perform 1 from cnapi_push_busy b where b.server_uuid = any (p_servers) and b.job = p_job
+    order by b.server_uuid for update;
+  update cnapi_push_busy b set rehab_since = cnapi_now()
+    where b.server_uuid = any (p_servers) and b.job = p_job and b.rehab_since is null;
+end $$;
+
+-- One round: gives nodes the ends of their tasks, finds those whose agents are gone, and counts.
+-- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
+--
+-- When a command ends, its agent is idle. When its task ended without it (cancelled before it was
+-- accepted, or given up), nobody knows what the agent does: rehab.
+create function cnapi_advance_push_job(
+  p_job uuid, p_run uuid, p_generation int, p_cancelled json, p_cancelled_uncertain json
+) returns table (
+  state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
+  max_failures int, voting_timeout_ms int, run_timeout_ms int, abort_timeout_ms int,
+  age_ticks bigint, state_ticks bigint, started int, to_cancel int, states text[], counts int[]
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  moment timestamptz;
+  gone uuid[];
+  idle uuid[];
+  unclear uuid[];
+  lost_tasks uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if not found then
+    return;
+  end if;
+  moment := cnapi_now();
+  if job.state <> 'ended' then
+    with settled as (
+      update cnapi_push_nodes n
+        set state = case
+              when not t.has_ended then 'running'
+              when t.outcome = 'complete' then
+                case when coalesce(t.exit_code, 0) = 0 then 'succeeded' else 'failed' end
+              when t.error_code = 'TaskTimeout' then 'timed_out'
+              when t.error_code in ('Aborted', 'Cancelled') then
+                case when job.ending = 'timed_out' then 'timed_out'
+                  when t.has_started or n.state = 'running' then 'aborted' else 'was_ready' end
+              when t.error_code = 'AgentStopped' then 'aborted'
+              when t.error_code in ('StartRefused', 'NotTaken') and n.state = 'ready'
+                then 'unavailable'
+              when t.error_code in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
+              else 'crashed' end,
+            reason = t.error_code, message = t.message, exit_code = t.exit_code,
+            updated_at = moment
+        from cnapi_progress_of_tasks(array(
+            select o.task from cnapi_push_nodes o
+              where o.job = p_job and o.state in ('ready', 'running') and o.task is not null)) as t
+        where n.job = p_job and n.task = t.id and n.state in ('ready', 'running')
+          and (t.has_ended or t.has_started and n.state = 'ready')
+        returning n.server_uuid, t.has_ended, t.has_started, n.state
+    )
+    select coalesce(array_agg(s.server_uuid) filter (
+          where s.has_ended and s.has_started and s.state <> 'crashed'), '{}'),
+        coalesce(array_agg(s.server_uuid) filter (
+          where s.has_ended and not (s.has_started and s.state <> 'crashed')), '{}')
+      into idle, unclear from settled s;
+    with lost as (
+      update cnapi_push_nodes n
+        set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
+            reason = case when p.run is null then 'down' else 'restarted' end,
+            updated_at = moment
+        from cnapi_presence(array(
+            select o.server_uuid from cnapi_push_nodes o
+              where o.job = p_job and o.state in ('ready', 'running'))) as p
+        where n.job = p_job and n.server_uuid = p.server_uuid and n.state in ('ready', 'running')
+          and p.incarnation is distinct from n.incarnation
+        returning n.server_uuid, n.task
+    )
+    select coalesce(array_agg(l.server_uuid), '{}'),
+        coalesce(array_agg(l.task) filter (where l.task is not null), '{}')
+      into gone, lost_tasks from lost l;
+    perform 1 from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job
+      order by b.server_uuid for update;
+    delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
+    perform cnapi_begin_push_rehab(p_job, unclear || gone);
+    perform cnapi_cancel_tasks(lost_tasks, p_cancelled, p_cancelled_uncertain);
+  end if;
+  return query
+    select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested, job.concurrency,
+        job.max_failures, job.voting_timeout_ms, job.run_timeout_ms, job.abort_timeout_ms,
+        cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
+        coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
+        coalesce(array_agg(c.state), '{}'),
+        coalesce(array_agg(c.count), '{}')
+      from (
+        select n.state, count(*)::int as count,
+            count(*) filter (where n.task is not null and n.state in ('ready', 'running'))::int
+              as started,
+            count(*) filter (where n.task is not null and n.state in ('ready', 'running')
+              and n.reason is distinct from 'cancelled')::int as to_cancel
+          from cnapi_push_nodes n where n.job = p_job group by n.state
+      ) as c;
+end $$;
+
+-- Starts ready nodes: each gets its task, at most as many as there are p_ids, and as the job's
+-- concurrency allows. A voting job becomes `running`, if still enough nodes are ready. Returns the
+-- servers to tell of their tasks, and the runs that act for them.
+create function cnapi_start_push_nodes(
+  p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_timeout_ms int
+) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  room int;
+  picked uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if job.state = 'voting' and job.abort_requested is null and job.quorum <= (
+    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'
+  ) then
+    update cnapi_push_jobs j
+      set state = 'running', state_since = cnapi_now(), state_tick = cnapi_tick()
+      where j.id = p_job;
+  elsif job.state is distinct from 'running' or job.abort_requested is not null then
+    return;
+  end if;
+  room := least(cardinality(p_ids), coalesce(job.concurrency, 2147483647) - (
+    select count(*) from cnapi_push_nodes n
+      where n.job = p_job and n.task is not null and n.state in ('ready', 'running')));
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and n.state = 'ready' and n.task is null
+      order by n.server_uuid limit greatest(room, 0) for update);
+  if cardinality(picked) = 0 then
+    return;
+  end if;
+  perform cnapi_create_tasks(p_ids[1:cardinality(picked)], picked, p_task,
+    json_build_object('job', p_job), p_timeout_ms, false, job.actor, left(job.command, 200));
+  update cnapi_push_nodes n set task = t.id
+    from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
+    where n.job = p_job and n.server_uuid = t.server_uuid;
+  return query select p.server_uuid, p.run from cnapi_presence(picked) as p where p.run is not null;
+end $$;
+
+-- Nodes without a vote take no part any more. One that is ready all the same is told so when its
+-- vote arrives.
+create function cnapi_close_push_voting(p_job uuid, p_run uuid, p_generation int) returns boolean
+language plpgsql volatile as $$
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return false;
+  end if;
+  perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  update cnapi_push_nodes n
+    set state = 'unavailable', reason = 'no-vote', updated_at = cnapi_now()
+    where n.job = p_job and n.state = 'new';
+  return true;
+end $$;
+
+-- The job begins to end: nothing more starts. Unless p_soft, cancels at most p_most tasks; a round
+-- counts what is left to cancel. Returns the servers to tell of the cancels, and their runs.
+create function cnapi_abort_push_job(
+  p_job uuid, p_run uuid, p_generation int, p_ending text, p_soft boolean, p_reason text,
+  p_most int, p_cancelled json, p_cancelled_uncertain json
+) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  released uuid[];
+  picked uuid[];
+  picked_tasks uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if not found or job.state = 'ended' then
+    return;
+  end if;
+  if job.state <> 'aborting' or job.is_soft and not p_soft then
+    update cnapi_push_jobs j
+      set state = 'aborting', ending = coalesce(j.ending, p_ending), is_soft = p_soft,
+          reason = coalesce(j.reason, p_reason), state_since = cnapi_now(), state_tick = cnapi_tick()
+      where j.id = p_job
+      returning * into job;
+    with ended as (
+      update cnapi_push_nodes n
+        set state = case when n.state = 'new' then 'unavailable'
+              when job.ending = 'timed_out' then 'timed_out' else 'was_ready' end,
+            reason = 'job-ended', updated_at = cnapi_now()
+        where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)
+        returning n.server_uuid, n.state
+    )
+    select coalesce(array_agg(e.server_uuid) filter (where e.state <> 'unavailable'), '{}')
+      into released from ended e;
+    perform cnapi_begin_push_rehab(p_job, released);
+  end if;
+  if p_soft then
+    return;
+  end if;
+  select array_agg(s.server_uuid), array_agg(s.task) into picked, picked_tasks
+    from (
+      select n.server_uuid, n.task from cnapi_push_nodes n
+        where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
+          and n.reason is distinct from 'cancelled'
+        order by n.server_uuid limit p_most for update) as s;
+  if picked is null then
+    return;
+  end if;
+  update cnapi_push_nodes n set reason = 'cancelled'
+    where n.job = p_job and n.server_uuid = any (picked);
+  perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
+  return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
+end $$;
+
+-- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents are
+-- in rehab.
+create function cnapi_end_push_job(
+  p_job uuid, p_run uuid, p_generation int, p_outcome text,
+  p_cancelled json, p_cancelled_uncertain json
+) returns boolean language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  given_up uuid[];
+  tasks uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return false;
+  end if;
+  perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  with ended as (
+    update cnapi_push_nodes n
+      set state = case when n.state = 'new' then 'unavailable'
+            when p_outcome = 'timed_out' then 'timed_out'
+            when n.state = 'running' then 'aborted' else 'was_ready' end,
+          reason = 'given-up', updated_at = cnapi_now()
+      where n.job = p_job and n.state in ('new', 'ready', 'running')
+      returning n.server_uuid, n.task
+  )
+  select coalesce(array_agg(e.server_uuid), '{}'),
+      coalesce(array_agg(e.task) filter (where e.task is not null), '{}')
+    into given_up, tasks from ended e;
+  perform cnapi_begin_push_rehab(p_job, given_up);
+  perform cnapi_cancel_tasks(tasks, p_cancelled, p_cancelled_uncertain);
+  update cnapi_push_jobs j
+    set state = 'ended', outcome = p_outcome, state_since = cnapi_now(), state_tick = cnapi_tick()
+    where j.id = p_job and j.state <> 'ended';
+  return true;
+end $$;

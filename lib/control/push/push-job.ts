@@ -1,0 +1,153 @@
+/**
+ * A push job: what its coordinator does next, given what its nodes have come to. Pure; driven by
+ * `coordinator.ts`. The states are those of the specification (5.7.3), docs/design/push-jobs.md
+ * draws them.
+ *
+ *     voting ──ready ≥ quorum──▶ running ──no node is left──▶ ended
+ *        └── quorum out of reach, time over, abort ──▶ aborting ──started nodes have ended──▶ ended
+ *                                  running ── abort, time over, too many failures ──▶ aborting
+ */
+
+export const JOB_STATES = ['voting', 'running', 'aborting', 'ended'] as const;
+export type JobState = (typeof JOB_STATES)[number];
+
+export const JOB_OUTCOMES = ['complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
+export type JobOutcome = (typeof JOB_OUTCOMES)[number];
+
+/** Those up to `running` may change; the others are final. */
+export const NODE_STATES = [
+  'new',
+  'ready',
+  'running',
+  'succeeded',
+  'failed',
+  'aborted',
+  'crashed',
+  'nacked',
+  'unavailable',
+  'timed_out',
+  'was_ready',
+] as const;
+export type NodeState = (typeof NODE_STATES)[number];
+
+/** How many nodes are in each state. */
+export type Tally = Readonly<Record<NodeState, number>>;
+
+/** Ends that count as failures for `maxFailures`: the command ran, and not to success. */
+const FAILURES: readonly NodeState[] = ['failed', 'crashed', 'timed_out'];
+
+export interface PushJob {
+  state: JobState;
+  /** How it ends, once it is aborting. */
+  ending: JobOutcome | undefined;
+  /** While it is aborting: started commands may end by themselves. */
+  isSoft: boolean;
+  /** How many nodes must be ready before one starts. */
+  quorum: number;
+  /** By a caller. */
+  abortRequested: 'soft' | 'hard' | undefined;
+  /** Maximum of nodes that are started and have not ended. */
+  concurrency: number | undefined;
+  /** The job ends when more nodes than this have failed. */
+  maxFailures: number | undefined;
+  votingTimeoutMs: number;
+  runTimeoutMs: number;
+  abortTimeoutMs: number;
+}
+
+export interface JobView {
+  job: PushJob;
+  tally: Tally;
+  /** Nodes whose task exists and has not ended, whether or not its start is known. */
+  started: number;
+  /** Those of them whose task was not cancelled. */
+  toCancel: number;
+  /** Since it was created, and since it entered its present state. */
+  ageMs: number;
+  stateMs: number;
+}
+
+export type JobAction =
+  | { do: 'wait'; forMs: number | undefined }
+  /** Let ready nodes start, at most so many; the first time the job becomes `running`. */
+  | { do: 'start'; most: number }
+  /** Nodes that have not voted, and cannot any more, become `unavailable`. */
+  | { do: 'close-voting' }
+  | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
+  | { do: 'end'; outcome: JobOutcome };
+
+/** What the holder of the job's duty does next. */
+export function nextAction(view: JobView): JobAction {
+  switch (view.job.state) {
+    case 'voting':
+      return whileVoting(view);
+    case 'running':
+      return whileRunning(view);
+    case 'aborting':
+      return whileAborting(view);
+    case 'ended':
+      return { do: 'wait', forMs: undefined };
+    default:
+      return view.job.state satisfies never;
+  }
+}
+
+function whileVoting({ job, tally, ageMs }: JobView): JobAction {
+  if (job.abortRequested) return abort('aborted', 'a caller asked for it');
+  if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: roomToStart(job, 0) };
+  if (tally.ready + tally.new < Math.max(1, job.quorum))
+    return abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
+  const leftMs = job.votingTimeoutMs - ageMs;
+  if (leftMs > 0) return { do: 'wait', forMs: leftMs };
+  return abort('quorum_failed', `${tally.ready} of ${job.quorum} nodes were ready in time`);
+}
+
+function whileRunning({ job, tally, started, ageMs, stateMs }: JobView): JobAction {
+  if (job.abortRequested === 'hard') return abort('aborted', 'a caller asked for it');
+  if (job.abortRequested === 'soft') return abort('aborted', 'a caller asked for it', true);
+  const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
+  if (job.maxFailures !== undefined && failed > job.maxFailures)
+    return abort('aborted', `${failed} nodes failed, and ${job.maxFailures} may`, true);
+  if (tally.new + tally.ready + tally.running === 0) return { do: 'end', outcome: 'complete' };
+  const runLeftMs = job.runTimeoutMs - stateMs;
+  if (runLeftMs <= 0) return abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
+  const votingLeftMs = job.votingTimeoutMs - ageMs;
+  if (tally.new > 0 && votingLeftMs <= 0) return { do: 'close-voting' };
+  // A started node counts as ready until its start is known.
+  const waiting = tally.ready + tally.running - started;
+  const most = Math.min(waiting, roomToStart(job, started));
+  if (most > 0) return { do: 'start', most };
+  return { do: 'wait', forMs: tally.new > 0 ? Math.min(runLeftMs, votingLeftMs) : runLeftMs };
+}
+
+function whileAborting({ job, tally, started, toCancel, stateMs }: JobView): JobAction {
+  const outcome = job.ending ?? 'aborted';
+  if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
+  if (started === 0 && tally.running === 0) return { do: 'end', outcome };
+  if (job.isSoft && job.abortRequested === 'hard') return abort(outcome, 'a caller asked for it');
+  const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;
+  if (leftMs > 0) return { do: 'wait', forMs: leftMs };
+  return job.isSoft ? abort(outcome, 'its commands did not end in time') : { do: 'end', outcome };
+}
+
+/** Nodes started by one statement. More are started by the next. */
+export const MAX_STARTS = 1_000;
+
+function roomToStart({ concurrency }: PushJob, started: number): number {
+  return Math.max(0, Math.min(MAX_STARTS, concurrency === undefined ? MAX_STARTS : concurrency - started));
+}
+
+const abort = (ending: JobOutcome, reason: string, soft = false): JobAction => ({ do: 'abort', ending, soft, reason });
+
+/**
+ * The status of a job for callers. The reference has no word for `aborting`: there the job shows
+ * what it was doing.
+ */
+export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {
+  return state === 'ended' ? (outcome ?? 'aborted') : state;
+}
+
+/** How many nodes a quorum is: a number of nodes, or a percentage of them, rounded up. */
+export function quorumOf(quorum: number | { percent: number }, nodes: number): number {
+  return typeof quorum === 'number' ? quorum : Math.ceil((quorum.percent / 100) * nodes - 1e-9);
+}

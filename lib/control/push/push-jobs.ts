@@ -1,0 +1,137 @@
+/**
+ * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
+ * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
+ * holds. Created by `core.ts`.
+ */
+import type { Bus } from '../../platform/bus/bus.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
+import { publishChanges } from '../../platform/waits/changes.ts';
+import { Coordinator } from './coordinator.ts';
+import type { ServerToTell } from './coordinator-store.ts';
+import { Courier, type PushSession } from './courier.ts';
+import { PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
+import {
+  createPushJob,
+  deleteEndedPushJobs,
+  deletePushJob,
+  type JobFilter,
+  listPushJobs,
+  listPushNodes,
+  type NewPushJob,
+  type PushJobRow,
+  type PushNodeRow,
+  readPushJob,
+  requestAbort,
+} from './push-store.ts';
+
+export interface PushJobsDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  config: { slowPollMs: number; slowPollNoBusMs: number };
+  /** This instance's current run. */
+  run: () => string;
+  session: (serverUuid: string) => PushSession | undefined;
+  /** This server of this instance may have a task, or a cancel. */
+  hintTasks: (serverUuid: string) => void;
+  /** A duty was created. */
+  hintDuties: () => void;
+}
+
+/** This many uuids fit into one message of the bus. */
+const SERVERS_A_MESSAGE = 80;
+const DELETE_BATCH = 100;
+
+export class PushJobs {
+  readonly coordinator: Coordinator;
+  readonly courier: Courier;
+  readonly #deps: PushJobsDeps;
+
+  constructor(deps: PushJobsDeps) {
+    this.#deps = deps;
+    this.courier = new Courier(deps);
+    this.coordinator = new Coordinator({
+      ...deps,
+      tell: (servers) => this.#tell(servers),
+      sendErrands: (job) => publishChanges(deps.bus, PUSH_ERRANDS_TOPIC, [job]),
+    });
+  }
+
+  start(): void {
+    this.courier.start();
+    this.coordinator.start();
+  }
+
+  async stop(): Promise<void> {
+    this.coordinator.stop();
+    await this.courier.stop();
+  }
+
+  async create(job: NewPushJob): Promise<void> {
+    const { database, bus, hintDuties } = this.#deps;
+    await createPushJob(database, job);
+    hintDuties();
+    publishChanges(bus, PUSH_ERRANDS_TOPIC, [job.id]);
+  }
+
+  /** @throws PushJobNotFoundError */
+  async get(id: string): Promise<PushJobRow> {
+    const job = await readPushJob(this.#deps.database, id);
+    if (job === undefined) throw new PushJobNotFoundError(id);
+    return job;
+  }
+
+  /** The newest first. */
+  list(filter: JobFilter): Promise<PushJobRow[]> {
+    return listPushJobs(this.#deps.database, filter);
+  }
+
+  /** In order of the servers' uuids. @throws PushJobNotFoundError */
+  async nodes(id: string, page: Parameters<typeof listPushNodes>[2]): Promise<PushNodeRow[]> {
+    const nodes = await listPushNodes(this.#deps.database, id, page);
+    if (nodes.length === 0) await this.get(id);
+    return nodes;
+  }
+
+  /** @throws PushJobNotFoundError, PushJobEndedError */
+  async abort(id: string, options: Parameters<typeof requestAbort>[2]): Promise<void> {
+    const { database, bus } = this.#deps;
+    if (!(await requestAbort(database, id, options))) {
+      await this.get(id);
+      throw new PushJobEndedError(id);
+    }
+    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+  }
+
+  /** @throws PushJobNotFoundError, PushJobNotEndedError */
+  async delete(id: string): Promise<void> {
+    if (await deletePushJob(this.#deps.database, id)) return;
+    await this.get(id);
+    throw new PushJobNotEndedError(id);
+  }
+
+  /** Deletes one batch of old jobs; returns how many. Call it until it returns 0. */
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteEndedPushJobs(this.#deps.database, days, DELETE_BATCH);
+  }
+
+  #tell(servers: readonly ServerToTell[]): void {
+    const { run, bus, hintTasks } = this.#deps;
+    for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
+      const uuids = some.map(({ serverUuid }) => serverUuid);
+      if (of === run()) for (const uuid of uuids) hintTasks(uuid);
+      else if (of !== undefined)
+        for (let start = 0; start < uuids.length; start += SERVERS_A_MESSAGE)
+          bus.publish(runTopic(of), {
+            kind: 'tasks-of',
+            server_uuids: uuids.slice(start, start + SERVERS_A_MESSAGE),
+          } satisfies RunMessage);
+    }
+  }
+}

@@ -1,0 +1,51 @@
+-- The same task for many servers, for subsystems whose work consists of tasks. They call these
+-- functions in the transaction that changes their own rows, after they have locked these.
+
+create function cnapi_create_tasks(
+  p_ids uuid[], p_servers uuid[], p_name text, p_params json, p_timeout_ms int,
+  p_idempotent boolean, p_actor text, p_summary text
+) returns void language plpgsql volatile as $$
+declare
+  moment timestamptz := cnapi_now();
+begin
+  insert into cnapi_tasks (id, server_uuid, name, params, params_bytes, timeout_ms, idempotent,
+      request_hash, created_at, queued_at, actor, summary)
+    select t.id, t.server_uuid, p_name, p_params, octet_length(p_params::text), p_timeout_ms,
+        p_idempotent, '', moment, moment, p_actor, p_summary
+      from unnest(p_ids, p_servers) as t (id, server_uuid) order by t.id;
+end $$;
+
+-- Ends those that are queued, and requests the end of those that are claimed. Returns how many are
+-- not ended yet. Waits for rows that reports are being stored to.
+create function cnapi_cancel_tasks(p_ids uuid[], p_error json, p_uncertain_error json)
+returns int language plpgsql volatile as $$
+declare
+  picked uuid[];
+  unended int;
+begin
+  picked := array(
+    select t.id from cnapi_tasks t where t.id = any (p_ids) and (t.state || '') <> 'ended'
+      order by t.id for update);
+  update cnapi_tasks t
+    set cancel_requested_at = coalesce(t.cancel_requested_at, cnapi_now()),
+        state = case t.state when 'queued' then 'ended' else t.state end,
+        outcome = case t.state when 'queued' then 'failure' end,
+        error = case when t.state <> 'queued' then null
+          when t.uncertain then p_uncertain_error else p_error end
+    where t.id = any (picked) and (t.state || '') <> 'ended';
+  select count(*) into unended from cnapi_tasks t
+    where t.id = any (picked) and (t.state || '') <> 'ended';
+  return unended;
+end $$;
+
+-- How far these tasks are. `error_code`: why it failed; an error of the task's agent or of cnapi.
+create function cnapi_progress_of_tasks(p_ids uuid[])
+returns table (
+  id uuid, has_started boolean, has_ended boolean, outcome text, error_code text, message text,
+  exit_code int
+) language sql stable as $$
+  select t.id, t.started_at is not null, t.state = 'ended', t.outcome, t.error->>'code',
+      left(t.error->>'message', 500), t.exit_code
+    from unnest(p_ids) as wanted (id)
+    cross join lateral (select * from cnapi_tasks c where c.id = wanted.id offset 0) as t
+$$;

@@ -1,0 +1,287 @@
+/**
+ * Push jobs: one command on many servers at the same time, after enough of them have agreed. Any
+ * instance answers for any job (law 2). docs/push-jobs.md.
+ */
+import { z } from 'zod';
+import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { boolean, booleanText, boundedText, integer, isUuid, text, textArray, textMap, uuid } from './rules.ts';
+
+export const MAX_PUSH_NODES = 20_000;
+export const PUSH_PAGE = 100;
+const MAX_PAGE = 1000;
+export const DEFAULT_RUN_TIMEOUT_MS = 3_600_000;
+export const DEFAULT_VOTING_TIMEOUT_MS = 60_000;
+export const DEFAULT_ABORT_TIMEOUT_MS = 60_000;
+
+export const JOB_STATUSES = [
+  'voting',
+  'running',
+  'aborting',
+  'complete',
+  'quorum_failed',
+  'timed_out',
+  'aborted',
+] as const;
+
+export const NODE_STATUSES = [
+  'new',
+  'ready',
+  'running',
+  'succeeded',
+  'failed',
+  'aborted',
+  'crashed',
+  'nacked',
+  'unavailable',
+  'timed_out',
+  'was_ready',
+] as const;
+
+const example = {
+  id: 'c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f',
+  command: 'systemctl reload nginx',
+  status: 'running',
+  quorum: 17,
+  node_count: 21,
+  counts: { running: 18, succeeded: 2, unavailable: 1 },
+  run_timeout_ms: 3_600_000,
+  voting_timeout_ms: 60_000,
+  capture_output: false,
+  actor: 'alice',
+  created_at: '2030-01-01T00:00:00.000Z',
+  updated_at: '2030-01-01T00:00:00.300Z',
+};
+
+const status = z.enum(JOB_STATUSES).describe('The last four are ends: nothing changes after them');
+
+const job = answer({
+  id: uuid(),
+  command: z.string().optional(),
+  withheld: z
+    .boolean()
+    .optional()
+    .describe('The command and its options are left out: they take a role that may run tasks'),
+  status,
+  reason: z.string().optional().describe('Why it was aborted'),
+  quorum: z.int().describe('How many nodes had to be ready before one started'),
+  node_count: z.int(),
+  counts: z
+    .partialRecord(z.enum(NODE_STATUSES), z.int())
+    .describe('How many nodes are in each state; states without nodes are absent'),
+  concurrency: z.int().optional(),
+  max_failures: z.int().optional(),
+  run_timeout_ms: z.int(),
+  voting_timeout_ms: z.int(),
+  user: z.string().optional(),
+  dir: z.string().optional(),
+  env: z.record(z.string(), z.string()).optional().describe('Secret values show as (secret)'),
+  file_specified: z.boolean().optional(),
+  capture_output: z.boolean().optional(),
+  actor: z.string().nullable().describe('Who created it'),
+  created_at: z.string(),
+  updated_at: z.string().describe('When the job entered its present status; changes of its nodes do not count'),
+}).meta({ id: 'PushJob' });
+
+export type PushJob = Known<z.output<typeof job>>;
+
+const node = answer({
+  server_uuid: uuid(),
+  name: z.string().describe("The server's hostname when the job was created"),
+  status: z.enum(NODE_STATUSES),
+  reason: z
+    .string()
+    .optional()
+    .describe('Why it has this status, in one word: down, busy, not-allowed, cancelled, the code of its task'),
+  message: z.string().optional(),
+  busy_with: uuid().optional().describe('The push job that had the server'),
+  task_id: uuid().optional().describe('The run of the command: its output is in GET /tasks/:taskid'),
+  exit_code: z.int().optional(),
+  updated_at: z.string().describe('When its status last changed'),
+}).meta({ id: 'PushNode' });
+
+export type PushNode = Known<z.output<typeof node>>;
+
+const nodeExample = {
+  server_uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
+  name: 'web-1',
+  status: 'succeeded',
+  task_id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+  exit_code: 0,
+  updated_at: '2030-01-01T00:00:01.000Z',
+};
+
+const noJob = { 404: errorResponse('No such push job', 'ResourceNotFound') };
+const ofJob = { id: uuid().describe('As the job was answered') };
+
+/** A number of nodes, or a percentage. */
+const quorum = z
+  .custom<number | string>(
+    (value) => (Number.isInteger(value) && Number(value) >= 1) || /^(100|[1-9]?\d)(\.\d+)?%$/.test(String(value)),
+    'value is neither a number of nodes nor a percentage such as "80%"',
+  )
+  .transform((value) => (typeof value === 'number' ? value : { percent: Number(value.slice(0, -1)) }))
+  .meta({
+    oneOf: [
+      { type: 'integer', minimum: 1 },
+      { type: 'string', pattern: '^\\d+(\\.\\d+)?%$' },
+    ],
+  });
+
+const servers = z
+  .custom<string[]>((value) => reasonNotServers(value) === undefined, {
+    error: ({ input }) => reasonNotServers(input) ?? '',
+  })
+  .transform((values) => values.map((value) => value.toLowerCase()))
+  .meta({ type: 'array', items: { type: 'string', format: 'uuid' }, minItems: 1, maxItems: MAX_PUSH_NODES });
+
+function reasonNotServers(value: unknown): string | undefined {
+  if (!Array.isArray(value)) return 'value was not an array';
+  if (value.length === 0) return 'value is empty: name at least one server';
+  if (value.length > MAX_PUSH_NODES) return `value has more than ${MAX_PUSH_NODES} elements`;
+  const wrong = value.find((one) => !isUuid(one));
+  if (wrong !== undefined) return `${JSON.stringify(wrong).slice(0, 100)} is not a UUID`;
+  if (new Set(value.map((one) => String(one).toLowerCase())).size < value.length) return 'value names a server twice';
+  return undefined;
+}
+
+const file = text()
+  .transform((value, context) => {
+    const bytes = fileOf(value);
+    if (typeof bytes !== 'string') return bytes;
+    context.addIssue(bytes);
+    return z.NEVER;
+  })
+  .meta({ type: 'string' });
+
+/** The file's bytes, or why there are none. */
+function fileOf(value: string): Buffer | string {
+  if (value.startsWith('raw:')) return bounded(Buffer.from(value.slice(4)));
+  const [, content] = /^base64:((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)$/.exec(value) ?? [];
+  if (content !== undefined) return bounded(Buffer.from(content, 'base64'));
+  return value.startsWith('base64:')
+    ? 'value is not valid base64 after "base64:"'
+    : 'value begins with neither "raw:" nor "base64:"';
+}
+
+const bounded = (bytes: Buffer): Buffer | string =>
+  bytes.length > MAX_PUSH_FILE_BYTES ? `value has more than ${MAX_PUSH_FILE_BYTES} bytes` : bytes;
+
+export const pushJobContracts = contracts({
+  CreatePushJob: {
+    method: 'POST',
+    path: '/push-jobs',
+    summary: 'Asks the agents of many servers to run one command, and runs it as soon as enough of them are ready',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      command: text()
+        .min(1, 'value is empty')
+        .max(MAX_PUSH_COMMAND_CHARS, `value is longer than ${MAX_PUSH_COMMAND_CHARS} characters`)
+        .describe('sh runs it'),
+      servers: servers.describe('Uuids of the servers, each once'),
+      quorum: quorum
+        .optional()
+        .describe('How many nodes must be ready before one starts: a number, or "80%"; all when absent'),
+      concurrency: integer('concurrency', 1, MAX_PUSH_NODES)
+        .optional()
+        .describe('How many nodes run the command at the same time; all when absent'),
+      max_failures: integer('max_failures', 0, MAX_PUSH_NODES)
+        .optional()
+        .describe('When more nodes than this have failed, no further node starts and the job ends as aborted'),
+      run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe(`From the start of the first node; ${DEFAULT_RUN_TIMEOUT_MS} when absent`),
+      voting_timeout_ms: integer('voting_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe(`How long votes are waited for; ${DEFAULT_VOTING_TIMEOUT_MS} when absent`),
+      user: boundedText(32).min(1, 'value is empty').optional().describe('Run as this user'),
+      dir: boundedText(4096).min(1, 'value is empty').optional().describe('Run in this directory'),
+      env: textMap(MAX_COMMAND_VARIABLES).optional().describe('Environment variables'),
+      secret_env: textArray(MAX_COMMAND_VARIABLES)
+        .optional()
+        .describe('Names of variables in `env` that only the agents may see'),
+      file: file
+        .optional()
+        .describe(
+          `\`raw:\` or \`base64:\` and the contents of a file, at most ${MAX_PUSH_FILE_BYTES} bytes. CHEF_PUSH_JOB_FILE names it to the command`,
+        ),
+      capture_output: boolean().optional().describe('For the reference; output is kept in any case'),
+    }),
+    preconditions: [],
+    responses: {
+      201: { description: 'Created', schema: job, example: { ...example, status: 'voting', counts: { new: 21 } } },
+      400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
+    },
+  },
+  ListPushJobs: {
+    method: 'GET',
+    path: '/push-jobs',
+    summary: 'Push jobs, newest first',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      status: z.enum(JOB_STATUSES, `value is none of ${JOB_STATUSES.join(', ')}`).optional(),
+      after: uuid().optional().describe('The `id` of the last job of the page before'),
+      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
+    }),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: z.array(job), example: [example] } },
+  },
+  GetPushJob: {
+    method: 'GET',
+    path: '/push-jobs/:id',
+    summary: 'A push job and how many of its nodes are in each state',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object(ofJob),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: job, example }, ...noJob },
+  },
+  ListPushNodes: {
+    method: 'GET',
+    path: '/push-jobs/:id/nodes',
+    summary: 'The nodes of a push job, in order of their uuids',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      ...ofJob,
+      status: z.enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`).optional(),
+      after: uuid().optional().describe('The `server_uuid` of the last node of the page before'),
+      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${MAX_PAGE} when absent`),
+    }),
+    preconditions: [],
+    responses: { 200: { description: 'OK', schema: z.array(node), example: [nodeExample] }, ...noJob },
+  },
+  AbortPushJob: {
+    method: 'PUT',
+    path: '/push-jobs/:id/abort',
+    summary: 'Ends a push job: nothing more starts, and commands that run are stopped. Repeating it is harmless',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      ...ofJob,
+      soft: booleanText().optional().describe('`true`: commands that run may end by themselves'),
+    }),
+    preconditions: [],
+    responses: {
+      202: { description: 'Asked for; the job ends when its nodes have', schema: job },
+      ...noJob,
+      409: errorResponse('It has ended already', 'PushJobEnded'),
+    },
+  },
+  DeletePushJob: {
+    method: 'DELETE',
+    path: '/push-jobs/:id',
+    summary: 'Deletes a push job that has ended; the tasks of its nodes stay',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object(ofJob),
+    preconditions: [],
+    responses: {
+      204: { description: 'Deleted' },
+      ...noJob,
+      409: errorResponse('It has not ended: abort it first', 'PushJobNotEnded'),
+    },
+  },
+});

@@ -1,0 +1,129 @@
+/** The specification's table for a node (5.6), row by row. */
+import t from 'tap';
+import { type NodeEvent, type NodeState, type Step, step } from '../../../lib/agent/push/node-state.ts';
+
+const mine = 'aaaaaaaa-0000-4000-8000-000000000000';
+const other = 'bbbbbbbb-0000-4000-8000-000000000000';
+const ready: NodeState = { name: 'ready' };
+const waiting: NodeState = { name: 'waiting', job: mine };
+const running: NodeState = { name: 'running', job: mine };
+const terminating: NodeState = { name: 'terminating', job: mine };
+const ack: Step['effects'][number] = { name: 'vote', job: mine, ready: true };
+const nack = { name: 'vote', job: other, ready: false, reason: 'busy', busyWith: mine } as const;
+const refuse = (job: string) => ({ name: 'refuse-start', job }) as const;
+const aborted = (job: string, was: 'ready' | 'waiting' | 'terminating') => ({ name: 'say-aborted', job, was }) as const;
+
+const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> = {
+  'Startup, clean shutdown detected': [
+    { name: 'startup' },
+    { name: 'recovered', former: 'stopped' },
+    { name: 'pending' },
+    [],
+  ],
+  'Startup, it was running a job': [
+    { name: 'startup' },
+    { name: 'recovered', former: 'in-job' },
+    { name: 'pending' },
+    [],
+  ],
+  'Startup, hard crash detected': [
+    { name: 'startup' },
+    { name: 'recovered', former: 'crashed' },
+    { name: 'pending' },
+    [],
+  ],
+  'Startup, a message waits until it is over': [
+    { name: 'startup' },
+    { name: 'prepare', job: mine },
+    { name: 'startup' },
+    [],
+  ],
+  'Pending, the server is there': [{ name: 'pending' }, { name: 'session' }, ready, []],
+  'Ready, PREPARE: ACK': [ready, { name: 'prepare', job: mine }, waiting, [ack]],
+  'Ready, PREPARE of what it may not run: NACK': [
+    ready,
+    { name: 'prepare', job: mine, refusal: 'not-allowed' },
+    ready,
+    [{ name: 'vote', job: mine, ready: false, reason: 'not-allowed' }],
+  ],
+  'Ready, ABORT: ABORTED (from ready)': [ready, { name: 'abort', job: mine }, ready, [aborted(mine, 'ready')]],
+  'Ready, START: ERROR, start failed': [ready, { name: 'start', job: mine }, ready, [refuse(mine)]],
+  'Waiting, PREPARE of the same job: ACK': [waiting, { name: 'prepare', job: mine }, waiting, [ack]],
+  'Waiting, PREPARE of another job: NACK': [waiting, { name: 'prepare', job: other }, waiting, [nack]],
+  'Waiting, ABORT: ABORTED (from waiting)': [waiting, { name: 'abort', job: mine }, ready, [aborted(mine, 'waiting')]],
+  'Waiting, ABORT of another job: it stays': [
+    waiting,
+    { name: 'abort', job: other },
+    waiting,
+    [aborted(other, 'ready')],
+  ],
+  'Waiting, START of the same job: it executes': [
+    waiting,
+    { name: 'start', job: mine },
+    running,
+    [{ name: 'execute', job: mine }],
+  ],
+  'Waiting, START of another job: ERROR, start failed': [
+    waiting,
+    { name: 'start', job: other },
+    waiting,
+    [refuse(other)],
+  ],
+  'Waiting, timeout of the ready period: ERROR, timeout': [
+    waiting,
+    { name: 'waited-too-long' },
+    ready,
+    [{ name: 'vote', job: mine, ready: false, reason: 'waited-too-long' }],
+  ],
+  'Waiting, the agent stops: it withdraws its vote': [
+    waiting,
+    { name: 'stop' },
+    ready,
+    [{ name: 'vote', job: mine, ready: false, reason: 'stopping' }],
+  ],
+  'Running, PREPARE: NACK': [running, { name: 'prepare', job: other }, running, [nack]],
+  'Running, ABORT: it terminates; ABORTED follows when nothing runs any more': [
+    running,
+    { name: 'abort', job: mine },
+    terminating,
+    [{ name: 'terminate', why: 'abort' }],
+  ],
+  'Running, ABORT of another job: it runs on': [
+    running,
+    { name: 'abort', job: other },
+    running,
+    [aborted(other, 'ready')],
+  ],
+  'Running, START of the same job: ignored': [running, { name: 'start', job: mine }, running, []],
+  'Running, START of another job: ERROR, cannot start': [
+    running,
+    { name: 'start', job: other },
+    running,
+    [refuse(other)],
+  ],
+  'Running, the command has ended: the end of its task says how': [running, { name: 'exited' }, ready, []],
+  'Running, the execution time limit is exceeded: it terminates': [
+    running,
+    { name: 'time-limit' },
+    terminating,
+    [{ name: 'terminate', why: 'time-limit' }],
+  ],
+  'Terminating, PREPARE: NACK': [terminating, { name: 'prepare', job: other }, terminating, [nack]],
+  'Terminating, ABORT: it is doing so': [terminating, { name: 'abort', job: mine }, terminating, []],
+  'Terminating, START: ERROR, cannot start': [terminating, { name: 'start', job: mine }, terminating, [refuse(mine)]],
+  'Terminating, the command has exited: ABORTED': [
+    terminating,
+    { name: 'exited' },
+    ready,
+    [aborted(mine, 'terminating')],
+  ],
+};
+
+for (const [name, [state, event, next, effects]] of Object.entries(rows))
+  t.test(name, async (t) => t.same(step(state, event), { state: next, effects }));
+
+t.test('an event that has no row in the table changes nothing', async (t) => {
+  for (const state of [ready, waiting, terminating])
+    for (const event of [{ name: 'time-limit' }, { name: 'session' }] as const)
+      t.same(step(state, event), { state, effects: [] }, `${state.name}, ${event.name}`);
+});

@@ -1,0 +1,59 @@
+/** Real agents on simulated machines, connected to instances of this process. */
+import type { Test } from 'tap';
+import { Agent } from '../../../lib/agent/agent.ts';
+import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
+import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
+import { Ticker } from '../../../lib/agent/link/ticker.ts';
+import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
+import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import type { TestApp } from '../../support/apps.ts';
+import { until } from '../../support/until.ts';
+
+export interface TestAgent {
+  serverUuid: string;
+  /** As if its process had crashed. */
+  crash(): void;
+  /** As if it had been stopped by its operator. */
+  stop(): Promise<void>;
+}
+
+/** Resolves when the zone shows all of them as running. Each prefers the next instance. */
+export async function startAgents(t: Test, apps: readonly TestApp[], count: number): Promise<TestAgent[]> {
+  const agents = await Promise.all(Array.from({ length: count }, (_, index) => startAgent(t, apps, index)));
+  await Promise.all(
+    agents.map(({ serverUuid }) =>
+      until(async () => {
+        const { status, body } = (await apps[0]?.get<{ status?: string }>(`/servers/${serverUuid}`)) ?? {};
+        return status === 200 && body?.status === 'running';
+      }, `server ${serverUuid} to run`),
+    ),
+  );
+  return agents;
+}
+
+async function startAgent(t: Test, apps: readonly TestApp[], index: number): Promise<TestAgent> {
+  const serverUuid = random.uuid();
+  const order = [...apps.slice(index % apps.length), ...apps.slice(0, index % apps.length)];
+  const agent = new Agent({
+    clock,
+    random,
+    log: silentLogger,
+    ticker: new Ticker({ clock, periodMs: 50 }),
+    dial: dialWebSocket(clock),
+    resolve: async () =>
+      order.map(({ url, cnapiUuid: uuid }) => ({ uuid, host: new URL(url).hostname, port: Number(new URL(url).port) })),
+    journal: new MemoryJournal({ clock, random }),
+    machine: new StandInMachine({ clock, serverUuid, number: index, agentVersion: '1.0.0', sysinfoSize: 'small' }),
+    tasks: catalogue,
+    serverUuid,
+    agentVersion: '1.0.0',
+    allowReboot: false,
+    protocol: 'auto',
+  });
+  t.teardown(() => agent.stop());
+  await agent.start();
+  return { serverUuid, crash: () => agent.abandon(), stop: () => agent.stop() };
+}

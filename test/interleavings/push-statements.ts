@@ -1,0 +1,138 @@
+/** Rows of the table: push jobs. */
+import { randomUUID } from 'node:crypto';
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import {
+  abortJob,
+  advanceJob,
+  closeVoting,
+  endJob,
+  readTasksOfJob,
+  startNodes,
+} from '../../lib/control/push/coordinator-store.ts';
+import {
+  endRehab,
+  readEngaged,
+  readErrands,
+  readPrepare,
+  storeVotes,
+  type Vote,
+} from '../../lib/control/push/courier-store.ts';
+import {
+  createPushJob,
+  deleteEndedPushJobs,
+  deletePushJob,
+  listPushJobs,
+  listPushNodes,
+  type NewPushJob,
+  readNodeStates,
+  readPushJob,
+  requestAbort,
+} from '../../lib/control/push/push-store.ts';
+import { type CallOf, type PushKind, reads, type Statement, type World, writes } from './statement.ts';
+
+/** A job of all servers of a world, which needs all of them. */
+export const newPushJob = (servers: readonly string[]): NewPushJob => ({
+  id: randomUUID(),
+  organization: undefined,
+  command: 'true',
+  options: {},
+  maskedOptions: undefined,
+  file: undefined,
+  nodes: servers.map((serverUuid) => ({ serverUuid, name: 'one' })),
+  quorum: servers.length,
+  concurrency: undefined,
+  maxFailures: undefined,
+  votingTimeoutMs: 60_000,
+  runTimeoutMs: 60_000,
+  abortTimeoutMs: 60_000,
+  actor: undefined,
+});
+
+export const votesOf = (job: string, { seats }: Pick<World, 'seats'>, ready: boolean): Vote[] =>
+  seats.map(({ serverUuid, incarnation }) => ({
+    ...{ job, serverUuid, incarnation, ready },
+    ...{ reason: ready ? undefined : 'stopping', message: undefined, busyWith: undefined },
+  }));
+
+const vote = (kind: PushKind, ready: boolean): CallOf<[Vote[]], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    return duty && [world.inOrder(votesOf(duty.id, world, ready))];
+  },
+});
+
+/** Of the coordinator: with the job's duty. */
+const coordinated = <Rest extends unknown[]>(kind: PushKind, ...rest: Rest): CallOf<[HeldDuty, ...Rest], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    return duty && [duty, ...rest];
+  },
+});
+
+const ofJob = (kind: PushKind) => (world: World) => {
+  const duty = world.pushJob(kind);
+  return duty && ([duty.id] as [string]);
+};
+
+const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], timeoutMs: 60_000 });
+const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
+
+export const pushStatements: readonly Statement[] = [
+  writes(createPushJob, { new: { args: ({ seats }) => [newPushJob(seats.map(({ serverUuid }) => serverUuid))] } }),
+  writes(storeVotes, {
+    'ready, for one job': vote('asked', true),
+    'ready, for another': vote('alsoAsked', true),
+    'against it': vote('asked', false),
+    withdrawn: vote('ready', false),
+    'too late': vote('running', true),
+  }),
+  writes(advanceJob, { running: coordinated('running') }),
+  writes(startNodes, {
+    'with its quorum': coordinated('ready', start()),
+    'below its quorum': coordinated('asked', start()),
+    'the others': coordinated('running', start()),
+  }),
+  writes(closeVoting, { voting: coordinated('asked') }),
+  writes(abortJob, {
+    voting: coordinated('asked', ending),
+    ready: coordinated('ready', ending),
+    running: coordinated('running', ending),
+    softly: coordinated('running', { ...ending, soft: true }),
+  }),
+  writes(endJob, {
+    voting: coordinated('asked', 'quorum_failed' as const),
+    running: coordinated('running', 'timed_out' as const),
+  }),
+  writes(endRehab, {
+    all: {
+      args(world) {
+        const duty = world.pushJob('aborted');
+        return duty && [world.inOrder(world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid })))];
+      },
+    },
+  }),
+  writes(requestAbort, {
+    hard: {
+      args(world) {
+        const duty = world.pushJob('running');
+        return duty && [duty.id, { how: 'hard' as const, actor: 'me' }];
+      },
+    },
+  }),
+  writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
+  writes(deleteEndedPushJobs, { 'older than a day': { args: () => [1, 100] } }),
+  reads(readPushJob, ofJob('running')),
+  reads(listPushJobs, () => [{ limit: 10 }]),
+  reads(listPushNodes, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [duty.id, { limit: 10 }];
+  }),
+  reads(readTasksOfJob, ofJob('running')),
+  reads(readPrepare, ofJob('asked')),
+  reads(readErrands, ({ me }) => [me.run, { most: 10 }]),
+  reads(readEngaged, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];
+  }),
+  reads(readNodeStates, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
+];

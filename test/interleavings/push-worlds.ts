@@ -1,0 +1,54 @@
+/** Push jobs for the worlds in which pairs run. */
+import { randomUUID } from 'node:crypto';
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import { claimDuties } from '../../lib/control/duty/duty-store.ts';
+import { abortJob, endJob, startNodes } from '../../lib/control/push/coordinator-store.ts';
+import { storeVotes } from '../../lib/control/push/courier-store.ts';
+import { createPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
+import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { newPushJob, votesOf } from './push-statements.ts';
+import type { PushKind, Seat } from './statement.ts';
+
+export type PushState = 'asked' | 'ready' | 'running' | 'rehab';
+type PushJobs = Partial<Record<PushKind, HeldDuty>>;
+
+/** Jobs of these servers, carried out by this run. */
+export async function createPushJobs(
+  database: Queryable,
+  run: string,
+  seats: readonly Seat[],
+  state: PushState,
+): Promise<PushJobs> {
+  const servers = seats.map(({ serverUuid }) => serverUuid);
+  const created = async () => {
+    await createPushJob(database, newPushJob(servers));
+    return (await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 }))[0] as HeldDuty;
+  };
+  const duty = await created();
+  if (state === 'asked') return { asked: duty, alsoAsked: await created() };
+  await storeVotes(database, votesOf(duty.id, { seats }, true));
+  if (state === 'ready') return { ready: duty };
+  if (state === 'running') {
+    const ids = [randomUUID(), randomUUID()] as const;
+    await startNodes(database, duty, { ids, timeoutMs: 60_000 });
+    await cancelTask(database, ids[0]);
+    return { running: duty };
+  }
+  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: 9 });
+  await endJob(database, duty, 'aborted');
+  await database.query(`update cnapi_push_jobs set state_since = state_since - interval '2 days'`);
+  return { aborted: duty };
+}
+
+/** The job, its duty, its node of one server, and that server's place in it: the statements that lock them. */
+export function pushHoldsOf({ serverUuid }: Seat, jobs: PushJobs): Record<string, string> {
+  const duty = Object.values(jobs)[0];
+  if (duty === undefined) return {};
+  return {
+    'push job': `select 1 from cnapi_push_jobs where id = '${duty.id}' for update`,
+    'duty of the push job': `select 1 from cnapi_duties where id = '${duty.id}' for update`,
+    'push node': `select 1 from cnapi_push_nodes where job = '${duty.id}' and server_uuid = '${serverUuid}' for update`,
+    'busy server': `select 1 from cnapi_push_busy where server_uuid = '${serverUuid}' for update`,
+  };
+}
