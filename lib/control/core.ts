@@ -163,7 +163,7 @@ export class Core {
     this.tasks = new Tasks({
       ...common,
       sessions: this.inventoriedSessions,
-      sessionlessDispatch: (outcomes) =>
+      postDispatch: (outcomes) =>
         new LegacyDispatch({
           ...common,
           ...outcomes,

@@ -5,7 +5,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { PostOutcomes } from '../tasks/dispatch/dispatch.ts';
+import type { PostOutcomes } from '../tasks/dispatch/post-dispatch.ts';
 import { DeadSenders } from './dead-senders.ts';
 import { endPosts, readDeadSenders } from './post-store.ts';
 

@@ -26,8 +26,8 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { eachStep } from '../../platform/postgres/each-step.ts';
 import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
-import type { PostOutcomes, PostStats, SessionlessDispatch } from '../tasks/dispatch/dispatch.ts';
 import { failedReads } from '../tasks/dispatch/failed-reads.ts';
+import type { PostDispatch, PostOutcomes, PostStats } from '../tasks/dispatch/post-dispatch.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import type { PostRoom } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
@@ -78,7 +78,7 @@ const MAX_MOVED_AT_ONCE = 2_000;
 const GATHER_MS = 1;
 const POLL = 'poll';
 
-export class LegacyDispatch implements SessionlessDispatch {
+export class LegacyDispatch implements PostDispatch {
   readonly #deps: LegacyDispatchDeps;
   readonly #room: PostRoom;
   /** Servers to claim for. */

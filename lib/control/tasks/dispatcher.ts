@@ -22,7 +22,7 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { DeadlineCounter } from './deadlines/deadline-counter.ts';
 import { advanceTicks, noteFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
-import type { PostOutcomes, PostStats, SessionlessDispatch } from './dispatch/dispatch.ts';
+import type { PostDispatch, PostOutcomes, PostStats } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
 import type { TaskSession, TaskSessions } from './record/sessions.ts';
@@ -41,7 +41,7 @@ export interface DispatcherDeps {
   bus: Bus;
   sessions: TaskSessions;
   /** Creates what sends tasks to servers without a session. */
-  sessionlessDispatch: (outcomes: PostOutcomes) => SessionlessDispatch;
+  postDispatch: (outcomes: PostOutcomes) => PostDispatch;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
@@ -80,7 +80,7 @@ const CLAIMS_STOP_WITHIN_MS = 1_000;
 export class Dispatcher {
   readonly reports: TaskReports;
   readonly sessions: SessionDispatch;
-  readonly sessionless: SessionlessDispatch;
+  readonly posts: PostDispatch;
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
@@ -108,7 +108,7 @@ export class Dispatcher {
       onStored: (serverUuids) => this.sessions.onStored(serverUuids),
     });
     this.sessions = new SessionDispatch({ ...deps, fail: (subject, error) => this.#recorder.fail(subject, error) });
-    this.sessionless = deps.sessionlessDispatch({
+    this.posts = deps.postDispatch({
       record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
       onChanged,
     });
@@ -128,7 +128,7 @@ export class Dispatcher {
   }
 
   start(): void {
-    this.sessionless.start();
+    this.posts.start();
   }
 
   /** Wakes those who wait for these tasks, on every instance. */
@@ -144,7 +144,7 @@ export class Dispatcher {
 
   /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
   async poll(): Promise<void> {
-    void this.sessionless.poll();
+    void this.posts.poll();
     let isNoted = false;
     const note = async () => {
       await this.#noteUnansweredClaims();
@@ -164,7 +164,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    const claims = Promise.all([this.sessions.stop(), this.#reconciler.stop(), this.sessionless.stop()]);
+    const claims = Promise.all([this.sessions.stop(), this.#reconciler.stop(), this.posts.stop()]);
     // Otherwise one slow statement of theirs would leave no time to store the ends of tasks.
     await settlesWithin(this.#deps.clock, CLAIMS_STOP_WITHIN_MS, claims);
     await this.#recorder.stop();
@@ -178,7 +178,7 @@ export class Dispatcher {
       droppedEvents: this.#recorder.droppedEvents,
       refusedEnds: this.#recorder.refusedEnds,
       swept: this.#swept,
-      ...this.sessionless.stats(),
+      ...this.posts.stats(),
     };
   }
 
@@ -195,7 +195,7 @@ export class Dispatcher {
    * gets its whole time again, whichever instance sweeps.
    */
   async #noteUnansweredClaims(): Promise<void> {
-    const servers = [...this.sessions.endClaimPeriod(), ...this.sessionless.endClaimPeriod()];
+    const servers = [...this.sessions.endClaimPeriod(), ...this.posts.endClaimPeriod()];
     for (let start = 0; start < servers.length; start += MAX_NOTED_AT_ONCE)
       await noteFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
   }
@@ -212,7 +212,7 @@ export class Dispatcher {
     return {
       startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs + this.#tickLagMs,
       overdueMs: answeredMs < taskOverdueMs ? undefined : taskOverdueMs,
-      hasRoomForPosts: this.sessionless.hasRoom,
+      hasRoomForPosts: this.posts.hasRoom,
     };
   }
 

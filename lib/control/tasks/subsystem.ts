@@ -21,8 +21,8 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       routes: [...serverTaskRoutes(parts), ...taskRoutes(parts)],
       start: () => tasks.start(),
       unfinished: stat('postsInFlight'),
-      beginDrain: () => tasks.dispatcher.sessionless.stopClaiming(),
-      beginStop: () => tasks.dispatcher.sessionless.stopClaiming(),
+      beginDrain: () => tasks.dispatcher.posts.stopClaiming(),
+      beginStop: () => tasks.dispatcher.posts.stopClaiming(),
       stop: () => tasks.stop(),
       metrics: [
         gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),

@@ -19,7 +19,7 @@ import { digestOf } from '../../protocol/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
 import type { Config } from '../config.ts';
-import type { PostOutcomes, SessionlessDispatch } from './dispatch/dispatch.ts';
+import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskSessions } from './record/sessions.ts';
 import {
@@ -72,7 +72,7 @@ interface TasksDeps {
   bus: Bus;
   sessions: TaskSessions;
   /** Creates what sends tasks to servers without a session. */
-  sessionlessDispatch: (outcomes: PostOutcomes) => SessionlessDispatch;
+  postDispatch: (outcomes: PostOutcomes) => PostDispatch;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -291,7 +291,7 @@ export class Tasks {
   }
 
   #notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.dispatcher.sessionless.hint(serverUuid);
+    if (run === null) return this.dispatcher.posts.hint(serverUuid);
     this.dispatcher.sessions.hint(serverUuid);
     if (run === this.#deps.sessions.run()) return;
     const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };

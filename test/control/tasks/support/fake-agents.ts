@@ -58,7 +58,7 @@ export class Instance implements TaskSessions {
       database,
       bus: this.bus,
       sessions: this,
-      sessionlessDispatch: () => noPosts,
+      postDispatch: () => noPosts,
       ...ports,
       config: { ...config, ...options.config },
       ...(maxWaiters === undefined ? {} : { maxWaiters }),

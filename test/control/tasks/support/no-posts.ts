@@ -1,7 +1,7 @@
 /** For tests without legacy agents: a dispatch to servers without a session that sends nothing. */
-import type { SessionlessDispatch } from '../../../../lib/control/tasks/dispatch/dispatch.ts';
+import type { PostDispatch } from '../../../../lib/control/tasks/dispatch/post-dispatch.ts';
 
-export const noPosts: SessionlessDispatch = {
+export const noPosts: PostDispatch = {
   hint: () => undefined,
   poll: () => undefined,
   stop: async () => undefined,

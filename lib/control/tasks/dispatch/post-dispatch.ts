@@ -8,7 +8,7 @@ import type { ChangedTask } from '../record/written.ts';
 import type { EndReport, ReportSubject } from '../reports/report.ts';
 
 /** Claims queued tasks for this instance and sends each once, by one request (a post). */
-export interface SessionlessDispatch {
+export interface PostDispatch {
   /** This server may have queued tasks. */
   hint(serverUuid: string): void;
   /** Does all work that a hint may have missed, now or soon. */
@@ -32,7 +32,7 @@ export interface PostStats {
   postsLost: number;
 }
 
-/** Where a dispatch without sessions reports what became of its tasks. */
+/** Where the dispatch of posts reports what became of its tasks. */
 export interface PostOutcomes {
   /** Records an end, and calls `acknowledge` once it is recorded. Called again until then. */
   record(subject: ReportSubject, end: EndReport, acknowledge: () => void): void;
