@@ -24,6 +24,7 @@ import { LegacyDispatch } from './legacy/legacy-dispatch.ts';
 import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
+import { UnsentFrames } from './link/unsent-frames.ts';
 import { PushJobs } from './push/push-jobs.ts';
 import { PUSH_DUTY } from './push/push-store.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
@@ -126,8 +127,10 @@ export class Core {
       identity: () => identityOf(config, deps.ingress.url),
       instance: lifecycle,
     });
+    const unsent = new UnsentFrames({ clock, healthyTimer: this.roster.healthyTimer });
     this.inventoriedSessions = new InventoriedSessions({
       sessions: this.roster.sessions,
+      unsent,
       run: () => this.roster.membership.run,
     });
     this.waitlist = new Waitlist(common);
@@ -189,6 +192,7 @@ export class Core {
       cnapiUuid,
       roster: this.roster,
       inventoriedSessions: this.inventoriedSessions,
+      unsent,
       tasks: this.tasks.dispatcher.reports,
       pushJobs: this.pushJobs.courier,
       servers: this.servers,

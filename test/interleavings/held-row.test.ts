@@ -223,7 +223,7 @@ async function inventoryWorks(t: Test, database: PostgresDatabase): Promise<Work
   );
   const reconciler = new Reconciler({
     database,
-    sessions: { run: () => run, get: (serverUuid) => sessions.get(serverUuid) },
+    sessions: { run: () => run, isFull: false, get: (serverUuid) => sessions.get(serverUuid) },
     ...ports,
     onChanged: () => {},
     onSettled: () => {},

@@ -36,6 +36,7 @@ import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import type { SenderAccount } from './sender-accounts.ts';
 import { shortFrame } from './short-frame.ts';
+import type { UnsentFrames } from './unsent-frames.ts';
 
 type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' | 'closed';
 
@@ -83,6 +84,7 @@ export interface ConnectionDeps {
   /** Counts the agent's deadlines in healthy ticks. */
   healthyTimer: Pick<HealthyTimer, 'after'>;
   counters: LinkCounters;
+  unsent: Pick<UnsentFrames, 'sent'>;
   /** Whether this address may cause another line of the log. */
   mayLog(address: string): boolean;
   clock: Clock;
@@ -191,7 +193,16 @@ export class Connection implements SessionSocket {
   send(frame: InstanceFrame): boolean {
     if (!this.#canSend()) return false;
     this.#socket.send(encodeFrame(frame));
+    this.#deps.unsent.sent(this);
     return true;
+  }
+
+  /** Ends the connection at once: a close frame would wait behind what is not read. */
+  endSlowReader(): void {
+    const session = this.#session;
+    this.#socket.terminate();
+    if (session !== undefined)
+      this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
   }
 
   probe(): void {
@@ -334,10 +345,7 @@ export class Connection implements SessionSocket {
   #canSend(): boolean {
     if (!this.isOpen) return false;
     if (this.unsentBytes <= MAX_BACKLOG_BYTES) return true;
-    const session = this.#session;
-    this.#socket.terminate();
-    if (session !== undefined)
-      this.#deps.handlers.broken(this, session, 'slow-reader', 'it does not read what is sent');
+    this.endSlowReader();
     return false;
   }
 

@@ -1,15 +1,28 @@
 /** The live sessions of this instance as the tasks subsystem sees them: those with an inventory. */
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
 import type { TaskSession, TaskSessions } from '../tasks/record/sessions.ts';
+import type { UnsentFrames } from './unsent-frames.ts';
+
+interface InventoriedSessionsDeps {
+  sessions: SessionTable;
+  run: () => string;
+  unsent: Pick<UnsentFrames, 'isFull'>;
+}
 
 export class InventoriedSessions implements TaskSessions {
   readonly #sessions: SessionTable;
   readonly #run: () => string;
+  readonly #unsent: Pick<UnsentFrames, 'isFull'>;
   readonly #views = new WeakMap<Session, TaskSession>();
 
-  constructor({ sessions, run }: { sessions: SessionTable; run: () => string }) {
+  constructor({ sessions, run, unsent }: InventoriedSessionsDeps) {
     this.#sessions = sessions;
     this.#run = run;
+    this.#unsent = unsent;
+  }
+
+  get isFull(): boolean {
+    return this.#unsent.isFull;
   }
 
   run(): string {

@@ -31,6 +31,7 @@ import {
 import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
 import { type Sender, SenderAccounts } from './sender-accounts.ts';
+import type { UnsentFrames } from './unsent-frames.ts';
 
 /** What the link needs of the servers. */
 interface ServerLink {
@@ -56,6 +57,7 @@ interface OpenSocket extends Omit<ConnectionParts, 'account'>, Sender {}
 interface LinkServerDeps {
   roster: Roster;
   inventoriedSessions: InventoriedSessions;
+  unsent: UnsentFrames;
   tasks: TaskReports;
   pushJobs: PushAnswers;
   servers: ServerLink;
@@ -133,7 +135,15 @@ export class LinkServer {
     const { clock, log } = deps;
     const mayLog = (address: string) => deps.mayLog(address);
     const { healthyTimer } = deps.roster;
-    this.#connectionDeps = { handlers, healthyTimer, counters: this.#counters, mayLog, clock, log };
+    this.#connectionDeps = {
+      handlers,
+      healthyTimer,
+      counters: this.#counters,
+      unsent: deps.unsent,
+      mayLog,
+      clock,
+      log,
+    };
   }
 
   get counters(): Readonly<LinkCounters> {
@@ -143,6 +153,11 @@ export class LinkServer {
   /** The price of input beyond a sender's share, because all together send too much. */
   get price(): number {
     return this.#accounts.price(this.#deps.clock.now());
+  }
+
+  /** Bytes of frames that agents have not read yet. */
+  get unsentBytes(): number {
+    return this.#deps.unsent.bytes;
   }
 
   get connections(): number {

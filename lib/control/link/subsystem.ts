@@ -24,6 +24,11 @@ export const linkSubsystem: SubsystemDefinition<{ link: LinkServer }> = {
           'By how much the cost of what an agent sends beyond its share is multiplied, because all together send too much; 1 when they do not',
           () => link.price,
         ),
+        gauge(
+          'link_unsent_bytes',
+          'Bytes of frames that agents of this instance have not read yet',
+          () => link.unsentBytes,
+        ),
         counter(
           'link_upgrades_refused_total',
           'Requests of agents for a connection that were answered with a time to return',

@@ -5,6 +5,7 @@ import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
 import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
+import { UnsentFrames } from '../../../lib/control/link/unsent-frames.ts';
 import type { Session } from '../../../lib/control/roster/sessions/session.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../lib/platform/healthy-timer.ts';
@@ -20,6 +21,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
     closed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
+  const unsent = new UnsentFrames({ clock: systemClock, healthyTimer });
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   t.teardown(() => server.close());
@@ -33,6 +35,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
       handlers,
       healthyTimer,
       counters: { framesRefused: 0, readsPaused: 0 },
+      unsent,
       mayLog: () => true,
       clock: systemClock,
       log: silentLogger,
@@ -43,14 +46,18 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
 
   const frame = { type: 'error', code: 'unknown-type', message: 'x'.repeat(1024 * 1024) } as const;
   let taken = 0;
+  let mostUnsent = 0;
   // What the kernel buffers for both ends is not bounded by us.
   while (taken < 500 && connection.send(frame)) {
     taken += 1;
+    mostUnsent = Math.max(mostUnsent, unsent.bytes);
     await new Promise((resolve) => setImmediate(resolve));
   }
   t.same(broken, ['slow-reader']);
   t.ok(taken >= 16, `${taken} MiB taken`);
+  t.ok(mostUnsent > 15 * 1024 * 1024, 'it counts in the sum of all connections');
   await until(() => !connection.isOpen);
+  await until(() => unsent.bytes === 0, 'the sum to forget it');
   t.equal(connection.send(frame), false);
   t.same(broken, ['slow-reader'], 'it is reported once');
   peer.terminate();

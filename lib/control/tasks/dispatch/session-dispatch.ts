@@ -12,7 +12,7 @@
  * and nothing is sent again. Otherwise copies of the same tasks would pile up until the connection
  * of a live agent is closed.
  */
-import type { Clock } from '../../../platform/clock.ts';
+import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
@@ -52,6 +52,8 @@ const MAX_SERVERS_PER_POLL = 2_000;
 /** Per slow poll; the next one begins with the rest. */
 const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
+/** How often to look whether agents have read enough of what was sent. */
+const FULL_PAUSE_MS = 50;
 
 export class SessionDispatch {
   readonly #deps: SessionDispatchDeps;
@@ -76,6 +78,8 @@ export class SessionDispatch {
   readonly #progress: ClaimProgress;
   /** Unsent bytes of the sessions that were backed up at the last poll. */
   #unsentBytes = new Map<TaskSession, number>();
+  /** While agents have too much unread. */
+  #fullTimer: Timer | undefined;
   #sent = 0;
   #resent = 0;
 
@@ -90,7 +94,7 @@ export class SessionDispatch {
       maxBatch: MAX_SERVERS_PER_CLAIM,
       lanes: CLAIM_LANES,
       // A claim marks a task as sent. Do not claim faster than tasks are read.
-      mayBegin: () => this.#reads.size - this.#reads.setAside < MAX_READ_TASKS,
+      mayBegin: () => this.#reads.size - this.#reads.setAside < MAX_READ_TASKS && this.#maySend(),
       work: (serverUuids, connection) => this.#claim(serverUuids, connection),
     });
     this.#reads = new BatchQueue<ClaimedAttempt>({
@@ -101,6 +105,7 @@ export class SessionDispatch {
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ paramsBytes }) => paramsBytes,
       onEnded: () => this.#claims.wake(),
+      mayBegin: () => this.#maySend(),
       work: (given, connection) => this.#readAndSend(given, connection),
       ...failedReads<ClaimedAttempt>({
         claimOf: (one) => one,
@@ -144,6 +149,7 @@ export class SessionDispatch {
     await this.#claims.stop();
     await this.#reads.stop();
     this.#progress.stop();
+    this.#fullTimer?.cancel();
   }
 
   stats(): { wanted: number; sent: number; resent: number } {
@@ -157,6 +163,18 @@ export class SessionDispatch {
       yield () => this.#cancelOverdue(some);
       yield () => this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
     }
+  }
+
+  /** What agents have not read is in this instance's memory. */
+  #maySend(): boolean {
+    const { clock, sessions } = this.#deps;
+    if (!sessions.isFull) return true;
+    this.#fullTimer ??= clock.after(FULL_PAUSE_MS, () => {
+      this.#fullTimer = undefined;
+      this.#reads.wake();
+      this.#claims.wake();
+    });
+    return false;
   }
 
   async #claim(serverUuids: readonly string[], database: Queryable): Promise<undefined> {

@@ -21,6 +21,8 @@ export interface TaskSession {
 export interface TaskSessions {
   /** This instance's current run. It changes when the instance finds that it was declared dead. */
   run(): string;
+  /** Agents have so much unread that no task may be sent now. */
+  readonly isFull: boolean;
   /** The server's session, if this instance holds one and its inventory has arrived. */
   get(serverUuid: string): TaskSession | undefined;
 }

@@ -40,7 +40,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   };
   const reconciler = new Reconciler({
     database,
-    sessions: { run: randomUUID, get: () => state.current as TaskSession },
+    sessions: { run: randomUUID, isFull: false, get: () => state.current as TaskSession },
     clock: systemClock,
     log: silentLogger,
     onChanged: () => {},
@@ -122,7 +122,7 @@ t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
   };
   const reconciler = new Reconciler({
     database,
-    sessions: { run: randomUUID, get: (serverUuid) => sessions.get(serverUuid) },
+    sessions: { run: randomUUID, isFull: false, get: (serverUuid) => sessions.get(serverUuid) },
     clock: systemClock,
     log: silentLogger,
     onChanged: () => {},

@@ -29,6 +29,8 @@ function setUp(...serverUuids: string[]) {
     /** The answers to the next claims. */
     claimed: [] as ClaimRow[][],
     beforeClaimed: Promise.resolve(),
+    /** Agents have too much unread. */
+    isFull: false,
     busy: [] as string[],
     overdue: [] as { id: string; serverUuid: string; attempt: number }[],
     resends: [] as ClaimedAttempt[][],
@@ -73,7 +75,13 @@ function setUp(...serverUuids: string[]) {
     });
   const dispatch = new SessionDispatch({
     database: { query } as unknown as Database,
-    sessions: { run: () => 'run', get: (serverUuid) => sessions.get(serverUuid) },
+    sessions: {
+      run: () => 'run',
+      get isFull() {
+        return world.isFull;
+      },
+      get: (serverUuid) => sessions.get(serverUuid),
+    },
     clock,
     log: recordingLogger(logged),
     config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
@@ -132,6 +140,43 @@ t.test('a task is not sent to another session than the one that it was claimed f
   session('a').epoch = 2;
   await hint('a');
   t.same([sent, [...failed], dispatch.stats().sent], [[], [], 0]);
+});
+
+t.test('while agents have too much unread, no task is claimed or read, and cancels go on', async (t) => {
+  const { clock, hint, poll, sent, world } = setUp('a', 'b');
+  world.claimed = [
+    [
+      { what: 'send', ...attempt('x') },
+      { what: 'cancel', ...attempt('y') },
+    ],
+  ];
+  world.beforeClaimed = clock.sleep(1_000);
+  await hint('a');
+  world.isFull = true;
+  await clock.advance(1_000);
+  await hint('b');
+  world.busy = ['a'];
+  world.overdue = [{ id: 'z', serverUuid: 'a', attempt: 1 }];
+  await poll();
+  await clock.advance(10_000);
+  t.same(world.claims, [['a']]);
+  t.same(
+    sent.map(({ type, id }) => `${type} ${id}`),
+    ['task_cancel y', 'task_cancel z'],
+  );
+  world.isFull = false;
+  await clock.advance(50);
+  t.same(sent.at(-1), {
+    serverUuid: 'a',
+    type: 'task',
+    id: 'x',
+    attempt: 1,
+    epoch: 1,
+    name: 'nop',
+    params: {},
+    timeoutMs: 1,
+  });
+  t.same(world.claims.slice(1).flat().toSorted(), ['a', 'b']);
 });
 
 t.test('a task that the agent does not know ends', async (t) => {

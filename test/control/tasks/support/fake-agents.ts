@@ -48,6 +48,7 @@ export class Instance implements TaskSessions {
   readonly bus: Bus;
   readonly tasks: Tasks;
   readonly database: Database;
+  readonly isFull = false;
   readonly held = new Map<string, TaskSession>();
 
   constructor({ database, hub, maxWaiters, ...options }: InstanceOptions) {
