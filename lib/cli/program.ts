@@ -39,6 +39,9 @@ Where the instances are; the first of these that is set:
 Who you are; the first of these that is set:
   CNAPI_TOKEN, the file named by CNAPI_TOKEN_FILE, the token of your own npm start (for its instances only), \
 ~/.config/cnapi/token. Token files must have mode 0600. CNAPI_CA_FILE names the CA for https.
+Ids:
+  Where a table is wider than the terminal, ids of tasks, tickets and instances are shown by their beginnings, which commands \
+accept. To a pipe, in a file and with --json they are whole.
 Signals:
   When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it continues.
 Exit codes:

@@ -45,7 +45,7 @@ export function auditCommand(runner: CommandRunner): Command {
   ]);
 }
 
-/** `labelOf` returns the name of a server for people. On a terminal an object's id is kept whole. */
+/** `labelOf` returns the name of a server for people. */
 function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Column<AuditRecord>[] {
   const usual: readonly Column<AuditRecord>[] = [
     { head: 'TIME', of: ({ time }) => shortTime(time) },
@@ -53,7 +53,7 @@ function columns(labelOf: (uuid: string) => string, wide: boolean): readonly Col
     { head: 'ACTION', of: ({ action }) => action, shrinks: true },
     { head: 'SERVER', of: ({ server_uuid }) => server_uuid && labelOf(server_uuid), shrinks: true },
     { head: 'STATUS', of: ({ status, code }) => (code ? `${status} ${code}` : status), shrinks: true },
-    { head: 'OBJECT', of: ({ object }) => object },
+    { head: 'OBJECT', of: ({ object }) => object, abbreviates: true },
   ];
   const further: readonly Column<AuditRecord>[] = [
     { head: 'SOURCE', of: ({ source }) => source },

@@ -61,7 +61,7 @@ function showChanges(output: Context['output'], changes: readonly StatusChange[]
       { head: 'STATUS', of: ({ status }) => status },
       { head: 'BEFORE', of: ({ previous }) => previous },
       { head: 'REASON', of: ({ reason }) => reason, shrinks: true },
-      { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid },
+      { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid, abbreviates: true },
     ],
     changes,
   );

@@ -2,6 +2,7 @@
  * Tables for people: columns are as wide as needed, and fit the terminal by shortening those that
  * may be shortened. Pure.
  */
+import { isUuid } from '../../protocol/api/rules.ts';
 import { escapeControls } from './escape-controls.ts';
 
 export interface Column<Row> {
@@ -11,7 +12,7 @@ export interface Column<Row> {
   shrinks?: boolean;
   /**
    * An id that commands accept by its beginning: if the table is too wide, the beginnings that
-   * distinguish the ids are shown, with at least eight characters. Other ids are never shortened.
+   * distinguish its uuids are shown, with at least eight characters. Other ids are never shortened.
    */
   abbreviates?: boolean;
   align?: 'right';
@@ -66,9 +67,9 @@ function widthOfAll(cells: readonly string[][]): number {
 
 function abbreviated<Row>(columns: readonly Column<Row>[], [head = [], ...lines]: readonly string[][]): string[][] {
   const lengths = columns.map(({ abbreviates }, at) =>
-    abbreviates === true ? distinguishing(lines.map((line) => line[at] ?? '')) : Number.POSITIVE_INFINITY,
+    abbreviates === true ? distinguishing(lines.map((line) => line[at] ?? '').filter(isUuid)) : undefined,
   );
-  return [head, ...lines.map((line) => line.map((cell, at) => cell.slice(0, lengths[at])))];
+  return [head, ...lines.map((line) => line.map((cell, at) => (isUuid(cell) ? cell.slice(0, lengths[at]) : cell)))];
 }
 
 /** Returns how many characters distinguish different texts, at least `LEAST`. */

@@ -25,7 +25,7 @@ export const TASK: readonly Column<TaskLine>[] = [
   { head: 'TASK', of: ({ task }) => task, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'EXIT', of: ({ end }) => end, shrinks: true },
-  { head: 'ID', of: ({ id }) => id },
+  { head: 'ID', of: ({ id }) => id, abbreviates: true },
   { head: 'WHAT', of: ({ summary }) => summary, shrinks: true },
 ];
 

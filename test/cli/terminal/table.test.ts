@@ -61,10 +61,15 @@ t.test('ids that commands accept by their beginnings are abbreviated where the t
     { head: 'ID', of: ({ id }: { id: string }) => id, abbreviates: true },
     { head: 'N', of: () => 1 },
   ];
-  const rows = [{ id: '5f0a6d5c-1f3e' }, { id: 'c2b8f1de-7a64' }];
-  t.strictSame(table(columns, rows, 16), ['ID             N', '5f0a6d5c-1f3e  1', 'c2b8f1de-7a64  1']);
-  t.strictSame(table(columns, rows, 15), ['ID        N', '5f0a6d5c  1', 'c2b8f1de  1']);
-  const alike = [{ id: '00000000-0001' }, { id: '00000000-0002' }, { id: '00000000-0002' }];
+  const rows = [{ id: UUID }, { id: 'c2b8f1de-7a64-4c1f-9d0a-0123456789ab' }, { id: 'a name of 20 letters' }];
+  t.strictSame(table(columns, rows, 39)[1], `${UUID}  1`);
+  t.strictSame(table(columns, rows, 38), [
+    'ID                    N',
+    '564d5b45              1',
+    'c2b8f1de              1',
+    'a name of 20 letters  1',
+  ]);
+  const alike = [1, 2, 2].map((digit) => ({ id: `00000000-000${digit}-4c1f-9d0a-0123456789ab` }));
   t.strictSame(table(columns, alike, 15).slice(1), ['00000000-0001  1', '00000000-0002  1', '00000000-0002  1']);
   t.end();
 });
