@@ -5,6 +5,7 @@
 import { CommanderError } from 'commander';
 import { Invocation } from './invocation/command-runner.ts';
 import { helpWidthOf } from './invocation/help-text.ts';
+import { hintOfUsage } from './invocation/usage-hint.ts';
 import { createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
@@ -24,7 +25,7 @@ async function main(argv: readonly string[]): Promise<number> {
     await program.parseAsync(args, { from: 'user' });
     return invocation.exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) return usage(error);
+    if (error instanceof CommanderError) return usage(error, hintOfUsage(error, program, argv));
     return complain(error, args.includes('--json'));
   } finally {
     invocation.context?.client.close();
@@ -38,11 +39,9 @@ function split(argv: readonly string[]): { args: string[]; rest: string[] | unde
 }
 
 /** The user asked for help, or the command line is wrong. */
-function usage(error: CommanderError): number {
+function usage(error: CommanderError, hint: string): number {
   if (error.exitCode === 0 || error.code === 'commander.help') return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
-  process.stderr.write(
-    `cnapi: ${error.message.replace(/^error: /, '')}\n  Try cnapi --help, or cnapi COMMAND --help\n`,
-  );
+  process.stderr.write(`cnapi: ${error.message.replace(/^error: /, '')}\n  ${hint}\n`);
   return EXIT.usage;
 }
 
