@@ -19,6 +19,7 @@ const INSTANCE: readonly Column<Instance>[] = [
   { head: 'INSTANCE', of: ({ uuid }) => uuid, abbreviates: true },
   { head: 'URL', of: ({ url }) => url },
   { head: 'STATE', of: ({ state }) => state },
+  { head: 'PID', of: ({ pid }) => pid, align: 'right' },
   { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
   { head: 'BEAT', of: ({ lease_age_ms }) => shortDuration(lease_age_ms), align: 'right' },
   { head: 'VERSION', of: ({ version }) => version, shrinks: true },
