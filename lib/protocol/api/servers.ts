@@ -104,7 +104,7 @@ const server = extensibleObject({ uuid: uuidOfServer, status, ...properties }).m
 export type Server = Known<z.output<typeof server>>;
 
 const listedServer = extensibleObject({ uuid: uuidOfServer.optional(), status: status.optional(), ...properties })
-  .describe('`fields` may leave out any property')
+  .describe('Without `fields`, `uuid` and `status` are always present; with it, only the named properties are')
   .meta({ id: 'ListedServer' });
 
 /** A server of a list whose `fields`, if any, name the uuid. */
