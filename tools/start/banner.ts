@@ -5,7 +5,7 @@ export interface ReadyInstance {
   pid: number;
 }
 
-/** The line for programs, the last one on stdout. */
+/** The line for programs, the last one on stdout; a terminal gets none. */
 export interface Ready {
   ready: true;
   pid: number;
@@ -30,12 +30,18 @@ export interface Surroundings {
   stopCommand: string;
 }
 
+/** The banner, and below it the ready line unless a person reads. */
+export function announcement(ready: Ready, surroundings: Surroundings, isTerminal: boolean): string {
+  const text = banner(ready, surroundings);
+  return isTerminal ? `${text}\n` : `${text}\n${JSON.stringify(ready)}\n`;
+}
+
 export function banner(ready: Ready, surroundings: Surroundings): string {
   const { database, bus, serviceName, simulated, logs, scaleCommand, stopCommand } = surroundings;
   const url = ready.instances[0]?.url ?? '';
   const rows = [
     ...ready.instances.map((instance) => ['instance', `${instance.url}  ${instance.uuid}`]),
-    ['names', `${ready.dns}  SRV ${serviceName}`],
+    ['name server', `${ready.dns}  DNS, SRV ${serviceName}`],
     ['database', database],
     ['bus', bus],
     ...(ready.agent ? [['this machine', ready.agent.server_uuid]] : []),

@@ -12,7 +12,7 @@ import { messageOf } from '../../lib/platform/errors.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import { lockHolder, tryLock } from '../setup/lock.mjs';
 import type { DescribedProcess } from '../setup/processes.mjs';
-import { banner, type Ready } from './banner.ts';
+import { announcement, type Ready } from './banner.ts';
 import { controlFile, type Operation } from './control.ts';
 import { askRunning } from './control-client.ts';
 import { ControlServer } from './control-server.ts';
@@ -169,7 +169,7 @@ function announce(ready: Ready, options: Options, place: Place): void {
     scaleCommand: startCommand(options, `--scale ${Math.min(options.instances + 1, instanceLimits[1])}`),
     stopCommand: stopCommand(options),
   };
-  process.stdout.write(`${banner(ready, surroundings)}\n${JSON.stringify(ready)}\n`);
+  process.stdout.write(announcement(ready, surroundings, process.stdout.isTTY === true));
 }
 
 /** The command that stops this supervisor, for copying into a shell in the checkout. */

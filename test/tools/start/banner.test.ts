@@ -1,5 +1,5 @@
 import t from 'tap';
-import { banner, type Ready } from '../../../tools/start/banner.ts';
+import { announcement, banner, type Ready } from '../../../tools/start/banner.ts';
 
 const surroundings = {
   database: 'Postgres in data/postgres',
@@ -44,4 +44,11 @@ t.test('the banner names the token file and how curl sends the token, or says th
   const open = banner(ready('http://127.0.0.1:9090'), surroundings);
   t.match(open, /token +none: every user of this machine may do everything/);
   t.match(open, "  curl -s 'http://127.0.0.1:9090/servers?limit=3'");
+});
+
+t.test('programs get a line of JSON below the banner, a terminal only the banner', async (t) => {
+  const up = ready('http://127.0.0.1:9090');
+  const text = banner(up, surroundings);
+  t.equal(announcement(up, surroundings, true).trimEnd(), text.trimEnd());
+  t.strictSame(JSON.parse(announcement(up, surroundings, false).slice(text.length)), up);
 });
