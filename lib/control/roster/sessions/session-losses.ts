@@ -58,6 +58,7 @@ export class SessionLosses {
   /** Ends the session; its server becomes `unknown` unless its agent is accepted elsewhere. */
   lose(session: Session, reason: LossReason, detail: string = STATUS_REASONS[reason]): void {
     if (!this.#end(session, detail)) return;
+    // The log needs no line for each agent that is left behind.
     if (this.#isStopped) return;
     session.lostFor = reason;
     this.#write(session, reason);
@@ -69,7 +70,7 @@ export class SessionLosses {
    * for that run.
    */
   followRun(session: Session): void {
-    if (session.lostFor !== undefined && !this.#isStopped) this.#write(session, session.lostFor);
+    if (session.lostFor !== undefined) this.#write(session, session.lostFor);
   }
 
   /** Ends the session because another has replaced it: no status change. */

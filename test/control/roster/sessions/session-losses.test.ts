@@ -87,7 +87,7 @@ t.test('a session lost while its row moved to a new run is lost under the new ru
 });
 
 t.test('a session ends once; one that is superseded or stopped with its instance is no loss', async (t) => {
-  const { clock, sessionLosses, world, connect } = newSessionLosses();
+  const { clock, sessionLosses, world, connect, logged } = newSessionLosses();
   const [lost, superseded, late] = [connect('lost'), connect('superseded'), connect('late')];
   sessionLosses.lose(lost, 'silent');
   sessionLosses.lose(lost, 'closed');
@@ -95,9 +95,12 @@ t.test('a session ends once; one that is superseded or stopped with its instance
   sessionLosses.lose(superseded, 'closed');
   await clock.advance(0);
   await sessionLosses.stop();
+  const lines = logged.length;
   sessionLosses.lose(late, 'closed');
+  sessionLosses.followRun(lost);
   await clock.advance(1000);
   t.same(world.written, ['lost']);
+  t.equal(logged.length, lines, 'an agent that is left behind has no line in the log');
   t.same([lost.isEnded, superseded.isEnded, late.isEnded], [true, true, true]);
 });
 
