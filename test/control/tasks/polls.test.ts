@@ -1,0 +1,169 @@
+/** What the dispatcher does in each slow poll, and whom it tells of changes, on a database that the test controls. */
+import t from 'tap';
+import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
+import type { ChangedTask } from '../../../lib/control/tasks/record/written.ts';
+import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/platform/bus/topics.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
+import { noPosts } from './support/no-posts.ts';
+
+const SLOW_POLL_MS = 5_000;
+
+function setUp() {
+  const clock = new ManualClock();
+  const logged: Record<string, unknown>[] = [];
+  const published: { topic: string; message: object }[] = [];
+  const woken: ChangedTask[] = [];
+  const world = {
+    tick: 7,
+    failure: undefined as Error | undefined,
+    noteFailure: undefined as Error | undefined,
+    /** For each sweep: in how many ticks queued and claimed tasks are late; whether there is room for posts. */
+    sweeps: [] as unknown[][],
+    swept: [] as string[][],
+    noted: [] as string[][],
+    unclaimed: [] as string[],
+    posting: [] as string[],
+    hasRoom: true,
+  };
+  const query = async (text: string, values: unknown[]): Promise<{ rows: unknown[] }> => {
+    if (world.failure !== undefined) throw world.failure;
+    if (text.includes('cnapi_advance_ticks')) {
+      const [seen, by] = values as [number | null, number];
+      if (seen === world.tick) world.tick += by;
+      return { rows: [{ tick: world.tick }] };
+    }
+    if (text.includes('cnapi_note_full_servers')) {
+      if (world.noteFailure !== undefined) throw world.noteFailure;
+      world.noted.push(values[0] as string[]);
+    }
+    if (!text.includes('cnapi_sweep_late_tasks')) return { rows: [] };
+    world.sweeps.push([values[0], values[1], values[11]]);
+    return { rows: (world.swept.shift() ?? []).map((id) => ({ id })) };
+  };
+  const dispatcher = new Dispatcher({
+    database: { query },
+    bus: { publish: (topic: string, message: object) => published.push({ topic, message }) },
+    sessions: { run: () => 'run', get: () => undefined },
+    clock,
+    log: recordingLogger(logged),
+    sessionlessDispatch: () => ({
+      ...noPosts,
+      get hasRoom() {
+        return world.hasRoom;
+      },
+      start: () => world.posting.push('start'),
+      poll: () => void world.posting.push('poll'),
+      stop: async () => void world.posting.push('stop'),
+      endClaimPeriod: () => world.unclaimed,
+    }),
+    config: { slowPollMs: SLOW_POLL_MS, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
+    wake: (task: ChangedTask) => woken.push(task),
+  } as unknown as DispatcherDeps);
+  /** Polls until this much time has passed. */
+  const pollFor = async (ms: number) => {
+    for (let passed = 0; passed < ms; passed += SLOW_POLL_MS) {
+      await clock.advance(SLOW_POLL_MS);
+      await dispatcher.poll();
+    }
+  };
+  return { clock, dispatcher, logged, pollFor, published, woken, world };
+}
+
+t.test('a change wakes those who wait for the task here and, by bus, on other instances', async (t) => {
+  const { dispatcher, published, woken } = setUp();
+  const changed = [
+    { id: 'x', ended: false },
+    { id: 'y', ended: true },
+    { id: 'z', ended: true },
+  ];
+  dispatcher.announce(changed);
+  t.same(woken, changed);
+  t.same(published, [
+    { topic: taskTopic('x'), message: { id: 'x' } },
+    { topic: TASK_ENDS_TOPIC, message: { ids: ['y', 'z'] } },
+  ]);
+});
+
+t.test('each poll advances the time of the zone and has the servers without a session served', async (t) => {
+  const { dispatcher, pollFor, world } = setUp();
+  dispatcher.start();
+  await dispatcher.poll();
+  t.equal(world.tick, 7);
+  await pollFor(10_000);
+  t.equal(world.tick, 17);
+  t.same(world.posting, ['start', 'poll', 'poll', 'poll']);
+  await dispatcher.stop();
+  t.equal(world.posting.at(-1), 'stop');
+});
+
+t.test('tasks are swept once the database has answered for as long as they may wait', async (t) => {
+  const { dispatcher, pollFor, world } = setUp();
+  await dispatcher.poll();
+  await pollFor(25_000);
+  t.same(world.sweeps.at(-1), [null, null, true]);
+  await pollFor(5_000);
+  t.same(world.sweeps.at(-1), [45, null, true], 'the deadline contains what the counter may lag');
+  world.hasRoom = false;
+  await pollFor(30_000);
+  t.same(world.sweeps.at(-1), [45, 60, false]);
+  world.failure = new DatabaseBusyError('slow');
+  await t.rejects(pollFor(5_000), DatabaseBusyError);
+  world.failure = undefined;
+  await pollFor(5_000);
+  t.same(world.sweeps.at(-1), [45, 60, false], 'one slow statement stops no deadline');
+});
+
+t.test('after an outage waiting tasks get their whole time again, and it does not count in the zone', async (t) => {
+  const { clock, dispatcher, pollFor, world } = setUp();
+  await dispatcher.poll();
+  await pollFor(60_000);
+  const { tick } = world;
+  world.failure = new DatabaseUnavailableError();
+  await clock.advance(2_000);
+  await t.rejects(dispatcher.poll(), DatabaseUnavailableError);
+  world.failure = undefined;
+  await clock.advance(3_000);
+  await dispatcher.poll();
+  t.same([world.tick, world.sweeps.at(-1)], [tick, [null, null, true]]);
+  await pollFor(30_000);
+  t.same([world.tick, world.sweeps.at(-1)], [tick + 30, [45, null, true]]);
+});
+
+t.test('swept tasks are counted and announced, in a bounded number of batches', async (t) => {
+  const { dispatcher, published, world } = setUp();
+  world.swept = [['x', 'y'], ['z']];
+  await dispatcher.poll();
+  t.equal(world.sweeps.length, 3, 'until nothing is left');
+  t.equal(dispatcher.stats().swept, 3);
+  t.same(
+    published.map(({ message }) => message),
+    [{ ids: ['x', 'y'] }, { ids: ['z'] }],
+  );
+  world.swept = Array.from({ length: 30 }, () => ['w']);
+  await dispatcher.poll();
+  t.equal(world.sweeps.length, 3 + 20);
+});
+
+t.test('servers whose claims are not answered get the whole time to start again', async (t) => {
+  const { dispatcher, world } = setUp();
+  await dispatcher.poll();
+  t.same(world.noted, []);
+  world.unclaimed = Array.from({ length: 2_001 }, (_, n) => `server ${n}`);
+  await dispatcher.poll();
+  t.same(
+    world.noted.map(({ length }) => length),
+    [2_000, 1],
+  );
+});
+
+t.test('while that cannot be stored, no queued task ends, and claimed ones do', async (t) => {
+  const { dispatcher, pollFor, world } = setUp();
+  await dispatcher.poll();
+  await pollFor(60_000);
+  world.unclaimed = ['a'];
+  world.noteFailure = new DatabaseBusyError('locked');
+  await t.rejects(dispatcher.poll(), DatabaseBusyError);
+  t.same(world.sweeps.at(-1), [null, 60, true]);
+});
