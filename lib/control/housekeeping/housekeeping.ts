@@ -68,7 +68,10 @@ export class Housekeeping {
     if (this.#schedule.match(new Date(minute * MINUTE_MS))) await this.runDue();
   }
 
-  /** Runs each chore that no instance has begun in the last half hour. */
+  /**
+   * Runs each chore that no instance has begun in the last half hour. A beginning far in the future is
+   * of a time when the database's clock was wrong.
+   */
   async runDue(): Promise<void> {
     for (const chore of this.#deps.chores) {
       if (this.#isStopped) return;
@@ -84,7 +87,7 @@ export class Housekeeping {
     const { rowCount } = await this.#deps.database.query(
       `insert into cnapi_chores as chore (name, begun_at) values ($1::text, cnapi_now())
        on conflict (name) do update set begun_at = cnapi_now()
-       where chore.begun_at < cnapi_now() - interval '30 minutes'`,
+       where chore.begun_at not between cnapi_now() - interval '30 minutes' and cnapi_now() + interval '30 minutes'`,
       [name],
     );
     return rowCount === 1;

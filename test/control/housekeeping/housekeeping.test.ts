@@ -50,6 +50,20 @@ t.test('a chore runs in batches until nothing is left, on one instance at a time
   );
 });
 
+t.test("a chore runs again although the database's clock stood in the future when it began", async (t) => {
+  const { database } = await open(t);
+  const late = chore('a', 0);
+  const { housekeeping } = newHousekeeping(database, [late]);
+  await housekeeping.runDue();
+  await database.query(`update cnapi_chores set begun_at = begun_at + interval '1 second'`);
+  await housekeeping.runDue();
+  t.equal(late.batches, 1, 'a clock that was corrected a little');
+  await database.query(`update cnapi_chores set begun_at = begun_at + interval '1 year'`);
+  await housekeeping.runDue();
+  await housekeeping.runDue();
+  t.equal(late.batches, 2, 'once');
+});
+
 t.test('a chore that fails does not prevent others', async (t) => {
   const { database } = await open(t);
   const failing = { name: 'a', batch: () => Promise.reject(new Error('no')) };
