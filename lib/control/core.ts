@@ -54,7 +54,7 @@ interface Ingress {
   mayLog(address: string): boolean;
 }
 
-interface CoreDeps {
+export interface CoreDeps {
   config: Config & { cnapiUuid: string };
   log: Logger;
   clock: Clock;
@@ -207,6 +207,7 @@ export class Core {
         this.duties.runRenewed();
       },
       runsEnded: () => this.duties.pollSoon(),
+      recovered: () => this.duties.pollSoon(),
     });
   }
 

@@ -1,33 +1,49 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
-import { Core } from '../../lib/control/core.ts';
+import { Core, type CoreDeps } from '../../lib/control/core.ts';
+import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import { createDuties } from '../../lib/control/duty/duty-store.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
-import type { SessionSocket } from '../../lib/control/roster/sessions/session.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import { idleSocket } from '../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
-import { freshDatabase } from '../support/postgres.ts';
+import { freshDatabase, type Teardown } from '../support/postgres.ts';
+import { until } from '../support/until.ts';
 
-t.test('agents that arrive do not wait for the statements of requests and tasks', async (t) => {
+const never = new Promise<never>(() => {});
+
+interface Given extends Pick<Partial<CoreDeps>, 'dutyHandlers'> {
+  config?: Partial<CoreDeps['config']>;
+}
+
+/** An instance without a listener. The test may stop its main database or its beats. */
+async function startCore(t: Teardown, { config, ...given }: Given = {}) {
   const { database, url } = await freshDatabase(t);
-  const world = { isStuck: false };
-  const never = new Promise<never>(() => {});
+  const world = { isStuck: false, areBeatsLost: false };
   const main: Database = {
     query: (...statement) => (world.isStuck ? never : database.query(...statement)),
     transaction: (...work) => (world.isStuck ? never : database.transaction(...work)),
     stop: async () => {},
   };
+  const beats: Database = {
+    query: (...statement) =>
+      world.areBeatsLost ? Promise.reject(new DatabaseUnavailableError()) : database.query(...statement),
+    transaction: (...work) => database.transaction(...work),
+    stop: async () => {},
+  };
   const cnapiUuid = randomUUID();
   const lifecycle = new Lifecycle({ databases: [main], migrations, clock, log });
   const instance = new Core({
-    config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid },
-    databases: { main, arrivals: database, beats: database, sessionLosses: database, legacyHeartbeats: database },
+    config: { ...parseConfig({ databaseUrl: url, cnapiUuid }), cnapiUuid, ...config },
+    databases: { main, arrivals: database, beats, sessionLosses: database, legacyHeartbeats: database },
     bus: createMemoryBus({ hub: new MemoryHub(), clock, random, log }),
     ingress: { url: 'http://127.0.0.1:1', mayLog: () => true },
     newServers: { refusalOf: () => undefined },
@@ -36,16 +52,41 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
     eventLoop: { busyShare: () => 0 },
     random,
     log,
+    ...given,
   });
   lifecycle.open(coreSubsystems, instance);
   t.teardown(() => lifecycle.stop());
   await lifecycle.start();
+  return { database, instance, world };
+}
+
+t.test('an instance that has become healthy again claims duties at once', async (t) => {
+  const begun = Promise.withResolvers<string>();
+  const carryOut = async ({ id }: HeldDuty) => {
+    begun.resolve(id);
+    return 'complete' as const;
+  };
+  const { database, instance, world } = await startCore(t, {
+    config: { slowPollMs: 3_600_000, slowPollNoBusMs: 3_600_000 },
+    dutyHandlers: { test: { carryOut } },
+  });
+  const { membership } = instance.roster;
+  world.areBeatsLost = true;
+  await until(() => membership.trouble !== undefined, 'it to be unhealthy');
+  const id = randomUUID();
+  await createDuties(database, 'test', [id]);
+  world.areBeatsLost = false;
+  t.equal(await begun.promise, id);
+});
+
+t.test('agents that arrive do not wait for the statements of requests and tasks', async (t) => {
+  const { instance, world } = await startCore(t);
   t.strictSame(instance.roster.readiness(), { ready: true, reasons: [] });
   world.isStuck = true;
   const serverUuid = randomUUID();
   t.equal(await instance.servers.sysinfoDigest(serverUuid), undefined);
   const { authority } = instance.roster;
-  const socket = { mayLog: () => false } as SessionSocket;
+  const socket = idleSocket();
   const acceptance = await authority.accept({ hello: helloOf(serverUuid), socket, isOpen: () => true });
   if (acceptance.kind !== 'accepted') throw new Error(acceptance.kind);
   t.ok(await authority.confirmInventory(acceptance.session));

@@ -153,7 +153,10 @@ export class DutyKeeper {
     this.pollSoon();
   }
 
-  /** There may be free duties: a run has ended, or another instance offers some. */
+  /**
+   * There may be free duties: a run has ended, another instance offers some, or this one is healthy
+   * again.
+   */
   pollSoon(): void {
     this.#rounds.soon();
   }

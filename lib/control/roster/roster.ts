@@ -86,6 +86,8 @@ interface RosterListener {
   runRenewed(): void;
   /** Runs that were live are not live any more. */
   runsEnded(): void;
+  /** This instance is healthy again. */
+  recovered(): void;
 }
 
 export class Roster {
@@ -351,6 +353,7 @@ export class Roster {
   #recovered(): void {
     this.evacuation.end();
     this.reaper.pollSoon();
+    for (const listener of this.#listeners) listener.recovered();
   }
 }
 
