@@ -19,6 +19,7 @@
  */
 
 import { isoNow, type Timer } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { LogLimiter } from '../../platform/log-limiter.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
@@ -162,7 +163,6 @@ export class Runner {
   async abandon(): Promise<void> {
     const works = [...this.#works.values()];
     this.#works.clear();
-    this.#unsentEnds.clear();
     this.#unpersistedEnds.clear();
     for (const work of works) {
       work.timer.cancel();
@@ -384,7 +384,7 @@ export class Runner {
       { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
       'task failed',
     );
-    return new TaskFailure('TaskError', error instanceof Error ? error.message : String(error));
+    return new TaskFailure('TaskError', messageOf(error));
   }
 
   #isCurrent(work: Work): boolean {

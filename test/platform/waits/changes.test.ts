@@ -15,3 +15,8 @@ t.test('changed ids are published in few messages, each within the limits of the
   t.ok(messages.every((message) => encodeMessage(message) !== undefined));
   t.same(messages.flatMap(changedIds), ids);
 });
+
+t.test('a malformed message names no ids, or only those that are texts', async (t) => {
+  for (const message of [{}, { ids: 'x' }, { ids: null }, { id: 'x' }]) t.same(changedIds(message), []);
+  t.same(changedIds({ ids: ['x', 7, null, 'y'] }), ['x', 'y']);
+});

@@ -172,3 +172,14 @@ t.test('until the start grace is over, only its own rows count as ownerless', as
   await pollFor(4);
   t.ok(judged.flat().includes('of another'));
 });
+
+t.test('a row that says unknown is not ownerless, whoever is on it', async (t) => {
+  const { clock, answer, judged, reaper } = newReaper();
+  await clock.advance(0);
+  for (let poll = 0; poll < 10; poll += 1) {
+    answer([{ ...row('old'), is_running: false }]);
+    await clock.advance(5_250);
+    t.equal(reaper.ownerlessRows, 0);
+  }
+  t.same(judged, []);
+});
