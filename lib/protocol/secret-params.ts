@@ -35,11 +35,16 @@ export function hasSecrets(params: JsonObject): boolean {
   return Array.isArray(pointers) && pointers.length > 0;
 }
 
-/** Returns a copy without the secrets; the same params when no secret is named. */
+/**
+ * Returns a copy without the secrets; the same params when no secret is named. Params that name more
+ * than may be named, which only a legacy agent can return, are withheld whole.
+ */
 export function maskParams(params: JsonObject): JsonObject {
   if (!hasSecrets(params)) return params;
+  const pointers = params[SECRET_PARAMS] as unknown[];
+  if (pointers.length > MAX_POINTERS) return {};
   const masked = structuredClone(params);
-  for (const pointer of params[SECRET_PARAMS] as unknown[]) {
+  for (const pointer of pointers) {
     const keys = keysOf(pointer);
     const parent = keys && parentOf(masked, keys);
     // An assignment would treat a key such as __proto__ specially.

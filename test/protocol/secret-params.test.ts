@@ -1,5 +1,5 @@
 import t from 'tap';
-import { hasSecrets, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
+import { hasSecrets, MAX_POINTERS, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
 
 const params = {
   script: 'login',
@@ -33,6 +33,12 @@ t.test('a name like __proto__ is an ordinary name', async (t) => {
   t.equal(reasonNotMaskable(given), undefined);
   t.equal(JSON.stringify(maskParams(given)), '{"__proto__":"(secret)","secret_params":["/__proto__"]}');
   t.match(reasonNotMaskable(naming('/__proto__')), /do not hold/);
+});
+
+t.test('params that name more secrets than they may are withheld whole', async (t) => {
+  const pointers = (count: number) => Array.from({ length: count }, () => '/env/NONE');
+  t.match(maskParams(naming(...pointers(MAX_POINTERS))), params);
+  t.strictSame(maskParams(naming(...pointers(MAX_POINTERS + 1))), {});
 });
 
 t.test('a pointer that names nothing is refused', async (t) => {
