@@ -9,7 +9,8 @@ import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;
 /** Messages logged as errors that are the fault of the world. */
-const EXPECTED_ERRORS = /^(instance: healthy -> unhealthy|duty: its work failed)$/;
+const EXPECTED_ERRORS =
+  /^(instance: healthy -> unhealthy|duty: (its work failed|its holders died one after the other.*))$/;
 
 export interface StoryDeps {
   time: VirtualTime;

@@ -264,11 +264,16 @@ export class DutyKeeper {
     });
   }
 
-  #noteClaim({ wasTakenOver, ...duty }: ClaimedDuty): void {
+  #noteClaim({ wasTakenOver, takeovers, ...duty }: ClaimedDuty): void {
     this.#counts.claimed += 1;
     if (wasTakenOver) this.#counts.takenOver += 1;
     const { id: duty_id, kind, generation } = duty;
     this.#deps.log.info({ duty_id, kind, generation }, wasTakenOver ? 'duty: taken over' : 'duty: waiting -> held');
+    if (wasTakenOver && takeovers > 1)
+      this.#deps.log.error(
+        { duty_id, kind, takeovers },
+        'duty: its holders died one after the other; its work may be why',
+      );
     this.#begin(duty);
   }
 

@@ -45,6 +45,8 @@ export async function readDutyLoad(database: Queryable, kinds: readonly string[]
 export interface ClaimedDuty extends HeldDuty {
   /** Whether its former holder is dead. */
   wasTakenOver: boolean;
+  /** How often in a row its holder lapsed soon after it had claimed it. */
+  takeovers: number;
 }
 
 interface DutyRow {
@@ -60,8 +62,8 @@ export async function claimDuties(
   run: string,
   { kinds, most }: { kinds: readonly string[]; most: number },
 ): Promise<ClaimedDuty[]> {
-  const { rows } = await database.query<DutyRow & { was_held: boolean }>(
-    'select id, kind, generation, failures, was_held from cnapi_claim_duties($1::uuid, $2::text[], $3::int)',
+  const { rows } = await database.query<DutyRow & { was_held: boolean; takeovers: number }>(
+    'select id, kind, generation, failures, was_held, takeovers from cnapi_claim_duties($1::uuid, $2::text[], $3::int)',
     [run, kinds, most],
   );
   return rows.map(({ was_held, ...row }) => ({ ...row, run, wasTakenOver: was_held }));

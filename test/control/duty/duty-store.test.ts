@@ -32,7 +32,7 @@ t.test('statements about duties', async (t) => {
     const run = await liveRun(database);
     const [claimed] = await claimDuties(database, run, { kinds: [kind], most: 9 });
     if (claimed === undefined) throw new Error('nothing was claimed');
-    const { wasTakenOver: _, ...duty } = claimed;
+    const { wasTakenOver: _, takeovers: __, ...duty } = claimed;
     return { duty, kind };
   }
 
@@ -66,6 +66,30 @@ t.test('statements about duties', async (t) => {
     const { nextFree, ...load } = await readDutyLoad(database, [kind]);
     t.match(load, { unfinished: 3, free: 3 });
     t.same(nextFree.toSorted(), [`${duty.id} 1`, `${next} 0`, `${later} 0`].toSorted());
+  });
+
+  t.test('a duty whose holders die soon is left alone for longer each time, but not the first time', async (t) => {
+    const { duty, kind } = await held();
+    const claim = async () => (await claimDuties(database, await liveRun(database), { kinds: [kind], most: 9 }))[0];
+    const lapse = (run: string, agoMs: number) => killRun(database, run, agoMs);
+    await lapse(duty.run, 0);
+    const first = await claim();
+    t.match(first, { generation: 2, takeovers: 1 }, 'at once');
+    await lapse(first?.run ?? '', 0);
+    t.equal(await claim(), undefined, 'it pauses');
+    t.match(await readDutyLoad(database, [kind]), { free: 0 });
+    await lapse(first?.run ?? '', 5_000);
+    const second = await claim();
+    t.match(second, { generation: 3, takeovers: 2 });
+    await lapse(second?.run ?? '', 5_000);
+    t.equal(await claim(), undefined, 'the pause doubles');
+    await database.query(`update cnapi_duties set held_since = held_since - interval '1 hour' where id = $1`, [
+      duty.id,
+    ]);
+    const later = await claim();
+    t.match(later, { generation: 4, takeovers: 0 }, 'its holder had it for an hour');
+    await lapse(later?.run ?? '', 0);
+    t.match(await claim(), { generation: 5, takeovers: 1 });
   });
 
   t.test('a repeated settlement is harmless, and a late one has no effect', async (t) => {

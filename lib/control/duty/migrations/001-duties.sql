@@ -9,6 +9,8 @@ create table cnapi_duties (
   -- Raised by each claim; (id, run, generation) is the fence of what the holder writes.
   generation int not null default 0,
   failures int not null default 0,
+  -- How often in a row its holder lapsed soon after it had claimed it.
+  takeovers int not null default 0,
   -- A waiting duty is not claimed between these two. Both count: when the database's clock was set
   -- back, a time in the future alone would keep it waiting for as long.
   waiting_since timestamptz not null default cnapi_now(),
@@ -44,13 +46,30 @@ begin
   return found;
 end $$;
 
+-- Whether its holder, a run that has ended, lapsed soon after it had claimed it. The work may have
+-- killed the process.
+create function cnapi_duty_lapsed_soon(p_duty cnapi_duties) returns boolean
+language sql stable as $$
+  select exists (select 1 from cnapi_instances i where i.run = p_duty.run and i.end_reason = 'lapsed'
+    and i.ended_at - p_duty.held_since < interval '10 minutes')
+$$;
+
+-- For how long a duty of a dead run is left alone, so that work that kills its process does not stop
+-- all instances one after the other: not after the first such lapse, then 5 s, doubling to 5 min.
+create function cnapi_takeover_pause(p_duty cnapi_duties) returns interval
+language sql stable as $$
+  select case when p_duty.takeovers = 0 or not cnapi_duty_lapsed_soon(p_duty) then interval '0'
+    else least(300, 5 * 2 ^ least(p_duty.takeovers - 1, 10)) * interval '1 second' end
+$$;
+
 -- Whether nobody carries it out. A dead run never becomes live again, so what this says of a locked
 -- row stays true.
 create function cnapi_is_free_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
 language sql stable as $$
   select case p_duty.state
     when 'waiting' then p_moment < p_duty.waiting_since or p_moment >= p_duty.claimable_at
-    when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run and i.state = 'live')
+    when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run
+      and (i.state = 'live' or p_moment >= i.ended_at and p_moment < i.ended_at + cnapi_takeover_pause(p_duty)))
     else false end
 $$;
 
@@ -59,7 +78,7 @@ $$;
 -- began, under a run that was inserted since. The claiming run is read without a lock. If it dies at
 -- that moment, its duties are taken over like those of any dead run.
 create function cnapi_claim_duties(p_run uuid, p_kinds text[], p_most int)
-returns table (id uuid, kind text, generation int, failures int, was_held boolean)
+returns table (id uuid, kind text, generation int, failures int, was_held boolean, takeovers int)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -78,7 +97,8 @@ begin
   moment := cnapi_now();
   left_behind := array(select d.id from cnapi_duties d where d.id = any (picked) and d.state = 'held');
   return query
-    update cnapi_duties d set state = 'held', run = p_run, generation = d.generation + 1, held_since = moment
+    update cnapi_duties d set state = 'held', run = p_run, generation = d.generation + 1, held_since = moment,
+        takeovers = case when d.state = 'waiting' then d.takeovers when cnapi_duty_lapsed_soon(d) then d.takeovers + 1 else 0 end
       where d.id = any (picked) and cnapi_is_free_duty(d, moment)
-      returning d.id, d.kind, d.generation, d.failures, d.id = any (left_behind);
+      returning d.id, d.kind, d.generation, d.failures, d.id = any (left_behind), d.takeovers;
 end $$;
