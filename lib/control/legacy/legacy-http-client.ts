@@ -9,6 +9,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { HttpClient, type HttpRequest } from '../../platform/http-client/http-client.ts';
 import { HttpError } from '../../platform/http-client/http-error.ts';
 import type { HttpAnswer } from '../../platform/http-client/pending-request.ts';
+import { MemoryBudget } from '../../platform/memory-budget.ts';
 import type { AgentAddress } from './agent-address.ts';
 
 export interface AgentCall {
@@ -42,7 +43,11 @@ export interface MessengerLimits {
   bodyBytes: number;
   /** Limit for all bodies that are being read. */
   allBodyBytes: number;
+  /** Of those of one server. */
+  serverBodyBytes: number;
 }
+
+class BodyMemoryError extends Error {}
 
 const MIB = 1024 * 1024;
 const DEFAULT_LIMITS: MessengerLimits = {
@@ -50,6 +55,7 @@ const DEFAULT_LIMITS: MessengerLimits = {
   bodyMs: 30_000,
   bodyBytes: 4 * MIB,
   allBodyBytes: 64 * MIB,
+  serverBodyBytes: 8 * MIB,
 };
 const REQUEST_ID = /^[\x21-\x7e]{1,200}$/;
 
@@ -65,13 +71,19 @@ export class LegacyHttpClient {
   readonly #version: string;
   readonly #limits: MessengerLimits;
   readonly #stats: MessengerStats = { calls: 0, failed: 0, unread: 0 };
-  /** Sum of all bodies that are being read. */
-  #readingBytes = 0;
+  readonly #bodies: MemoryBudget;
 
   constructor({ clock, version, limits }: LegacyHttpClientDeps) {
     this.#version = version;
     this.#limits = { ...DEFAULT_LIMITS, ...limits };
     this.#http = new HttpClient({ clock, connectMs: this.#limits.connectMs });
+    const { allBodyBytes: maxBytes, serverBodyBytes: maxBytesPerCaller } = this.#limits;
+    this.#bodies = new MemoryBudget({
+      maxBytes,
+      maxBytesPerCaller,
+      full: () => new BodyMemoryError('too much was being read at once'),
+      shareFull: () => new BodyMemoryError('too much was being read from this server at once'),
+    });
   }
 
   stats(): MessengerStats {
@@ -82,7 +94,7 @@ export class LegacyHttpClient {
   async call(call: AgentCall): Promise<AgentReply> {
     this.#stats.calls += 1;
     try {
-      const reply = await this.#read(await this.#http.request(this.#requestOf(call)));
+      const reply = await this.#read(await this.#http.request(this.#requestOf(call)), call.serverUuid);
       if ('unread' in reply) this.#stats.unread += 1;
       return reply;
     } catch (error) {
@@ -103,27 +115,28 @@ export class LegacyHttpClient {
     return { target: address, method, path, headers, body: text, headMs: timeoutMs, signal };
   }
 
-  async #read(answer: HttpAnswer): Promise<AgentReply> {
+  async #read(answer: HttpAnswer, serverUuid: string): Promise<AgentReply> {
     const isJson = /^application\/([\w.-]+\+)?json\b/i.test(answer.header('content-type') ?? '');
     const head = { status: answer.status, isJson };
-    const { bodyMs, bodyBytes, allBodyBytes } = this.#limits;
+    const { bodyMs, bodyBytes } = this.#limits;
+    const memory = this.#bodies.open(serverUuid);
     const pieces: Buffer[] = [];
     let bytes = 0;
     try {
       for await (const piece of answer.pieces({ withinMs: bodyMs })) {
         bytes += piece.length;
-        this.#readingBytes += piece.length;
         if (bytes > bodyBytes) return { ...head, unread: `it was longer than ${bodyBytes} bytes` };
-        if (this.#readingBytes > allBodyBytes) return { ...head, unread: 'too much was being read at once' };
+        memory.hold(bytes);
         pieces.push(piece);
       }
       return { ...head, body: Buffer.concat(pieces).toString('utf8') };
     } catch (error) {
+      if (error instanceof BodyMemoryError) return { ...head, unread: error.message };
       if (!(error instanceof HttpError) || error.trouble === 'given-up') throw error;
       if (error.trouble === 'timed-out') return { ...head, unread: `it took longer than ${bodyMs} ms` };
       return { ...head, unread: `it broke off: ${error.reason}` };
     } finally {
-      this.#readingBytes -= bytes;
+      memory.release();
     }
   }
 }

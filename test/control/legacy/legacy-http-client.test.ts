@@ -11,7 +11,7 @@ import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import type { Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
-const limits = { connectMs: 5_000, bodyMs: 300, bodyBytes: 10_000, allBodyBytes: 50_000 };
+const limits = { connectMs: 5_000, bodyMs: 300, bodyBytes: 10_000, allBodyBytes: 50_000, serverBodyBytes: 100_000 };
 const newMessenger = () => new LegacyHttpClient({ clock: systemClock, version: '1.2.3', limits });
 
 function callTo(port: number, fields: Partial<AgentCall> = {}): AgentCall {
@@ -215,6 +215,27 @@ t.test('a silent peer is given up at the timeout, or at once when the caller giv
     mayHaveArrived: false,
   });
   await until(() => sockets.size === 0, 'the connections to be closed');
+});
+
+t.test('the bodies of one server leave memory for those of others', async (t) => {
+  const { port } = await peer(t, (socket) => socket.write(`${head}content-length: 9999\r\n\r\n${'x'.repeat(9_000)}`));
+  const messenger = new LegacyHttpClient({
+    clock: systemClock,
+    version: '1.2.3',
+    limits: { ...limits, bodyMs: 60_000, serverBodyBytes: 30_000 },
+  });
+  const givenUp = new AbortController();
+  const unread: unknown[] = [];
+  const calls = Array.from({ length: 10 }, async () => {
+    const reply = await outcome(messenger.call(callTo(port, { signal: givenUp.signal })));
+    unread.push('unread' in reply ? reply.unread : reply);
+  });
+  await until(() => unread.length === 7, 'all but three to be refused');
+  t.same(new Set(unread), new Set(['too much was being read from this server at once']));
+  const agent = await startFakeLegacyAgent(t);
+  t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
+  givenUp.abort();
+  await Promise.all(calls);
 });
 
 t.test('many large bodies at once share one memory limit', async (t) => {
