@@ -28,7 +28,7 @@ async function main(argv: readonly string[]): Promise<number> {
     if (error instanceof CommanderError) return usage(error, hintOfUsage(error, program, argv));
     return complain(error, args.includes('--json'));
   } finally {
-    invocation.context?.client.close();
+    invocation.context?.close();
   }
 }
 

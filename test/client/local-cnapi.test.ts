@@ -5,7 +5,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, w
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { discoveryOf } from '../../lib/cli/invocation/context.ts';
+import { createContext, discoveryOf } from '../../lib/cli/invocation/context.ts';
 import { parseAddress } from '../../lib/client/address.ts';
 import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
 import { announceLocal, LocalTokenFiles, withdrawLocal } from '../../lib/client/local-cnapi.ts';
@@ -55,6 +55,8 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
   const several = /Several .* --url URL or CNAPI_URL: http:..127.0.0.1:\d+ \(its data: .data.\w+\) or http/;
   t.throws(() => discoveryOf({}, env), { message: several });
+  const context = createContext({}, { env, rest: undefined });
+  t.throws(() => context.client, { message: several }, 'only for a command that makes a call');
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
   t.throws(() => discoveryOf({}, env), { message: several }, 'the default address is not preferred');
   t.same(discoveryOf({}, { ...env, CNAPI_URL: nine[0] }), { urls: [nine[0]] });

@@ -77,18 +77,18 @@ interface CreateOptions {
   file?: string;
 }
 
-async function create({ client, output }: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
+async function create(context: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
   const { role, expires, server, config, file } = options;
   if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
-  const server_uuid = server === undefined ? undefined : await uuidOf(client, server);
+  const server_uuid = server === undefined ? undefined : await uuidOf(context, server);
   // Opens the file first, so that no token is created that cannot be saved.
   const handle = file === undefined ? undefined : await opened(file);
   try {
     const asked = { name: String(name), role: role as Role, expires_in, server_uuid };
-    const made = config === undefined ? await client.createToken(asked) : await createDirectly(config, asked);
+    const made = config === undefined ? await context.client.createToken(asked) : await createDirectly(config, asked);
     if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
-    show(output, made, file);
+    show(context.output, made, file);
   } catch (error) {
     if (file !== undefined) await unlink(file);
     throw error;
@@ -130,8 +130,8 @@ async function opened(file: string) {
 }
 
 /** A uuid is not looked up, because an agent's token may be created before its server exists. */
-async function uuidOf(client: Context['client'], name: string): Promise<string> {
-  return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
+async function uuidOf(context: Context, name: string): Promise<string> {
+  return isUuid(name) ? name.toLowerCase() : (await findServer(context.client, name)).uuid;
 }
 
 const TOKEN: readonly Column<Token>[] = [

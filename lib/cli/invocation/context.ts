@@ -25,7 +25,13 @@ export interface GlobalOptions {
 }
 
 export interface Context {
-  client: CnapiClient;
+  /**
+   * Made when a command first asks for it: commands that make no call must work without an address.
+   * @throws UsageError
+   */
+  readonly client: CnapiClient;
+  /** Closes the client, if there is one. */
+  close(): void;
   output: Output;
   clock: Clock;
   random: Random;
@@ -39,11 +45,28 @@ const LOCAL_URL = 'http://127.0.0.1:8080';
 export function createContext(options: GlobalOptions, { env, rest }: Pick<Context, 'env' | 'rest'>): Context {
   const color = options.color !== false;
   const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
+  let client: CnapiClient | undefined;
+  return {
+    get client() {
+      client ??= clientFor(options, { env, output });
+      return client;
+    },
+    close: () => client?.close(),
+    output,
+    clock: systemClock,
+    random: systemRandom,
+    env,
+    rest,
+  };
+}
+
+/** @throws UsageError */
+function clientFor(options: GlobalOptions, { env, output }: Pick<Context, 'env' | 'output'>): CnapiClient {
   const discovery = discoveryOf(options, env);
   const secure = options.tls === true || env.CNAPI_TLS === '1';
   if (secure && 'urls' in discovery && discovery.urls.some((url) => !url.startsWith('https:')))
     throw new UsageError('--tls and CNAPI_TLS=1 need addresses with TLS: write https://HOST:PORT');
-  const client = new CnapiClient({
+  return new CnapiClient({
     discovery,
     secure,
     // Read at the first call: commands that make no call must work without valid credentials, to
@@ -55,7 +78,6 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
     onSlow: (text) => output.note(text),
     remembered: new RememberedAddress(discovery, { env, clock: systemClock }),
   });
-  return { client, output, clock: systemClock, random: systemRandom, env, rest };
 }
 
 /** Options take precedence over the environment, addresses over names. @throws UsageError */
