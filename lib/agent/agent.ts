@@ -31,6 +31,7 @@ import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
 import { PushNode } from './push/push-node.ts';
+import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
 import { type Catalogue, capabilitiesOf } from './tasks/catalogue.ts';
@@ -105,7 +106,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       log,
       serverUuid,
       send: (frame) => this.#link.send(frame),
-      refusalOf: async () => undefined,
+      refusalOf: (prepare) => refusalOf(prepare, { machine }),
     });
     const pushJobs = this.#push;
     this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs });

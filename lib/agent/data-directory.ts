@@ -7,6 +7,7 @@
 import { mkdir, readdir, rm, unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
+import { removeLeftFiles } from './machine/command-files.ts';
 import { processFacts, signalProcess } from './machine/proc.ts';
 import { AgentUsageError } from './options.ts';
 
@@ -35,6 +36,7 @@ export async function takeDataDirectory(path: string): Promise<DataDirectory> {
     throw new AgentUsageError(`Another agent (pid ${holder}) runs on ${path}; stop it or give another --data`);
   }
   const runDirectory = join(path, 'run');
+  await removeLeftFiles(runDirectory);
   await rm(runDirectory, { recursive: true, force: true });
   await mkdir(runDirectory, { mode: 0o700 });
   return { path, runDirectory, release };

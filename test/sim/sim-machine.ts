@@ -94,6 +94,7 @@ export class SimServer {
 /** What one agent process sees of its server. */
 export class SimMachine implements Machine {
   readonly bootId: string;
+  readonly hostname = 'simulated';
   readonly #server: SimServer;
   readonly #process: SimProcess;
 
@@ -112,6 +113,8 @@ export class SimMachine implements Machine {
     const memory = { total_bytes: 65_536, availrmem_bytes: 32_768, arcsize_bytes: 0 };
     return { vms: {}, meminfo: memory, diskinfo: { pool_size_bytes: 100, pool_alloc_bytes: 10 }, timestamp: '' };
   }
+
+  async refusalOf(): Promise<undefined> {}
 
   async execute({ script }: Command, run: CommandRun): Promise<CommandResult> {
     const [, operation = '', ms = '0', exitCode = '0'] = script.split(' ');

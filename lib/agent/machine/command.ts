@@ -11,14 +11,14 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { unlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock } from '../../platform/clock.ts';
 import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
+import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
+import { type Account, type Launch, launchOf, pathOf } from './run-as.ts';
 
 interface CommandDeps {
   clock: Clock;
@@ -42,12 +42,12 @@ const READ_BURST_BYTES = 4 * 1024 * 1024;
 const READ_PAUSE_MS = FLUSH_MS;
 
 export async function runCommand(deps: CommandDeps, command: Command, run: CommandRun): Promise<CommandResult> {
-  const path = join(deps.directory, run.id);
-  await writeFile(path, command.script, { mode: 0o700 });
+  const launch = await launchOf(deps.clock, command);
+  const files = await writeCommandFiles(command, { ...deps, id: run.id, account: launch.account });
   try {
-    return await runScript(deps, [...interpreterOf(command.script), path, ...command.args], { command, run });
+    return await runScript(deps, { command, run, launch, files });
   } finally {
-    await unlink(path).catch(() => undefined);
+    await files.remove();
   }
 }
 
@@ -59,19 +59,27 @@ export function interpreterOf(script: string): string[] {
   return argument ? [line[1], argument] : [line[1]];
 }
 
-/** Passes only PATH, HOME and LANG of the agent's own environment. */
-export function environmentOf(given: Record<string, string>, own: NodeJS.ProcessEnv): Record<string, string> {
-  const path = own.PATH ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
-  return { PATH: path, HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...given };
+/** Passes only PATH, HOME and LANG of the agent's own environment; another user has a HOME of its own. */
+export function environmentOf(
+  given: Record<string, string>,
+  own: NodeJS.ProcessEnv,
+  account?: Account,
+): Record<string, string> {
+  const user = account === undefined ? {} : { HOME: account.home, USER: account.name, LOGNAME: account.name };
+  return { PATH: pathOf(own), HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...user, ...given };
 }
 
 interface Job {
   command: Command;
   run: CommandRun;
+  launch: Launch;
+  files: CommandFiles;
 }
 
-async function runScript(deps: CommandDeps, argv: string[], { command, run }: Job): Promise<CommandResult> {
-  const { child, pgid } = await spawned(argv, environmentOf(command.env, process.env));
+async function runScript(deps: CommandDeps, { command, run, launch, files }: Job): Promise<CommandResult> {
+  const argv = [...launch.prefix, ...interpreterOf(command.script), files.script, ...command.args];
+  const file = files.file === undefined ? {} : { CHEF_PUSH_JOB_FILE: files.file };
+  const { child, pgid } = await spawned(argv, environmentOf({ ...command.env, ...file }, process.env, launch.account));
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
   const isPaced = command.isPaced === true;
   const live = new LiveOutput(deps.clock, run.output, { isPaced });

@@ -1,6 +1,7 @@
 /** The real machine: Linux, through /proc, /sys and processes. */
 import { execFile } from 'node:child_process';
 import { readFile, statfs } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import { promisify } from 'node:util';
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
@@ -16,6 +17,7 @@ import {
   type TaskAddress,
 } from './machine.ts';
 import { allProcesses, bootIdOf, signalProcess } from './proc.ts';
+import { launchRefusal } from './run-as.ts';
 
 interface LinuxMachineDeps {
   clock: Clock;
@@ -43,6 +45,10 @@ class LinuxMachine implements Machine {
     this.bootId = bootId;
   }
 
+  get hostname(): string {
+    return hostname();
+  }
+
   sysinfo(): Promise<Sysinfo> {
     const { serverUuid: uuid, agentVersion, taskAddress, bootParameters } = this.#deps;
     return readSysinfo({ uuid, agentVersion, taskAddress, bootParameters });
@@ -58,6 +64,10 @@ class LinuxMachine implements Machine {
       ...(bootTime === undefined ? {} : { boot_time: new Date(Number(bootTime) * 1000).toISOString() }),
       timestamp: isoNow(this.#deps.clock),
     };
+  }
+
+  refusalOf(command: Command): Promise<string | undefined> {
+    return launchRefusal(this.#deps.clock, command);
   }
 
   execute(command: Command, run: CommandRun): Promise<CommandResult> {

@@ -67,7 +67,7 @@ export interface Command {
 }
 
 export interface CommandRun {
-  /** Names the run's file; unique among running commands. */
+  /** Names the run's files; unique among running commands. */
   id: string;
   signal: AbortSignal;
   /** Resolves when the journal holds the group; the command does nothing before that. */
@@ -87,9 +87,13 @@ export interface CommandResult {
 export interface Machine {
   /** Changes with each boot. */
   readonly bootId: string;
+  /** As in the sysinfo. */
+  readonly hostname: string;
   sysinfo(): Promise<Sysinfo>;
   /** Memory, disk and VMs in the form of the reference's status body. */
   status(): Promise<Record<string, unknown>>;
+  /** Why a command with this user and directory cannot run here, as a sentence; undefined if it can. */
+  refusalOf(command: Command): Promise<string | undefined>;
   execute(command: Command, run: CommandRun): Promise<CommandResult>;
   reboot(): Promise<void>;
   /** Kills what a previous agent process left running; resolves when all of it is gone. */

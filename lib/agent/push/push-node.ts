@@ -5,10 +5,11 @@
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushRefusal } from '../../protocol/frames.ts';
+import type { AgentFrame, PushAbortFrame, PushPrepareFrame } from '../../protocol/frames.ts';
 import { pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
+import type { Refusal } from './refusal.ts';
 
 export interface PushNodeDeps {
   clock: Clock;
@@ -16,7 +17,7 @@ export interface PushNodeDeps {
   serverUuid: string;
   send(frame: AgentFrame): boolean;
   /** Why this machine does not run the command; undefined if it does. */
-  refusalOf(prepare: PushPrepareFrame): Promise<{ reason: PushRefusal; message: string } | undefined>;
+  refusalOf(prepare: PushPrepareFrame): Promise<Refusal | undefined>;
 }
 
 /** A job whose command runs. */

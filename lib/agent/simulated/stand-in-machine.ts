@@ -15,7 +15,7 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
-import { type SysinfoSize, standInSysinfo } from './stand-in-sysinfo.ts';
+import { type SysinfoSize, standInHostname, standInSysinfo } from './stand-in-sysinfo.ts';
 
 interface StandInDeps {
   clock: Clock;
@@ -40,6 +40,10 @@ export class StandInMachine implements Machine {
     this.#bootedAt = deps.clock.wallTime();
   }
 
+  get hostname(): string {
+    return standInHostname(this.#deps.number);
+  }
+
   async sysinfo(): Promise<Sysinfo> {
     const sysinfo = standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
     return { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
@@ -53,6 +57,8 @@ export class StandInMachine implements Machine {
       timestamp: isoNow(this.#deps.clock),
     };
   }
+
+  async refusalOf(): Promise<undefined> {}
 
   async execute({ script, args, env }: Command, run: CommandRun): Promise<CommandResult> {
     await run.begin();
@@ -77,7 +83,7 @@ export class StandInMachine implements Machine {
     if (word === 'exit') return Number(rest[0] ?? 0);
     if (word === 'sleep') await this.#deps.clock.sleep(Number(rest[0]) * 1000, signal);
     if (word === 'sleep' || word === 'true' || word === ':') return '';
-    return word === 'echo' ? `${rest.join(' ')}\n` : `node-${this.#deps.number}$ ${line}\n`;
+    return word === 'echo' ? `${rest.join(' ')}\n` : `${this.hostname}$ ${line}\n`;
   }
 
   async reboot(): Promise<void> {}

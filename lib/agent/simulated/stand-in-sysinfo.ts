@@ -17,6 +17,8 @@ interface StandIn {
 
 const VNICS_OF_A_BIG_SERVER = 150;
 
+export const standInHostname = (number: number): string => `node-${number}`;
+
 export function standInSysinfo({
   serverUuid,
   number,
@@ -27,7 +29,7 @@ export function standInSysinfo({
   const address = `10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
   return {
     UUID: serverUuid,
-    Hostname: `node-${number}`,
+    Hostname: standInHostname(number),
     'System Type': 'Linux',
     'Live Image': '6.12.0-stand-in',
     'Boot Time': String(Math.floor(bootedAt / 1000)),

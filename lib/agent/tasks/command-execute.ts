@@ -5,24 +5,15 @@
  * live output is sent.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES } from '../../protocol/limits.ts';
+import { MAX_COMMAND_ARGS } from '../../protocol/limits.ts';
+import { environment, MAX_WORD_CHARS, withoutNul } from '../machine/environment.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { defineTask } from './task.ts';
 
-const noNul = (text: string) => !text.includes('\0');
-const text = z.string().refine(noNul, 'holds a NUL character');
-const variable = z.string().regex(/^[^=\0]+$/, 'is not a name of an environment variable');
-
 const params = z.object({
-  script: text.min(1, 'is empty').max(1024 * 1024),
-  args: z
-    .array(text.max(128 * 1024))
-    .max(MAX_COMMAND_ARGS)
-    .default([]),
-  env: z
-    .record(variable, text.max(128 * 1024))
-    .refine((env) => Object.keys(env).length <= MAX_COMMAND_VARIABLES, `holds more than ${MAX_COMMAND_VARIABLES}`)
-    .default({}),
+  script: withoutNul.min(1, 'is empty').max(1024 * 1024),
+  args: z.array(withoutNul.max(MAX_WORD_CHARS)).max(MAX_COMMAND_ARGS).default([]),
+  env: environment.default({}),
   timeout: z.coerce.number().int().min(1).max(86_400_000).optional(),
   paced: z.boolean().default(false),
 });

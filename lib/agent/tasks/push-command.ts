@@ -4,6 +4,7 @@
  * `command_execute`. A command that had to be killed is a failure that carries its output.
  */
 import { z } from 'zod';
+import { commandOf } from '../push/prepared-command.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { defineTask } from './task.ts';
 
@@ -16,18 +17,9 @@ export const pushCommand = defineTask({
     const { prepare, signal: aborted, ended } = pushJobs.begin(job);
     const signal = AbortSignal.any([context.signal, aborted]);
     try {
-      const { command, env, user, dir, file } = prepare;
-      const { killed, ...result } = await machine.execute(
-        {
-          script: command,
-          args: [],
-          env: { ...(env as Record<string, string> | undefined), CHEF_PUSH_JOB_ID: job },
-          ...(user === undefined ? {} : { user }),
-          ...(dir === undefined ? {} : { directory: dir }),
-          ...(file === undefined ? {} : { file: Buffer.from(file, 'base64') }),
-        },
-        { id, signal, begin, output },
-      );
+      const command = commandOf(prepare);
+      const env = { ...command.env, CHEF_PUSH_JOB_ID: job, CHEF_PUSH_NODE_NAME: machine.hostname };
+      const { killed, ...result } = await machine.execute({ ...command, env }, { id, signal, begin, output });
       if (!killed) return result;
       throw new TaskFailure(signal.reason.code, signal.reason.message, { result });
     } finally {

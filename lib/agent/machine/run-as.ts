@@ -1,0 +1,128 @@
+/**
+ * How a command becomes another user of this server, and enters its directory: the words to put in
+ * front of its own. The user is changed by setpriv of util-linux and looked up by getent, both found
+ * on the agent's PATH. Used by command.ts, and by linux-machine.ts to tell in advance what cannot
+ * work.
+ */
+import { execFile } from 'node:child_process';
+import { access, constants } from 'node:fs/promises';
+import { isAbsolute, join } from 'node:path';
+import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import { TaskFailure } from '../runner/task-end.ts';
+import type { Command } from './machine.ts';
+
+export interface Account {
+  name: string;
+  uid: number;
+  gid: number;
+  home: string;
+}
+
+export interface Launch {
+  /** Undefined: the command runs as the user of the agent. */
+  account: Account | undefined;
+  /** The command's own words follow it. */
+  prefix: string[];
+}
+
+/** What decides whether the agent may become another user. */
+export interface OwnProcess {
+  isRoot: boolean;
+  path: string;
+}
+
+const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+/** Exit code of ENTER when the directory cannot be entered. */
+const CANNOT_ENTER = 126;
+const ENTER = `cd -- "$0" || exit ${CANNOT_ENTER}; exec "$@"`;
+/** A directory service or a file server that does not answer must not keep a vote waiting. */
+const LOOKUP_MS = 5_000;
+
+export const pathOf = (env: NodeJS.ProcessEnv): string => env.PATH ?? DEFAULT_PATH;
+
+export const ownProcess = (): OwnProcess => ({
+  isRoot: process.geteuid?.() === 0,
+  path: pathOf(process.env),
+});
+
+/** @throws TaskFailure with a sentence when this agent cannot run a command like that */
+export async function launchOf(clock: Clock, command: Command, own: OwnProcess = ownProcess()): Promise<Launch> {
+  const { user, directory } = command;
+  if (directory !== undefined && (!isAbsolute(directory) || directory.includes('\0')))
+    throw cannot(`the directory ${quoted(directory)} is not an absolute path`);
+  const enter = directory === undefined ? [] : ['/bin/sh', '-c', ENTER, directory];
+  if (user === undefined) return { account: undefined, prefix: enter };
+  if (!own.isRoot) throw cannot(`the agent does not run as root, so it cannot run commands as user ${quoted(user)}`);
+  const setpriv = await onPath('setpriv', own.path);
+  const account = await accountOf(clock, user, own.path);
+  const { uid, gid } = account;
+  return { account, prefix: [setpriv, `--reuid=${uid}`, `--regid=${gid}`, '--init-groups', '--', ...enter] };
+}
+
+/** Does all but the command itself. Returns why it cannot run. */
+export async function launchRefusal(clock: Clock, command: Command, own?: OwnProcess): Promise<string | undefined> {
+  try {
+    const { prefix } = await launchOf(clock, command, own);
+    if (prefix.length === 0) return undefined;
+    const { code, stderr } = await outputOf(clock, [...prefix, '/bin/sh', '-c', ':']);
+    if (code === 0) return undefined;
+    return code === CANNOT_ENTER ? cannotEnter(command) : `setpriv cannot become user ${command.user}: ${stderr}`;
+  } catch (error) {
+    if (error instanceof TaskFailure) return error.message;
+    throw error;
+  }
+}
+
+function cannotEnter({ directory = '', user }: Command): string {
+  const who = user === undefined ? 'the agent' : `user ${quoted(user)}`;
+  return `the directory ${quoted(directory)} does not exist, or ${who} may not enter it`;
+}
+
+async function accountOf(clock: Clock, user: string, path: string): Promise<Account> {
+  const unknown = () => cannot(`this server has no user ${quoted(user)}`);
+  // Nothing else can be a name, and getent also finds accounts by number.
+  if (!/^[^-\s:\0][^\s:\0]*$/.test(user)) throw unknown();
+  const { stdout } = await outputOf(clock, [await onPath('getent', path), 'passwd', user]);
+  const [name, , uid, gid, , home = '/'] = stdout.split('\n')[0]?.split(':') ?? [];
+  if (name !== user || !/^\d+$/.test(uid ?? '') || !/^\d+$/.test(gid ?? '')) throw unknown();
+  return { name, uid: Number(uid), gid: Number(gid), home };
+}
+
+async function onPath(program: string, path: string): Promise<string> {
+  for (const directory of path.split(':').filter(isAbsolute)) {
+    const file = join(directory, program);
+    const isThere = await access(file, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return file;
+  }
+  throw cannot(`${program} is not on the agent's PATH, so it cannot run commands as another user`);
+}
+
+interface Output {
+  code: number | string | null;
+  stdout: string;
+  stderr: string;
+}
+
+async function outputOf(clock: Clock, [file = '', ...args]: string[]): Promise<Output> {
+  const late = new AbortController();
+  const options = { cwd: '/', signal: late.signal, killSignal: 'SIGKILL', maxBuffer: 64 * 1024 } as const;
+  let output: Output | undefined;
+  const ended = new Promise<void>((done) => {
+    execFile(file, args, options, (error, stdout, stderr) => {
+      output = { code: error === null ? 0 : (error.code ?? null), stdout, stderr: stderr.trim().slice(0, 500) };
+      done();
+    });
+  });
+  const isInTime = await settlesWithin(clock, LOOKUP_MS, ended);
+  if (!isInTime) late.abort();
+  if (!isInTime || output === undefined)
+    throw cannot(`user and directory of the command could not be checked within ${LOOKUP_MS / 1000} s`);
+  return output;
+}
+
+const cannot = (why: string) => new TaskFailure('SpawnFailed', why);
+
+const quoted = (text: string) => JSON.stringify(text.slice(0, 200));
