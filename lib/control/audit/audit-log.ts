@@ -8,7 +8,7 @@
  *     refused ──refuse──▶ written with its outcome
  *     admitted ──begin, or part──▶ written ──end──▶ its outcome is written, within a second
  *         │                  └──the instance dies──▶ no outcome: look up whether it happened
- *         └──begin fails──▶ perhaps written ──refuse──▶ written with its outcome
+ *         └──begin fails, or part is refused──▶ perhaps written ──refuse──▶ written with its outcome
  */
 
 import type { Clock } from '../../platform/clock.ts';
@@ -137,9 +137,13 @@ export class AuditLog {
     if (this.#hasRoom(this.#ends)) this.#ends.add({ requestId, key, ...outcome }, GATHER_MS);
   }
 
-  /** `mayHaveBegun`: its `begin` failed, and its record may or may not exist. */
+  /**
+   * `mayHaveBegun`: its record may exist, because `begin` failed, or because the statement of the
+   * change refused it. Such a record gets its outcome beyond the limit too, and counts to it.
+   */
   refuse(subject: AuditSubject, outcome: AuditOutcome, { mayHaveBegun = false } = {}): void {
-    if (!mayHaveBegun && !this.#mayRecord(subject)) this.#unkept += 1;
+    const isWithinLimit = this.#mayRecord(subject);
+    if (!mayHaveBegun && !isWithinLimit) this.#unkept += 1;
     else if (this.#hasRoom(this.#refused)) this.#refused.add({ start: this.#startOf(subject), outcome }, GATHER_MS);
   }
 

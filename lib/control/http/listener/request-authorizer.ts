@@ -228,17 +228,14 @@ class AuditEntry implements ChangeRecord {
     work: (record: StatementPart) => Promise<Result>,
     object: string | undefined,
   ): Promise<Result> {
-    const wasTried = this.#isTried;
-    this.#isTried = true;
-    try {
-      const result = await work(this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object }));
-      this.#isBegun = true;
-      return result;
-    } catch (error) {
-      // The statement was refused, and with it the record.
-      if (!isDefect(error) && !isTemporary(error)) this.#isTried = wasTried;
-      throw error;
-    }
+    const part = this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object });
+    const result = await work((parameters) => {
+      // The statement writes the record also if it refuses the change.
+      this.#isTried = true;
+      return part(parameters);
+    });
+    this.#isBegun = true;
+    return result;
   }
 
   end(outcome: AuditOutcome): void {
