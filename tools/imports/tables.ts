@@ -43,6 +43,7 @@ export const foreignReads: readonly TableUse[] = [
   { part: 'control/events', table: 'cnapi_tasks', why: 'triggers record each change as an event' },
   { part: 'control/events', table: 'cnapi_waitlist_tickets', why: 'triggers record each change as an event' },
   { part: 'control/events', table: 'cnapi_instances', why: 'triggers record each change as an event' },
+  { part: 'control/events', table: 'cnapi_push_jobs', why: 'triggers record each change as an event' },
   {
     part: 'control/doctor',
     table: 'cnapi_migrations',

@@ -47,7 +47,8 @@ const MORE = `
 All servers are asked whether they can run the command. Nothing starts before as many as --quorum say yes; if they cannot, nothing \
 runs at all. A server runs one push job at a time; one that is busy says no.
 
-The command is passed to sh as one line, so pipes and redirections work; several words after -- are joined by spaces. It runs as \
+A single word after -- is passed to sh, so pipes and redirections work. Several words are a command and its arguments; they are \
+passed on unchanged. It runs as \
 the user of the agent, unless --user is given. CHEF_PUSH_JOB_ID in its environment is the id of the job.
 
 --max-fail 3 or --max-fail 5%: when more nodes have failed, no further node starts, and the job ends as aborted. It needs \
@@ -92,7 +93,7 @@ function startCommand(runner: CommandRunner): Command {
 
 async function start(context: Context, [names]: readonly unknown[], options: StartOptions): Promise<number> {
   const { client, output, rest } = context;
-  const command = (rest ?? []).join(' ').trim();
+  const command = commandOf(rest ?? []);
   if (command === '')
     throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
   const servers = await serversOf(context, names as string[], options);
@@ -325,6 +326,12 @@ function amountOf(text: string | undefined, option: string): { percent?: number;
   if (number === undefined || (sign === '' && number.includes('.')) || (sign === '%' && Number(number) > 100))
     throw new UsageError(`${option} ${text} is neither a number nor a percentage such as 80%`);
   return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
+}
+
+/** One word is for sh as it is; several are quoted, so that sh passes them on unchanged. */
+function commandOf(words: readonly string[]): string {
+  const [only = '', ...others] = words;
+  return others.length === 0 ? only.trim() : words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
 }
 
 function variableOf(text: string): [string, string] {

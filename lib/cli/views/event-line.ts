@@ -32,6 +32,8 @@ export class EventLines {
         return `${of('server_uuid')}  ${of('uuid')}  ${of('scope')}/${of('id')}  ${of('status')}`;
       case 'instance':
         return `${of('uuid')}  ${of('url')}  run ${of('run').slice(0, 8)}  ${this.#stateOf(of('uuid'), of('run'), of('state'))}`;
+      case 'push_job':
+        return `${of('id')}  ${of('status')}  ${of('node_count')} nodes`;
       case 'gap':
         return of('message');
       default:

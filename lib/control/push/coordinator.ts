@@ -44,6 +44,8 @@ export interface CoordinatorDeps {
 const GATHER_MS = 50;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
+/** While nodes start: nobody tells when a command has started. */
+const STARTING_ROUND_MS = 250;
 const MAX_CANCELS = 1_000;
 
 /** A job that is carried out here. */
@@ -100,7 +102,8 @@ export class Coordinator implements DutyHandler {
       const view = times.corrected(await advanceJob(this.#deps.database, duty));
       if (view.job.state === 'ended') return 'complete';
       const action = nextAction(view);
-      if (action.do === 'wait') await this.#wait(run, Math.min(ROUND_MS, action.forMs ?? ROUND_MS), signal);
+      const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
+      if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
       else await this.#carryOut(duty, action, view);
     }
   }

@@ -1,9 +1,10 @@
 /** Live events of the whole fleet: each is one change of an object, in short form. */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
+import { JOB_STATUSES } from './push-jobs.ts';
 import { list, text, uuid } from './rules.ts';
 
-export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance'] as const;
+export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job'] as const;
 
 /** Form of these kinds and of those of documents, which the instance knows. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
@@ -46,6 +47,13 @@ const bodies = {
     state: z.enum(['live', 'draining', 'stopped', 'lapsed']),
     time,
   }),
+  push_job: answer({
+    id: uuid(),
+    status: z.enum(JOB_STATUSES),
+    node_count: z.int(),
+    actor: z.string().nullable().describe('Who created it'),
+    time,
+  }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
 };
 
@@ -61,7 +69,14 @@ const documentEvent = <Kind extends z.ZodType<string>>(kind: Kind) =>
   });
 
 /** The fields of a server-sent event; `data` is JSON. */
-const ownEvents = [event('status'), event('task'), event('ticket'), event('instance'), event('gap')] as const;
+const ownEvents = [
+  event('status'),
+  event('task'),
+  event('ticket'),
+  event('instance'),
+  event('push_job'),
+  event('gap'),
+] as const;
 const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });
 
 /**
@@ -78,8 +93,8 @@ export const eventContracts = contracts({
     method: 'GET',
     path: '/events',
     summary:
-      'Changes of servers, tasks, tickets, instances and documents as they happen, as server-sent events: status, task, ' +
-      'ticket, instance, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+      'Changes of servers, tasks, tickets, instances, push jobs and documents as they happen, as server-sent events: status, ' +
+      'task, ticket, instance, push_job, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
     longRequest: 'stream',
     tag: 'events',
     origin: 'own',

@@ -4,8 +4,8 @@ import t from 'tap';
 import type { PushJob, PushNode } from '../../../lib/protocol/api/push-jobs.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
-import { startAgents } from './agents.ts';
 
 const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
 
@@ -137,7 +137,7 @@ t.test('a zone of two instances', async (t) => {
   });
 
   await t.test('a soft abort starts nothing more, and lets running commands end', async (t) => {
-    const { id } = await created(a, { command: 'sleep 1', servers, concurrency: 2 });
+    const { id } = await created(a, { command: 'sleep 3', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
     t.equal((await fetch(`${b.url}/push-jobs/${id}/abort?soft=true`, { method: 'PUT' })).status, 202);
     t.match(await ended(a, id), { status: 'aborted', counts: { succeeded: 2, was_ready: 4 } });
@@ -161,6 +161,20 @@ t.test('a zone of two instances', async (t) => {
       [id],
     );
     t.notMatch(rows[0]?.job, /hunter2/);
+  });
+
+  await t.test('each status of a job is an event', async (t) => {
+    const { id } = await created(a, { command: 'echo', servers });
+    await ended(b, id);
+    const seen = await until(async () => {
+      const { rows } = await zone.database.query<{ status: string }>(
+        `select body->>'status' as status from cnapi_event_outbox where kind = 'push_job' and body->>'id' = $1::text
+           union select body->>'status' from cnapi_events where kind = 'push_job' and body->>'id' = $1::text`,
+        [id],
+      );
+      return rows.length >= 3 ? rows.map(({ status }) => status).sort() : undefined;
+    });
+    t.same(seen, ['complete', 'running', 'voting']);
   });
 
   await t.test('a job that runs cannot be deleted; one that has ended can', async (t) => {

@@ -1,16 +1,16 @@
 /** Real agents on simulated machines, connected to instances of this process. */
 import type { Test } from 'tap';
-import { Agent } from '../../../lib/agent/agent.ts';
-import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
-import { dialWebSocket } from '../../../lib/agent/link/link-socket.ts';
-import { Ticker } from '../../../lib/agent/link/ticker.ts';
-import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
-import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { systemRandom as random } from '../../../lib/platform/random.ts';
-import type { TestApp } from '../../support/apps.ts';
-import { until } from '../../support/until.ts';
+import { Agent } from '../../lib/agent/agent.ts';
+import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
+import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
+import { Ticker } from '../../lib/agent/link/ticker.ts';
+import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
+import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { silentLogger } from '../../lib/platform/log.ts';
+import { systemRandom as random } from '../../lib/platform/random.ts';
+import type { TestApp } from './apps.ts';
+import { until } from './until.ts';
 
 export interface TestAgent {
   serverUuid: string;

@@ -1,0 +1,92 @@
+/** `cnapi job`, run as people and scripts run it. */
+import t from 'tap';
+import type { PushJob } from '../../lib/protocol/api/push-jobs.ts';
+import { freshZone } from '../support/apps.ts';
+import { startAgents } from '../support/simulated-agents.ts';
+import { until } from '../support/until.ts';
+import { Cli } from './rig.ts';
+
+t.test('push jobs on the command line', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const [one, two, three] = await startAgents(t, [app], 3);
+  const servers = [one, two, three].map((agent) => agent?.serverUuid ?? '');
+  const cli = new Cli(t, [app.url]);
+  const json = async <Value>(...args: string[]): Promise<Value> => {
+    const { code, stdout, stderr } = await cli.run('--json', ...args);
+    if (code !== 0) throw new Error(`${args.join(' ')} ended with ${code}: ${stderr}`);
+    return JSON.parse(stdout);
+  };
+
+  await t.test('a job shows its progress, then each node and the counts', async (t) => {
+    const { code, stdout, stderr } = await cli.run('job', 'start', '--all', '--', 'echo hello');
+    t.equal(code, 0);
+    t.match(stderr, /push job [0-9a-f-]{36} asks 3 servers/);
+    t.match(stdout, /NODE +STATUS[\s\S]*succeeded[\s\S]*3 nodes completed successfully/);
+  });
+
+  await t.test('one word is for sh, several are passed on unchanged', async (t) => {
+    const outputOf = async (...words: string[]) => {
+      const job = await json<PushJob>('job', 'start', servers[0] ?? '', '--detach', '--', ...words);
+      return job.command;
+    };
+    t.equal(await outputOf('echo a | wc -c'), 'echo a | wc -c');
+    await until(async () => (await json<PushJob[]>('job', 'list')).every(({ status }) => status === 'complete'));
+    t.equal(await outputOf('echo', "it's", 'a b'), `'echo' 'it'\\''s' 'a b'`);
+    await until(async () => (await json<PushJob[]>('job', 'list')).every(({ status }) => status === 'complete'));
+  });
+
+  await t.test('a failed node makes the exit code 1, and the next job runs on the failed nodes alone', async (t) => {
+    const { code, stdout } = await cli.run('job', 'start', servers[1] ?? '', servers[2] ?? '', '--', 'exit 3');
+    t.equal(code, 1);
+    t.match(stdout, /2 nodes completed with errors/);
+    const id = /job +([0-9a-f]{8})/.exec(stdout)?.[1] ?? '';
+    const dry = await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--dry-run', '--', 'true');
+    t.equal(dry.stdout.trim().split('\n').length, 2);
+    t.match(await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--', 'true'), { code: 0 });
+    t.match(await cli.run('job', 'status', id, '--summary'), { code: 0, stdout: /2 nodes completed with errors/ });
+    t.match(await cli.run('job', 'status', id, '--node', servers[1] ?? ''), { stdout: /failed +3/ });
+    t.match(await cli.run('job', 'status', id, '--node', servers[0] ?? ''), { code: 2, stderr: /has no part in/ });
+  });
+
+  await t.test('what the command wrote on a node is shown', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'echo written');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'complete');
+    t.match(await cli.run('job', 'output', job.id, servers[0] ?? ''), { code: 0, stdout: 'written\n' });
+  });
+
+  await t.test('an interrupted job is aborted if nobody can be asked', async (t) => {
+    const running = cli.start(['job', 'start', '--all', '--', 'sleep 300']);
+    await running.says('3 running');
+    running.child.kill('SIGINT');
+    const { code, stdout, stderr } = await running.ended;
+    t.equal(code, 1);
+    t.match(stderr, /aborting the job/);
+    t.match(stdout, /3 nodes aborted/);
+  });
+
+  await t.test('a job can be aborted by the beginning of its id', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'sleep 300');
+    t.match(await cli.run('job', 'abort', job.id.slice(0, 8)), { code: 0, stdout: /is to be aborted/ });
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
+    t.match(await cli.run('job', 'abort', job.id), { code: 1, stderr: /has ended already/ });
+  });
+
+  await t.test('wrong usage is refused before anything runs', async (t) => {
+    const before = (await json<PushJob[]>('job', 'list')).length;
+    for (const [args, says] of [
+      [['--all'], /Which command should run/],
+      [['--', 'true'], /On which servers/],
+      [['--all', '--where', 'hostname=x', '--', 'true'], /cannot be combined/],
+      [['nobody', '--', 'true'], /There is no server nobody/],
+      [['--all', '--quorum', '120%', '--', 'true'], /--quorum 120%/],
+      [['--all', '--quorum', 'most', '--', 'true'], /--quorum most/],
+      [['--all', '--max-fail', '1', '--', 'true'], /needs --concurrency/],
+      [['--all', '--status', 'failed', '--', 'true'], /--from-job/],
+      [['--all', '--env', 'A', '--', 'true'], /NAME=VALUE/],
+    ] as const)
+      t.match(await cli.run('job', 'start', ...args), { code: 2, stderr: says }, args.join(' '));
+    t.match(await cli.run('job', 'start', '--all', '--quorum', '7', '--', 'true'), { code: 1, stderr: /quorum/ });
+    t.equal((await json<PushJob[]>('job', 'list')).length, before);
+  });
+});
