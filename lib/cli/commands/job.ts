@@ -85,7 +85,7 @@ function startCommand(runner: CommandRunner): Command {
     .option('-d, --detach', 'print the id of the job and do not wait')
     .action(runner.action(start, { rest: true }));
   return examples(explained(command, MORE), [
-    "cnapi job start --where 'hostname=web-*' --quorum 80% -- systemctl reload nginx",
+    "cnapi job start --where 'hostname=web-*' --quorum 80% -- uptime",
     'cnapi job start --all --concurrency 20 --max-fail 5% -- ./upgrade.sh',
     'cnapi job start --from-job c0ff --status failed -- ./upgrade.sh',
   ]);

@@ -221,7 +221,10 @@ export const pushJobContracts = contracts({
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
-      status: z.enum(JOB_STATUSES, `value is none of ${JOB_STATUSES.join(', ')}`).optional(),
+      status: z
+        .enum(JOB_STATUSES, `value is none of ${JOB_STATUSES.join(', ')}`)
+        .optional()
+        .describe('Only jobs with this status'),
       after: uuid().optional().describe('The `id` of the last job of the page before'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
@@ -246,7 +249,10 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object({
       ...ofJob,
-      status: z.enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`).optional(),
+      status: z
+        .enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`)
+        .optional()
+        .describe('Only nodes with this status'),
       after: uuid().optional().describe('The `server_uuid` of the last node of the page before'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${MAX_PAGE} when absent`),
     }),

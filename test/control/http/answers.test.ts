@@ -8,6 +8,7 @@ import os from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
+import { EVENT_KINDS } from '../../../lib/protocol/api/events.ts';
 import { ownProgram, Program } from '../../../tools/processes/program.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { answered, mismatchOf } from '../../support/contracts.ts';
@@ -83,6 +84,13 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `${server}/tickets`);
   await expect(204, 'DELETE', `${server}/tickets?force=true`);
 
+  const { id: job } = await expect(201, 'POST', '/push-jobs', { command: 'sleep 60', servers: [SERVER] });
+  await expect(200, 'GET', '/push-jobs');
+  await expect(202, 'PUT', `/push-jobs/${job}/abort`, {});
+  await until(async () => (await expect(200, 'GET', `/push-jobs/${job}`)).status === 'aborted', 'the job to end');
+  await expect(200, 'GET', `/push-jobs/${job}/nodes`);
+  await expect(204, 'DELETE', `/push-jobs/${job}`);
+
   const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
   await expect(200, 'GET', '/tokens');
   await expect(204, 'DELETE', `/tokens/${token}`);
@@ -92,7 +100,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', '/instances');
   await expect(202, 'POST', `/instances/${cnapiUuid}/drain`, {});
 
-  for (const kind of ['status', 'task', 'ticket', 'instance']) {
+  for (const kind of EVENT_KINDS) {
     const { id, data } = await follower.next((event) => event.kind === kind, `an event of kind ${kind}`);
     t.equal(mismatchOfEvent(id, kind, data), undefined);
   }

@@ -22,6 +22,8 @@ import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
+import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
+import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
@@ -86,6 +88,7 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof serverTaskRoutes>[0] &
   Parameters<typeof taskRoutes>[0] &
   Parameters<typeof ticketRoutes>[0] &
+  Parameters<typeof pushJobRoutes>[0] &
   Parameters<typeof instanceRoutes>[0] &
   Parameters<typeof tokenRoutes>[0] &
   Parameters<typeof auditRoutes>[0] &
@@ -117,6 +120,17 @@ const LIMITS = {
   eventStreamsPerCaller: 100,
   waitsPerCaller: 1000,
   logLinesPerSource: 0,
+};
+
+const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
+/** There is no push job: test/control/push tests them on whole instances. */
+const noPushJobs: Parts['pushJobs'] = {
+  create: () => Promise.reject(new Error('not here')),
+  get: noSuchJob,
+  list: async () => [],
+  nodes: noSuchJob,
+  abort: noSuchJob,
+  delete: noSuchJob,
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
@@ -159,6 +173,8 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     servers,
     tasks,
     waitlist,
+    pushJobs: noPushJobs,
+    random: systemRandom,
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
     roster,
@@ -175,7 +191,15 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     openApi: () => openApiDocument(contractList, '1.2.3'),
     ...options.parts,
   };
-  const nouns = [serverRoutes, legacyAgentRoutes, serverTaskRoutes, taskRoutes, ticketRoutes, instanceRoutes];
+  const nouns = [
+    serverRoutes,
+    legacyAgentRoutes,
+    serverTaskRoutes,
+    taskRoutes,
+    ticketRoutes,
+    pushJobRoutes,
+    instanceRoutes,
+  ];
   const others = [processRoutes, tokenRoutes, auditRoutes, eventRoutes];
   const limits = new CallerLimits(
     { ...LIMITS, ...OPEN_GATE, ...options.config },

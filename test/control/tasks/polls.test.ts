@@ -48,7 +48,7 @@ function setUp() {
     sessions: { run: () => 'run', get: () => undefined },
     clock,
     log: recordingLogger(logged),
-    sessionlessDispatch: () => ({
+    postDispatch: () => ({
       ...noPosts,
       get hasRoom() {
         return world.hasRoom;
