@@ -1,9 +1,11 @@
 /** What the dispatcher does in each slow poll, and whom it tells of changes, on a database that the test controls. */
 import t from 'tap';
-import { Dispatcher, type DispatcherDeps } from '../../../lib/control/tasks/dispatcher.ts';
+import { Dispatcher } from '../../../lib/control/tasks/dispatcher.ts';
 import type { ChangedTask } from '../../../lib/control/tasks/record/written.ts';
+import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/platform/bus/topics.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { noPosts } from './support/no-posts.ts';
@@ -43,9 +45,9 @@ function setUp() {
     return { rows: (world.swept.shift() ?? []).map((id) => ({ id })) };
   };
   const dispatcher = new Dispatcher({
-    database: { query },
-    bus: { publish: (topic: string, message: object) => published.push({ topic, message }) },
-    sessions: { run: () => 'run', get: () => undefined },
+    database: { query } as unknown as Database,
+    bus: { publish: (topic: string, message: object) => published.push({ topic, message }) } as unknown as Bus,
+    sessions: { run: () => 'run', get: () => undefined, isFull: false },
     clock,
     log: recordingLogger(logged),
     postDispatch: () => ({
@@ -60,7 +62,7 @@ function setUp() {
     }),
     config: { slowPollMs: SLOW_POLL_MS, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
     wake: (task: ChangedTask) => woken.push(task),
-  } as unknown as DispatcherDeps);
+  });
   /** Polls until this much time has passed. */
   const pollFor = async (ms: number) => {
     for (let passed = 0; passed < ms; passed += SLOW_POLL_MS) {
