@@ -6,7 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
+import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-store.ts';
 import { Authority } from '../../lib/control/roster/accept/authority.ts';
 import { ProbeCaller } from '../../lib/control/roster/accept/probe.ts';
 import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
@@ -192,7 +192,7 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
       turns(t, async () =>
         endPosts(
           database,
-          (await readDeadSenders(database)).map(({ run }) => run),
+          (await readDeadPostingRuns(database)).map(({ run }) => run),
         ),
       ),
     ),

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { claimDuties, readHeldDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
-import { endPosts, readDeadSenders } from '../../lib/control/legacy/post-store.ts';
+import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-store.ts';
 import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/status/roster-store.ts';
 import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/dispatch/claim-store.ts';
@@ -73,7 +73,7 @@ async function workOnce(database: Queryable, sessions: readonly Session[]): Prom
   );
   await endPosts(
     database,
-    (await readDeadSenders(database)).map(({ run }) => run),
+    (await readDeadPostingRuns(database)).map(({ run }) => run),
   );
 }
 

@@ -5,7 +5,7 @@ import {
   endPosts,
   findLostPosts,
   movePosts,
-  readDeadSenders,
+  readDeadPostingRuns,
   readPosts,
   readWaitingServers,
 } from '../../lib/control/legacy/post-store.ts';
@@ -255,7 +255,7 @@ const posts: Statement[] = [
     },
   }),
   writes(endPosts, { 'of a dead run': { args: ({ gone }) => [[gone.run]], exclusive: (ids) => ends(ids), weight: 2 } }),
-  reads(readDeadSenders, () => []),
+  reads(readDeadPostingRuns, () => []),
   reads(readWaitingServers, () => [100]),
   reads(readPosts, (world) => [world.me.run, world.tasks('posted').map(({ id }) => id)]),
   reads(findLostPosts, ({ me }) => [me.run, { known: [], limit: 100 }]),

@@ -6,8 +6,8 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { PostOutcomes } from '../tasks/dispatch/post-dispatch.ts';
-import { DeadSenders } from './dead-senders.ts';
-import { endPosts, readDeadSenders } from './post-store.ts';
+import { DeadPostingRuns } from './dead-posting-runs.ts';
+import { endPosts, readDeadPostingRuns } from './post-store.ts';
 
 interface DeadPostsDeps extends Pick<PostOutcomes, 'onChanged'> {
   clock: Clock;
@@ -21,13 +21,13 @@ const MAX_MISSED_POLLS = 3;
 
 export class DeadPosts {
   readonly #deps: DeadPostsDeps;
-  readonly #senders: DeadSenders;
+  readonly #deadRuns: DeadPostingRuns;
   #ended = 0;
 
   constructor(deps: DeadPostsDeps) {
     this.#deps = deps;
     const { ownerlessGraceMs, slowPollMs } = deps.config;
-    this.#senders = new DeadSenders({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
+    this.#deadRuns = new DeadPostingRuns({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
   }
 
   /** Ended here so far. */
@@ -41,7 +41,7 @@ export class DeadPosts {
    */
   async end(database: Queryable, mine: ReadonlySet<string>): Promise<void> {
     const { clock, log } = this.#deps;
-    const dead = this.#senders.seen(await readDeadSenders(database), clock.now());
+    const dead = this.#deadRuns.seen(await readDeadPostingRuns(database), clock.now());
     const runs = dead.filter((run) => !mine.has(run));
     for (let batches = 0; runs.length > 0 && batches < MAX_BATCHES; batches++) {
       const ids = await endPosts(database, runs);
@@ -54,6 +54,6 @@ export class DeadPosts {
 
   /** The database did not answer: perhaps no run could take over posts meanwhile. */
   forget(): void {
-    this.#senders.forget();
+    this.#deadRuns.forget();
   }
 }

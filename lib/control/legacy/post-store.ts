@@ -6,7 +6,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import { MAX_POSTS_OF_SERVER, type PostRoom } from '../tasks/record/task-limits.ts';
-import type { DeadSender } from './dead-senders.ts';
+import type { DeadPostingRun } from './dead-posting-runs.ts';
 
 /** A task to post. */
 export interface PostOrder {
@@ -160,8 +160,8 @@ export async function movePosts(
 }
 
 /** The runs with posts that are not live. A dead run never becomes live again. */
-export async function readDeadSenders(database: Queryable): Promise<DeadSender[]> {
-  const { rows } = await database.query<DeadSender>(
+export async function readDeadPostingRuns(database: Queryable): Promise<DeadPostingRun[]> {
+  const { rows } = await database.query<DeadPostingRun>(
     `select posting.run, coalesce(i.end_reason = 'lapsed', false) as "mayResumeUnderNewRun"
        from (select distinct t.posted_by as run from cnapi_tasks t
          where (t.state || '') = 'claimed' and t.posted_by is not null) as posting

@@ -12,7 +12,7 @@ import {
   type MovedPosts,
   movePosts,
   type PostOrder,
-  readDeadSenders,
+  readDeadPostingRuns,
 } from '../../../lib/control/legacy/post-store.ts';
 import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks, readInherited } from '../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -171,7 +171,7 @@ t.test('statements about posts', async (t) => {
     await killRun(db, lapsed, 3_600_000);
     await killRun(db, await liveRun(db));
     await db.query('delete from cnapi_instances where run = $1::uuid', [forgotten]);
-    const dead = await readDeadSenders(db);
+    const dead = await readDeadPostingRuns(db);
     t.same(
       new Map(dead.map(({ run, mayResumeUnderNewRun }) => [run, mayResumeUnderNewRun])),
       new Map([
@@ -181,7 +181,7 @@ t.test('statements about posts', async (t) => {
       ]),
     );
     await endPosts(db, [stopped, lapsed, forgotten]);
-    t.same(await readDeadSenders(db), []);
+    t.same(await readDeadPostingRuns(db), []);
   });
 
   t.test('posts of a dead run end as unknown even if idempotent, because two attempts might run at once', async (t) => {

@@ -9,7 +9,7 @@ import {
   claimPosts,
   endPosts,
   findLostPosts,
-  readDeadSenders,
+  readDeadPostingRuns,
   readWaitingServers,
 } from '../../../lib/control/legacy/post-store.ts';
 import { sweepTasks, takeOverdue } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -132,7 +132,7 @@ t.test('with statistics from before a burst no statement reads more than its sha
   );
   await check('servers that wait for posts', (connection) => readWaitingServers(connection, 5_000));
   await check('lost posts', (connection) => findLostPosts(connection, run, { known: [], limit: 500 }));
-  await check('dead senders', (connection) => readDeadSenders(connection));
+  await check('dead posting runs', (connection) => readDeadPostingRuns(connection));
   await check('end of posts', (connection) => endPosts(connection, [run]));
 });
 

@@ -6,13 +6,13 @@
  */
 
 /** A run with posts that is not live. */
-export interface DeadSender {
+export interface DeadPostingRun {
   run: string;
   /** Whether it was declared dead, so that its process may continue under a new run. */
   mayResumeUnderNewRun: boolean;
 }
 
-export class DeadSenders {
+export class DeadPostingRuns {
   readonly #graceMs: number;
   readonly #maxGapMs: number;
   #since = new Map<string, number>();
@@ -31,11 +31,11 @@ export class DeadSenders {
    * Takes all dead runs with posts. Returns the runs whose posts no process will take over any
    * more.
    */
-  seen(senders: readonly DeadSender[], now: number): string[] {
+  seen(runs: readonly DeadPostingRun[], now: number): string[] {
     if (now - this.#seenAt > this.#maxGapMs) this.forget();
     this.#seenAt = now;
-    this.#since = new Map(senders.map(({ run }) => [run, this.#since.get(run) ?? now]));
-    return senders
+    this.#since = new Map(runs.map(({ run }) => [run, this.#since.get(run) ?? now]));
+    return runs
       .filter(
         ({ run, mayResumeUnderNewRun }) =>
           !mayResumeUnderNewRun || now - (this.#since.get(run) ?? now) >= this.#graceMs,

@@ -1,6 +1,6 @@
 /** When the posts of dead runs may be ended. */
 import t from 'tap';
-import { DeadSenders } from '../../../lib/control/legacy/dead-senders.ts';
+import { DeadPostingRuns } from '../../../lib/control/legacy/dead-posting-runs.ts';
 
 const LIMITS = { graceMs: 5_000, maxGapMs: 15_000 };
 const stopped = { run: 'stopped', mayResumeUnderNewRun: false };
@@ -17,20 +17,20 @@ t.test('a poll ends the posts of runs that are dead long enough', async (t) => {
     ['a late poll counts', [0, 15_000], ['stopped', 'lapsed']],
   ];
   for (const [name, polls, ended] of rows) {
-    const senders = new DeadSenders(LIMITS);
+    const runs = new DeadPostingRuns(LIMITS);
     let last: string[] = [];
     for (const at of polls) {
-      if (at === 'fails') senders.forget();
-      else last = senders.seen([stopped, lapsed], at);
+      if (at === 'fails') runs.forget();
+      else last = runs.seen([stopped, lapsed], at);
     }
     t.same(last, ended, name);
   }
 });
 
 t.test('a run that is missing from one poll counts as new in the next', async (t) => {
-  const senders = new DeadSenders(LIMITS);
-  senders.seen([lapsed], 0);
-  senders.seen([], 3_000);
-  t.same(senders.seen([lapsed], 6_000), []);
-  t.same(senders.seen([lapsed], 11_000), ['lapsed']);
+  const runs = new DeadPostingRuns(LIMITS);
+  runs.seen([lapsed], 0);
+  runs.seen([], 3_000);
+  t.same(runs.seen([lapsed], 6_000), []);
+  t.same(runs.seen([lapsed], 11_000), ['lapsed']);
 });
