@@ -30,6 +30,7 @@ import type { Dial } from './link/link-socket.ts';
 import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
+import type { AllowedCommands } from './push/allow-list.ts';
 import { PushNode } from './push/push-node.ts';
 import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
@@ -51,6 +52,8 @@ export interface AgentDeps {
   serverUuid: string;
   agentVersion: string;
   allowReboot: boolean;
+  /** The commands of push jobs that it runs; all without it. */
+  pushCommands?: AllowedCommands | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
   httpPort?: HttpPort | undefined;
@@ -106,7 +109,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       log,
       serverUuid,
       send: (frame) => this.#link.send(frame),
-      refusalOf: (prepare) => refusalOf(prepare, { machine }),
+      refusalOf: (prepare) => refusalOf(prepare, { machine, allowed: deps.pushCommands }),
     });
     const pushJobs = this.#push;
     this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs });

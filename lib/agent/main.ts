@@ -20,6 +20,7 @@ import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
+import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
 async function main(): Promise<void> {
@@ -39,6 +40,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   const serverUuid = await serverUuidOf(data.path, random, options.uuid);
   const log = createLogger('cn-agent', options.logLevel, { server_uuid: serverUuid });
   const credentials = credentialsFrom(options, data.path, log);
+  const pushCommands = pushCommandsFrom(options.pushCommands, log);
   const journal = await JournalFile.open({ directory: data.path, clock, random, log });
   opened.defer(() => journal.close());
   const httpPort = await httpPortFor(options.http, data.path, { serverUuid, log });
@@ -66,6 +68,7 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
     resolve: resolverOf(options.discovery, { clock, random }),
     tasks: catalogue,
     allowReboot: options.allowReboot,
+    pushCommands,
     protocol: options.protocol,
     httpPort,
   });
@@ -96,8 +99,17 @@ async function httpPortFor(
 }
 
 function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
+  return usable(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
+}
+
+function pushCommandsFrom(path: string | undefined, log: Logger): AllowedCommands | undefined {
+  return path === undefined ? undefined : usable(() => openAllowedCommands(path, log));
+}
+
+/** A file of an option that cannot be used is a usage error. */
+function usable<Opened>(open: () => Opened): Opened {
   try {
-    return openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log);
+    return open();
   } catch (error) {
     throw new AgentUsageError(messageOf(error), error);
   }

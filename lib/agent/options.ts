@@ -27,6 +27,8 @@ export interface AgentOptions {
   data: string;
   uuid: string | undefined;
   allowReboot: boolean;
+  /** File with the commands of push jobs that it runs. */
+  pushCommands: string | undefined;
   /** Reported beside the kernel's boot parameters, and override them. */
   bootParameters: Record<string, string>;
   protocol: Protocol;
@@ -69,6 +71,8 @@ How they and this agent know each other; files are read anew when they change
   --data DIR           where identity and journal are kept; one agent at a time (required)
   --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
   --allow-reboot       carry out server_reboot
+  --push-commands FILE run only the commands of push jobs that FILE allows (default: all); read anew when it changes. JSON:
+                       {"allow": ["exact command", {"pattern": "regular expression"}], "env": ["VARIABLE"]}
   --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
   --boot-parameter NAME=VALUE
                        a boot parameter to report beside those of the kernel's command line; may be given several times
@@ -113,6 +117,7 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
+    pushCommands: values['push-commands'],
     bootParameters: bootParametersOf(values['boot-parameter'], values.headnode),
     protocol: oneOf('--protocol', PROTOCOLS, values.protocol ?? 'auto'),
     http: httpOf(values, env),
@@ -126,6 +131,7 @@ function parsed(args: string[]) {
     data: { type: 'string' },
     uuid: { type: 'string' },
     'allow-reboot': { type: 'boolean' },
+    'push-commands': { type: 'string' },
     headnode: { type: 'boolean' },
     'boot-parameter': { type: 'string', multiple: true },
     protocol: { type: 'string' },

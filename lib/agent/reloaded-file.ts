@@ -1,6 +1,6 @@
 /**
  * A small file that is read again whenever it has changed, so it can be replaced without a restart.
- * Used by credentials.ts and http-access.ts.
+ * Used by credentials.ts, http-access.ts and allow-list.ts.
  */
 import { readFileSync, statSync } from 'node:fs';
 import { messageOf } from '../platform/errors.ts';
@@ -59,6 +59,11 @@ export class ReloadedFile<Value> {
 }
 
 function looksOf(path: string): string {
-  const stat = statSync(path, { throwIfNoEntry: false });
-  return stat ? `${stat.ino} ${stat.size} ${stat.mtimeMs} ${stat.ctimeMs}` : ABSENT;
+  try {
+    const stat = statSync(path, { throwIfNoEntry: false });
+    return stat ? `${stat.ino} ${stat.size} ${stat.mtimeMs} ${stat.ctimeMs}` : ABSENT;
+  } catch (error) {
+    // Such as a directory that became unreadable. Reading the file then fails as well, and says why.
+    return messageOf(error);
+  }
 }

@@ -124,6 +124,9 @@ t.test('a wrong command line exits 2 and names the option', async (t) => {
   const wrong = startAgent(t, '--url', 'http://127.0.0.1:1');
   t.same(await wrong.exit, [2, null]);
   t.match(wrong.stderr(), /--data DIR is missing/);
+  const noList = startAgent(t, '--url', 'http://127.0.0.1:1', '--data', await folder(t), '--push-commands', '/no/such');
+  t.same(await noList.exit, [2, null]);
+  t.match(noList.stderr(), /^cn-agent: --push-commands \/no\/such cannot be used: ENOENT[^\n]*\nTry --help.\n$/);
   const noDirectory = startAgent(t, '--url', 'http://127.0.0.1:1', '--data', MAIN);
   t.same(await noDirectory.exit, [2, null]);
   t.match(noDirectory.stderr(), /^cn-agent: --data .* cannot be used: EEXIST[^\n]*\nTry --help.\n$/);

@@ -8,6 +8,7 @@ t.test('the options name the instances and the data directory', async (t) => {
     discovery: { dns: '127.0.0.1:53', datacenter: 'local', domain: 'cnapi.internal' },
     data: 'd',
     allowReboot: false,
+    pushCommands: undefined,
     logLevel: 'info',
   });
   matchLists(t, parseAgentOptions(['--url', 'http://h:81', '--url', 'http://[::1]', '--data', 'd', '--allow-reboot']), {
@@ -22,6 +23,7 @@ t.test('the options name the instances and the data directory', async (t) => {
   t.match(parseAgentOptions(['--datacenter', 'east', '--data', 'd']), {
     discovery: { dns: undefined, datacenter: 'east' },
   });
+  t.match(parseAgentOptions(['--url', 'http://h', '--data', 'd', '--push-commands', 'f']), { pushCommands: 'f' });
   t.equal(parseAgentOptions(['--help']), undefined);
 });
 

@@ -2,6 +2,7 @@
 import type { PushPrepareFrame, PushRefusal } from '../../protocol/frames.ts';
 import type { Machine } from '../machine/machine.ts';
 import { TaskFailure } from '../runner/task-end.ts';
+import type { AllowedCommands } from './allow-list.ts';
 import { commandOf } from './prepared-command.ts';
 
 export interface Refusal {
@@ -9,10 +10,18 @@ export interface Refusal {
   message: string;
 }
 
+export interface RefusalDeps {
+  machine: Pick<Machine, 'refusalOf'>;
+  /** Undefined: every command is allowed. */
+  allowed: AllowedCommands | undefined;
+}
+
 export async function refusalOf(
   prepare: PushPrepareFrame,
-  { machine }: { machine: Pick<Machine, 'refusalOf'> },
+  { machine, allowed }: RefusalDeps,
 ): Promise<Refusal | undefined> {
+  const rule = allowed?.refusalOf(prepare);
+  if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {
     const message = await machine.refusalOf(commandOf(prepare));
     return message === undefined ? undefined : { reason: 'bad-options', message };

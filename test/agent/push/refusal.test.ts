@@ -5,7 +5,7 @@ import type { PushPrepareFrame } from '../../../lib/protocol/frames.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../../lib/protocol/limits.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
-const able = { refusalOf: async () => undefined };
+const able = { machine: { refusalOf: async () => undefined }, allowed: undefined };
 
 t.test('the options of a job become those of its command', async (t) => {
   const file = Buffer.from('hello').toString('base64');
@@ -38,14 +38,14 @@ t.test('options that cannot be used are refused with a sentence that names them'
     ],
   ];
   for (const [name, fields, message] of rows)
-    t.match(await refusalOf(prepareFrame(fields), { machine: able }), { reason: 'bad-options', message }, name);
+    t.match(await refusalOf(prepareFrame(fields), able), { reason: 'bad-options', message }, name);
   const full = { file: Buffer.alloc(MAX_PUSH_FILE_BYTES).toString('base64'), env: { A: '' } };
-  t.equal(await refusalOf(prepareFrame(full), { machine: able }), undefined);
+  t.equal(await refusalOf(prepareFrame(full), able), undefined);
 });
 
 t.test('a machine that cannot run the command says why', async (t) => {
   const machine = { refusalOf: async () => 'this server has no user "u"' };
-  t.same(await refusalOf(prepareFrame({ user: 'u' }), { machine }), {
+  t.same(await refusalOf(prepareFrame({ user: 'u' }), { machine, allowed: undefined }), {
     reason: 'bad-options',
     message: 'this server has no user "u"',
   });
