@@ -32,7 +32,7 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
       resolutions.push(clock.now());
       return known.map((one) => ({ ...one.address }));
     },
-    machine: new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' }),
+    machine: new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' }),
     tasks: catalogue,
     serverUuid,
     agentVersion: '1.0.0',

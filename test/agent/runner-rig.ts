@@ -85,7 +85,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
       return {};
     },
   });
-  const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const standIn = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
   const runner = new Runner({
     clock,
     log: silentLogger,

@@ -46,7 +46,14 @@ async function startAgent(t: Test, apps: readonly TestApp[], index: number): Pro
     resolve: async () =>
       order.map(({ url, cnapiUuid: uuid }) => ({ uuid, host: new URL(url).hostname, port: Number(new URL(url).port) })),
     journal: new MemoryJournal({ clock, random }),
-    machine: new StandInMachine({ clock, serverUuid, number: index, agentVersion: '1.0.0', sysinfoSize: 'small' }),
+    machine: new StandInMachine({
+      clock,
+      random,
+      serverUuid,
+      number: index,
+      agentVersion: '1.0.0',
+      sysinfoSize: 'small',
+    }),
     tasks: catalogue,
     serverUuid,
     agentVersion: '1.0.0',

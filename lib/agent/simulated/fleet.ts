@@ -203,7 +203,7 @@ export class Fleet {
       agentVersion,
       ticker: this.#ticker,
       dial: connection.dial,
-      machine: new StandInMachine({ clock, serverUuid, number, agentVersion, sysinfoSize }),
+      machine: new StandInMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',

@@ -1,10 +1,11 @@
 /**
  * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
- * (echo, sleep, exit) to give an answer that can be checked. It starts no process. Ten thousand
- * must fit in one process.
+ * (echo, sleep, exit, and the `dummy_job` of push jobs) to give an answer that can be checked. It
+ * starts no process. Ten thousand must fit in one process.
  */
 
 import { type Clock, isoNow } from '../../platform/clock.ts';
+import type { Random } from '../../platform/random.ts';
 import {
   type Command,
   type CommandResult,
@@ -19,6 +20,7 @@ import { type SysinfoSize, standInHostname, standInSysinfo } from './stand-in-sy
 
 interface StandInDeps {
   clock: Clock;
+  random: Random;
   serverUuid: string;
   /** Number of the machine in the fleet; its name and address are derived from it. */
   number: number;
@@ -28,6 +30,8 @@ interface StandInDeps {
 }
 
 const MIB = 1024 * 1024;
+/** Exit code of a command with arguments that it does not take. */
+const WRONG_USAGE = 2;
 
 export class StandInMachine implements Machine {
   readonly bootId: string;
@@ -77,13 +81,29 @@ export class StandInMachine implements Machine {
     return { exitCode: shell.exitCode ?? 0, signal: null, stdout: shell.stdout, stderr: '', killed: false };
   }
 
-  /** Returns what a line writes, or the exit code of `exit`. */
+  /** Returns what a line writes, or the exit code with which the script ends there. */
   async #interpret(line: string, signal: AbortSignal): Promise<string | number> {
     const [word, ...rest] = line.split(/\s+/);
     if (word === 'exit') return Number(rest[0] ?? 0);
-    if (word === 'sleep') await this.#deps.clock.sleep(Number(rest[0]) * 1000, signal);
-    if (word === 'sleep' || word === 'true' || word === ':') return '';
+    if (word === 'sleep') return this.#sleep(rest[0], signal);
+    if (word === 'dummy_job') return this.#dummyJob(rest, signal);
+    if (word === 'true' || word === ':') return '';
     return word === 'echo' ? `${rest.join(' ')}\n` : `${this.hostname}$ ${line}\n`;
+  }
+
+  async #sleep(seconds: string | undefined, signal: AbortSignal): Promise<string | number> {
+    const ms = Number(seconds) * 1000;
+    if (!(ms >= 0)) return WRONG_USAGE;
+    await this.#deps.clock.sleep(ms, signal);
+    return '';
+  }
+
+  /** `dummy_job PFAIL DURATION`: after DURATION seconds it fails with the probability PFAIL. */
+  async #dummyJob([probability, seconds]: string[], signal: AbortSignal): Promise<string | number> {
+    const fails = Number(probability);
+    if (!(fails >= 0 && fails <= 1)) return WRONG_USAGE;
+    const slept = await this.#sleep(seconds, signal);
+    return slept === '' && this.#deps.random.fraction() < fails ? 1 : slept;
   }
 
   async reboot(): Promise<void> {}

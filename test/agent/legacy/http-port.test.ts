@@ -38,7 +38,8 @@ async function posted(t: Test, fields: Partial<AgentDeps> = {}) {
   const serverUuid = random.uuid();
   const port = await httpPort(t, serverUuid);
   const taskAddress = port.address;
-  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small', taskAddress });
+  const server = { clock, random, serverUuid, number: 1 };
+  const machine = new StandInMachine({ ...server, agentVersion, sysinfoSize: 'small', taskAddress });
   const journal = new MemoryJournal({ clock, random });
   const made = await agent(t, [], { serverUuid, machine, journal, httpPort: port, protocol: 'link', ...fields });
   return { ...made, serverUuid, port, journal, ask: asker(port) };
@@ -323,7 +324,7 @@ t.test('posted tasks of a former agent process are removed, whatever their state
   await journal.append({ record: 'ended', end: endComplete(ended, {}, '') });
   const groups: unknown[] = [];
   const serverUuid = random.uuid();
-  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   machine.endGroup = async (...args: unknown[]) => void groups.push(args[0]);
   await agent(t, [], { journal, machine, serverUuid });
   t.same(groups, [group]);

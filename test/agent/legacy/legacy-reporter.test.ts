@@ -93,7 +93,7 @@ t.test('a heartbeat reaches a third CNAPI before the one before it has expired',
     },
   };
   const [serverUuid, agentVersion] = [random.uuid(), '1'];
-  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   const scheme = new LegacyReporter({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
   t.teardown(() => scheme.stop());
   scheme.start();
@@ -132,7 +132,7 @@ t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the serve
     return answers[path] ?? 204;
   };
   const [serverUuid, agentVersion] = [random.uuid(), '1'];
-  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   const quick = {
     ...clock,
     now: () => at,

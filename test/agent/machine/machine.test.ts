@@ -59,7 +59,7 @@ t.test('real and simulated machines report the storage figures and agents that t
     .concat('zone_quota_used')
     .map((name) => `${name}_bytes`);
   const real = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
-  const standIn = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const standIn = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
   for (const machine of [real, standIn]) {
     const { diskinfo } = (await machine.status()) as { diskinfo: Record<string, number> };
     t.same(Object.keys(diskinfo).sort(), twelve);
@@ -105,7 +105,7 @@ t.test('a status is sent again when a figure moved by a twentieth or a fact chan
 });
 
 t.test('status is sent at the start, each minute, and in between only after a change', async (t) => {
-  const machine = new StandInMachine({ clock, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
   let memory = 100;
   let hostnameNow = 'a';
   machine.status = async () => ({ meminfo: { availrmem_bytes: memory } });
