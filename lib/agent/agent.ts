@@ -16,6 +16,7 @@ import type {
   TaskFrame,
   WelcomeFrame,
 } from '../protocol/frames.ts';
+import { PUSH_TASK } from '../protocol/push.ts';
 import { inventoryOf, type Journal } from './journal/journal.ts';
 import { isPostedId } from './journal/posted-id.ts';
 import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
@@ -293,7 +294,8 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   }
 
   knows(taskName: string): boolean {
-    return this.#deps.tasks.has(taskName);
+    // The start of a push job comes over the link only.
+    return taskName !== PUSH_TASK && this.#deps.tasks.has(taskName);
   }
 
   post(task: PostedTask): ReturnType<PostedTasks['post']> {

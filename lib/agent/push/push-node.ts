@@ -4,8 +4,9 @@
  * (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { AgentFrame, PushAbortFrame, PushPrepareFrame } from '../../protocol/frames.ts';
+import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushRefusal } from '../../protocol/frames.ts';
 import { pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
@@ -29,12 +30,23 @@ export interface PushRun {
   ended(): void;
 }
 
+interface Vote {
+  job: string;
+  ready: boolean;
+  reason?: PushRefusal;
+  busyWith?: string;
+}
+
+/** Prepares whose check has not ended; a check may start processes. */
+const MAX_CHECKS = 16;
+
 export class PushNode {
   readonly #deps: PushNodeDeps;
   #state: NodeState = { name: 'startup' };
   #prepared: PushPrepareFrame | undefined;
   #refusalMessage: string | undefined;
   #timer: Timer | undefined;
+  #isStopping = false;
   #stopping = new AbortController();
   /** The last prepare of each job whose check has not ended. */
   readonly #checking = new Map<string, PushPrepareFrame>();
@@ -59,17 +71,32 @@ export class PushNode {
   }
 
   async onPrepare(frame: PushPrepareFrame): Promise<void> {
-    this.#checking.set(frame.job, frame);
-    const refusal = await this.#deps.refusalOf(frame);
-    // Meanwhile the same prepare came again, or an abort.
-    if (this.#checking.get(frame.job) !== frame) return;
-    this.#checking.delete(frame.job);
-    this.#refusalMessage = refusal?.message;
+    const { job } = frame;
+    if (this.#isStopping) return this.#vote({ job, ready: false, reason: 'stopping' });
+    // Another job, or the vote again: the command need not be checked.
+    if (this.state.name !== 'ready') return this.#on({ name: 'prepare', job });
+    // It is asked again while it does not answer.
+    if (this.#checking.size >= MAX_CHECKS && !this.#checking.has(job)) return;
+    this.#checking.set(job, frame);
+    const refusal = await this.#refusalOf(frame);
+    // Meanwhile the same prepare came again, or an abort, or the agent stops.
+    if (this.#checking.get(job) !== frame) return;
+    this.#checking.delete(job);
     const isFree = this.#state.name === 'ready';
-    this.#on({ name: 'prepare', job: frame.job, refusal: refusal?.reason });
+    this.#refusalMessage = isFree ? refusal?.message : undefined;
+    this.#on({ name: 'prepare', job, refusal: refusal?.reason });
     if (!isFree || this.#state.name !== 'waiting') return;
     this.#prepared = frame;
     this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ name: 'waited-too-long' }));
+  }
+
+  async #refusalOf(frame: PushPrepareFrame): Promise<Refusal | undefined> {
+    try {
+      return await this.#deps.refusalOf(frame);
+    } catch (err) {
+      this.#deps.log.error({ server_uuid: this.#deps.serverUuid, push_job: frame.job, err }, 'push job: not checked');
+      return { reason: 'bad-options', message: `the command could not be checked: ${messageOf(err)}` };
+    }
   }
 
   onAbort({ job }: PushAbortFrame): void {
@@ -89,6 +116,8 @@ export class PushNode {
 
   /** This process ends: a vote is withdrawn. */
   stop(): void {
+    this.#isStopping = true;
+    for (const job of this.#checking.keys()) this.#vote({ job, ready: false, reason: 'stopping' });
     this.#checking.clear();
     this.#on({ name: 'stop' });
     this.#timer?.cancel();
@@ -104,22 +133,10 @@ export class PushNode {
   }
 
   #do(effect: NodeEffect): void {
-    const { send, log, serverUuid } = this.#deps;
+    const { send } = this.#deps;
     switch (effect.name) {
-      case 'vote': {
-        const { job, ready } = effect;
-        const why = effect.ready
-          ? {}
-          : {
-              reason: effect.reason,
-              ...(effect.busyWith === undefined ? {} : { busyWith: effect.busyWith }),
-              ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
-            };
-        this.#refusalMessage = undefined;
-        log.info({ server_uuid: serverUuid, push_job: job, ready, ...why }, 'push job: voted');
-        send({ type: 'push_vote', job, ready, ...why });
-        return;
-      }
+      case 'vote':
+        return this.#vote(effect);
       case 'say-aborted':
         send({ type: 'push_aborted', job: effect.job, was: effect.was });
         return;
@@ -132,5 +149,17 @@ export class PushNode {
       default:
         return effect satisfies never;
     }
+  }
+
+  #vote({ job, ready, reason, busyWith }: Vote): void {
+    const { send, log, serverUuid } = this.#deps;
+    const why = {
+      ...(reason === undefined ? {} : { reason }),
+      ...(busyWith === undefined ? {} : { busyWith }),
+      ...(this.#refusalMessage === undefined ? {} : { message: this.#refusalMessage }),
+    };
+    this.#refusalMessage = undefined;
+    log.info({ server_uuid: serverUuid, push_job: job, ready, ...why }, 'push job: voted');
+    send({ type: 'push_vote', job, ready, ...why });
   }
 }

@@ -116,6 +116,7 @@ t.test('errors have the wording of the reference agent', async (t) => {
       task('machine_frobnicate'),
       { status: 404, body: { code: 'ResourceNotFound', message: "Unknown task, 'machine_frobnicate'" } },
     ],
+    ['/tasks', task('push_command', { job: random.uuid() }), { status: 404 }],
     [
       '/tasks',
       { body: { params: {} } },

@@ -112,6 +112,13 @@ t.test('a zone of two instances', async (t) => {
     t.equal(await count(), before);
   });
 
+  await t.test('nobody can start a node of a job by a task of the same name', async (t) => {
+    t.match(await a.post(`/servers/${servers[0]}/tasks`, { task: 'push_command', params: { job: randomUUID() } }), {
+      status: 400,
+      body: { code: 'InvalidParameters', errors: { 0: { field: 'task', message: /push jobs only/ } } },
+    });
+  });
+
   await t.test('a job without enough votes in time has no quorum, and starts nothing', async (t) => {
     const deaf = randomUUID();
     await zone.database.query(

@@ -1,0 +1,164 @@
+/** The driver of push jobs on an agent: votes, waits, withdrawals, and what an abort ends. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
+import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
+import { allProcesses } from '../../../lib/agent/machine/proc.ts';
+import { PushNode, type PushNodeDeps } from '../../../lib/agent/push/push-node.ts';
+import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
+import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import type { AgentFrame } from '../../../lib/protocol/frames.ts';
+import { until } from '../../support/until.ts';
+import { prepareFrame } from './prepare-frame.ts';
+
+/** Its timers fire when the test says so. */
+function node(fields: Partial<PushNodeDeps> = {}) {
+  const sent: AgentFrame[] = [];
+  const timers = new Map<number, () => void>();
+  const clock: Clock = {
+    ...systemClock,
+    after(ms, fire) {
+      timers.set(ms, fire);
+      return { cancel: () => void timers.delete(ms) };
+    },
+  };
+  const send = (frame: AgentFrame) => sent.push(frame) > 0;
+  const deps = { clock, log: silentLogger, serverUuid: random.uuid(), send, refusalOf: async () => undefined };
+  const made = new PushNode({ ...deps, ...fields });
+  made.recovered();
+  made.entered();
+  return { node: made, timers, sent: () => sent.splice(0) };
+}
+
+const started = (made: PushNode, job: string) => () => made.begin(job);
+const refused = { code: 'StartRefused', message: /nothing was started/ };
+
+t.test('a ready agent votes again in a new session, and only once in the same one', async (t) => {
+  const { node: made, sent } = node();
+  const prepare = prepareFrame();
+  await made.onPrepare(prepare);
+  const yes = { type: 'push_vote', job: prepare.job, ready: true };
+  t.same(sent(), [yes]);
+  made.entered();
+  t.same(sent(), [yes]);
+  await made.onPrepare(prepare);
+  t.same(sent(), [yes], 'the same prepare is answered again');
+  t.equal(made.begin(prepare.job).prepare, prepare);
+  made.entered();
+  t.same(sent(), [], 'a job that runs is not voted for');
+});
+
+t.test('an abort while the command is checked leaves no vote behind', async (t) => {
+  const check = Promise.withResolvers<undefined>();
+  const { node: made, sent } = node({ refusalOf: () => check.promise });
+  const prepare = prepareFrame();
+  const answered = made.onPrepare(prepare);
+  made.onAbort({ type: 'push_abort', job: prepare.job });
+  t.same(sent(), [{ type: 'push_aborted', job: prepare.job, was: 'ready' }]);
+  check.resolve(undefined);
+  await answered;
+  t.same(sent(), []);
+  t.throws(started(made, prepare.job), refused);
+});
+
+t.test('an agent that waited for its start too long withdraws its vote, and starts nothing', async (t) => {
+  const { node: made, timers, sent } = node();
+  const prepare = prepareFrame({ readyMs: 7_000 });
+  await made.onPrepare(prepare);
+  sent();
+  timers.get(7_000)?.();
+  t.same(sent(), [{ type: 'push_vote', job: prepare.job, ready: false, reason: 'waited-too-long' }]);
+  t.throws(started(made, prepare.job), refused);
+  const next = prepareFrame({ readyMs: 9_000 });
+  await made.onPrepare(next);
+  t.ok(timers.has(9_000));
+  made.begin(next.job);
+  t.notOk(timers.has(9_000), 'the start came');
+});
+
+t.test('an agent that stops withdraws its vote, and gives no other', async (t) => {
+  const check = Promise.withResolvers<undefined>();
+  const { node: made, sent } = node({
+    refusalOf: ({ command }) => (command === 'slow' ? check.promise : Promise.resolve(undefined)),
+  });
+  const [prepare, slow, late] = [prepareFrame(), prepareFrame({ command: 'slow' }), prepareFrame()];
+  const checking = made.onPrepare(slow);
+  await made.onPrepare(prepare);
+  sent();
+  made.stop();
+  const no = { type: 'push_vote', ready: false, reason: 'stopping' };
+  t.same(sent(), [
+    { ...no, job: slow.job },
+    { ...no, job: prepare.job },
+  ]);
+  check.resolve(undefined);
+  await checking;
+  t.throws(started(made, prepare.job), refused);
+  await made.onPrepare(late);
+  t.same(sent(), [{ ...no, job: late.job }]);
+});
+
+t.test('a second job is refused with the id of the first, without a check', async (t) => {
+  const checked: string[] = [];
+  const { node: made, sent } = node({ refusalOf: async ({ job }) => void checked.push(job) as undefined });
+  const [first, second] = [prepareFrame(), prepareFrame()];
+  await made.onPrepare(first);
+  sent();
+  await made.onPrepare(second);
+  const busy = { type: 'push_vote', job: second.job, ready: false, reason: 'busy', busyWith: first.job };
+  t.same(sent(), [busy]);
+  made.begin(first.job);
+  await made.onPrepare(second);
+  t.same(sent(), [busy]);
+  t.same(checked, [first.job]);
+});
+
+t.test('a check that fails is a vote against the job, with the reason', async (t) => {
+  const { node: made, sent } = node({ refusalOf: async () => Promise.reject(new Error('no memory')) });
+  const { job, ...rest } = prepareFrame();
+  await made.onPrepare({ job, ...rest });
+  const message = 'the command could not be checked: no memory';
+  t.same(sent(), [{ type: 'push_vote', job, ready: false, reason: 'bad-options', message }]);
+});
+
+async function onRealMachine(t: Test, command: string) {
+  const runDirectory = await mkdtemp(join(tmpdir(), 'push-node-'));
+  t.teardown(() => rm(runDirectory, { recursive: true, force: true }));
+  const rig = node();
+  const prepare = prepareFrame({ command });
+  await rig.node.onPrepare(prepare);
+  rig.sent();
+  const groups: ProcessGroup[] = [];
+  const output: string[] = [];
+  const context = {
+    id: random.uuid(),
+    signal: new AbortController().signal,
+    machine: await openLinuxMachine({ clock: systemClock, serverUuid: random.uuid(), agentVersion: '1', runDirectory }),
+    begin: async (group: ProcessGroup) => void groups.push(group),
+    output: (_stream: string, _offset: number, text: string) => void output.push(text),
+    pushJobs: rig.node,
+  };
+  const end = pushCommand.run({ job: prepare.job }, context as unknown as Parameters<typeof pushCommand.run>[1]);
+  return { ...rig, job: prepare.job, end, groups, output };
+}
+
+const aliveIn = async (groups: readonly ProcessGroup[]) =>
+  (await allProcesses()).filter((one) => one.pgid === groups[0]?.pgid && one.state !== 'Z').length;
+
+t.test('an abort kills the whole group of the command, and is answered when nothing runs any more', async (t) => {
+  const rig = await onRealMachine(t, 'trap "" TERM; sleep 1000 & echo up; while :; do sleep 0.1; done');
+  const ended = rig.end.catch((error: unknown) => error);
+  await until(() => rig.output.length > 0, 'the command to run');
+  t.ok((await aliveIn(rig.groups)) >= 2);
+  rig.node.onAbort({ type: 'push_abort', job: rig.job });
+  t.same(rig.sent(), [], 'the command still runs');
+  t.same(rig.node.state, { name: 'terminating', job: rig.job });
+  t.match(await ended, { code: 'Aborted', result: { stdout: 'up\n' } });
+  t.equal(await aliveIn(rig.groups), 0);
+  t.same(rig.sent(), [{ type: 'push_aborted', job: rig.job, was: 'terminating' }]);
+  t.same(rig.node.state, { name: 'ready' });
+});
