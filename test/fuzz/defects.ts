@@ -43,9 +43,10 @@ export const defects: readonly Defect[] = [
         put: 'refuseUnstorable(route, rawParams);\n  refuseUndeclared(route, rawParams);',
       },
       {
-        find: 'const body = takesBody(route)',
-        put: 'const body = takesBody(route) || true',
+        find: 'const hasBody = takesBody(route)',
+        put: 'const hasBody = true',
       },
+      { find: 'if (!takesBody(route)) exchange.dropBody();', put: '' },
       {
         find: 'countJsonValues(content, { maxValues: MAX_BODY_VALUES })',
         put: 'countJsonValues(content, { maxValues: 1e9 })',

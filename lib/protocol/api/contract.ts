@@ -133,7 +133,7 @@ export function requiredRoleOf({ requiredRole, method }: Pick<Contract, 'require
   return requiredRole ?? (method === 'GET' ? 'reader' : 'operator');
 }
 
-/** Whether a parameter may be in the body. Bodies of other requests are not read. */
+/** Whether a parameter may be in the body. Bodies of other requests are dropped. */
 export function takesBody({ method, path, params, takesAnyBody }: Contract): boolean {
   if (method === 'GET') return false;
   const inPath = pathParamsOf(path);

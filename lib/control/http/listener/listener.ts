@@ -15,6 +15,7 @@ import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
+import { takesBody } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import {
@@ -326,6 +327,7 @@ export class HttpListener {
   async #serve(route: Route, request: RoutedRequest, requireServer: RequireServer): Promise<void> {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
+    if (!takesBody(route)) exchange.dropBody();
     const reply = await this.#replyTo(route, { request, exchange, requireServer });
     await exchange.send(reply);
     const { elapsedMs, status } = exchange;

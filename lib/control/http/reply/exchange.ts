@@ -13,7 +13,7 @@ import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
-import { type BodySize, FREE_BODY_BYTES, PIECE_BYTES } from '../limits/body-costs.ts';
+import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
@@ -43,6 +43,7 @@ const KEEP_ALIVE = 'timeout=4';
 /** Limits of reading the rest of a body after its request has been answered. Pieces count too. */
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 8 * 1024 * 1024;
+const FREE_DROPPED = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
 /** Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers. */
 const SMALL_ANSWER_BYTES = 16 * 1024;
 
@@ -58,6 +59,9 @@ export class Exchange {
   readonly #abort = new AbortController();
   #log: Logger | undefined;
   #isBodyAccepted = false;
+  /** The cost of what was dropped of the body. */
+  #dropped = 0;
+  #stopDropping: (() => void) | undefined;
   #share: MemoryShare | undefined;
   #leave: (() => void) | undefined;
 
@@ -156,6 +160,17 @@ export class Exchange {
     const { limits } = this.#deps;
     const caller = { actor: this.actor, address: this.#address };
     return limits.bodyMemory.open(limits.isOpen ? undefined : limits.bodies.keyOf(caller));
+  }
+
+  /**
+   * The route takes no body: drops what comes of one, so that it stays in no buffer while the answer
+   * is made, however long that takes. A caller that sends too much is cut off.
+   */
+  dropBody(): void {
+    this.#stopDropping = this.#drop(() => {
+      this.#noteBreak('the caller sends a large body that the route does not take');
+      this.#response.destroy();
+    });
   }
 
   /** The body will be read: a caller that waits for `100 Continue` gets it now. */
@@ -308,25 +323,31 @@ export class Exchange {
    */
   #endWhenDrained(): void {
     const { request } = this;
-    let bytes = 0;
-    let isOver = false;
+    this.#stopDropping?.();
     const end = () => {
-      if (isOver) return;
-      isOver = true;
       timer.cancel();
-      request.off('data', count);
+      stopDropping();
       request.pause();
-      if (bytes > FREE_BODY_BYTES) this.chargeBody({ bytes, values: 0 });
       this.#response.end();
     };
-    const count = (chunk: Buffer) => {
-      bytes += chunk.length + PIECE_BYTES;
-      if (bytes > DRAIN_BYTES) end();
-    };
     const timer = this.#deps.clock.after(DRAIN_MS, end);
-    request.on('data', count).once('end', end).once('close', end);
+    request.once('end', end).once('close', end);
+    const stopDropping = this.#drop(end);
+  }
+
+  /** Reads, drops and charges for the body, until the returned function is called. */
+  #drop(onTooMuch: () => void): () => void {
+    const { request } = this;
+    const count = (piece: Buffer) => {
+      const cost = piece.length + PIECE_BYTES;
+      this.#dropped += cost;
+      if (this.#dropped > FREE_DROPPED) this.chargeBody({ bytes: cost, values: 0 });
+      if (this.#dropped > DRAIN_BYTES) onTooMuch();
+    };
+    request.on('data', count);
     // The reader of a body that it refuses has paused it.
     request.resume();
+    return () => request.off('data', count);
   }
 }
 

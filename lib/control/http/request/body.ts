@@ -54,6 +54,11 @@ export async function readBody(request: IncomingMessage, reader: BodyReader): Pr
   }
 }
 
+/** For a route that takes no body: a caller in debt may send none that costs. @throws BodyCostError */
+export function checkDropped(request: IncomingMessage, reader: BodyReader): void {
+  if (!isSmall(request)) reader.checkEarlierBodies();
+}
+
 async function readWithin(
   memory: MemoryShare,
   request: IncomingMessage,

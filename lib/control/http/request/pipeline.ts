@@ -12,7 +12,7 @@ import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
 import type { Exchange } from '../reply/exchange.ts';
 import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from '../route.ts';
-import { readBody } from './body.ts';
+import { checkDropped, readBody } from './body.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
 
 export interface RoutedExchange {
@@ -48,7 +48,9 @@ export async function readAndHandle(
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.longRequest !== undefined) exchange.begin(route.longRequest);
-  const body = takesBody(route) ? await unlessOver(readBody(request, exchange), signal) : {};
+  const hasBody = takesBody(route);
+  if (!hasBody) checkDropped(request, exchange);
+  const body = hasBody ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
   const source = plainAddress(request.socket.remoteAddress ?? '');
   const header = (name: string) => singleHeader(request, name);

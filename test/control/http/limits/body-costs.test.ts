@@ -1,9 +1,13 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import t from 'tap';
 import { BodyCosts } from '../../../../lib/control/http/limits/body-costs.ts';
+import type { CallerLimits } from '../../../../lib/control/http/limits/caller-limits.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { BURST_BYTES, BYTES_PER_MS, VALUE_BYTES } from '../../../../lib/protocol/allowance.ts';
-import { raw, SERVER, startApi } from '../support.ts';
+import { until } from '../../../support/until.ts';
+import { type Parts, raw, SERVER, startApi } from '../support.ts';
 import { startWithTokens as start } from '../with-tokens.ts';
 
 const agent = (tokenUuid: string, serverUuid?: string) =>
@@ -126,19 +130,56 @@ t.test('each piece of a body is paid for, and of too many pieces it is refused',
 
 t.test('a small body in few pieces is free, and in many it is not', async (t) => {
   const { post, limits } = await startPieces(t);
-  const charged: number[] = [];
-  const charge = limits.bodies.charge.bind(limits.bodies);
-  limits.bodies.charge = (caller, size, now) => {
-    charged.push(size.bytes);
+  const charged = chargesTo(limits);
+  t.match(await post(16), /^400 /);
+  t.equal(charged(), 0);
+  t.match(await post(1000), /^400 /);
+  t.equal(charged(), 1000 * (1024 + 1));
+});
+
+/** Returns the bytes charged since this call. */
+function chargesTo({ bodies }: CallerLimits): () => number {
+  let charged = 0;
+  const charge = bodies.charge.bind(bodies);
+  bodies.charge = (caller, size, now) => {
+    charged += size.bytes;
     charge(caller, size, now);
   };
-  t.match(await post(16), /^400 /);
-  t.same(charged, []);
-  t.match(await post(1000), /^400 /);
-  t.equal(
-    charged.reduce((sum, one) => sum + one, 0),
-    1000 * (1024 + 1),
-  );
+  return () => charged;
+}
+
+const openStream = {
+  follow: async (_filter: unknown, _after: unknown, signal: AbortSignal) =>
+    (async function* () {
+      yield { position: '1', event: undefined };
+      await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
+    })(),
+} as unknown as Parts['events'];
+
+t.test('a body that a stream of events does not take is dropped and paid for while it is open', async (t) => {
+  const clock = { ...systemClock, now: () => 0 };
+  const { port, as, limits } = await start(t, { requestsPerSecond: 500 }, { clock, parts: { events: openStream } });
+  const { token } = await as('reader');
+  const charged = chargesTo(limits);
+  const follow = (body: string) => {
+    const head = `GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${token}\r\nTransfer-Encoding: chunked`;
+    const socket = connect(port, '127.0.0.1', () => socket.write(`${head}\r\n\r\n${body}`));
+    t.teardown(() => socket.destroy());
+    socket.on('error', () => undefined);
+    return socket;
+  };
+  const small = follow('1\r\n \r\n'.repeat(5_000));
+  const [answer] = await once(small, 'data');
+  t.match(String(answer), /^HTTP\/1.1 200 /);
+  await until(() => charged() >= 4_900 * 1025, 'the pieces to be charged');
+  t.not(small.readyState, 'closed', 'the stream stays open');
+  for (let sent = 0; sent < 4; sent += 1) {
+    const large = follow('1\r\n \r\n'.repeat(100_000)).resume();
+    // Its connection is reset, so `once` of node:events would reject.
+    await new Promise((resolve) => large.once('close', resolve));
+  }
+  const [refusal] = await once(follow('1\r\n \r\n'), 'data');
+  t.match(String(refusal), /^HTTP\/1.1 429 .*TooManyRequests/s, 'the caller is in debt');
 });
 
 /** `post` sends a body of blanks in so many pieces of one byte, and returns the answer's status and body. */
