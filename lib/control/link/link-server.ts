@@ -173,7 +173,8 @@ export class LinkServer {
     { socket: stream, head, serverUuid, sharedToken }: UpgradedSocket,
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
-    let refusal: CnapiError | undefined = this.#inDebt({ serverUuid, sharedToken }) ?? this.arrive();
+    const sender = { serverUuid, sharedToken };
+    let refusal: CnapiError | undefined = this.#inDebt(sender) ?? this.#tooMany(sender) ?? this.arrive();
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
@@ -209,7 +210,7 @@ export class LinkServer {
     const settle = this.#deps.roster.arrivals.admit();
     const account = this.#accounts.join({ serverUuid: parts.serverUuid, sharedToken }, this.#deps.clock.now());
     const connection = new Connection({ ...parts, account }, this.#connectionDeps);
-    this.#connections.set(connection, settle);
+    this.#connections.set(connection, account.arrive(settle));
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
   }
 
@@ -230,6 +231,13 @@ export class LinkServer {
     if (pauseMs === 0) return undefined;
     this.refused += 1;
     return new SenderInDebtError(pauseMs);
+  }
+
+  #tooMany(sender: Sender): AgentNotAdmittedError | undefined {
+    if (!this.#accounts.hasTooManyArriving(sender)) return undefined;
+    this.refused += 1;
+    const message = 'too many connections of this agent, or of its token, have not begun their session';
+    return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer());
   }
 
   #obstacle(): string | undefined {

@@ -8,6 +8,7 @@ import { BoundedMap } from '../../platform/bounded-map.ts';
 import { RateLimit } from '../../platform/rate-limiter.ts';
 import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/allowance.ts';
 import type { ReadAccount } from '../../protocol/read-limiter.ts';
+import { MAX_UNDER_WAY } from '../roster/accept/admission.ts';
 
 /** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
 const EACH_BYTES_PER_MS = 32;
@@ -21,6 +22,10 @@ const MAX_PRICE = 32;
 const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_PRICE, burst: BURST_BYTES });
 /** The cost of a connection: authentication, the upgrade, its greeting. */
 const CONNECTION_BYTES = 64 * 1024;
+/** The connection of an agent, and a broken one that it replaces. */
+const MAX_ARRIVING = 2;
+/** A whole fleet may have one token; a quarter of the places stays for others. */
+const MAX_ARRIVING_OF_TOKEN = (3 * MAX_UNDER_WAY) / 4;
 /** Senders without a connection that are remembered because they have not paid for everything. */
 const MAX_ABSENT = 50_000;
 
@@ -34,6 +39,7 @@ export interface Sender {
 class SharedAllowance {
   readonly #bytesPerMs: number;
   #members = 0;
+  #arriving = 0;
   #paidAt = 0;
 
   constructor(bytesPerMs: number) {
@@ -53,6 +59,14 @@ class SharedAllowance {
     this.#paidAt = Math.min(Math.max(this.#paidAt, now) + cost / rate, now + MAX_PRICE * PRICE_MS);
   }
 
+  addArriving(count: number): void {
+    this.#arriving += count;
+  }
+
+  get hasTooManyArriving(): boolean {
+    return this.#arriving >= MAX_ARRIVING_OF_TOKEN;
+  }
+
   price(now: number): number {
     return Math.max(1, (this.#paidAt - now) / PRICE_MS);
   }
@@ -69,6 +83,8 @@ export class SenderAccount implements ReadAccount {
   readonly instance: SharedAllowance;
   token: SharedAllowance | undefined;
   connections = 0;
+  /** Connections whose session does not work yet. */
+  #arriving = 0;
   /** Two times, and no limiters: with those each account would take twice the memory. */
   #paidAt = 0;
   /** When its share is whole again. */
@@ -90,6 +106,25 @@ export class SenderAccount implements ReadAccount {
     const priced = Math.max(share + (cost - share) * this.instance.price(now), ofToken);
     this.#paidAt = LINK_RATE.charge(priced, this.#paidAt, now);
     return this.pauseMs(now);
+  }
+
+  /** Counts a connection as arriving until the returned function is called, which calls `settle`. */
+  arrive(settle: () => void): () => void {
+    const { token } = this;
+    this.#arriving += 1;
+    token?.addArriving(1);
+    let isArriving = true;
+    return () => {
+      settle();
+      if (!isArriving) return;
+      isArriving = false;
+      this.#arriving -= 1;
+      token?.addArriving(-1);
+    };
+  }
+
+  get hasTooManyArriving(): boolean {
+    return this.#arriving >= MAX_ARRIVING;
   }
 
   pauseMs(now: number): number {
@@ -117,6 +152,13 @@ export class SenderAccounts {
   /** How long this sender must wait until it may connect. */
   pauseMsOf(sender: Sender, now: number): number {
     return this.#find(keyOf(sender))?.pauseMs(now) ?? 0;
+  }
+
+  /** Whether the sender, or its shared token, has as many connections without a session as it may. */
+  hasTooManyArriving(sender: Sender): boolean {
+    const { sharedToken } = sender;
+    const ofToken = sharedToken === undefined ? undefined : this.#ofTokens.get(sharedToken);
+    return this.#find(keyOf(sender))?.hasTooManyArriving === true || ofToken?.hasTooManyArriving === true;
   }
 
   /** Counts and charges a connection of this sender until `leave` with the returned account. */

@@ -143,3 +143,32 @@ t.test('a sender that connects again and again has one debt, and costs the other
   await clock.advance(600_000);
   t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until it has paid');
 });
+
+t.test('a sender has at most two connections that have not begun their session', (t) => {
+  const accounts = new SenderAccounts();
+  const sender = { serverUuid: randomUUID() };
+  const arrive = () => accounts.join(sender, 0).arrive(() => undefined);
+  const first = arrive();
+  t.notOk(accounts.hasTooManyArriving(sender));
+  arrive();
+  t.ok(accounts.hasTooManyArriving(sender));
+  t.notOk(accounts.hasTooManyArriving({ serverUuid: randomUUID() }), 'others are not affected');
+  first();
+  first();
+  t.notOk(accounts.hasTooManyArriving(sender), 'one has begun its session, or is closed');
+  t.end();
+});
+
+t.test('a token that is valid for several servers leaves places for the arrivals of others', (t) => {
+  const accounts = new SenderAccounts();
+  const newSender = (sharedToken: string) => ({ serverUuid: randomUUID(), sharedToken });
+  const settled = Array.from({ length: 150 }, () => {
+    t.notOk(accounts.hasTooManyArriving(newSender('token')));
+    return accounts.join(newSender('token'), 0).arrive(() => undefined);
+  });
+  t.ok(accounts.hasTooManyArriving(newSender('token')));
+  t.notOk(accounts.hasTooManyArriving(newSender('another')));
+  settled[0]?.();
+  t.notOk(accounts.hasTooManyArriving(newSender('token')));
+  t.end();
+});
