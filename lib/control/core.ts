@@ -178,6 +178,7 @@ export class Core {
       ...common,
       run: () => this.roster.membership.run,
       session: (serverUuid) => this.inventoriedSessions.session(serverUuid),
+      unsent,
       hintTasks: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
       hintDuties: () => this.duties.hint(),
     });

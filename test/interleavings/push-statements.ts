@@ -77,7 +77,7 @@ const ofJob = (kind: PushKind) => (world: World) => {
 const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], timeoutMs: 60_000 });
 const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
 
-export const pushStatements: readonly Statement[] = [
+const statements: readonly Statement[] = [
   writes(createPushJob, { new: { args: ({ seats }) => [newPushJob(seats.map(({ serverUuid }) => serverUuid))] } }),
   writes(storeVotes, {
     'ready, for one job': vote('asked', true),
@@ -136,3 +136,9 @@ export const pushStatements: readonly Statement[] = [
   }),
   reads(readNodeStates, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
 ];
+
+/** The random mix has no push jobs: nobody in it carries them out. */
+export const pushStatements: readonly Statement[] = statements.map((statement) => ({
+  ...statement,
+  calls: statement.calls.map((call) => ({ ...call, weight: 0 })),
+}));

@@ -103,7 +103,7 @@ export interface CallOf<Args extends unknown[], Result> {
    * has seen it.
    */
   before?(database: Queryable, ...args: Args): Promise<unknown>;
-  /** How often the random mix makes this call, compared with 10 for others. */
+  /** How often the random mix makes this call, compared with 10 for others; 0: never. */
   weight?: number;
 }
 

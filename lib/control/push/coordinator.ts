@@ -17,6 +17,7 @@ import type { Random } from '../../platform/random.ts';
 import { changedIds } from '../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
+import { tickLagMs } from '../tasks/deadlines/deadline-counter.ts';
 import {
   abortJob,
   advanceJob,
@@ -34,6 +35,7 @@ export interface CoordinatorDeps {
   clock: Clock;
   random: Random;
   log: Logger;
+  config: { slowPollMs: number };
   /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
   tell(servers: readonly ServerToTell[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
@@ -44,6 +46,8 @@ export interface CoordinatorDeps {
 const GATHER_MS = 50;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
+/** After each step: one that changes nothing must not be repeated at full speed. */
+const PAUSE_MS = 10;
 /** While nodes start: nobody tells when a command has started. */
 const STARTING_ROUND_MS = 250;
 const MAX_CANCELS = 1_000;
@@ -95,7 +99,7 @@ export class Coordinator implements DutyHandler {
   }
 
   async #rounds(duty: HeldDuty, run: Run, signal: AbortSignal): Promise<DutyOutcome> {
-    const times = new JobTimes(this.#deps.clock);
+    const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
     for (;;) {
       signal.throwIfAborted();
       run.changed = new AbortController();
@@ -104,7 +108,10 @@ export class Coordinator implements DutyHandler {
       const action = nextAction(view);
       const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
       if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
-      else await this.#carryOut(duty, action, view);
+      else {
+        await this.#carryOut(duty, action, view);
+        await this.#deps.clock.sleep(PAUSE_MS, signal);
+      }
     }
   }
 
@@ -164,29 +171,37 @@ export class Coordinator implements DutyHandler {
 /** What is left of the run's time is the limit of each command that starts now. */
 function runTimeoutOf({ job, stateMs }: JobView): number {
   const leftMs = job.state === 'voting' ? job.runTimeoutMs : job.runTimeoutMs - stateMs;
-  return Math.max(1, Math.min(MAX_TASK_TIMEOUT_MS, leftMs));
+  return Math.max(1, Math.min(MAX_TASK_TIMEOUT_MS, Math.round(leftMs)));
 }
 
 /**
  * The job's age and the time in its state. The rows count them in ticks of a second, which stand
- * still while no instance is healthy; this holder's clock counts on from what they said first.
+ * still while no instance is healthy; this holder's clock counts on from what they said first. The
+ * counter may have been behind when the job was created, so its lag does not count: no timeout ends
+ * early, and each holder may add the lag.
  */
 class JobTimes {
   readonly #clock: Clock;
+  readonly #lagMs: number;
   #createdAt: number | undefined;
   #state: string | undefined;
   #stateAt = 0;
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, lagMs: number) {
     this.#clock = clock;
+    this.#lagMs = lagMs;
   }
 
   corrected(view: JobView): JobView {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
-    this.#createdAt ??= now - view.ageMs;
-    if (this.#state !== view.job.state) this.#stateAt = isFirst ? now - view.stateMs : now;
+    this.#createdAt ??= now - this.#without(view.ageMs);
+    if (this.#state !== view.job.state) this.#stateAt = isFirst ? now - this.#without(view.stateMs) : now;
     this.#state = view.job.state;
     return { ...view, ageMs: now - this.#createdAt, stateMs: now - this.#stateAt };
+  }
+
+  #without(countedMs: number): number {
+    return Math.max(0, countedMs - this.#lagMs);
   }
 }

@@ -59,6 +59,8 @@ export interface CourierDeps {
   run: () => string;
   /** The server's session, if this instance holds one and its inventory has arrived. */
   session: (serverUuid: string) => PushSession | undefined;
+  /** What agents have not read yet: while it is full, nobody is asked. */
+  unsent: { readonly isFull: boolean };
 }
 
 /** Of which errands are read: those of one job, or of one server. */
@@ -69,6 +71,11 @@ const ERRANDS_A_PAGE = 1_000;
 const MAX_SERVERS = 500;
 /** Votes of many agents arrive within a few milliseconds. */
 const GATHER_MS = 20;
+/** More are dropped, while the database is down: the agents are asked again. */
+const MAX_WAITING_VOTES = 50_000;
+const ROOM_PAUSE_MS = 50;
+/** So that a job with a large file on slow links does not delay the others. */
+const ERRAND_LANES = 4;
 
 export interface CourierStats {
   prepares: number;
@@ -83,6 +90,7 @@ export class Courier implements PushAnswers {
   readonly #releases: BatchQueue<Release>;
   readonly #poll: SlowPoll;
   #subscription: Subscription | undefined;
+  readonly #stopping = new AbortController();
   readonly #counts = { prepares: 0, aborts: 0, votes: 0 };
 
   constructor(deps: CourierDeps) {
@@ -93,6 +101,7 @@ export class Courier implements PushAnswers {
       keyOf: (reason) => ('job' in reason ? `job ${reason.job}` : reason.serverUuid),
       join: (reason) => reason,
       maxBatch: MAX_SERVERS,
+      lanes: ERRAND_LANES,
       work: (reasons, database) => this.#run(reasons, database),
     });
     this.#votes = new BatchQueue<Vote>({
@@ -124,6 +133,7 @@ export class Courier implements PushAnswers {
 
   async stop(): Promise<void> {
     this.#subscription?.close();
+    this.#stopping.abort();
     await Promise.all([this.#poll.stop(), this.#errands.stop(), this.#votes.finish(), this.#releases.finish()]);
   }
 
@@ -137,12 +147,13 @@ export class Courier implements PushAnswers {
   }
 
   onVote({ serverUuid, incarnation }: PushSession, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
+    if (this.#votes.size >= MAX_WAITING_VOTES) return;
     this.#counts.votes += 1;
     this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith }, GATHER_MS);
   }
 
   onAborted({ serverUuid }: PushSession, { job }: PushAbortedFrame): void {
-    this.#releases.add({ job, serverUuid }, GATHER_MS);
+    if (this.#releases.size < MAX_WAITING_VOTES) this.#releases.add({ job, serverUuid }, GATHER_MS);
   }
 
   stats(): CourierStats {
@@ -185,6 +196,8 @@ export class Courier implements PushAnswers {
     }
     const frame = prepares.get(job);
     if (frame === undefined) return;
+    while (this.#deps.unsent.isFull && !this.#stopping.signal.aborted)
+      await this.#deps.clock.sleep(ROOM_PAUSE_MS, this.#stopping.signal);
     this.#counts.prepares += 1;
     session.socket.send(frame);
   }

@@ -38,6 +38,8 @@ export interface PushJobsDeps {
   /** This instance's current run. */
   run: () => string;
   session: (serverUuid: string) => PushSession | undefined;
+  /** What agents have not read yet. */
+  unsent: { readonly isFull: boolean };
   /** This server of this instance may have a task, or a cancel. */
   hintTasks: (serverUuid: string) => void;
   /** A duty was created. */

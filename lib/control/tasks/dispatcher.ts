@@ -20,7 +20,7 @@ import type { Database } from '../../platform/postgres/database.ts';
 import { eachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
-import { DeadlineCounter } from './deadlines/deadline-counter.ts';
+import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';
 import { advanceTicks, noteFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
 import type { PostDispatch, PostOutcomes, PostStats } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
@@ -69,8 +69,6 @@ export interface DispatcherStats extends PostStats {
   swept: number;
 }
 
-/** A poll later than this is late: the process stood still, or the database was slow. */
-const MAX_POLL_PERIODS = 3;
 const MAX_SWEEP_BATCHES = 20;
 /** How many servers without an answered claim one statement stores. */
 const MAX_NOTED_AT_ONCE = 2_000;
@@ -97,7 +95,7 @@ export class Dispatcher {
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
     const { database, clock, log, sessions } = deps;
-    this.#tickLagMs = MAX_POLL_PERIODS * deps.config.slowPollMs;
+    this.#tickLagMs = tickLagMs(deps.config);
     this.#ticks = new DeadlineCounter(this.#tickLagMs);
     const onChanged = (changed: readonly ChangedTask[]) => this.announce(changed);
     this.#recorder = new Recorder({

@@ -144,7 +144,7 @@ t.test('a zone of two instances', async (t) => {
   });
 
   await t.test('a soft abort starts nothing more, and lets running commands end', async (t) => {
-    const { id } = await created(a, { command: 'sleep 3', servers, concurrency: 2 });
+    const { id } = await created(a, { command: 'sleep 4', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
     t.equal((await fetch(`${b.url}/push-jobs/${id}/abort?soft=true`, { method: 'PUT' })).status, 202);
     t.match(await ended(a, id), { status: 'aborted', counts: { succeeded: 2, was_ready: 4 } });
@@ -204,7 +204,7 @@ t.test('nodes and instances that go away', async (t) => {
 
   await t.test('a job whose coordinator stops is continued by another instance', async (t) => {
     const c = await zone.startApp();
-    const { id } = await created(c, { command: 'sleep 3', servers, concurrency: 2 });
+    const { id } = await created(c, { command: 'sleep 4', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
     const holder = () =>
       zone.database.query<{ cnapi_uuid: string }>(

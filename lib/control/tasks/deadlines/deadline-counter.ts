@@ -11,6 +11,8 @@
  * instance knows.
  */
 export const TICK_MS = 1_000;
+/** A poll later than this is late: the process stood still, or the database was slow. */
+const MAX_POLL_PERIODS = 3;
 
 /** Add `by` ticks if the counter is `seen`. */
 export interface Proposal {
@@ -51,6 +53,9 @@ export class DeadlineCounter {
     this.#seen = undefined;
   }
 }
+
+/** The counter may lag this much, and then catch up at once. */
+export const tickLagMs = ({ slowPollMs }: { slowPollMs: number }): number => MAX_POLL_PERIODS * slowPollMs;
 
 /** The number of ticks that cover at least this many milliseconds. */
 export const ticksOf = (ms: number): number => Math.ceil(ms / TICK_MS);

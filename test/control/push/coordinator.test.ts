@@ -1,0 +1,77 @@
+/** The times that a job's coordinator counts, over a job's row that the test makes up. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { Coordinator } from '../../../lib/control/push/coordinator.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
+import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
+
+const VOTING = {
+  state: 'voting',
+  ending: null,
+  is_soft: false,
+  quorum: 1,
+  abort_requested: null,
+  concurrency: null,
+  max_failures: null,
+  voting_timeout_ms: 4_000,
+  run_timeout_ms: 10_000,
+  abort_timeout_ms: 1_000,
+  age_ticks: '0',
+  state_ticks: '0',
+  started: 0,
+  to_cancel: 0,
+  states: ['new'],
+  counts: [1],
+};
+
+/** A coordinator at work on one job; `row` is what each of its rounds reads. */
+function atWork(t: Test, row: Partial<typeof VOTING>) {
+  const clock = new ManualClock();
+  const log = silentLogger;
+  const job = { ...VOTING, ...row };
+  const asked: { name: string; values: readonly unknown[] }[] = [];
+  const database = {
+    query: async (text: string, values: readonly unknown[] = []) => {
+      const name = /cnapi_\w+/.exec(text)?.[0] ?? '';
+      asked.push({ name, values });
+      return { rows: name === 'cnapi_advance_push_job' ? [job] : [], rowCount: 0 };
+    },
+  } as unknown as Queryable;
+  const coordinator = new Coordinator({
+    database,
+    bus: createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 }),
+    clock,
+    random,
+    log,
+    config: { slowPollMs: 5_000 },
+    tell: () => {},
+    sendErrands: () => {},
+  });
+  const over = new AbortController();
+  t.teardown(() => over.abort());
+  const duty = { id: randomUUID(), kind: 'push-job', run: randomUUID(), generation: 1, failures: 0 };
+  coordinator.carryOut(duty, over.signal).catch(() => {});
+  return { clock, job, asked: (name: string) => asked.filter((one) => one.name === name) };
+}
+
+t.test('the votes have all their time, although the counter of deadlines catches up as the job is made', async (t) => {
+  const { clock, asked } = atWork(t, { age_ticks: '5' });
+  await clock.advance(0);
+  await clock.advance(3_900);
+  t.equal(asked('cnapi_abort_push_job').length, 0, 'agents may still vote');
+  await clock.advance(200);
+  t.ok(asked('cnapi_abort_push_job').length > 0, 'now they may not');
+});
+
+t.test('nodes that start later have whole milliseconds left, which the database takes', async (t) => {
+  const { clock, job, asked } = atWork(t, { state: 'running', states: ['running'] });
+  await clock.advance(0);
+  await clock.advance(333.3);
+  Object.assign(job, { states: ['running', 'ready'], counts: [1, 1] });
+  await clock.advance(1_000.2);
+  const [start] = asked('cnapi_start_push_nodes');
+  t.ok(Number.isInteger(start?.values.at(-1)), `${start?.values.at(-1)} ms`);
+});

@@ -1,0 +1,103 @@
+/** What an instance sends to its agents about push jobs, with a database that answers as a test says. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { Courier, type CourierDeps } from '../../../lib/control/push/courier.ts';
+import type { Errand } from '../../../lib/control/push/courier-store.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { PUSH_CAPABILITY } from '../../../lib/protocol/push.ts';
+import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
+import { until } from '../../support/until.ts';
+
+const job = randomUUID();
+const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
+
+interface World {
+  errands: Errand[];
+  sent: { serverUuid: string; type: string }[];
+  voted: string[];
+  isFull: boolean;
+  capabilities: Set<string>;
+}
+
+function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world: World } {
+  const world: World = {
+    errands: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare' })),
+    sent: [],
+    voted: [],
+    isFull: false,
+    capabilities: new Set([PUSH_CAPABILITY]),
+    ...fields,
+  };
+  const query = async (text: string, values: unknown[] = []) => {
+    if (text.includes('cnapi_store_push_votes')) {
+      const [jobs, of] = values as [string[], string[]];
+      world.voted.push(...of);
+      return { rows: of.map((server_uuid, at) => ({ job: jobs[at], server_uuid, what: 'stored' })), rowCount: 0 };
+    }
+    if (text.includes('readyMs'))
+      return { rows: [{ command: 'true', options: {}, file: null, readyMs: 1 }], rowCount: 1 };
+    const rows = world.errands;
+    world.errands = [];
+    return { rows, rowCount: rows.length };
+  };
+  const deps: CourierDeps = {
+    database: { query } as unknown as Queryable,
+    bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
+    clock: systemClock,
+    log: silentLogger,
+    config: { slowPollMs: 60_000, slowPollNoBusMs: 60_000 },
+    run: () => 'run',
+    session: (serverUuid) => ({
+      serverUuid,
+      incarnation: serverUuid,
+      capabilities: world.capabilities,
+      socket: { send: ({ type }) => world.sent.push({ serverUuid, type }) > 0 },
+    }),
+    unsent: {
+      get isFull() {
+        return world.isFull;
+      },
+    },
+  };
+  const courier = new Courier(deps);
+  t.teardown(() => courier.stop());
+  return { courier, world };
+}
+
+t.test('each agent of a job is asked once for each time that somebody says so', async (t) => {
+  const { courier, world } = start(t);
+  courier.jobs([job]);
+  await until(() => world.sent.length === 3);
+  t.same(
+    world.sent,
+    servers.map((serverUuid) => ({ serverUuid, type: 'push_prepare' })),
+  );
+});
+
+t.test('nobody is asked while agents have not read what they were sent', async (t) => {
+  const { courier, world } = start(t, { isFull: true });
+  courier.jobs([job]);
+  await until(() => world.errands.length === 0);
+  courier.sessionBegan(randomUUID());
+  t.equal(world.sent.length, 0);
+  world.isFull = false;
+  await until(() => world.sent.length === 3);
+});
+
+t.test('a courier that stops waits for no agent', async (t) => {
+  const { courier, world } = start(t, { isFull: true });
+  courier.jobs([job]);
+  await until(() => world.errands.length === 0);
+  await courier.stop();
+  t.pass();
+});
+
+t.test('an agent that knows no push jobs votes against the job, and is told nothing', async (t) => {
+  const { courier, world } = start(t, { capabilities: new Set() });
+  courier.jobs([job]);
+  await until(() => world.voted.length === 3);
+  t.same(world.sent, []);
+});
