@@ -28,7 +28,7 @@ import {
   readPushJob,
   requestAbort,
 } from '../../lib/control/push/push-store.ts';
-import { type CallOf, type PushKind, reads, type Statement, type World, writes } from './statement.ts';
+import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 
 /** A job of all servers of a world, which needs all of them. */
 export const newPushJob = (servers: readonly string[]): NewPushJob => ({
@@ -48,7 +48,11 @@ export const newPushJob = (servers: readonly string[]): NewPushJob => ({
   actor: undefined,
 });
 
-export const votesOf = (job: string, { seats }: Pick<World, 'seats'>, ready: boolean): Vote[] =>
+export const votesOf = (
+  job: string,
+  { seats }: { seats: readonly Pick<Seat, 'serverUuid' | 'incarnation'>[] },
+  ready: boolean,
+): Vote[] =>
   seats.map(({ serverUuid, incarnation }) => ({
     ...{ job, serverUuid, incarnation, ready },
     ...{ reason: ready ? undefined : 'stopping', message: undefined, busyWith: undefined },

@@ -46,6 +46,8 @@ export interface BenchContext {
   isQuick: boolean;
   /** Duration of a figure that shows endurance. */
   minutes: number;
+  /** Servers of the figures of push jobs. */
+  nodes: number;
   /** How many turns each peer takes next to ours. */
   /** How long the figure `snapshot` keeps its snapshot open. */
   snapshotMinutes: number;

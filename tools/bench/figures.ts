@@ -8,6 +8,10 @@ import { instanceKilled } from './figures/instance-killed.ts';
 import { listServers } from './figures/list-servers.ts';
 import { lostAgents } from './figures/lost-agents.ts';
 import { manyAgents } from './figures/many-agents.ts';
+import { pushAbort } from './figures/push-abort.ts';
+import { pushJob } from './figures/push-job.ts';
+import { pushJobs } from './figures/push-jobs.ts';
+import { pushTakeover } from './figures/push-takeover.ts';
 import { recordReportsRate } from './figures/record-reports.ts';
 import { revokedToken } from './figures/revoked-token.ts';
 import { snapshot } from './figures/snapshot.ts';
@@ -29,6 +33,10 @@ export const figures: readonly Figure[] = [
   snapshot,
   ticketTrip,
   ticketRate,
+  pushJob,
+  pushJobs,
+  pushAbort,
+  pushTakeover,
   instanceKilled,
   arrival,
   manyAgents,

@@ -1,5 +1,6 @@
 /** Parses the options of `npm run bench` into exact types. Pure. */
 import { parseArgs } from 'node:util';
+import { MAX_PUSH_NODES } from '../../lib/protocol/api/push-jobs.ts';
 import type { Figure } from './figure.ts';
 
 export interface BenchOptions {
@@ -8,6 +9,8 @@ export interface BenchOptions {
   /** Selects the figures that compare cnapi with peers. */
   isPeers: boolean;
   minutes: number;
+  /** Servers of the figures of push jobs. */
+  nodes: number;
   /** Number of turns of each peer. */
   snapshotMinutes: number;
   rounds: number;
@@ -31,6 +34,7 @@ export function usageOf(figures: readonly Figure[], peers: readonly Figure[]): s
   --rounds N           how often each alternative takes its turn (default 3)
   --quick              small sizes, to try the benchmark itself; the numbers mean nothing
   --minutes N          how long the figure many-agents holds its agents (default 10)
+  --nodes N            how many servers the figures of push jobs have (default 10000)
   --snapshot-minutes N how long the figure snapshot keeps its snapshot open (default 1)
   --json               one JSON object instead of the table
   --database-url URL   use this Postgres (the benchmark creates its own databases there) instead of an embedded one
@@ -69,6 +73,7 @@ export function parseBenchOptions(
     isQuick: values.quick,
     isPeers: values.peers,
     minutes: minutesOf('minutes', values.minutes),
+    nodes: nodesOf(values.nodes),
     snapshotMinutes: minutesOf('snapshot-minutes', values['snapshot-minutes']),
     rounds: roundsOf(values.rounds),
     figures: values.only === undefined ? figures : chosen(values.only.split(','), figures),
@@ -89,6 +94,7 @@ function parse(args: readonly string[]) {
         quick: { type: 'boolean', default: false },
         rounds: { type: 'string', default: '3' },
         minutes: { type: 'string', default: '10' },
+        nodes: { type: 'string', default: '10000' },
         'snapshot-minutes': { type: 'string', default: '1' },
         only: { type: 'string' },
         'database-url': { type: 'string' },
@@ -106,6 +112,11 @@ function parse(args: readonly string[]) {
 function minutesOf(name: string, text: string): number {
   if (/^\d{1,4}(\.\d+)?$/.test(text) && Number(text) > 0) return Number(text);
   throw new BenchUsageError(`--${name} ${text} is not a number of minutes`);
+}
+
+function nodesOf(text: string): number {
+  if (/^[1-9]\d{1,4}$/.test(text) && Number(text) <= MAX_PUSH_NODES) return Number(text);
+  throw new BenchUsageError(`--nodes ${text} is not a number of servers from 10 to ${MAX_PUSH_NODES}`);
 }
 
 function roundsOf(text: string): number {

@@ -90,6 +90,7 @@ export class Run {
     return {
       isQuick: this.#options.isQuick,
       minutes: this.#options.minutes,
+      nodes: this.#options.nodes,
       snapshotMinutes: this.#options.snapshotMinutes,
       rounds: this.#options.isQuick ? 1 : this.#options.rounds,
       foundation: this.#foundation,

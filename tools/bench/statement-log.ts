@@ -20,24 +20,40 @@ const TEXT_CHARS = 60;
 const LOG_LAG_MS = 500;
 /** Sessions update the statistics at most once per second. */
 const STATISTICS_LAG_MS = 1_500;
-const LINE = /^bench cnapi[^:]*: LOG: {2}(?:execute [^:]*|statement): (.*)$/;
+const LINE = /^bench cnapi[^:]*: LOG: {2}(?:execute [^:]*|statement): (.*)$/s;
 
 export async function countStatements(foundation: Foundation, zone: Zone, windowMs: number): Promise<StatementCount> {
   const { postgresLog } = foundation;
   return postgresLog === undefined ? countTransactions(zone, windowMs) : countLogged(foundation, postgresLog, windowMs);
 }
 
+/**
+ * Returns the texts of the statements that instances sent during `work`, which all this logging
+ * slows down; undefined when the Postgres is a given one, because its settings are left alone.
+ */
+export async function logStatements(
+  foundation: Foundation,
+  work: () => Promise<unknown>,
+): Promise<string[] | undefined> {
+  const { postgresLog } = foundation;
+  if (postgresLog === undefined) return undefined;
+  return logged(foundation, postgresLog, work);
+}
+
 async function countLogged(foundation: Foundation, file: string, windowMs: number): Promise<StatementCount> {
-  await setLogging(foundation, `log_statement = 'all'`, `log_line_prefix = 'bench %a: '`);
+  return summarized(await logged(foundation, file, () => clock.sleep(windowMs)), windowMs);
+}
+
+async function logged(foundation: Foundation, file: string, work: () => Promise<unknown>): Promise<string[]> {
+  const what = [`log_statement = 'all'`, `log_line_prefix = 'bench %a: '`, 'log_parameter_max_length = 0'];
+  await setLogging(foundation, ...what);
   try {
     await clock.sleep(LOG_LAG_MS);
     const before = readFileSync(file).length;
-    await clock.sleep(windowMs);
-    const lines = readFileSync(file).subarray(before).toString().split('\n');
-    return summarized(
-      lines.flatMap((line) => LINE.exec(line)?.[1] ?? []),
-      windowMs,
-    );
+    await work();
+    await clock.sleep(LOG_LAG_MS);
+    const lines = readFileSync(file).subarray(before).toString().split('\nbench ');
+    return lines.flatMap((line) => LINE.exec(`bench ${line}`)?.[1] ?? []);
   } finally {
     await foundation.sql('alter system reset all');
     await foundation.sql('select pg_reload_conf()');

@@ -61,6 +61,7 @@ export class Zone {
   readonly #signal: AbortSignal;
   readonly #folder: string;
   #databaseUrl = '';
+  #added = 0;
   #pool: pg.Pool | undefined;
   #stopped: Promise<void> | undefined;
 
@@ -87,7 +88,7 @@ export class Zone {
   async addInstance(): Promise<Instance> {
     const uuid = systemRandom.uuid();
     const port = await freePort(undefined);
-    const name = `instance-${this.instances.length}`;
+    const name = `instance-${this.#added++}`;
     const file = path.join(this.#folder, `${name}.json`);
     const { redisUrl } = this.#foundation;
     const settings = { cnapiUuid: uuid, port, databaseUrl: this.#databaseUrl, redisUrl, ...this.#plan.config };
@@ -98,6 +99,12 @@ export class Zone {
     await instance.helper.start();
     await this.#until(() => answersReady(instance.url), READY_WITHIN_MS, `${name} to be ready`);
     return instance;
+  }
+
+  /** Kills the instance's process; it is not part of the zone any more. */
+  async kill(instance: Instance): Promise<void> {
+    this.instances.splice(this.instances.indexOf(instance), 1);
+    await instance.helper.stop();
   }
 
   /** Resolves when the servers of all its agents are running. */

@@ -1,0 +1,103 @@
+/** REST requests and readings of the figures of push jobs. */
+import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { type BenchCaller, expectStatus } from './caller.ts';
+import type { BenchContext } from './figure.ts';
+import { number } from './table.ts';
+import type { Zone } from './zone.ts';
+
+/** The part of an answered job that the figures read. */
+export interface JobAnswer {
+  id: string;
+  status: string;
+  counts: Record<string, number>;
+}
+
+export interface NewJob {
+  url: string;
+  servers: readonly string[];
+  command?: string;
+}
+
+/** A heartbeat's cost, of all instances, on the machine for which the limits in seconds hold. */
+const HEARTBEAT_US_OF_LIMITS = 20;
+const HEARTBEATS_OVER_MS = 5_000;
+const CONNECTS_PER_SECOND = 400;
+const LOOK_MS = 50;
+const GIVE_UP_MS = 120_000;
+
+/** Starts three instances, and servers whose hostnames are known. */
+export async function startPushZone({ startZone, isQuick }: BenchContext, nodes: number): Promise<Zone> {
+  const zone = await startZone();
+  await zone.addFleet({ agents: nodes, processes: isQuick ? 1 : 3, rate: CONNECTS_PER_SECOND });
+  await zone.untilKnown(nodes);
+  return zone;
+}
+
+export async function readServers(zone: Zone): Promise<string[]> {
+  const rows = await zone.sql<{ uuid: string }>(`select uuid from cnapi_servers where uuid is not null order by uuid`);
+  return rows.map(({ uuid }) => uuid);
+}
+
+/** A job that needs all of its servers. */
+export async function postJob(caller: BenchCaller, { url, servers, command = 'true' }: NewJob): Promise<JobAnswer> {
+  return JSON.parse(expectStatus(await caller.post(`${url}/push-jobs`, { servers, command }), 201).text);
+}
+
+export async function getJob(caller: BenchCaller, url: string, id: string): Promise<JobAnswer> {
+  return JSON.parse(expectStatus(await caller.get(`${url}/push-jobs/${id}`), 200).text);
+}
+
+/** Asks until it is so; returns the last answer. @throws when that takes too long */
+export async function untilJob(
+  caller: BenchCaller,
+  { url, id }: { url: string; id: string },
+  isSo: (job: JobAnswer) => boolean,
+): Promise<JobAnswer> {
+  const deadline = clock.now() + GIVE_UP_MS;
+  for (;;) {
+    const job = await getJob(caller, url, id);
+    if (isSo(job)) return job;
+    if (clock.now() > deadline) throw new Error(`push job ${id}: ${job.status}, ${JSON.stringify(job.counts)}`);
+    await clock.sleep(LOOK_MS);
+  }
+}
+
+/** @throws when it did not run successfully on all of its nodes */
+export function expectSuccess({ id, status, counts }: JobAnswer, nodes: number): void {
+  if (status === 'complete' && counts.succeeded === nodes) return;
+  throw new Error(`push job ${id} of ${nodes} nodes ended as ${status}: ${JSON.stringify(counts)}`);
+}
+
+/** Seconds, from the POST at the first instance until the second one answers that all succeeded. */
+export async function runJob(caller: BenchCaller, zone: Zone, servers: readonly string[]): Promise<number> {
+  const [first, second] = zone.instances;
+  if (first === undefined || second === undefined) throw new Error('the zone has too few instances');
+  const startedAt = clock.now();
+  const { id } = await postJob(caller, { url: first.url, servers });
+  const job = await untilJob(caller, { url: second.url, id }, ({ status }) => isEnd(status));
+  expectSuccess(job, servers.length);
+  return (clock.now() - startedAt) / 1000;
+}
+
+export const isEnd = (status: string): boolean => !['voting', 'running', 'aborting'].includes(status);
+
+/** How slow this machine is at present. */
+export interface Slowness {
+  /** By how much a heartbeat is dearer here than on the machine of the limits; at least 1. */
+  factor: number;
+  says: string;
+}
+
+export async function measureSlowness(zone: Zone): Promise<Slowness> {
+  const cpuMs = async () => {
+    const answers = await Promise.all(zone.instances.map(({ helper }) => helper.ask<{ cpuMs: number }>('cpu')));
+    return answers.reduce((sum, answer) => sum + answer.cpuMs, 0);
+  };
+  const [beats, before] = [(await zone.fleetStatus()).heartbeats, await cpuMs()];
+  await clock.sleep(HEARTBEATS_OVER_MS);
+  const usEach = (((await cpuMs()) - before) * 1000) / ((await zone.fleetStatus()).heartbeats - beats);
+  const says =
+    `a heartbeat costs the instances ${number(usEach)} µs of CPU time now; ` +
+    `the limit is for ${HEARTBEAT_US_OF_LIMITS} µs, and in proportion`;
+  return { factor: Math.max(1, usEach / HEARTBEAT_US_OF_LIMITS), says };
+}
