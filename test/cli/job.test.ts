@@ -41,7 +41,7 @@ t.test('push jobs on the command line', async (t) => {
     t.equal(code, 1);
     t.match(stdout, /2 nodes completed with errors/);
     const id = /job +([0-9a-f]{8})/.exec(stdout)?.[1] ?? '';
-    const dry = await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--dry-run', '--', 'true');
+    const dry = await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--dry-run');
     t.equal(dry.stdout.trim().split('\n').length, 2);
     t.match(await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--', 'true'), { code: 0 });
     t.match(await cli.run('job', 'status', id, '--summary'), { code: 0, stdout: /2 nodes completed with errors/ });

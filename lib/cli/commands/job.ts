@@ -93,9 +93,6 @@ function startCommand(runner: CommandRunner): Command {
 
 async function start(context: Context, [names]: readonly unknown[], options: StartOptions): Promise<number> {
   const { client, output, rest } = context;
-  const command = commandOf(rest ?? []);
-  if (command === '')
-    throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
   const servers = await serversOf(context, names as string[], options);
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * servers.length);
@@ -106,6 +103,9 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
     else for (const { uuid, hostname } of servers) output.line(`${uuid}  ${escapeControls(hostname ?? '')}`.trimEnd());
     return EXIT.ok;
   }
+  const command = commandOf(rest ?? []);
+  if (command === '')
+    throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   const env = Object.fromEntries((options.env ?? []).map(variableOf));
