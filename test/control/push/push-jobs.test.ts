@@ -170,6 +170,26 @@ t.test('a zone of two instances', async (t) => {
     t.notMatch(rows[0]?.job, /hunter2/);
   });
 
+  await t.test('the duty of a job that is deleted ends', async (t) => {
+    const { id } = await created(a, { command: 'sleep 300', servers });
+    await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 6);
+    await zone.database.query('delete from cnapi_push_jobs where id = $1::uuid', [id]);
+    await until(async () => {
+      const { rows } = await zone.database.query<{ state: string }>(
+        'select state from cnapi_duties where id = $1::uuid',
+        [id],
+      );
+      return rows[0]?.state === 'ended';
+    }, 'the duty to end');
+    await zone.database.query('update cnapi_push_busy set rehab_since = cnapi_now() where job = $1::uuid', [id]);
+    const next = await until(async () => {
+      const job = await created(b, { command: 'echo', servers });
+      const end = await ended(b, job.id);
+      return end.status === 'complete' && end;
+    }, 'the servers to be free again');
+    t.match(next, { counts: { succeeded: 6 } });
+  });
+
   await t.test('each status of a job is an event', async (t) => {
     const { id } = await created(a, { command: 'echo', servers });
     await ended(b, id);

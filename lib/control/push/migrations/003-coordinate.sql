@@ -39,7 +39,8 @@ begin
   end if;
   select * into job from cnapi_push_jobs j where j.id = p_job for update;
   if not found then
-    return;
+    -- It was deleted after its end, before its duty ended.
+    job.state := 'ended';
   end if;
   moment := cnapi_now();
   if job.state <> 'ended' then
