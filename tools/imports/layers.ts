@@ -57,7 +57,15 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/servers',
   ],
   // Push jobs: their work is a duty for each job, and a task for each node.
-  'control/push': [...database, 'platform/bus', 'platform/waits', 'protocol', 'control/duty', 'control/tasks'],
+  'control/push': [
+    ...database,
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/duty',
+    'control/tasks',
+  ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
   'control/link': [...base, 'protocol', 'control/tasks', 'control/push', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],

@@ -1,10 +1,12 @@
 /** SQL of a job's coordinator. Each function is fenced by the duty it holds. */
+
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 import { PUSH_TASK } from '../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../tasks/record/task.ts';
-import { type JobOutcome, type JobState, type JobView, NODE_STATES, type NodeState, type Tally } from './push-job.ts';
+import type { JobOutcome, JobState, JobView, NodeState, Tally } from './push-job.ts';
 
 interface AdvanceRow {
   state: JobState;
@@ -47,7 +49,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
   const row = rows[0];
   if (row === undefined) throw new DutyLostError(duty);
   const counts = new Map(row.states.map((state, index) => [state, row.counts[index] ?? 0]));
-  const tally = Object.fromEntries(NODE_STATES.map((state) => [state, counts.get(state) ?? 0])) as Tally;
+  const tally = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts.get(state) ?? 0])) as Tally;
   return {
     job: {
       state: row.state,

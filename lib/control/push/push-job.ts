@@ -7,28 +7,13 @@
  *        └── quorum out of reach, time over, abort ──▶ aborting ──started nodes have ended──▶ ended
  *                                  running ── abort, time over, too many failures ──▶ aborting
  */
+import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 
-export const JOB_STATES = ['voting', 'running', 'aborting', 'ended'] as const;
-export type JobState = (typeof JOB_STATES)[number];
-
-export const JOB_OUTCOMES = ['complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
-export type JobOutcome = (typeof JOB_OUTCOMES)[number];
+export type JobState = 'voting' | 'running' | 'aborting' | 'ended';
+export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
 /** Those up to `running` may change; the others are final. */
-export const NODE_STATES = [
-  'new',
-  'ready',
-  'running',
-  'succeeded',
-  'failed',
-  'aborted',
-  'crashed',
-  'nacked',
-  'unavailable',
-  'timed_out',
-  'was_ready',
-] as const;
-export type NodeState = (typeof NODE_STATES)[number];
+export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
 export type Tally = Readonly<Record<NodeState, number>>;

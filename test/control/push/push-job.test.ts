@@ -1,8 +1,8 @@
 /** The specification's table for a job (5.7.3), row by row, and what this system adds to it. */
+
 import t from 'tap';
 import {
   type JobView,
-  NODE_STATES,
   type NodeState,
   nextAction,
   type PushJob,
@@ -10,9 +10,10 @@ import {
   statusOf,
   type Tally,
 } from '../../../lib/control/push/push-job.ts';
+import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 
 function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>, more: Partial<JobView> = {}): JobView {
-  const tally = Object.fromEntries(NODE_STATES.map((state) => [state, counts[state] ?? 0])) as Tally;
+  const tally = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as Tally;
   return {
     job: {
       state: 'voting',
