@@ -15,9 +15,11 @@ t.test('functions that use no sequential scans are not compiled', async (t) => {
     rows.map(({ name }) => name),
     [
       'cnapi_claim_for_sessions',
+      'cnapi_end_push_rehab',
       'cnapi_fold_legacy_heartbeats',
       'cnapi_number_events',
       'cnapi_repair_queues',
+      'cnapi_store_push_votes',
       'cnapi_store_task_reports',
     ],
   );
