@@ -179,7 +179,7 @@ export class Core {
       run: () => this.roster.membership.run,
       session: (serverUuid) => this.inventoriedSessions.session(serverUuid),
       unsent,
-      hintTasks: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
+      hintTasks: (serverUuids) => this.tasks.dispatcher.sessions.hintAll(serverUuids),
       hintDuties: () => this.duties.hint(),
     });
     this.duties = new DutyKeeper({
@@ -200,7 +200,7 @@ export class Core {
       mayLog: (address) => deps.ingress.mayLog(address),
     });
     this.roster.listen({
-      tasksHinted: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
+      tasksHinted: (serverUuids) => this.tasks.dispatcher.sessions.hintAll(serverUuids),
       subscriptionConfirmed: () => this.tasks.pollSoon(),
       runRenewed: () => {
         // The new run must take over the posts of the old run before others count them as lost.

@@ -108,7 +108,9 @@ export class LegacyDispatch implements PostDispatch {
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#progress = new ClaimProgress(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
+    this.#progress = new ClaimProgress(deps.clock, (servers) => {
+      for (const serverUuid of servers) this.#hintAgain(serverUuid);
+    });
     this.#deadPosts = new DeadPosts(deps);
     this.#claims = new BatchQueue<string>({
       ...deps,

@@ -40,8 +40,8 @@ export interface PushJobsDeps {
   session: (serverUuid: string) => PushSession | undefined;
   /** What agents have not read yet. */
   unsent: { readonly isFull: boolean };
-  /** This server of this instance may have a task, or a cancel. */
-  hintTasks: (serverUuid: string) => void;
+  /** These servers of this instance may have a task, or a cancel. */
+  hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */
   hintDuties: () => void;
 }
@@ -127,7 +127,7 @@ export class PushJobs {
     const { run, bus, hintTasks } = this.#deps;
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);
-      if (of === run()) for (const uuid of uuids) hintTasks(uuid);
+      if (of === run()) hintTasks(uuids);
       else if (of !== undefined)
         for (let start = 0; start < uuids.length; start += SERVERS_A_MESSAGE)
           bus.publish(runTopic(of), {

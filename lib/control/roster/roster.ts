@@ -78,8 +78,8 @@ const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
 
 interface RosterListener {
-  /** A message to this run: a task was created for a server. */
-  tasksHinted(serverUuid: string): void;
+  /** A message to this run: tasks were created for servers. */
+  tasksHinted(serverUuids: readonly string[]): void;
   /** Messages to this run arrive from now on; earlier ones may have been lost. */
   subscriptionConfirmed(): void;
   /** This instance has a new run, because the old one was found dead. */
@@ -340,8 +340,8 @@ export class Roster {
     if (message.kind === 'roster') this.reaper.pollSoon();
     else if (message.kind === 'probe') void this.#probes.answer(message);
     else
-      for (const uuid of message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids)
-        for (const listener of this.#listeners) listener.tasksHinted(uuid);
+      for (const listener of this.#listeners)
+        listener.tasksHinted(message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids);
   }
 
   #runRenewed(): void {
