@@ -35,6 +35,7 @@ import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
 import { subsystems } from './subsystems.ts';
+import { partsOf } from './systems.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -106,7 +107,7 @@ export class App {
       lifecycle: this.#lifecycle,
     });
     this.#lifecycle.open(subsystems, {
-      ...this.#core,
+      ...partsOf(this.#core),
       database,
       writes: this.#writes,
       authenticator: this.#authenticator,

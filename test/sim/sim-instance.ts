@@ -12,6 +12,7 @@ import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
+import { type Parts, partsOf } from '../../lib/control/systems.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
@@ -195,12 +196,13 @@ export class SimInstance implements LinkIngress {
       ingress,
       newServers: { refusalOf: () => undefined },
       lifecycle,
-      ...(hasDuties && { dutyHandlers: { [DUTY_KIND]: duties } }),
     });
     lifecycle.open([busSubsystem], core);
     lifecycle.add(ingress.subsystem);
-    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...core, schedule: EACH_MINUTE });
-    return { process, ingress, lifecycle, core, duties, routes: lifecycle.routes };
+    const parts = partsOf(core);
+    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...parts, schedule: EACH_MINUTE });
+    if (hasDuties) lifecycle.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
+    return { process, ingress, lifecycle, core, parts, duties, routes: lifecycle.routes };
   }
 }
 
@@ -209,6 +211,7 @@ interface Life {
   ingress: SimIngress;
   lifecycle: Lifecycle;
   core: Core;
+  parts: Parts;
   duties: SimDutyHandler;
   routes: readonly Route[];
 }

@@ -32,7 +32,15 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
 
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
-  'control/subsystem.ts': [...database, 'control/metrics', 'control/http', 'control/doctor'],
+  'control/subsystem.ts': [
+    ...database,
+    'control/metrics',
+    'control/http',
+    'control/doctor',
+    'control/duty',
+    'control/roster',
+    'control/link',
+  ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
@@ -67,7 +75,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/push', 'control/roster'],
+  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
@@ -102,7 +110,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/subsystem.ts',
   ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
-  'control/lifecycle.ts': [...database, ...subsystem, 'control/http'],
+  'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
   'control/descriptors': base,
   'control/promotion': [...database, 'protocol', 'control/tasks', 'control/roster'],
   'control/core.ts': [
@@ -113,7 +121,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
     'control/waitlist',
     'control/duty',
-    'control/push',
     'control/events',
     'control/roster',
     'control/servers',
@@ -121,6 +128,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/link',
     'control/lifecycle.ts',
   ],
+  'control/systems.ts': ['control/core.ts', 'control/*/subsystem.ts'],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [
     ...database,
@@ -152,6 +160,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/nouns/lists.ts',
     'control/schema.ts',
     'control/subsystems.ts',
+    'control/systems.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [

@@ -41,14 +41,6 @@ export interface PushSession {
   readonly socket: { send(frame: PushPrepareFrame | PushAbortFrame): boolean };
 }
 
-/** What agents say about push jobs. */
-export interface PushAnswers {
-  /** A session of this server began, and its inventory has arrived. */
-  sessionBegan(serverUuid: string): void;
-  onVote(session: PushSession, frame: PushVoteFrame): void;
-  onAborted(session: PushSession, frame: PushAbortedFrame): void;
-}
-
 export interface CourierDeps {
   database: Queryable;
   bus: Bus;
@@ -83,7 +75,7 @@ export interface CourierStats {
   votes: number;
 }
 
-export class Courier implements PushAnswers {
+export class Courier {
   readonly #deps: CourierDeps;
   readonly #errands: BatchQueue<Reason>;
   readonly #votes: BatchQueue<Vote>;

@@ -23,6 +23,7 @@ import { InstanceNotFoundError, LastInstanceError } from './membership/roster-er
 import { Balancer } from './relocation/balancer.ts';
 import { Drainer, type DrainingInstance } from './relocation/drainer.ts';
 import { Evacuation } from './relocation/evacuation.ts';
+import type { RunListener } from './run-listener.ts';
 import { Reaper } from './sessions/reaper.ts';
 import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
@@ -77,19 +78,6 @@ export interface Readiness {
 const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
 
-interface RosterListener {
-  /** A message to this run: tasks were created for servers. */
-  tasksHinted(serverUuids: readonly string[]): void;
-  /** Messages to this run arrive from now on; earlier ones may have been lost. */
-  subscriptionConfirmed(): void;
-  /** This instance has a new run, because the old one was found dead. */
-  runRenewed(): void;
-  /** Runs that were live are not live any more. */
-  runsEnded(): void;
-  /** This instance is healthy again. */
-  recovered(): void;
-}
-
 export class Roster {
   readonly sessions = new SessionTable();
   readonly membership: Membership;
@@ -106,7 +94,7 @@ export class Roster {
   readonly #silenceDetector: SilenceDetector;
   readonly #probes: ProbeCaller;
   #runMessages: Subscription | undefined;
-  readonly #listeners: RosterListener[] = [];
+  #listeners: readonly RunListener[] = [];
   #isStarted = false;
   #isStopped = false;
 
@@ -175,7 +163,7 @@ export class Roster {
       recovered: () => this.#recovered(),
       runsEnded: () => {
         this.reaper.pollSoon();
-        for (const listener of this.#listeners) listener.runsEnded();
+        for (const listener of this.#listeners) listener.runsEnded?.();
       },
     });
   }
@@ -185,12 +173,12 @@ export class Roster {
     return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
   }
 
-  listen(listener: RosterListener): void {
-    this.#listeners.push(listener);
-  }
-
-  /** Resolves when the instance is live, or when `signal` has aborted. */
-  async start(signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves when the instance is live, or when `signal` has aborted. `listeners` learn what happens
+   * to its run.
+   */
+  async start(signal: AbortSignal, listeners: readonly RunListener[] = []): Promise<void> {
+    this.#listeners = listeners;
     this.healthyTimer.start();
     await this.membership.start(signal);
     if (this.#isStopped || signal.aborted) return;
@@ -330,7 +318,7 @@ export class Roster {
       runTopic(this.membership.run),
       (message) => this.#onRunMessage(parseRunMessage(message)),
       () => {
-        for (const listener of this.#listeners) listener.subscriptionConfirmed();
+        for (const listener of this.#listeners) listener.subscriptionConfirmed?.();
       },
     );
   }
@@ -341,19 +329,19 @@ export class Roster {
     else if (message.kind === 'probe') void this.#probes.answer(message);
     else
       for (const listener of this.#listeners)
-        listener.tasksHinted(message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids);
+        listener.tasksHinted?.(message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids);
   }
 
   #runRenewed(): void {
     this.#silenceDetector.runRenewed(this.#deps.clock.now());
     if (!this.#isStopped) this.#subscribe();
-    for (const listener of this.#listeners) listener.runRenewed();
+    for (const listener of this.#listeners) listener.runRenewed?.();
   }
 
   #recovered(): void {
     this.evacuation.end();
     this.reaper.pollSoon();
-    for (const listener of this.#listeners) listener.recovered();
+    for (const listener of this.#listeners) listener.recovered?.();
   }
 }
 

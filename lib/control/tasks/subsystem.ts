@@ -20,6 +20,12 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       name: 'tasks',
       routes: [...serverTaskRoutes(parts), ...taskRoutes(parts)],
       start: () => tasks.start(),
+      runs: {
+        tasksHinted: (serverUuids) => tasks.dispatcher.sessions.hintAll(serverUuids),
+        subscriptionConfirmed: () => tasks.pollSoon(),
+        // The new run must take over the posts of the old run before others count them as lost.
+        runRenewed: () => tasks.pollSoon(),
+      },
       unfinished: stat('postsInFlight'),
       beginDrain: () => tasks.dispatcher.posts.stopClaiming(),
       beginStop: () => tasks.dispatcher.posts.stopClaiming(),
