@@ -13,7 +13,7 @@ import {
   endRehab,
   readEngaged,
   readErrands,
-  readPrepare,
+  readPrepares,
   storeVotes,
   type Vote,
 } from '../../lib/control/push/courier-store.ts';
@@ -132,8 +132,11 @@ const statements: readonly Statement[] = [
     return duty && [duty.id, { limit: 10 }];
   }),
   reads(readTasksOfJob, ofJob('running')),
-  reads(readPrepare, ofJob('asked')),
-  reads(readErrands, ({ me }) => [me.run, { most: 10 }]),
+  reads(readPrepares, (world) => {
+    const jobs = ofJob('asked')(world);
+    return jobs && [jobs];
+  }),
+  reads(readErrands, () => [{ most: 10 }]),
   reads(readEngaged, (world) => {
     const duty = world.pushJob('running');
     return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];

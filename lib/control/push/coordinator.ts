@@ -44,6 +44,8 @@ export interface CoordinatorDeps {
 
 /** Votes and ends gather for this long: a round costs the same for one as for thousands. */
 const GATHER_MS = 50;
+/** And for this much longer for each job that is carried out here: so many rounds are one load. */
+const GATHER_MS_OF_JOB = 3;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
 /** After each step: one that changes nothing must not be repeated at full speed. */
@@ -147,8 +149,9 @@ export class Coordinator implements DutyHandler {
   /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
   async #wait(run: Run, forMs: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    await clock.sleep(Math.min(GATHER_MS, forMs), signal);
-    await clock.sleep(Math.max(0, forMs - GATHER_MS), AbortSignal.any([run.changed.signal, signal]));
+    const gatherMs = Math.min(ROUND_MS, GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB);
+    await clock.sleep(Math.min(gatherMs, forMs), signal);
+    await clock.sleep(Math.max(0, forMs - gatherMs), AbortSignal.any([run.changed.signal, signal]));
   }
 
   /** Ends of these tasks are news of the job. */

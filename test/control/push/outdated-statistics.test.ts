@@ -70,7 +70,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   }
 
   const large = await created(NODES);
-  await check('errands', NODES, (connection) => readErrands(connection, run, { job: large.id, most: NODES }));
+  await check('errands', NODES, (connection) => readErrands(connection, { jobs: [large.id], most: NODES }));
   for (let first = 0; first < NODES; first += VOTES) {
     const votes = votesOf(large.id, { seats: seats.slice(first, first + VOTES) }, true);
     if (first % 400 !== 0) await storeVotes(database, votes);
