@@ -1,8 +1,10 @@
 /** Rows of the table: push jobs. */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import { requestAbortOfNodes } from '../../lib/control/push/change-store.ts';
 import {
   abortJob,
+  abortNodes,
   advanceJob,
   closeVoting,
   endJob,
@@ -78,6 +80,30 @@ const ofJob = (kind: PushKind) => (world: World) => {
   return duty && ([duty.id] as [string]);
 };
 
+type AbortOfNodes = Parameters<typeof requestAbortOfNodes>[2];
+
+/** A caller aborts the first nodes of a job. */
+const abortOf = (
+  kind: PushKind,
+  how: AbortOfNodes['how'],
+  count?: number,
+): CallOf<[string, AbortOfNodes], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    const nodes = world.inOrder(world.seats.slice(0, count).map(({ serverUuid }) => serverUuid));
+    return duty && [duty.id, { nodes, how }];
+  },
+});
+
+/** The coordinator aborts all nodes, for which a caller has just asked. */
+const aborted = (kind: PushKind, how: AbortOfNodes['how']): CallOf<[HeldDuty, number], unknown> => ({
+  ...coordinated(kind, 100),
+  async before(database, { id }) {
+    const nodes = await listPushNodes(database, id, {});
+    await requestAbortOfNodes(database, id, { nodes: nodes.map(({ server_uuid }) => server_uuid), how });
+  },
+});
+
 const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], timeoutMs: 60_000 });
 const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
 
@@ -122,6 +148,18 @@ const statements: readonly Statement[] = [
         return duty && [duty.id, { how: 'hard' as const, actor: 'me' }];
       },
     },
+  }),
+  writes(requestAbortOfNodes, {
+    'asked, one': abortOf('asked', 'hard', 1),
+    'ready, all': abortOf('ready', 'hard'),
+    'running, all': abortOf('running', 'hard'),
+    'running, softly': abortOf('running', 'soft'),
+  }),
+  writes(abortNodes, {
+    asked: aborted('asked', 'hard'),
+    ready: aborted('ready', 'hard'),
+    running: aborted('running', 'hard'),
+    'running, softly': aborted('running', 'soft'),
   }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
   writes(deleteEndedPushJobs, { 'older than a day': { args: () => [1, 100] } }),

@@ -2,21 +2,20 @@
 import { createInterface } from 'node:readline/promises';
 import { Command } from 'commander';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { checkPrefix, findServer, onlyOne } from '../lookup/find.ts';
+import { findServer } from '../lookup/find.ts';
 import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { findJob, MAX_JOBS, nodesOf } from '../push/find-job.ts';
 import { hasEnded, JOB_COLUMNS, NODE_COLUMNS, progressOf, summaryOf, wentWell } from '../push/job-progress.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { abortCommand } from './job-changes.ts';
 
 const LOOK_MS = 500;
-const NODES_A_PAGE = 1_000;
-const MAX_JOBS = 1_000;
 
 interface StartOptions extends TargetOptions {
   quorum?: string;
@@ -265,42 +264,6 @@ async function showOutput(context: Context, [text, name]: readonly unknown[]): P
 }
 
 const safeFor = ({ isTTY }: NodeJS.WriteStream, text: string): string => (isTTY ? escapeControlsInLines(text) : text);
-
-function abortCommand(runner: CommandRunner): Command {
-  const command = new Command('abort')
-    .description('Ends a push job: nothing more starts, and running commands are stopped.')
-    .argument('<job>', 'id, or the beginning of one')
-    .option('--soft', 'let running commands end')
-    .action(runner.action(abort));
-  return examples(command, ['cnapi job abort c0ff', 'cnapi job abort c0ff --soft']);
-}
-
-async function abort(context: Context, [text]: readonly unknown[], { soft }: { soft?: boolean }): Promise<void> {
-  const { client, output } = context;
-  const id = await findJob(context, String(text));
-  const job = await client.ask(pushJobContracts.AbortPushJob, { id, ...(soft ? { soft: 'true' } : {}) });
-  if (output.json) return output.document(job);
-  output.line(`${id} is to be aborted`);
-}
-
-/** @throws UsageError */
-async function findJob({ client }: Context, text: string): Promise<string> {
-  if (isUuid(text)) return text;
-  checkPrefix('a push job', text);
-  const jobs = await client.ask(pushJobContracts.ListPushJobs, { limit: MAX_JOBS });
-  const ids = jobs.map(({ id }) => id).filter((id) => id.startsWith(text.toLowerCase()));
-  return onlyOne('push job', text, ids);
-}
-
-async function nodesOf({ client }: Context, id: string, status?: PushNode['status']): Promise<PushNode[]> {
-  const nodes: PushNode[] = [];
-  for (let after: string | undefined; ; ) {
-    const page = await client.ask(pushJobContracts.ListPushNodes, { id, status, after, limit: NODES_A_PAGE });
-    nodes.push(...page);
-    if (page.length < NODES_A_PAGE) return nodes;
-    after = page.at(-1)?.server_uuid;
-  }
-}
 
 async function serversOf(context: Context, names: readonly string[], options: StartOptions) {
   const { fromJob, status: wanted } = options;

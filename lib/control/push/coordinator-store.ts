@@ -23,6 +23,7 @@ interface AdvanceRow {
   state_ticks: string;
   started: number;
   to_cancel: number;
+  to_abort: number;
   states: NodeState[];
   counts: number[];
 }
@@ -66,6 +67,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     tally,
     started: row.started,
     toCancel: row.to_cancel,
+    toAbort: row.to_abort,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
   };
@@ -89,6 +91,15 @@ export async function closeVoting(database: Queryable, duty: HeldDuty): Promise<
   await fenced(database, duty, 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int) as held');
 }
 
+/** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
+export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToTell[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
+    'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
+    [...fenceOf(duty), most, ...CANCELS],
+  );
+  return rows.map(toServerToTell);
+}
+
 export interface AbortOptions {
   ending: JobOutcome;
   soft: boolean;
@@ -105,7 +116,7 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
     [...fenceOf(duty), ending, soft, reason, most, ...CANCELS],
     { name: 'abort push job' },
   );
-  return rows.map(({ server_uuid: serverUuid, run }) => ({ serverUuid, run: run ?? undefined }));
+  return rows.map(toServerToTell);
 }
 
 /** @throws DutyLostError */
@@ -126,6 +137,11 @@ export async function readTasksOfJob(database: Queryable, job: string): Promise<
   );
   return rows.map(({ task }) => task);
 }
+
+const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
+  serverUuid,
+  run: run ?? undefined,
+});
 
 async function fenced(database: Queryable, duty: HeldDuty, sql: string, more: unknown[] = []): Promise<void> {
   const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);

@@ -5,7 +5,7 @@
  *
  *     a vote was stored, a task ended, a caller asked, or some time passed ──▶ advance ──▶ decide
  *        ▲                                                                                 │
- *        └───────────── wait ◀──────── start nodes, close the voting, abort ◀──────────────┤
+ *        └───────────── wait ◀──── start or abort nodes, close the voting, abort ◀─────────┤
  *                                                                         end ◀────────────┘
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
@@ -20,6 +20,7 @@ import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
 import { tickLagMs } from '../tasks/deadlines/deadline-counter.ts';
 import {
   abortJob,
+  abortNodes,
   advanceJob,
   closeVoting,
   endJob,
@@ -130,6 +131,9 @@ export class Coordinator implements DutyHandler {
       }
       case 'close-voting':
         return closeVoting(database, duty);
+      case 'abort-nodes':
+        tell(await abortNodes(database, duty, MAX_CANCELS));
+        return sendErrands(duty.id);
       case 'abort': {
         const { ending, soft, reason } = action;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft)

@@ -47,6 +47,8 @@ export interface JobView {
   started: number;
   /** Those of them whose task was not cancelled. */
   toCancel: number;
+  /** Nodes that a caller wants to be aborted, which has not been done yet. */
+  toAbort: number;
   /** Since it was created, and since it entered its present state. */
   ageMs: number;
   stateMs: number;
@@ -58,6 +60,8 @@ export type JobAction =
   | { do: 'start'; most: number }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
   | { do: 'close-voting' }
+  /** Those that a caller wants to be aborted. The job goes on. */
+  | { do: 'abort-nodes' }
   | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
   | { do: 'end'; outcome: JobOutcome };
 
@@ -77,8 +81,9 @@ export function nextAction(view: JobView): JobAction {
   }
 }
 
-function whileVoting({ job, tally, ageMs }: JobView): JobAction {
+function whileVoting({ job, tally, toAbort, ageMs }: JobView): JobAction {
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
+  if (toAbort > 0) return { do: 'abort-nodes' };
   if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: roomToStart(job, 0) };
   if (tally.ready + tally.new < Math.max(1, job.quorum))
     return abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
@@ -87,12 +92,13 @@ function whileVoting({ job, tally, ageMs }: JobView): JobAction {
   return abort('quorum_failed', `${tally.ready} of ${job.quorum} nodes were ready in time`);
 }
 
-function whileRunning({ job, tally, started, ageMs, stateMs }: JobView): JobAction {
+function whileRunning({ job, tally, started, toAbort, ageMs, stateMs }: JobView): JobAction {
   if (job.abortRequested === 'hard') return abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return abort('aborted', 'a caller asked for it', true);
   const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
     return abort('aborted', `${failed} nodes failed, and ${job.maxFailures} may`, true);
+  if (toAbort > 0) return { do: 'abort-nodes' };
   if (tally.new + tally.ready + tally.running === 0) return { do: 'end', outcome: 'complete' };
   const runLeftMs = job.runTimeoutMs - stateMs;
   if (runLeftMs <= 0) return abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
@@ -105,9 +111,10 @@ function whileRunning({ job, tally, started, ageMs, stateMs }: JobView): JobActi
   return { do: 'wait', forMs: tally.new > 0 ? Math.min(runLeftMs, votingLeftMs) : runLeftMs };
 }
 
-function whileAborting({ job, tally, started, toCancel, stateMs }: JobView): JobAction {
+function whileAborting({ job, tally, started, toCancel, toAbort, stateMs }: JobView): JobAction {
   const outcome = job.ending ?? 'aborted';
   if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
+  if (job.isSoft && toAbort > 0) return { do: 'abort-nodes' };
   if (started === 0 && tally.running === 0) return { do: 'end', outcome };
   if (job.isSoft && job.abortRequested === 'hard') return abort(outcome, 'a caller asked for it');
   const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;

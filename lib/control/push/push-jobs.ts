@@ -10,10 +10,11 @@ import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
+import { requestAbortOfNodes } from './change-store.ts';
 import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
-import { PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
+import { PushJobChangeError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -108,6 +109,17 @@ export class PushJobs {
       await this.get(id);
       throw new PushJobEndedError(id);
     }
+    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+  }
+
+  /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, PushJobChangeError */
+  async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
+    const { database, bus } = this.#deps;
+    const found = await requestAbortOfNodes(database, id, options);
+    if (found === undefined) throw new PushJobNotFoundError(id);
+    if (found.strange.length > 0)
+      throw new PushJobChangeError('nodes', `these servers are no nodes of the job: ${found.strange.join(', ')}`);
+    if (found.state === 'ended') throw new PushJobEndedError(id);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 

@@ -262,16 +262,23 @@ export const pushJobContracts = contracts({
   AbortPushJob: {
     method: 'PUT',
     path: '/push-jobs/:id/abort',
-    summary: 'Ends a push job: nothing more starts, and commands that run are stopped. Repeating it is harmless',
+    summary:
+      'Ends a push job, or only some of its nodes: nothing more starts, and commands that run are stopped. Repeating it is harmless',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
       ...ofJob,
+      nodes: servers
+        .optional()
+        .describe(
+          'Uuids of servers: only these nodes end, and the job goes on; those that have ended stay as they are',
+        ),
       soft: booleanText().optional().describe('`true`: commands that run may end by themselves'),
     }),
     preconditions: [],
     responses: {
       202: { description: 'Asked for; the job ends when its nodes have', schema: job },
+      400: errorResponse('One of `nodes` is no node of the job; nothing was asked for', 'InvalidParameters'),
       ...noJob,
       409: errorResponse('It has ended already', 'PushJobEnded'),
     },

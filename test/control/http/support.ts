@@ -130,6 +130,7 @@ const noPushJobs: Parts['pushJobs'] = {
   list: async () => [],
   nodes: noSuchJob,
   abort: noSuchJob,
+  abortNodes: noSuchJob,
   delete: noSuchJob,
 };
 

@@ -23,6 +23,7 @@ const VOTING = {
   state_ticks: '0',
   started: 0,
   to_cancel: 0,
+  to_abort: 0,
   states: ['new'],
   counts: [1],
 };

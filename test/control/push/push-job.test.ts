@@ -31,6 +31,7 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
     tally,
     started: 0,
     toCancel: 0,
+    toAbort: 0,
     ageMs: 1_000,
     stateMs: 1_000,
     ...more,
@@ -53,6 +54,26 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     { do: 'abort', ending: 'quorum_failed' },
   ],
   'VOTING, a caller aborts it': [view({ abortRequested: 'hard' }, { ready: 8 }), { do: 'abort', ending: 'aborted' }],
+  'VOTING, a caller aborts some nodes: they leave before anything starts': [
+    view({}, { ready: 8, new: 2 }, { toAbort: 1 }),
+    { do: 'abort-nodes' },
+  ],
+  'VOTING, a caller aborts some nodes and the job: the job is aborted': [
+    view({ abortRequested: 'hard' }, { ready: 8 }, { toAbort: 1 }),
+    { do: 'abort', ending: 'aborted' },
+  ],
+  'VOTING, aborted nodes have left and the others are too few: quorum failure': [
+    view({}, { ready: 7, was_ready: 1, unavailable: 2 }),
+    { do: 'abort', ending: 'quorum_failed' },
+  ],
+  'EXECUTING, a caller aborts some nodes: the job goes on': [
+    view({ state: 'running' }, { ready: 2, running: 6 }, { started: 6, toAbort: 3 }),
+    { do: 'abort-nodes' },
+  ],
+  'EXECUTING, a caller aborts some nodes when too many have failed: the job is aborted': [
+    view({ state: 'running', maxFailures: 0 }, { running: 7, failed: 1 }, { started: 7, toAbort: 1 }),
+    { do: 'abort', ending: 'aborted', soft: true },
+  ],
   'EXECUTING, all nodes exited: it ends as complete, whether they succeeded or not': [
     view({ state: 'running' }, { succeeded: 5, failed: 2, crashed: 1 }),
     { do: 'end', outcome: 'complete' },
@@ -108,6 +129,10 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
   'ABORTING, aborting timeout: it ends whether they have or not': [
     view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1, stateMs: 30_000 }),
     { do: 'end', outcome: 'aborted' },
+  ],
+  'ABORTING softly, a caller aborts some nodes: their commands are stopped, the others may end': [
+    view({ state: 'aborting', ending: 'aborted', isSoft: true }, { running: 3 }, { started: 3, toAbort: 1 }),
+    { do: 'abort-nodes' },
   ],
   'ABORTING softly, a caller now wants a hard end: the commands are stopped': [
     view(

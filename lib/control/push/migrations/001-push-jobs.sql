@@ -41,7 +41,8 @@ create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state 
 create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id);
 
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
--- `incarnation` the process of the agent that voted; `task` the run of the command.
+-- `incarnation` the process of the agent that voted; `task` the run of the command;
+-- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out.
 create table cnapi_push_nodes (
   job uuid not null references cnapi_push_jobs on delete cascade,
   server_uuid uuid not null,
@@ -54,6 +55,7 @@ create table cnapi_push_nodes (
   incarnation uuid,
   task uuid,
   exit_code int,
+  abort_requested text check (abort_requested in ('soft', 'hard')),
   updated_at timestamptz not null default cnapi_now(),
   primary key (job, server_uuid)
 ) with (fillfactor = 70);

@@ -8,7 +8,7 @@ import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
 export interface PushJobRouteDeps {
-  pushJobs: Pick<PushJobs, 'create' | 'get' | 'list' | 'nodes' | 'abort' | 'delete'>;
+  pushJobs: Pick<PushJobs, 'create' | 'get' | 'list' | 'nodes' | 'abort' | 'abortNodes' | 'delete'>;
   servers: Pick<Servers, 'hostnames'>;
   random: Random;
 }
@@ -35,9 +35,16 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         return ok(nodes.map((node) => pushNodeFor(actor, node)));
       },
       async AbortPushJob({ params, actor, withRecord }) {
+        const { id, nodes } = params;
         const how = params.soft === true ? 'soft' : 'hard';
-        await withRecord((record) => pushJobs.abort(params.id, { how, actor: actor.name, record }), params.id);
-        return accepted(pushJobFor(actor, await pushJobs.get(params.id)));
+        await withRecord(
+          (record) =>
+            nodes === undefined
+              ? pushJobs.abort(id, { how, actor: actor.name, record })
+              : pushJobs.abortNodes(id, { nodes, how, record }),
+          id,
+        );
+        return accepted(pushJobFor(actor, await pushJobs.get(id)));
       },
       async DeletePushJob({ params }) {
         await pushJobs.delete(params.id);
