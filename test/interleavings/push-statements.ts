@@ -19,6 +19,7 @@ import {
   storeVotes,
   type Vote,
 } from '../../lib/control/push/courier-store.ts';
+import { readFeed, readFeedPositions } from '../../lib/control/push/feed-store.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -170,6 +171,14 @@ const statements: readonly Statement[] = [
     return duty && [duty.id, { limit: 10 }];
   }),
   reads(readTasksOfJob, ofJob('running')),
+  reads(readFeed, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [duty.id, 1];
+  }),
+  reads(readFeedPositions, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [[duty.id]];
+  }),
   reads(readPrepares, (world) => {
     const jobs = ofJob('asked')(world);
     return jobs && [jobs];

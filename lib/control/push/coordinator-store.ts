@@ -24,8 +24,15 @@ interface AdvanceRow {
   started: number;
   to_cancel: number;
   to_abort: number;
+  fed: number;
   states: NodeState[];
   counts: number[];
+}
+
+/** What one round found. */
+export interface JobRound extends JobView {
+  /** New events of the job's feed. */
+  fed: number;
 }
 
 /** A server to tell that there is something for it, and the run that acts for it. */
@@ -41,7 +48,7 @@ const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.can
  * One round: nodes get the ends of their tasks, those whose agents are gone leave the job, and all
  * are counted. @throws DutyLostError
  */
-export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobView> {
+export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
   const { rows } = await database.query<AdvanceRow>(
     'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::json, $5::json)',
     [...fenceOf(duty), ...CANCELS],
@@ -70,6 +77,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     toAbort: row.to_abort,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
+    fed: row.fed,
   };
 }
 

@@ -9,12 +9,12 @@
  *                                                                         end ◀────────────┘
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, TASK_ENDS_TOPIC } from '../../platform/bus/topics.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC, TASK_ENDS_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import { changedIds } from '../../platform/waits/changes.ts';
+import { changedIds, publishChanges } from '../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
 import { tickLagMs } from '../tasks/deadlines/deadline-counter.ts';
@@ -107,6 +107,7 @@ export class Coordinator implements DutyHandler {
       signal.throwIfAborted();
       run.changed = new AbortController();
       const view = times.corrected(await advanceJob(this.#deps.database, duty));
+      if (view.fed > 0) this.#fed(duty.id);
       if (view.job.state === 'ended') return 'complete';
       const action = nextAction(view);
       const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
@@ -143,6 +144,7 @@ export class Coordinator implements DutyHandler {
       }
       case 'end':
         await endJob(database, duty, action.outcome);
+        this.#fed(duty.id);
         log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
         return sendErrands(duty.id);
       default:
@@ -156,6 +158,11 @@ export class Coordinator implements DutyHandler {
     const gatherMs = Math.min(ROUND_MS, GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB);
     await clock.sleep(Math.min(gatherMs, forMs), signal);
     await clock.sleep(Math.max(0, forMs - gatherMs), AbortSignal.any([run.changed.signal, signal]));
+  }
+
+  /** The job's feed has new events. */
+  #fed(job: string): void {
+    publishChanges(this.#deps.bus, PUSH_FEED_TOPIC, [job]);
   }
 
   /** Ends of these tasks are news of the job. */
@@ -199,7 +206,7 @@ class JobTimes {
     this.#lagMs = lagMs;
   }
 
-  corrected(view: JobView): JobView {
+  corrected<View extends JobView>(view: View): View {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);

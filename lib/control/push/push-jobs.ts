@@ -1,7 +1,7 @@
 /**
  * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
- * holds. Created by `core.ts`.
+ * holds. The feeds tell followers. Created by `core.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
@@ -14,6 +14,7 @@ import { requestAbortOfNodes } from './change-store.ts';
 import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
+import { JobFeeds } from './job-feeds.ts';
 import { PushJobChangeError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
 import {
   createPushJob,
@@ -54,11 +55,13 @@ const DELETE_BATCH = 100;
 export class PushJobs {
   readonly coordinator: Coordinator;
   readonly courier: Courier;
+  readonly feeds: JobFeeds;
   readonly #deps: PushJobsDeps;
 
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
     this.courier = new Courier(deps);
+    this.feeds = new JobFeeds(deps);
     this.coordinator = new Coordinator({
       ...deps,
       tell: (servers) => this.#tell(servers),
@@ -69,11 +72,12 @@ export class PushJobs {
   start(): void {
     this.courier.start();
     this.coordinator.start();
+    this.feeds.start();
   }
 
   async stop(): Promise<void> {
     this.coordinator.stop();
-    await this.courier.stop();
+    await Promise.all([this.courier.stop(), this.feeds.stop()]);
   }
 
   async create(job: NewPushJob): Promise<void> {

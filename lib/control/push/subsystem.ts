@@ -1,5 +1,5 @@
 /** What push jobs contribute to an instance. */
-import { counter } from '../metrics/metric.ts';
+import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
 import { pushMigrations } from './push-schema.ts';
@@ -34,6 +34,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & { pushJobs: P
       name: 'push jobs',
       routes: pushJobRoutes({ pushJobs, servers, random }),
       start: () => pushJobs.start(),
+      endDrain: () => pushJobs.feeds.release(),
       stop: () => pushJobs.stop(),
       dutyHandlers: { [PUSH_DUTY]: coordinator },
       agents: {
@@ -53,6 +54,11 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & { pushJobs: P
           'push_aborts_sent_total',
           'Agents that this instance told to forget a push job',
           () => courier.stats().aborts,
+        ),
+        gauge(
+          'push_feed_followers',
+          'Callers following the feed of a push job on this instance',
+          () => pushJobs.feeds.followers,
         ),
         counter('push_votes_total', 'Votes of agents about push jobs', () => courier.stats().votes),
       ],

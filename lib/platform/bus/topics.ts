@@ -36,6 +36,9 @@ export const PUSH_ERRANDS_TOPIC = 'push-errands';
 /** Something of these push jobs has changed: `{ids}`. For those who carry them out or follow them. */
 export const PUSH_CHANGES_TOPIC = 'push-changes';
 
+/** The feeds of these push jobs have new events: `{ids}`. Every instance that has ever sent a feed is subscribed. */
+export const PUSH_FEED_TOPIC = 'push-feed';
+
 /** Messages to the run that acts for a server. */
 export type RunMessage =
   /** This server may have queued work, or a cancel to send to its agent. */

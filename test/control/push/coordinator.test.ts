@@ -24,6 +24,7 @@ const VOTING = {
   started: 0,
   to_cancel: 0,
   to_abort: 0,
+  fed: 0,
   states: ['new'],
   counts: [1],
 };

@@ -7,6 +7,8 @@
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- state_tick, created_tick
 --                  by the counter of deadlines: no clock step ends a job
+-- fed, fed_at      number and time of the last event of its feed (005-feed.sql); has_run: the feed
+--                  has told that the quorum was reached. Only for a job of an organization
 create table cnapi_push_jobs (
   id uuid primary key,
   organization text collate "C",
@@ -33,16 +35,22 @@ create table cnapi_push_jobs (
   state_since timestamptz not null default cnapi_now(),
   created_tick bigint not null default cnapi_tick(),
   state_tick bigint not null default cnapi_tick(),
+  fed int not null default 1,
+  fed_at timestamptz,
+  has_run boolean not null default false,
   check ((state = 'ended') = (outcome is not null)),
   check ((state = 'aborting') <= (ending is not null))
 ) with (fillfactor = 70);
 create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
 create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';
 create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id);
+create index cnapi_push_jobs_of_organization on cnapi_push_jobs (organization, created_at desc, id desc)
+  where organization is not null;
 
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
 -- `incarnation` the process of the agent that voted; `task` the run of the command;
--- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out.
+-- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out; `fed`
+-- the state that the feed of the job has told.
 create table cnapi_push_nodes (
   job uuid not null references cnapi_push_jobs on delete cascade,
   server_uuid uuid not null,
@@ -56,6 +64,7 @@ create table cnapi_push_nodes (
   task uuid,
   exit_code int,
   abort_requested text check (abort_requested in ('soft', 'hard')),
+  fed text not null default 'new',
   updated_at timestamptz not null default cnapi_now(),
   primary key (job, server_uuid)
 ) with (fillfactor = 70);

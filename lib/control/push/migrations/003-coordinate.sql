@@ -14,7 +14,8 @@ begin
 end $$;
 
 -- One round: gives nodes the ends of their tasks, finds those whose agents are gone, and counts.
--- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
+-- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran. `fed`: the number of new
+-- events of the job's feed.
 --
 -- When a command ends, its agent is idle. When its task ended without it (cancelled before it was
 -- accepted, or given up), nobody knows what the agent does: rehab.
@@ -23,7 +24,7 @@ create function cnapi_advance_push_job(
 ) returns table (
   state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
   max_failures int, voting_timeout_ms int, run_timeout_ms int, abort_timeout_ms int,
-  age_ticks bigint, state_ticks bigint, started int, to_cancel int, to_abort int,
+  age_ticks bigint, state_ticks bigint, started int, to_cancel int, to_abort int, fed int,
   states text[], counts int[]
 ) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -34,6 +35,7 @@ declare
   idle uuid[];
   unclear uuid[];
   lost_tasks uuid[];
+  new_events int := 0;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return;
@@ -94,13 +96,14 @@ begin
     delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
     perform cnapi_begin_push_rehab(p_job, unclear || gone);
     perform cnapi_cancel_tasks(lost_tasks, p_cancelled, p_cancelled_uncertain);
+    new_events := cnapi_feed_push_job(p_job, null);
   end if;
   return query
     select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested, job.concurrency,
         job.max_failures, job.voting_timeout_ms, job.run_timeout_ms, job.abort_timeout_ms,
         cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
         coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
-        coalesce(sum(c.to_abort), 0)::int,
+        coalesce(sum(c.to_abort), 0)::int, new_events,
         coalesce(array_agg(c.state), '{}'),
         coalesce(array_agg(c.count), '{}')
       from (
@@ -310,5 +313,8 @@ begin
   update cnapi_push_jobs j
     set state = 'ended', outcome = p_outcome, state_since = cnapi_now(), state_tick = cnapi_tick()
     where j.id = p_job and j.state <> 'ended';
+  if found then
+    perform cnapi_feed_push_job(p_job, p_outcome);
+  end if;
   return true;
 end $$;
