@@ -30,6 +30,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol'],
 
+  'control/run-topic.ts': [],
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
   'control/subsystem.ts': [
@@ -48,12 +49,20 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  'control/tasks': [
+    ...database,
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/config.ts',
+    'control/run-topic.ts',
+  ],
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
-  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api'],
+  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api', 'control/run-topic.ts'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,

@@ -14,7 +14,6 @@
  * its row, and that was not known when the round asked, was claimed by an answer that was lost.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { DUTIES_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
@@ -75,6 +74,8 @@ interface Settling {
   settlement: DutySettlement;
 }
 
+/** Some duties are free: `{}`. For any instance that has room. */
+const DUTIES_TOPIC = 'duties';
 const DEFAULT_LIMIT = 2_000;
 const MAX_PER_CLAIM = 200;
 const MAX_PER_SETTLEMENT = 200;

@@ -9,7 +9,6 @@
  *                                                                         end ◀────────────┘
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC, TASK_ENDS_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -18,6 +17,7 @@ import { changedIds, publishChanges } from '../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
 import { tickLagMs } from '../tasks/deadlines/deadline-counter.ts';
+import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import {
   abortJob,
   abortNodes,
@@ -29,6 +29,7 @@ import {
   startNodes,
 } from './coordinator-store.ts';
 import { type JobAction, type JobView, nextAction } from './push-job.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC } from './push-topics.ts';
 
 export interface CoordinatorDeps {
   database: Queryable;

@@ -12,7 +12,6 @@
  * and each answer is stored under the job's rules.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
@@ -31,6 +30,7 @@ import {
   storeVotes,
   type Vote,
 } from './courier-store.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
 
 /** A live session of this instance, as push jobs see it. */
 export interface PushSession {

@@ -7,7 +7,6 @@
  *                                   └─ no ─▶ wait until there is more; the job's end ends the feed
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import { PUSH_FEED_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -15,6 +14,7 @@ import { Semaphore } from '../../platform/semaphore.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
 import { type FeedEvent, type FeedPosition, readFeed, readFeedPositions } from './feed-store.ts';
+import { PUSH_FEED_TOPIC } from './push-topics.ts';
 
 export interface JobFeedsDeps {
   database: Queryable;

@@ -4,12 +4,12 @@
  * holds. The feeds tell followers. Created by `core.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
+import { hintTasksOf } from '../tasks/task-topics.ts';
 import { requestAbortOfNodes } from './change-store.ts';
 import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
@@ -29,6 +29,7 @@ import {
   readPushJob,
   requestAbort,
 } from './push-store.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
 
 export interface PushJobsDeps {
   database: Queryable;
@@ -48,8 +49,6 @@ export interface PushJobsDeps {
   hintDuties: () => void;
 }
 
-/** This many uuids fit into one message of the bus. */
-const SERVERS_A_MESSAGE = 80;
 const DELETE_BATCH = 100;
 
 export class PushJobs {
@@ -144,12 +143,7 @@ export class PushJobs {
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);
       if (of === run()) hintTasks(uuids);
-      else if (of !== undefined)
-        for (let start = 0; start < uuids.length; start += SERVERS_A_MESSAGE)
-          bus.publish(runTopic(of), {
-            kind: 'tasks-of',
-            server_uuids: uuids.slice(start, start + SERVERS_A_MESSAGE),
-          } satisfies RunMessage);
+      else if (of !== undefined) hintTasksOf(bus, of, uuids);
     }
   }
 }

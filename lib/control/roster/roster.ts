@@ -3,8 +3,7 @@
  * receives what other instances send to this run, and starts and ends the evacuation when the
  * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
  */
-import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { parseRunMessage, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { Bus, BusMessage, Subscription } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
 import { HealthyTimer } from '../../platform/healthy-timer.ts';
@@ -14,6 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import type { StatusChange } from '../../protocol/api/servers.ts';
 import type { Address } from '../../protocol/frames.ts';
+import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';
 import { Authority } from './accept/authority.ts';
 import { ProbeCaller } from './accept/probe.ts';
@@ -24,6 +24,7 @@ import { Balancer } from './relocation/balancer.ts';
 import { Drainer, type DrainingInstance } from './relocation/drainer.ts';
 import { Evacuation } from './relocation/evacuation.ts';
 import type { RunListener } from './run-listener.ts';
+import { parseRunMessage, type RunMessage } from './run-message.ts';
 import { Reaper } from './sessions/reaper.ts';
 import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
@@ -316,20 +317,18 @@ export class Roster {
     this.#runMessages?.close();
     this.#runMessages = this.#deps.bus.subscribe(
       runTopic(this.membership.run),
-      (message) => this.#onRunMessage(parseRunMessage(message)),
+      (message) => this.#onRunMessage(message),
       () => {
         for (const listener of this.#listeners) listener.subscriptionConfirmed?.();
       },
     );
   }
 
-  #onRunMessage(message: RunMessage | undefined): void {
-    if (message === undefined) return;
-    if (message.kind === 'roster') this.reaper.pollSoon();
-    else if (message.kind === 'probe') void this.#probes.answer(message);
-    else
-      for (const listener of this.#listeners)
-        listener.tasksHinted?.(message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids);
+  #onRunMessage(message: BusMessage): void {
+    const own = parseRunMessage(message);
+    if (own?.kind === 'roster') this.reaper.pollSoon();
+    else if (own?.kind === 'probe') void this.#probes.answer(own);
+    else for (const listener of this.#listeners) listener.onMessage?.(message);
   }
 
   #runRenewed(): void {
