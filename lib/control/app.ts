@@ -103,11 +103,11 @@ export class App {
       bus: this.#bus,
       ingress: this.#listener,
       newServers: this.#newServers,
-      documentKinds,
       lifecycle: this.#lifecycle,
     });
     this.#lifecycle.open(subsystems, {
       ...partsOf(this.#core),
+      documentKinds,
       database,
       writes: this.#writes,
       authenticator: this.#authenticator,

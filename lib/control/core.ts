@@ -1,14 +1,15 @@
 /**
  * What all systems of an instance stand on: roster, tasks, duties, waitlist, events, servers, the
- * agent link and legacy agents, over given databases, a given bus and a given listener (`Ingress`). `app.ts` passes real
- * ones. The simulation passes its own and runs these drivers unchanged on a virtual clock.
- * `systems.ts` makes the systems that stand on it. The subsystems (`subsystems.ts`) take what they
- * need from the fields of both; `lifecycle.ts` starts, connects and stops them.
+ * agent link and legacy agents, over given databases, a given bus and a given listener (`Ingress`).
+ * `app.ts` passes real ones. The simulation passes its own and runs these drivers unchanged on a
+ * virtual clock. `systems.ts` makes the systems that stand on it. The subsystems (`subsystems.ts`)
+ * take what they need from the fields of both; `lifecycle.ts` starts, connects and stops them.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { EventLoop } from '../platform/event-loop.ts';
 import type { Logger } from '../platform/log.ts';
+import { BucketStore } from '../platform/moray/bucket-store.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
@@ -62,8 +63,6 @@ export interface CoreDeps {
   ingress: Ingress;
   /** Who may register new servers. */
   newServers: Pick<NewServers, 'refusalOf'>;
-  /** The nouns of documents that tell of their changes. */
-  documentKinds?: readonly string[];
   lifecycle: Lifecycle;
 }
 
@@ -76,9 +75,9 @@ export class Core {
   readonly clock: Clock;
   readonly random: Random;
   readonly database: Database;
+  readonly buckets: BucketStore;
   readonly bus: Bus;
   readonly newServers: CoreDeps['newServers'];
-  readonly documentKinds: readonly string[];
   readonly lifecycle: Lifecycle;
   /** Aborts when this instance leaves and every open wait must be answered. */
   readonly instanceLeaving: AbortSignal;
@@ -104,9 +103,9 @@ export class Core {
     this.clock = clock;
     this.random = random;
     this.database = database;
+    this.buckets = new BucketStore({ database });
     this.bus = bus;
     this.newServers = deps.newServers;
-    this.documentKinds = deps.documentKinds ?? [];
     this.lifecycle = lifecycle;
     this.instanceLeaving = lifecycle.instanceLeaving;
     const ports = { clock, random, log };

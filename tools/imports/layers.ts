@@ -111,13 +111,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
   'control/nouns/lists.ts': ['protocol/api', 'control/nouns/contracts.ts'],
-  'control/nouns/document-subsystems.ts': [
-    ...database,
-    'platform/moray',
-    'control/documents',
-    'control/nouns/nouns.ts',
-    'control/subsystem.ts',
-  ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
   'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
   'control/descriptors': base,
@@ -125,6 +118,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/core.ts': [
     ...database,
     'platform/bus',
+    'platform/moray',
     'control/config.ts',
     'control/access',
     'control/tasks',
@@ -151,7 +145,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
-  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/nouns/document-subsystems.ts'],
+  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/documents', 'control/nouns/nouns.ts'],
   'control/schema.ts': [...database, 'control/subsystems.ts'],
   'control/app.ts': [
     ...database,
