@@ -15,6 +15,7 @@ import { httpSubsystem } from './http/subsystem.ts';
 import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
 import * as nouns from './nouns/nouns.ts';
+import { organizationsSubsystem } from './organizations/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
@@ -45,5 +46,6 @@ export const subsystems = [
   httpSubsystem,
   ...coreSubsystems,
   ...Object.values<NounDefinition>({ ...nouns }),
+  organizationsSubsystem,
   housekeepingSubsystem,
 ];

@@ -111,6 +111,15 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
   'control/nouns/lists.ts': ['protocol/api', 'control/nouns/contracts.ts'],
+  // Organizations consist of documents, and signed requests name their users and clients.
+  'control/organizations': [
+    ...database,
+    'platform/moray',
+    'protocol/api',
+    'control/access',
+    'control/documents',
+    'control/http',
+  ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
   'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
   'control/descriptors': base,
@@ -161,6 +170,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
+    'control/organizations',
     'control/schema.ts',
     'control/subsystems.ts',
     'control/systems.ts',

@@ -106,6 +106,12 @@ export interface ApiOptions {
   accessDatabase?: (database: Queryable) => Queryable;
 }
 
+/** None of these routes takes signed requests. */
+const NO_SIGNING = {
+  check: () => undefined,
+  authenticate: () => Promise.reject(new Error('no route takes signed requests')),
+};
+
 const OPEN_GATE: AuthenticatorConfig = {
   access: 'open',
   trustedNetworks: [],
@@ -221,6 +227,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       authenticator,
       audit,
       isDatabaseHealthy: () => health.database,
+      signing: NO_SIGNING,
       log: recordingLogger(logged),
     }),
     metrics: new RequestMetrics(metrics),
