@@ -92,6 +92,7 @@ t.test('push jobs on the command line', async (t) => {
       [['--all', '--quorum', '120%', '--', 'true'], /--quorum 120%/],
       [['--all', '--quorum', 'most', '--', 'true'], /--quorum most/],
       [['--all', '--max-fail', '1', '--', 'true'], /needs --concurrency/],
+      [['--all', '--start-rate', '0', '--', 'true'], /--start-rate 0/],
       [['--all', '--status', 'failed', '--', 'true'], /--from-job/],
       [['--all', '--env', 'A', '--', 'true'], /NAME=VALUE/],
     ] as const)

@@ -44,6 +44,7 @@ export const newPushJob = (servers: readonly string[]): NewPushJob => ({
   nodes: servers.map((serverUuid) => ({ serverUuid, name: 'one' })),
   quorum: servers.length,
   concurrency: undefined,
+  startRate: undefined,
   maxFailures: undefined,
   votingTimeoutMs: 60_000,
   runTimeoutMs: 60_000,

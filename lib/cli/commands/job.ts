@@ -8,7 +8,7 @@ import { findServer } from '../lookup/find.ts';
 import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
 import { findJob, MAX_JOBS, nodesOf } from '../push/find-job.ts';
 import { hasEnded, JOB_COLUMNS, NODE_COLUMNS, progressOf, summaryOf, wentWell } from '../push/job-progress.ts';
-import { parseCount } from '../terminal/count.ts';
+import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
@@ -20,6 +20,7 @@ const LOOK_MS = 500;
 interface StartOptions extends TargetOptions {
   quorum?: string;
   concurrency?: string;
+  startRate?: string;
   maxFail?: string;
   timeout?: string;
   votingTimeout?: string;
@@ -51,7 +52,7 @@ passed on unchanged. It runs as \
 the user of the agent, unless --user is given. CHEF_PUSH_JOB_ID in its environment is the id of the job.
 
 --max-fail 3 or --max-fail 5%: when more nodes have failed, no further node starts, and the job ends as aborted. It needs \
---concurrency, because otherwise all nodes start at once.
+--concurrency or --start-rate, because otherwise all nodes start at once.
 
 The first Ctrl-C asks whether to abort the job or to leave it running; without a terminal it aborts the job. The second one exits.
 
@@ -74,6 +75,7 @@ function startCommand(runner: CommandRunner): Command {
     .option('--status <status>', 'with --from-job: only its nodes with this status, such as failed')
     .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
     .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
+    .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
     .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, or 5%')
     .option('--timeout <duration>', 'abort the job after this time from its start (default: 1h)')
     .option('--voting-timeout <duration>', 'how long to wait for votes (default: 1m)')
@@ -95,8 +97,8 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
   const servers = await serversOf(context, names as string[], options);
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * servers.length);
-  if (maxFailures !== undefined && options.concurrency === undefined)
-    throw new UsageError('--max-fail needs --concurrency: otherwise all nodes start at once');
+  if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
+    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
   if (options.dryRun) {
     if (output.json) output.document(servers);
     else for (const { uuid, hostname } of servers) output.line(`${uuid}  ${escapeControls(hostname ?? '')}`.trimEnd());
@@ -113,6 +115,7 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
     servers: servers.map(({ uuid }) => uuid),
     quorum: quorumOf(options.quorum),
     concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
+    start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
     max_failures: maxFailures,
     run_timeout_ms: ms(options.timeout, '--timeout'),
     voting_timeout_ms: ms(options.votingTimeout, '--voting-timeout'),

@@ -15,6 +15,7 @@ interface AdvanceRow {
   quorum: number;
   abort_requested: 'soft' | 'hard' | null;
   concurrency: number | null;
+  start_rate: number | null;
   max_failures: number | null;
   voting_timeout_ms: number;
   run_timeout_ms: number;
@@ -29,8 +30,8 @@ interface AdvanceRow {
   counts: number[];
 }
 
-/** What one round found. */
-export interface JobRound extends JobView {
+/** What one round found. The starts are counted by the holder of the duty. */
+export interface JobRound extends Omit<JobView, 'startsPaidMs'> {
   /** New events of the job's feed. */
   fed: number;
 }
@@ -66,6 +67,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
       quorum: row.quorum,
       abortRequested: row.abort_requested ?? undefined,
       concurrency: row.concurrency ?? undefined,
+      startRate: row.start_rate ?? undefined,
       maxFailures: row.max_failures ?? undefined,
       votingTimeoutMs: row.voting_timeout_ms,
       runTimeoutMs: row.run_timeout_ms,

@@ -24,11 +24,12 @@ import {
   advanceJob,
   closeVoting,
   endJob,
+  type JobRound,
   readTasksOfJob,
   type ServerToTell,
   startNodes,
 } from './coordinator-store.ts';
-import { type JobAction, type JobView, nextAction } from './push-job.ts';
+import { type JobAction, type JobView, nextAction, StartsPaid } from './push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC } from './push-topics.ts';
 
 export interface CoordinatorDeps {
@@ -61,6 +62,7 @@ interface Run {
   /** Aborts when something of the job has changed since the present round began. */
   changed: AbortController;
   tasks: Set<string>;
+  startsPaid: StartsPaid;
 }
 
 export class Coordinator implements DutyHandler {
@@ -91,7 +93,7 @@ export class Coordinator implements DutyHandler {
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
-    const run: Run = { changed: new AbortController(), tasks: new Set() };
+    const run: Run = { changed: new AbortController(), tasks: new Set(), startsPaid: new StartsPaid() };
     this.#runs.set(duty.id, run);
     try {
       this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
@@ -107,13 +109,15 @@ export class Coordinator implements DutyHandler {
     for (;;) {
       signal.throwIfAborted();
       run.changed = new AbortController();
-      const view = times.corrected(await advanceJob(this.#deps.database, duty));
-      if (view.fed > 0) this.#fed(duty.id);
-      if (view.job.state === 'ended') return 'complete';
+      const counted = times.corrected(await advanceJob(this.#deps.database, duty));
+      if (counted.fed > 0) this.#fed(duty.id);
+      if (counted.job.state === 'ended') return 'complete';
+      const view = { ...counted, startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()) };
       const action = nextAction(view);
       const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
       if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
       else {
+        if (action.do === 'start') run.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
         await this.#carryOut(duty, action, view);
         await this.#deps.clock.sleep(PAUSE_MS, signal);
       }
@@ -207,7 +211,7 @@ class JobTimes {
     this.#lagMs = lagMs;
   }
 
-  corrected<View extends JobView>(view: View): View {
+  corrected(view: JobRound): JobRound {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);

@@ -47,6 +47,7 @@ export async function newPushJobOf(
     nodes: request.servers.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' })),
     quorum: Math.max(1, quorum),
     concurrency: request.concurrency,
+    startRate: request.start_rate,
     maxFailures: request.max_failures,
     votingTimeoutMs: request.voting_timeout_ms ?? DEFAULT_VOTING_TIMEOUT_MS,
     runTimeoutMs: request.run_timeout_ms ?? DEFAULT_RUN_TIMEOUT_MS,

@@ -23,13 +23,6 @@ export class PushJobEndedError extends CnapiError {
   }
 }
 
-/** A parameter that cannot be, given the job. */
-export class PushJobChangeError extends CnapiError {
-  constructor(field: string, message: string) {
-    super('InvalidParameters', 400, message, { errors: [{ field, code: 'Invalid', message }] });
-  }
-}
-
 export class PushJobNotEndedError extends CnapiError {
   constructor(id: string) {
     super('PushJobNotEnded', 409, `Push job ${id} has not ended; abort it first`);

@@ -15,7 +15,7 @@ import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
 import { JobFeeds } from './job-feeds.ts';
-import { PushJobChangeError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
+import { InvalidPushJobError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -115,13 +115,13 @@ export class PushJobs {
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
-  /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, PushJobChangeError */
+  /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, InvalidPushJobError */
   async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
     const { database, bus } = this.#deps;
     const found = await requestAbortOfNodes(database, id, options);
     if (found === undefined) throw new PushJobNotFoundError(id);
     if (found.strange.length > 0)
-      throw new PushJobChangeError('nodes', `these servers are no nodes of the job: ${found.strange.join(', ')}`);
+      throw new InvalidPushJobError('nodes', `these servers are no nodes of the job: ${found.strange.join(', ')}`);
     if (found.state === 'ended') throw new PushJobEndedError(id);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }

@@ -7,6 +7,8 @@ import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
 import { createdJob, endedJob, nodesOfJob } from './jobs.ts';
 
+const MAX_RATE = 4;
+
 t.test('a zone of two instances', async (t) => {
   const zone = await freshZone(t);
   const a = await zone.startApp();
@@ -63,6 +65,20 @@ t.test('a zone of two instances', async (t) => {
       t.match(await endedJob(a, id), { status: 'complete', counts: { succeeded: 2, was_ready: 3 } });
     },
   );
+
+  await t.test('nodes start no faster than the start rate of the job', async (t) => {
+    const { id } = await createdJob(a, { command: 'true', servers, start_rate: MAX_RATE });
+    t.match(await endedJob(b, id), { status: 'complete', start_rate: MAX_RATE, counts: { succeeded: 5 } });
+    const { rows } = await zone.database.query<{ gap_ms: number }>(
+      `select extract(epoch from c.created_at - lag(c.created_at) over (order by c.created_at)) * 1000 as gap_ms
+         from cnapi_push_nodes n join cnapi_tasks c on c.id = n.task where n.job = $1::uuid order by c.created_at offset 1`,
+      [id],
+    );
+    t.equal(rows.length, 4);
+    // A node is charged before the statement that starts it, which may take longer than the next one.
+    const ms = rows.reduce((sum, { gap_ms }) => sum + Number(gap_ms), 0);
+    t.ok(ms > (3 / MAX_RATE) * 1000, `${ms} ms between the first start and the last`);
+  });
 
   await t.test('an abort that names a server outside the job aborts nothing', async (t) => {
     const { id } = await createdJob(a, { command: 'sleep 300', servers: servers.slice(0, 2) });

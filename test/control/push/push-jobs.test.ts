@@ -87,6 +87,7 @@ t.test('a zone of two instances', async (t) => {
       ['quorum', { command: 'echo', servers, quorum: 7 }],
       ['quorum', { command: 'echo', servers, quorum: -1 }],
       ['quorum', { command: 'echo', servers, quorum: '120%' }],
+      ['start_rate', { command: 'echo', servers, start_rate: 0 }],
       ['run_timeout_ms', { command: 'echo', servers, run_timeout_ms: -5 }],
       ['env', { command: 'echo', servers, env: ['A=1'] }],
       ['file', { command: 'echo', servers, file: 'base64:???' }],

@@ -3,6 +3,7 @@
 -- options          what the command is given, without its file: user, dir, env, capture
 -- masked_options   what everybody is shown instead if options hold secrets; at the end of the job
 --                  it replaces them
+-- start_rate       nodes that may start per second
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- state_tick, created_tick
@@ -20,6 +21,7 @@ create table cnapi_push_jobs (
   node_count int not null,
   quorum int not null check (quorum >= 1),
   concurrency int check (concurrency >= 1),
+  start_rate float8 check (start_rate > 0),
   max_failures int check (max_failures >= 0),
   voting_timeout_ms int not null,
   run_timeout_ms int not null,

@@ -23,8 +23,9 @@ create function cnapi_advance_push_job(
   p_job uuid, p_run uuid, p_generation int, p_cancelled json, p_cancelled_uncertain json
 ) returns table (
   state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
-  max_failures int, voting_timeout_ms int, run_timeout_ms int, abort_timeout_ms int,
-  age_ticks bigint, state_ticks bigint, started int, to_cancel int, to_abort int, fed int,
+  start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
+  abort_timeout_ms int, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
+  to_abort int, fed int,
   states text[], counts int[]
 ) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -100,7 +101,8 @@ begin
   end if;
   return query
     select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested, job.concurrency,
-        job.max_failures, job.voting_timeout_ms, job.run_timeout_ms, job.abort_timeout_ms,
+        job.start_rate, job.max_failures, job.voting_timeout_ms, job.run_timeout_ms,
+        job.abort_timeout_ms,
         cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
         coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
         coalesce(sum(c.to_abort), 0)::int, new_events,
