@@ -18,6 +18,7 @@ import type { Certificates } from '../../../lib/control/http/listener/certificat
 import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener/listener.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/listener/request-authorizer.ts';
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
+import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
 import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
@@ -107,7 +108,7 @@ export interface ApiOptions {
 }
 
 /** None of these routes takes signed requests. */
-const NO_SIGNING = {
+const NO_SIGNING: RequestSigning = {
   check: () => undefined,
   authenticate: () => Promise.reject(new Error('no route takes signed requests')),
 };

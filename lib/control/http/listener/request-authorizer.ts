@@ -11,7 +11,7 @@ import { plainAddress } from '../../../platform/networks.ts';
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
-import { TokenEndedError } from '../../access/access-errors.ts';
+import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
@@ -153,6 +153,9 @@ export class RequestAuthorizer {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
+      // Who has neither a token nor a signature is told how to sign.
+      if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
+        this.#signing.check(receivedRequest(request, Buffer.alloc(0)));
       throw error;
     });
     exchange.actor = actor;
@@ -169,10 +172,10 @@ export class RequestAuthorizer {
     record: AuditEntry | undefined,
   ): Promise<{ actor: Actor; body: Buffer }> {
     const organization = path.organization ?? '';
-    const { header } = receivedRequest(request, Buffer.alloc(0));
-    this.#signing.check({ header });
+    const headers = receivedRequest(request, Buffer.alloc(0));
+    this.#signing.check(headers);
     const body = await rawBodyOf(route, request, exchange);
-    const caller = `${organization} ${header('X-Ops-UserId')}`;
+    const caller = `${organization} ${headers.header('X-Ops-UserId')}`;
     const actor = await this.#authenticator.signInOtherwise(request.socket.remoteAddress ?? '', caller, () =>
       this.#signing.authenticate(receivedRequest(request, body), organization),
     );
