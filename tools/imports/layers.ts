@@ -30,18 +30,9 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol'],
 
-  'control/run-topic.ts': [],
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
-  'control/subsystem.ts': [
-    ...database,
-    'control/metrics',
-    'control/http',
-    'control/doctor',
-    'control/duty',
-    'control/roster',
-    'control/link',
-  ],
+  'control/subsystem.ts': [...database, 'control/metrics', 'control/http', 'control/doctor'],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
@@ -49,20 +40,12 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  'control/tasks': [
-    ...database,
-    'platform/bus',
-    'platform/waits',
-    'protocol',
-    'protocol/api',
-    'control/config.ts',
-    'control/run-topic.ts',
-  ],
+  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
-  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api', 'control/run-topic.ts'],
+  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
@@ -84,7 +67,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
+  'control/link': [...base, 'protocol', 'control/tasks', 'control/push', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
@@ -111,28 +94,26 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
   'control/nouns/lists.ts': ['protocol/api', 'control/nouns/contracts.ts'],
-  // Organizations consist of documents, and signed requests name their users and clients.
-  'control/organizations': [
+  'control/nouns/document-subsystems.ts': [
     ...database,
     'platform/moray',
-    'protocol/api',
-    'control/access',
     'control/documents',
-    'control/http',
+    'control/nouns/nouns.ts',
+    'control/subsystem.ts',
   ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
-  'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
+  'control/lifecycle.ts': [...database, ...subsystem, 'control/http'],
   'control/descriptors': base,
   'control/promotion': [...database, 'protocol', 'control/tasks', 'control/roster'],
   'control/core.ts': [
     ...database,
     'platform/bus',
-    'platform/moray',
     'control/config.ts',
     'control/access',
     'control/tasks',
     'control/waitlist',
     'control/duty',
+    'control/push',
     'control/events',
     'control/roster',
     'control/servers',
@@ -140,7 +121,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/link',
     'control/lifecycle.ts',
   ],
-  'control/systems.ts': ['control/core.ts', 'control/*/subsystem.ts'],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [
     ...database,
@@ -154,7 +134,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
-  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/documents', 'control/nouns/nouns.ts'],
+  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/nouns/document-subsystems.ts'],
   'control/schema.ts': [...database, 'control/subsystems.ts'],
   'control/app.ts': [
     ...database,
@@ -170,10 +150,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
-    'control/organizations',
     'control/schema.ts',
     'control/subsystems.ts',
-    'control/systems.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [

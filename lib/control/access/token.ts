@@ -8,13 +8,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
 
-/** A user or client of an organization, which signed its request. */
-export interface Principal {
-  kind: 'user' | 'client';
-  uuid: string;
-  name: string;
-}
-
 /** The authenticated caller. */
 export interface Actor {
   /**
@@ -26,8 +19,6 @@ export interface Actor {
   tokenUuid?: string;
   /** The one server that an agent's token is valid for; absent: any server. */
   serverUuid?: string;
-  /** Who signed the request, in place of a token. It has no roles. */
-  principal?: Principal;
 }
 
 /** The caller's token, if it is valid for several servers. */

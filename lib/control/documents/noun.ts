@@ -3,13 +3,13 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Random } from '../../platform/random.ts';
-import type { SubsystemDefinition } from '../subsystem.ts';
+import type { Subsystem } from '../subsystem.ts';
 
-interface NounParts {
+export interface NounPorts {
   buckets: BucketStore;
   clock: Clock;
   random: Random;
   log: Logger;
 }
 
-export type NounDefinition = SubsystemDefinition<NounParts>;
+export type OpenNoun = (ports: NounPorts) => Subsystem;

@@ -7,27 +7,19 @@ import { instanceRoutes } from './instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
 import { rosterMigrations } from './roster-schema.ts';
-import type { RunListener } from './run-listener.ts';
 import { forgetStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
 const FORGET_BATCH = 5_000;
 
-interface RosterParts {
-  roster: Roster;
-  database: Queryable;
-  /** Knows the listeners of all subsystems. */
-  lifecycle: { readonly runListeners: readonly RunListener[] };
-}
-
-export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
+export const rosterSubsystem: SubsystemDefinition<{ roster: Roster; database: Queryable }> = {
   migrations: rosterMigrations,
   checks: { dns: checkName, instances: checkPeers },
-  open({ roster, database, lifecycle }): Subsystem {
+  open({ roster, database }): Subsystem {
     return {
       name: 'roster',
       routes: instanceRoutes({ roster }),
-      start: (signal) => roster.start(signal, lifecycle.runListeners),
+      start: (signal) => roster.start(signal),
       beginStop: () => roster.refuseAgents(),
       stop: () => roster.stop(),
       metrics: [

@@ -70,10 +70,11 @@ export async function startInstance(
     config: { slowPollMs, slowPollNoBusMs: slowPollMs },
     run: () => instance.run,
     isHealthy: () => instance.isHealthy,
+    handlers: { [KIND]: made.handler },
     ...options,
   });
   const instance: Instance = Object.assign(made, { keeper });
-  keeper.start({ [KIND]: made.handler });
+  keeper.start();
   t.teardown(async () => {
     await keeper.stop();
     await bus.stop();
