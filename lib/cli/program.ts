@@ -71,7 +71,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
     .helpCommand('help [command]', 'show the help of a command');
   explained(program, ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
-  for (const noun of nounList) program.addCommand(documentCommand(runner, noun));
+  for (const noun of nounList) if (noun.hasOwnCommands !== true) program.addCommand(documentCommand(runner, noun));
   program.addCommand(completeCommand(runner, program), { hidden: true });
   for (const command of [program, ...allCommands(program)]) prepare(command, helpWidth);
   return program;

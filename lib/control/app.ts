@@ -31,10 +31,13 @@ import type { ProcessRouteDeps } from './http/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
+import { ChefAuthentication } from './organizations/chef-authentication.ts';
+import { Organizations } from './organizations/organizations.ts';
 import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
 import { subsystems } from './subsystems.ts';
+import { partsOf } from './systems.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -63,6 +66,8 @@ export class App {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #newServers: NewServers;
+  readonly #organizations: Organizations;
+  readonly #chefAuthentication: ChefAuthentication;
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
@@ -88,6 +93,8 @@ export class App {
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
     this.#newServers = new NewServers({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
+    this.#organizations = new Organizations({ database, random });
+    this.#chefAuthentication = new ChefAuthentication({ database, organizations: this.#organizations });
     const limits = new CallerLimits(config, { clock, log });
     this.#listener = this.#createListener(limits);
 
@@ -102,17 +109,19 @@ export class App {
       bus: this.#bus,
       ingress: this.#listener,
       newServers: this.#newServers,
-      documentKinds,
       lifecycle: this.#lifecycle,
     });
     this.#lifecycle.open(subsystems, {
-      ...this.#core,
+      ...partsOf(this.#core),
+      documentKinds,
       database,
       writes: this.#writes,
       authenticator: this.#authenticator,
       signIn,
       signInDatabase,
       newServers: this.#newServers,
+      organizations: this.#organizations,
+      chefAuthentication: this.#chefAuthentication,
       audit: this.#audit,
       listener: this.#listener,
       limits,
@@ -228,6 +237,7 @@ export class App {
         authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,
+        signing: this.#chefAuthentication,
         log,
       }),
     });

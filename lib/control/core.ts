@@ -1,20 +1,20 @@
 /**
- * The nouns of an instance: roster, tasks, waitlist, events, servers, the agent link and legacy
- * agents, over given databases, a given bus and a given listener (`Ingress`). `app.ts` passes real
- * ones. The simulation passes its own and runs these drivers unchanged on a virtual clock. The
- * subsystems (`subsystems.ts`) take what they need from a core's fields; `lifecycle.ts` starts and
- * stops them.
+ * What all systems of an instance stand on: roster, tasks, duties, waitlist, events, servers, the
+ * agent link and legacy agents, over given databases, a given bus and a given listener (`Ingress`).
+ * `app.ts` passes real ones. The simulation passes its own and runs these drivers unchanged on a
+ * virtual clock. `systems.ts` makes the systems that stand on it. The subsystems (`subsystems.ts`)
+ * take what they need from the fields of both; `lifecycle.ts` starts, connects and stops them.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { EventLoop } from '../platform/event-loop.ts';
 import type { Logger } from '../platform/log.ts';
+import { BucketStore } from '../platform/moray/bucket-store.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
 import type { NewServers } from './access/new-servers.ts';
 import { agentNetworksOf, type Config } from './config.ts';
-import type { DutyHandler } from './duty/duty.ts';
 import { DutyKeeper } from './duty/duty-keeper.ts';
 import { Events } from './events/events.ts';
 import { AgentSources } from './legacy/agent-sources.ts';
@@ -25,8 +25,6 @@ import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
-import { PushJobs } from './push/push-jobs.ts';
-import { PUSH_DUTY } from './push/push-store.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
@@ -63,12 +61,8 @@ export interface CoreDeps {
   databases: CoreDatabases;
   bus: Bus;
   ingress: Ingress;
-  /** What carries out the duties of each kind. */
-  dutyHandlers?: Readonly<Record<string, DutyHandler>>;
   /** Who may register new servers. */
   newServers: Pick<NewServers, 'refusalOf'>;
-  /** The nouns of documents that tell of their changes. */
-  documentKinds?: readonly string[];
   lifecycle: Lifecycle;
 }
 
@@ -81,9 +75,9 @@ export class Core {
   readonly clock: Clock;
   readonly random: Random;
   readonly database: Database;
+  readonly buckets: BucketStore;
   readonly bus: Bus;
   readonly newServers: CoreDeps['newServers'];
-  readonly documentKinds: readonly string[];
   readonly lifecycle: Lifecycle;
   /** Aborts when this instance leaves and every open wait must be answered. */
   readonly instanceLeaving: AbortSignal;
@@ -91,7 +85,6 @@ export class Core {
   readonly inventoriedSessions: InventoriedSessions;
   readonly tasks: Tasks;
   readonly duties: DutyKeeper;
-  readonly pushJobs: PushJobs;
   readonly waitlist: Waitlist;
   readonly events: Events;
   readonly servers: Servers;
@@ -110,9 +103,9 @@ export class Core {
     this.clock = clock;
     this.random = random;
     this.database = database;
+    this.buckets = new BucketStore({ database });
     this.bus = bus;
     this.newServers = deps.newServers;
-    this.documentKinds = deps.documentKinds ?? [];
     this.lifecycle = lifecycle;
     this.instanceLeaving = lifecycle.instanceLeaving;
     const ports = { clock, random, log };
@@ -174,19 +167,10 @@ export class Core {
           run: () => this.roster.membership.run,
         }),
     });
-    this.pushJobs = new PushJobs({
-      ...common,
-      run: () => this.roster.membership.run,
-      session: (serverUuid) => this.inventoriedSessions.session(serverUuid),
-      unsent,
-      hintTasks: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
-      hintDuties: () => this.duties.hint(),
-    });
     this.duties = new DutyKeeper({
       ...common,
       run: () => this.roster.membership.run,
       isHealthy: () => this.roster.membership.trouble === undefined,
-      handlers: { [PUSH_DUTY]: this.pushJobs.coordinator, ...deps.dutyHandlers },
     });
     this.link = new LinkServer({
       ...common,
@@ -195,20 +179,8 @@ export class Core {
       inventoriedSessions: this.inventoriedSessions,
       unsent,
       tasks: this.tasks.dispatcher.reports,
-      pushJobs: this.pushJobs.courier,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
-    });
-    this.roster.listen({
-      tasksHinted: (serverUuid) => this.tasks.dispatcher.sessions.hint(serverUuid),
-      subscriptionConfirmed: () => this.tasks.pollSoon(),
-      runRenewed: () => {
-        // The new run must take over the posts of the old run before others count them as lost.
-        this.tasks.pollSoon();
-        this.duties.runRenewed();
-      },
-      runsEnded: () => this.duties.pollSoon(),
-      recovered: () => this.duties.pollSoon(),
     });
   }
 

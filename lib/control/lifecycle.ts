@@ -18,8 +18,11 @@ import type { Logger } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { type Migration, migrate } from '../platform/postgres/migrations.ts';
 import { waitForDatabase } from '../platform/postgres/pool.ts';
+import type { DutyHandlers } from './duty/duty.ts';
 import type { Route } from './http/route.ts';
+import type { AgentListener } from './link/agent-listener.ts';
 import type { Metric } from './metrics/metric.ts';
+import type { RunListener } from './roster/run-listener.ts';
 import type { Chore, Subsystem, SubsystemDefinition } from './subsystem.ts';
 
 interface LifecycleDeps {
@@ -85,6 +88,18 @@ export class Lifecycle {
 
   get chores(): Chore[] {
     return this.#subsystems.flatMap(({ chores = [] }) => chores);
+  }
+
+  get runListeners(): RunListener[] {
+    return this.#subsystems.flatMap(({ runs = [] }) => runs);
+  }
+
+  get agentListeners(): AgentListener[] {
+    return this.#subsystems.flatMap(({ agents = [] }) => agents);
+  }
+
+  get dutyHandlers(): DutyHandlers {
+    return Object.fromEntries(this.#subsystems.flatMap(({ dutyHandlers = {} }) => Object.entries(dutyHandlers)));
   }
 
   /** Resolves when the instance is live, or when it was stopped before. */

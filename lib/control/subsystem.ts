@@ -2,7 +2,7 @@
  * A subsystem: what one noun contributes to an instance. Each noun's folder defines it
  * (`subsystem.ts`), and `subsystems.ts` lists them in order. From that list follow the schema
  * (`schema.ts`), the checks of `cnapi doctor` and, folded by `lifecycle.ts`, the routes, start,
- * drain, stop, metrics and chores of an instance. Everything is optional.
+ * drain, stop, duties, metrics and chores of an instance. Everything is optional.
  *
  *     prepare ─▶ start ─▶ (beginDrain ─▶ endDrain) ─▶ beginStop ─▶ disconnect ─▶ stop
  *
@@ -10,8 +10,11 @@
  */
 import type { Migration } from '../platform/postgres/migrations.ts';
 import type { Check } from './doctor/finding.ts';
+import type { DutyHandlers } from './duty/duty.ts';
 import type { Route } from './http/route.ts';
+import type { AgentListener } from './link/agent-listener.ts';
 import type { Metric } from './metrics/metric.ts';
+import type { RunListener } from './roster/run-listener.ts';
 
 /** Deletes data past its retention. */
 export interface Chore {
@@ -56,6 +59,13 @@ export interface Subsystem {
   disconnect?(): Promise<unknown>;
   /** Releases everything; all parts at once. */
   stop?(): Promise<unknown>;
+
+  /** What carries out its duties. */
+  dutyHandlers?: DutyHandlers;
+  /** What it does when something happens to the run of the instance. */
+  runs?: RunListener;
+  /** What it does with what agents send. */
+  agents?: AgentListener;
 
   routes?: readonly Route[];
   metrics?: readonly Metric[];

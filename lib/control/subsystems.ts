@@ -7,13 +7,15 @@ import { auditSubsystem } from './audit/subsystem.ts';
 import { busSubsystem } from './bus/subsystem.ts';
 import { databaseSubsystem } from './database/subsystem.ts';
 import { descriptorSubsystem } from './descriptors/subsystem.ts';
+import type { NounDefinition } from './documents/noun.ts';
 import { dutySubsystem } from './duty/subsystem.ts';
 import { eventsSubsystem } from './events/subsystem.ts';
 import { housekeepingSubsystem } from './housekeeping/subsystem.ts';
 import { httpSubsystem } from './http/subsystem.ts';
 import { legacySubsystem } from './legacy/subsystem.ts';
 import { linkSubsystem } from './link/subsystem.ts';
-import { documentSubsystems } from './nouns/document-subsystems.ts';
+import * as nouns from './nouns/nouns.ts';
+import { organizationsSubsystem } from './organizations/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
@@ -43,6 +45,7 @@ export const subsystems = [
   descriptorSubsystem,
   httpSubsystem,
   ...coreSubsystems,
-  ...documentSubsystems,
+  ...Object.values<NounDefinition>({ ...nouns }),
+  organizationsSubsystem,
   housekeepingSubsystem,
 ];

@@ -8,6 +8,8 @@ export interface ErrorFields {
   errors?: FieldError[];
   /** Seconds after which a retry makes sense (HTTP Retry-After). */
   retryAfterSeconds?: number;
+  /** Of a 401: the way to authenticate, if it is not a bearer token (HTTP WWW-Authenticate). */
+  challenge?: string;
 }
 
 export interface FieldError {
@@ -21,6 +23,7 @@ export class CnapiError extends Error {
   readonly statusCode: number;
   readonly errors: FieldError[] | undefined;
   readonly retryAfterSeconds: number | undefined;
+  readonly challenge: string | undefined;
 
   constructor(code: string, statusCode: number, message: string, fields: ErrorFields = {}) {
     super(message, fields.cause === undefined ? undefined : { cause: fields.cause });
@@ -29,6 +32,7 @@ export class CnapiError extends Error {
     this.statusCode = statusCode;
     this.errors = fields.errors;
     this.retryAfterSeconds = fields.retryAfterSeconds;
+    this.challenge = fields.challenge;
   }
 }
 

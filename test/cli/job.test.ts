@@ -72,6 +72,16 @@ t.test('push jobs on the command line', async (t) => {
     t.match(await cli.run('job', 'abort', job.id), { code: 1, stderr: /has ended already/ });
   });
 
+  await t.test('some nodes of a job can be aborted, and the job goes on', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'sleep 300');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 3);
+    t.match(await cli.run('job', 'abort', job.id, servers[0] ?? ''), { code: 0, stdout: /on 1 server; it goes on/ });
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.aborted === 1);
+    t.equal((await json<PushJob>('job', 'status', job.id, '--summary')).status, 'running');
+    t.equal((await cli.run('job', 'abort', job.id)).code, 0);
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
+  });
+
   await t.test('wrong usage is refused before anything runs', async (t) => {
     const before = (await json<PushJob[]>('job', 'list')).length;
     for (const [args, says] of [
@@ -82,6 +92,7 @@ t.test('push jobs on the command line', async (t) => {
       [['--all', '--quorum', '120%', '--', 'true'], /--quorum 120%/],
       [['--all', '--quorum', 'most', '--', 'true'], /--quorum most/],
       [['--all', '--max-fail', '1', '--', 'true'], /needs --concurrency/],
+      [['--all', '--start-rate', '0', '--', 'true'], /--start-rate 0/],
       [['--all', '--status', 'failed', '--', 'true'], /--from-job/],
       [['--all', '--env', 'A', '--', 'true'], /NAME=VALUE/],
     ] as const)

@@ -2,17 +2,18 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../lib/control/config.ts';
 import { Core, type CoreDeps } from '../../lib/control/core.ts';
-import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import type { DutyHandlers, HeldDuty } from '../../lib/control/duty/duty.ts';
 import { createDuties } from '../../lib/control/duty/duty-store.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
+import { partsOf } from '../../lib/control/systems.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import type { HelloFrame } from '../../lib/protocol/frames.ts';
+import { agentFrames, type HelloFrame } from '../../lib/protocol/frames.ts';
 import { idleSocket } from '../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { freshDatabase, type Teardown } from '../support/postgres.ts';
@@ -20,12 +21,13 @@ import { until } from '../support/until.ts';
 
 const never = new Promise<never>(() => {});
 
-interface Given extends Pick<Partial<CoreDeps>, 'dutyHandlers'> {
+interface Given {
   config?: Partial<CoreDeps['config']>;
+  dutyHandlers?: DutyHandlers;
 }
 
 /** An instance without a listener. The test may stop its main database or its beats. */
-async function startCore(t: Teardown, { config, ...given }: Given = {}) {
+async function startCore(t: Teardown, { config, dutyHandlers = {} }: Given = {}) {
   const { database, url } = await freshDatabase(t);
   const world = { isStuck: false, areBeatsLost: false };
   const main: Database = {
@@ -52,12 +54,12 @@ async function startCore(t: Teardown, { config, ...given }: Given = {}) {
     eventLoop: { busyShare: () => 0 },
     random,
     log,
-    ...given,
   });
-  lifecycle.open(coreSubsystems, instance);
+  lifecycle.open(coreSubsystems, partsOf(instance));
+  lifecycle.add({ name: 'test', dutyHandlers });
   t.teardown(() => lifecycle.stop());
   await lifecycle.start();
-  return { database, instance, world };
+  return { database, instance, lifecycle, world };
 }
 
 t.test('an instance that has become healthy again claims duties at once', async (t) => {
@@ -90,6 +92,14 @@ t.test('agents that arrive do not wait for the statements of requests and tasks'
   const acceptance = await authority.accept({ hello: helloOf(serverUuid), socket, isOpen: () => true });
   if (acceptance.kind !== 'accepted') throw new Error(acceptance.kind);
   t.ok(await authority.confirmInventory(acceptance.session));
+});
+
+t.test('each frame of agents about a system has one listener', async (t) => {
+  const { lifecycle } = await startCore(t);
+  const ofLink = ['hello', 'inventory', 'heartbeat', 'error', 'task_event', 'task_end', 'sysinfo', 'status'];
+  const ofSystems = Object.keys(agentFrames).filter((type) => !ofLink.includes(type));
+  const heard = lifecycle.agentListeners.flatMap(({ frames = {} }) => Object.keys(frames));
+  t.strictSame(heard.toSorted(), ofSystems.toSorted());
 });
 
 function helloOf(serverUuid: string): HelloFrame {

@@ -24,7 +24,6 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
     config: { slowPollMs: 60_000, slowPollNoBusMs: 60_000 },
     run: () => run,
     isHealthy: () => true,
-    handlers: { short: { carryOut: async () => 'complete' }, long: { carryOut: () => finish.promise } },
   });
   t.teardown(async () => {
     finish.resolve('failure');
@@ -33,7 +32,7 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
   });
   const [short, long] = [NAMES.map(() => randomUUID()), NAMES.map(() => randomUUID())];
   await createDuties(database, 'long', long);
-  keeper.start();
+  keeper.start({ short: { carryOut: async () => 'complete' }, long: { carryOut: () => finish.promise } });
   await until(() => keeper.held === NAMES.length, 'the long ones to be claimed');
   await createDuties(database, 'short', short);
   const work = (name: string, ids: readonly string[], begin: () => void) =>

@@ -250,7 +250,11 @@ const pushJobs: Record<string, string> = {
   'a push job runs, and fewer nodes than its quorum were ready': `
     select j.id::text from cnapi_push_jobs j
       where j.state = 'running' and j.quorum > (
-        select count(*) from cnapi_push_nodes n where n.job = j.id and (n.task is not null or n.state = 'ready'))`,
+        select count(*) from cnapi_push_nodes n
+          where n.job = j.id and (n.task is not null or n.state in ('ready', 'was_ready')))`,
+  'a node was aborted before its start, and it has a task': `
+    select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n
+      where n.state in ('unavailable', 'was_ready') and n.reason = 'aborted' and n.task is not null`,
   'the task of a node is of a server that is not in that job': `
     select t.id::text from cnapi_tasks t join cnapi_push_nodes n on n.task = t.id where n.server_uuid <> t.server_uuid`,
 };

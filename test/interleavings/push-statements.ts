@@ -1,8 +1,10 @@
 /** Rows of the table: push jobs. */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
+import { requestAbortOfNodes } from '../../lib/control/push/change-store.ts';
 import {
   abortJob,
+  abortNodes,
   advanceJob,
   closeVoting,
   endJob,
@@ -13,10 +15,11 @@ import {
   endRehab,
   readEngaged,
   readErrands,
-  readPrepare,
+  readPrepares,
   storeVotes,
   type Vote,
 } from '../../lib/control/push/courier-store.ts';
+import { readFeed, readFeedPositions } from '../../lib/control/push/feed-store.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -41,6 +44,7 @@ export const newPushJob = (servers: readonly string[]): NewPushJob => ({
   nodes: servers.map((serverUuid) => ({ serverUuid, name: 'one' })),
   quorum: servers.length,
   concurrency: undefined,
+  startRate: undefined,
   maxFailures: undefined,
   votingTimeoutMs: 60_000,
   runTimeoutMs: 60_000,
@@ -77,6 +81,30 @@ const ofJob = (kind: PushKind) => (world: World) => {
   const duty = world.pushJob(kind);
   return duty && ([duty.id] as [string]);
 };
+
+type AbortOfNodes = Parameters<typeof requestAbortOfNodes>[2];
+
+/** A caller aborts the first nodes of a job. */
+const abortOf = (
+  kind: PushKind,
+  how: AbortOfNodes['how'],
+  count?: number,
+): CallOf<[string, AbortOfNodes], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    const nodes = world.inOrder(world.seats.slice(0, count).map(({ serverUuid }) => serverUuid));
+    return duty && [duty.id, { nodes, how }];
+  },
+});
+
+/** The coordinator aborts all nodes, for which a caller has just asked. */
+const aborted = (kind: PushKind, how: AbortOfNodes['how']): CallOf<[HeldDuty, number], unknown> => ({
+  ...coordinated(kind, 100),
+  async before(database, { id }) {
+    const nodes = await listPushNodes(database, id, {});
+    await requestAbortOfNodes(database, id, { nodes: nodes.map(({ server_uuid }) => server_uuid), how });
+  },
+});
 
 const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], timeoutMs: 60_000 });
 const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
@@ -123,6 +151,18 @@ const statements: readonly Statement[] = [
       },
     },
   }),
+  writes(requestAbortOfNodes, {
+    'asked, one': abortOf('asked', 'hard', 1),
+    'ready, all': abortOf('ready', 'hard'),
+    'running, all': abortOf('running', 'hard'),
+    'running, softly': abortOf('running', 'soft'),
+  }),
+  writes(abortNodes, {
+    asked: aborted('asked', 'hard'),
+    ready: aborted('ready', 'hard'),
+    running: aborted('running', 'hard'),
+    'running, softly': aborted('running', 'soft'),
+  }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
   writes(deleteEndedPushJobs, { 'older than a day': { args: () => [1, 100] } }),
   reads(readPushJob, ofJob('running')),
@@ -132,8 +172,19 @@ const statements: readonly Statement[] = [
     return duty && [duty.id, { limit: 10 }];
   }),
   reads(readTasksOfJob, ofJob('running')),
-  reads(readPrepare, ofJob('asked')),
-  reads(readErrands, ({ me }) => [me.run, { most: 10 }]),
+  reads(readFeed, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [duty.id, 1];
+  }),
+  reads(readFeedPositions, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [[duty.id]];
+  }),
+  reads(readPrepares, (world) => {
+    const jobs = ofJob('asked')(world);
+    return jobs && [jobs];
+  }),
+  reads(readErrands, () => [{ most: 10 }]),
   reads(readEngaged, (world) => {
     const duty = world.pushJob('running');
     return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];

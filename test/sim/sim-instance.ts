@@ -9,10 +9,10 @@ import { Core } from '../../lib/control/core.ts';
 import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
 import type { Route } from '../../lib/control/http/route.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
-import type { NewPushJob } from '../../lib/control/push/push-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
+import { type Parts, partsOf } from '../../lib/control/systems.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
@@ -90,20 +90,6 @@ export class SimInstance implements LinkIngress {
         () => core?.duties.hint(),
         (error: unknown) => isTemporary(error) || this.#world.crashed(this.name, error),
       );
-    });
-  }
-
-  /** Likewise; its id is the caller's, so that a repeated request makes no second one. */
-  createPushJob(
-    job: Pick<NewPushJob, 'id' | 'command' | 'nodes' | 'quorum' | 'concurrency' | 'maxFailures' | Times>,
-  ): void {
-    const { process, core } = this.#life ?? {};
-    if (!this.isOpen) return;
-    const rest = { organization: undefined, options: {}, maskedOptions: undefined, file: undefined, actor: undefined };
-    process?.receive(0, () => {
-      core?.pushJobs
-        .create({ ...rest, ...job })
-        .catch((error: unknown) => isTemporary(error) || isSecond(error) || this.#world.crashed(this.name, error));
     });
   }
 
@@ -210,24 +196,22 @@ export class SimInstance implements LinkIngress {
       ingress,
       newServers: { refusalOf: () => undefined },
       lifecycle,
-      ...(hasDuties && { dutyHandlers: { [DUTY_KIND]: duties } }),
     });
     lifecycle.open([busSubsystem], core);
     lifecycle.add(ingress.subsystem);
-    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...core, schedule: EACH_MINUTE });
-    return { process, ingress, lifecycle, core, duties, routes: lifecycle.routes };
+    const parts = partsOf(core);
+    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...parts, schedule: EACH_MINUTE });
+    if (hasDuties) lifecycle.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
+    return { process, ingress, lifecycle, core, parts, duties, routes: lifecycle.routes };
   }
 }
-
-type Times = 'votingTimeoutMs' | 'runTimeoutMs' | 'abortTimeoutMs';
-
-const isSecond = (error: unknown): boolean => (error as { code?: string }).code === '23505';
 
 interface Life {
   process: SimProcess;
   ingress: SimIngress;
   lifecycle: Lifecycle;
   core: Core;
+  parts: Parts;
   duties: SimDutyHandler;
   routes: readonly Route[];
 }

@@ -39,10 +39,6 @@ export interface Counts {
   duties: number;
   /** Duties that were claimed from a dead run. */
   takeovers: number;
-  /** Push jobs that have ended, their commands that were started, and their aborts. */
-  pushJobs: number;
-  pushRuns: number;
-  aborts: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -104,7 +100,7 @@ export class World {
   async run(): Promise<Outcome> {
     const { time, story, postgres } = this;
     const plan = this.#plan;
-    const changed = (change: Change, who: string) => this.#noteChange(change, who);
+    const changed = (change: Change) => this.#noteChange(change);
     await postgres.begin({
       time,
       random: this.random.fork('database'),
@@ -252,9 +248,9 @@ export class World {
     for (const complaint of await eventComplaints(postgres)) this.violated('I6', complaint);
   }
 
-  #noteChange(change: Change, who: string): void {
+  #noteChange(change: Change): void {
     this.#changes += 1;
-    this.checks.changed(change, who);
+    this.checks.changed(change);
   }
 
   #outcome(): Outcome {
@@ -269,8 +265,6 @@ export class World {
         ...this.workload.counts,
         executions,
         takeovers: this.checks.duties.takeovers,
-        pushJobs: this.checks.push.ended,
-        pushRuns: this.checks.push.executions,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

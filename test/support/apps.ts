@@ -23,6 +23,7 @@ export interface TestApp {
     body?: unknown,
     headers?: Record<string, string>,
   ): Promise<{ status: number; body: Body }>;
+  put<Body = unknown>(path: string, body?: unknown): Promise<{ status: number; body: Body }>;
   delete(path: string): Promise<number>;
   stop(): Promise<void>;
 }
@@ -99,6 +100,7 @@ function testApp(app: App, cnapiUuid: string): TestApp {
     url,
     get: (path) => call('GET', path),
     post: (path, body = {}, headers = {}) => call('POST', path, body, headers),
+    put: (path, body = {}) => call('PUT', path, body),
     delete: async (path) => (await call('DELETE', path)).status,
     stop: () => app.stop(),
   };

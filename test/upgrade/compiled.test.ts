@@ -16,6 +16,7 @@ t.test('functions that use no sequential scans are not compiled', async (t) => {
     [
       'cnapi_claim_for_sessions',
       'cnapi_end_push_rehab',
+      'cnapi_feed_push_job',
       'cnapi_fold_legacy_heartbeats',
       'cnapi_number_events',
       'cnapi_repair_queues',

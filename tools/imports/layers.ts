@@ -30,9 +30,18 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   // The REST API: how each route is called, and what it answers.
   'protocol/api': [...base, 'protocol'],
 
+  'control/run-topic.ts': [],
   // What every noun contributes to an instance, as values.
   'control/metrics': base,
-  'control/subsystem.ts': [...database, 'control/metrics', 'control/http', 'control/doctor'],
+  'control/subsystem.ts': [
+    ...database,
+    'control/metrics',
+    'control/http',
+    'control/doctor',
+    'control/duty',
+    'control/roster',
+    'control/link',
+  ],
 
   // The control plane. Its configuration checks URLs and networks with the code that reads them.
   'control/config.ts': [...database, 'platform/bus', 'control/access'],
@@ -40,12 +49,20 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/audit': [...database, 'protocol/api'],
   // These two may become a separate service one day, so they import nothing of servers, sessions or
   // HTTP.
-  'control/tasks': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
+  'control/tasks': [
+    ...database,
+    'platform/bus',
+    'platform/waits',
+    'protocol',
+    'protocol/api',
+    'control/config.ts',
+    'control/run-topic.ts',
+  ],
   'control/waitlist': [...database, 'platform/bus', 'platform/waits', 'protocol', 'protocol/api', 'control/config.ts'],
   // Long-running work; knows nothing of what the work is about.
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
-  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api'],
+  'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api', 'control/run-topic.ts'],
   'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
   'control/legacy': [
     ...database,
@@ -67,7 +84,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
-  'control/link': [...base, 'protocol', 'control/tasks', 'control/push', 'control/roster'],
+  'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.
   'control/waitlist/routes': [...rest, 'control/waitlist'],
@@ -94,26 +111,28 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
   'control/nouns/lists.ts': ['protocol/api', 'control/nouns/contracts.ts'],
-  'control/nouns/document-subsystems.ts': [
+  // Organizations consist of documents, and signed requests name their users and clients.
+  'control/organizations': [
     ...database,
     'platform/moray',
+    'protocol/api',
+    'control/access',
     'control/documents',
-    'control/nouns/nouns.ts',
-    'control/subsystem.ts',
+    'control/http',
   ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
-  'control/lifecycle.ts': [...database, ...subsystem, 'control/http'],
+  'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
   'control/descriptors': base,
   'control/promotion': [...database, 'protocol', 'control/tasks', 'control/roster'],
   'control/core.ts': [
     ...database,
     'platform/bus',
+    'platform/moray',
     'control/config.ts',
     'control/access',
     'control/tasks',
     'control/waitlist',
     'control/duty',
-    'control/push',
     'control/events',
     'control/roster',
     'control/servers',
@@ -121,6 +140,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/link',
     'control/lifecycle.ts',
   ],
+  'control/systems.ts': ['control/core.ts', 'control/*/subsystem.ts'],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [
     ...database,
@@ -134,7 +154,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
-  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/nouns/document-subsystems.ts'],
+  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/documents', 'control/nouns/nouns.ts'],
   'control/schema.ts': [...database, 'control/subsystems.ts'],
   'control/app.ts': [
     ...database,
@@ -150,8 +170,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
+    'control/organizations',
     'control/schema.ts',
     'control/subsystems.ts',
+    'control/systems.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [

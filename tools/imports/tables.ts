@@ -39,6 +39,11 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_roster_authority',
     why: 'a server is read together with its status, in one statement',
   },
+  {
+    part: 'control/organizations',
+    table: 'cnapi_servers',
+    why: 'the name of a node is the hostname of its server, and a binding ends with its server',
+  },
   { part: 'control/events', table: 'cnapi_status_history', why: 'a trigger records each change as an event' },
   { part: 'control/events', table: 'cnapi_tasks', why: 'triggers record each change as an event' },
   { part: 'control/events', table: 'cnapi_waitlist_tickets', why: 'triggers record each change as an event' },

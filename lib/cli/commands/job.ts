@@ -2,25 +2,25 @@
 import { createInterface } from 'node:readline/promises';
 import { Command } from 'commander';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { checkPrefix, findServer, onlyOne } from '../lookup/find.ts';
+import { findServer } from '../lookup/find.ts';
 import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { findJob, MAX_JOBS, nodesOf } from '../push/find-job.ts';
 import { hasEnded, JOB_COLUMNS, NODE_COLUMNS, progressOf, summaryOf, wentWell } from '../push/job-progress.ts';
-import { parseCount } from '../terminal/count.ts';
+import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { abortCommand } from './job-changes.ts';
 
 const LOOK_MS = 500;
-const NODES_A_PAGE = 1_000;
-const MAX_JOBS = 1_000;
 
 interface StartOptions extends TargetOptions {
   quorum?: string;
   concurrency?: string;
+  startRate?: string;
   maxFail?: string;
   timeout?: string;
   votingTimeout?: string;
@@ -52,7 +52,7 @@ passed on unchanged. It runs as \
 the user of the agent, unless --user is given. CHEF_PUSH_JOB_ID in its environment is the id of the job.
 
 --max-fail 3 or --max-fail 5%: when more nodes have failed, no further node starts, and the job ends as aborted. It needs \
---concurrency, because otherwise all nodes start at once.
+--concurrency or --start-rate, because otherwise all nodes start at once.
 
 The first Ctrl-C asks whether to abort the job or to leave it running; without a terminal it aborts the job. The second one exits.
 
@@ -75,6 +75,7 @@ function startCommand(runner: CommandRunner): Command {
     .option('--status <status>', 'with --from-job: only its nodes with this status, such as failed')
     .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
     .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
+    .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
     .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, or 5%')
     .option('--timeout <duration>', 'abort the job after this time from its start (default: 1h)')
     .option('--voting-timeout <duration>', 'how long to wait for votes (default: 1m)')
@@ -96,8 +97,8 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
   const servers = await serversOf(context, names as string[], options);
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * servers.length);
-  if (maxFailures !== undefined && options.concurrency === undefined)
-    throw new UsageError('--max-fail needs --concurrency: otherwise all nodes start at once');
+  if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
+    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
   if (options.dryRun) {
     if (output.json) output.document(servers);
     else for (const { uuid, hostname } of servers) output.line(`${uuid}  ${escapeControls(hostname ?? '')}`.trimEnd());
@@ -114,6 +115,7 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
     servers: servers.map(({ uuid }) => uuid),
     quorum: quorumOf(options.quorum),
     concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
+    start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
     max_failures: maxFailures,
     run_timeout_ms: ms(options.timeout, '--timeout'),
     voting_timeout_ms: ms(options.votingTimeout, '--voting-timeout'),
@@ -265,42 +267,6 @@ async function showOutput(context: Context, [text, name]: readonly unknown[]): P
 }
 
 const safeFor = ({ isTTY }: NodeJS.WriteStream, text: string): string => (isTTY ? escapeControlsInLines(text) : text);
-
-function abortCommand(runner: CommandRunner): Command {
-  const command = new Command('abort')
-    .description('Ends a push job: nothing more starts, and running commands are stopped.')
-    .argument('<job>', 'id, or the beginning of one')
-    .option('--soft', 'let running commands end')
-    .action(runner.action(abort));
-  return examples(command, ['cnapi job abort c0ff', 'cnapi job abort c0ff --soft']);
-}
-
-async function abort(context: Context, [text]: readonly unknown[], { soft }: { soft?: boolean }): Promise<void> {
-  const { client, output } = context;
-  const id = await findJob(context, String(text));
-  const job = await client.ask(pushJobContracts.AbortPushJob, { id, ...(soft ? { soft: 'true' } : {}) });
-  if (output.json) return output.document(job);
-  output.line(`${id} is to be aborted`);
-}
-
-/** @throws UsageError */
-async function findJob({ client }: Context, text: string): Promise<string> {
-  if (isUuid(text)) return text;
-  checkPrefix('a push job', text);
-  const jobs = await client.ask(pushJobContracts.ListPushJobs, { limit: MAX_JOBS });
-  const ids = jobs.map(({ id }) => id).filter((id) => id.startsWith(text.toLowerCase()));
-  return onlyOne('push job', text, ids);
-}
-
-async function nodesOf({ client }: Context, id: string, status?: PushNode['status']): Promise<PushNode[]> {
-  const nodes: PushNode[] = [];
-  for (let after: string | undefined; ; ) {
-    const page = await client.ask(pushJobContracts.ListPushNodes, { id, status, after, limit: NODES_A_PAGE });
-    nodes.push(...page);
-    if (page.length < NODES_A_PAGE) return nodes;
-    after = page.at(-1)?.server_uuid;
-  }
-}
 
 async function serversOf(context: Context, names: readonly string[], options: StartOptions) {
   const { fromJob, status: wanted } = options;

@@ -7,3 +7,10 @@ export function parseCount(text: string, option: string, max?: number): number {
   if (count >= 1 && count <= (max ?? count)) return count;
   throw new UsageError(`${option} ${text} is not a number from 1 ${max === undefined ? 'on' : `to ${max}`}`);
 }
+
+/** Parses a number above 0, such as 20 or 0.5. @throws UsageError */
+export function parseRate(text: string, option: string): number {
+  const rate = /^\d{1,6}(\.\d{1,3})?$/.test(text) ? Number(text) : 0;
+  if (rate > 0) return rate;
+  throw new UsageError(`${option} ${text} is not a number above 0, such as 20 or 0.5`);
+}

@@ -8,7 +8,9 @@
  *             ──none, or Basic──▶ a trusted network's role, else 401
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
+import { isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
@@ -63,6 +65,7 @@ const BURST_S = 2;
  * Connections above the limit that are kept until they have received the refusal; more are cut off.
  */
 const SPARE_CONNECTIONS = 50;
+const MAX_SUCCEEDED = 10_000;
 const REFUSED_LINES = new RateLimit({ perSecond: 1 / 6, burst: 10 });
 
 export class Authenticator {
@@ -74,6 +77,8 @@ export class Authenticator {
   readonly #failures: RateLimiters | undefined;
   readonly #lines = new RateLimiter(REFUSED_LINES);
   readonly #connections = new KeyedCounts();
+  /** Callers without a token, by where they are, that were authenticated before. */
+  readonly #succeeded = new BoundedMap<string, true>(MAX_SUCCEEDED);
   readonly #stats: AuthenticatorStats = {
     linksRefused: 0,
     signInsFailed: 0,
@@ -148,6 +153,29 @@ export class Authenticator {
     return request.requiredRole === 'anyone' ? NOBODY : this.#whoIs(request);
   }
 
+  /**
+   * Authenticates a caller in another way than by a token. Failures count like invalid tokens, except
+   * where the same caller has succeeded from there before. @throws what `work` throws,
+   * TooManyRequestsError
+   */
+  async signInOtherwise(address: string, caller: string, work: () => Promise<Actor>): Promise<Actor> {
+    if (this.isOpen) return work();
+    const source = sourceOf(plainAddress(address));
+    const known = `${source} ${caller}`;
+    const failures = this.#succeeded.get(known) === undefined ? this.#failures?.of(source) : undefined;
+    this.#takeFailure(failures);
+    try {
+      const actor = await work();
+      failures?.giveBack();
+      this.#succeeded.set(known, true);
+      return actor;
+    } catch (error) {
+      if (isTemporary(error)) failures?.giveBack();
+      else this.#stats.signInsFailed += 1;
+      throw error;
+    }
+  }
+
   /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
   authorize(
     actor: Actor,
@@ -184,13 +212,18 @@ export class Authenticator {
       : this.#failures?.of(sourceOf(plainAddress(address)));
     // Counted before the database is asked. Otherwise as many guesses could be tried at once as
     // there are connections.
-    const waitMs = failures?.take(this.#clock.now()) ?? 0;
-    if (waitMs > 0)
-      throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
+    this.#takeFailure(failures);
     const actor = token === undefined ? undefined : await this.#askOnce(token, { mayBeStale, failures });
     if (actor !== undefined) return actor;
     this.#stats.signInsFailed += 1;
     throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
+  }
+
+  /** @throws TooManyRequestsError */
+  #takeFailure(failures: RateLimiter | undefined): void {
+    const waitMs = failures?.take(this.#clock.now()) ?? 0;
+    if (waitMs > 0)
+      throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
   }
 
   /**

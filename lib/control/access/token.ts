@@ -8,6 +8,13 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
 
+/** A user or client of an organization, which signed its request. */
+export interface Principal {
+  kind: 'user' | 'client';
+  uuid: string;
+  name: string;
+}
+
 /** The authenticated caller. */
 export interface Actor {
   /**
@@ -19,6 +26,8 @@ export interface Actor {
   tokenUuid?: string;
   /** The one server that an agent's token is valid for; absent: any server. */
   serverUuid?: string;
+  /** Who signed the request, in place of a token. It has no roles. */
+  principal?: Principal;
 }
 
 /** The caller's token, if it is valid for several servers. */

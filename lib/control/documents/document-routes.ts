@@ -1,13 +1,19 @@
 /** Answers the five routes of a noun (lib/protocol/api/documents.ts). */
 import type { BucketObject } from '../../platform/moray/bucket.ts';
+import type { Contract, ParamsOf } from '../../protocol/api/contract.ts';
 import { MAX_LIST } from '../../protocol/api/rules.ts';
 import { InvalidParametersError } from '../http/http-errors.ts';
-import { bind, empty, ok, type Route } from '../http/route.ts';
+import { bind, empty, ok, type Reply, type RequestContext, type Route } from '../http/route.ts';
 import type { Documents } from './documents.ts';
 
 const LIST_BYTES = 2 * 1024 * 1024;
 
-export function documentRoutes(documents: Documents): Route[] {
+interface OwnHandlers {
+  create?(context: RequestContext<ParamsOf<Contract>>): Promise<Pick<Reply, 'body' | 'headers'> & { status: number }>;
+}
+
+/** `own`: the handlers of a noun whose creation is more than the storing of its fields. */
+export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Route[] {
   const { contracts, plural } = documents.noun;
   return bind(
     contracts,
@@ -18,7 +24,8 @@ export function documentRoutes(documents: Documents): Route[] {
         return ok({ [plural]: objects.map(({ value }) => value), ...(next !== undefined && { next }) });
       },
       get: async ({ params }) => answered(200, await documents.get(String(params.uuid))),
-      create: async ({ params, withRecord }) => answered(201, await documents.create(params, withRecord)),
+      create: async (context) =>
+        own.create?.(context) ?? answered(201, await documents.create(context.params, context.withRecord)),
       async update({ params: { uuid, ...changes }, header, withRecord }) {
         return answered(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
       },

@@ -18,7 +18,7 @@ interface DocumentsDeps {
   buckets: BucketStore;
   random: Random;
   /** Throws what the caller gets if a document may not be created (no `before`) or changed so. */
-  check?(after: Fields, before: Fields | undefined): void;
+  check?(after: Fields, before: Fields | undefined): void | Promise<void>;
 }
 
 /** `undefined`: whatever version there is. */
@@ -59,7 +59,7 @@ export class Documents {
   async create(fields: Fields, withRecord: WithRecord): Promise<Versioned> {
     const { buckets, check, random } = this.#deps;
     const value = { uuid: random.uuid(), ...withoutNulls(fields) };
-    check?.(value, undefined);
+    await check?.(value, undefined);
     const { etag } = await withRecord(
       (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
       value.uuid,
@@ -72,6 +72,10 @@ export class Documents {
     return this.#deps.buckets.get(this.#bucket, uuid).catch((error: unknown) => {
       throw this.#explained(error, uuid);
     });
+  }
+
+  async has(uuid: string): Promise<boolean> {
+    return (await this.#deps.buckets.getMany(this.#bucket, [uuid])).has(uuid);
   }
 
   /** Documents whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
@@ -93,7 +97,7 @@ export class Documents {
       const before = await this.get(uuid);
       if (expected !== undefined && expected !== before.etag) throw this.#mismatch(uuid, expected);
       const value = this.#whole({ ...before.value, ...changes });
-      check?.(value, before.value);
+      await check?.(value, before.value);
       try {
         const { etag } = await withRecord((also) =>
           buckets.put(this.#bucket, uuid, value, { etag: before.etag, also }),
@@ -153,6 +157,7 @@ function bucketOf({
   version,
   indexes,
   unique = [],
+  uniqueTogether = [],
   eventFields,
   serverField = '',
 }: DocumentNoun): DocumentBucket {
@@ -164,6 +169,7 @@ function bucketOf({
         type === undefined ? [] : [[field, { type, unique: unique.includes(field) }]],
       ),
     ),
+    uniqueTogether,
     onChange: { name: 'cnapi_log_document_event', arguments: [name, serverField, 'uuid', ...eventFields] },
   });
 }

@@ -3,13 +3,13 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Subsystem } from '../subsystem.ts';
+import type { SubsystemDefinition } from '../subsystem.ts';
 
-export interface NounPorts {
+interface NounParts {
   buckets: BucketStore;
   clock: Clock;
   random: Random;
   log: Logger;
 }
 
-export type OpenNoun = (ports: NounPorts) => Subsystem;
+export type NounDefinition = SubsystemDefinition<NounParts>;

@@ -14,14 +14,13 @@
  * its row, and that was not known when the round asked, was claimed by an answer that was lost.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { DUTIES_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {
-  type DutyHandler,
+  type DutyHandlers,
   DutyLostError,
   type DutySettlement,
   FreeDuties,
@@ -54,8 +53,6 @@ interface DutyKeeperDeps {
   run: () => string;
   /** Whether this instance can act: its database answers, and it is not stalled. */
   isHealthy: () => boolean;
-  /** By kind. Without any, nothing runs. */
-  handlers: Readonly<Record<string, DutyHandler>>;
   /** Maximum of duties held at once. Default 2,000. */
   limit?: number;
   /** After this, a duty that its share-holder does not take is for any instance. Default 2 s. */
@@ -77,6 +74,8 @@ interface Settling {
   settlement: DutySettlement;
 }
 
+/** Some duties are free: `{}`. For any instance that has room. */
+const DUTIES_TOPIC = 'duties';
 const DEFAULT_LIMIT = 2_000;
 const MAX_PER_CLAIM = 200;
 const MAX_PER_SETTLEMENT = 200;
@@ -101,7 +100,7 @@ export interface DutyStats {
 
 export class DutyKeeper {
   readonly #deps: DutyKeeperDeps;
-  readonly #kinds: readonly string[];
+  #handlers: DutyHandlers = {};
   readonly #limit: number;
   readonly #patienceMs: number;
   readonly #abortWithinMs: number;
@@ -125,7 +124,6 @@ export class DutyKeeper {
 
   constructor(deps: DutyKeeperDeps) {
     this.#deps = deps;
-    this.#kinds = Object.keys(deps.handlers);
     this.#limit = deps.limit ?? DEFAULT_LIMIT;
     this.#patienceMs = deps.patienceMs ?? DEFAULT_PATIENCE_MS;
     this.#abortWithinMs = deps.abortWithinMs ?? DEFAULT_ABORT_WITHIN_MS;
@@ -140,7 +138,9 @@ export class DutyKeeper {
     this.#rounds = new SlowPoll({ ...deps, what: 'duties', work: () => this.#round() });
   }
 
-  start(): void {
+  /** Without a handler, nothing runs. */
+  start(handlers: DutyHandlers): void {
+    this.#handlers = handlers;
     if (this.#kinds.length === 0) return;
     this.#subscription = this.#deps.bus.subscribe(DUTIES_TOPIC, () => this.pollSoon());
     this.#rounds.start();
@@ -199,6 +199,10 @@ export class DutyKeeper {
    */
   deleteOlderThan(days: number): Promise<number> {
     return deleteEndedDuties(this.#deps.database, days, DELETE_BATCH);
+  }
+
+  get #kinds(): string[] {
+    return Object.keys(this.#handlers);
   }
 
   get held(): number {
@@ -303,7 +307,7 @@ export class DutyKeeper {
       const onRetry = () => {
         this.#counts.retried += 1;
       };
-      const outcome = await workPatiently({ ...this.#deps, onRetry }, duty, stopping.signal);
+      const outcome = await workPatiently({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
       this.#apply(held, { name: 'done', outcome });
     } catch (error) {
       if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });

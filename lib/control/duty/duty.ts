@@ -47,6 +47,9 @@ export interface DutyHandler {
   carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
 }
 
+/** By the kind of the duties. */
+export type DutyHandlers = Readonly<Record<string, DutyHandler>>;
+
 export type DutySettlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
 
 export type HolderState =

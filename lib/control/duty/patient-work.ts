@@ -6,7 +6,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { DutyHandler, DutyOutcome, HeldDuty } from './duty.ts';
+import type { DutyHandlers, DutyOutcome, HeldDuty } from './duty.ts';
 
 /** Doubles while there are only errors. */
 const FIRST_PAUSE_MS = 100;
@@ -15,7 +15,7 @@ const LONGEST_PAUSE_MS = 1_000;
 interface WorkDeps {
   clock: Clock;
   log: Logger;
-  handlers: Readonly<Record<string, DutyHandler>>;
+  handlers: DutyHandlers;
   onRetry: () => void;
 }
 

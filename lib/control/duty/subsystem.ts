@@ -2,18 +2,30 @@
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import type { DutyHandlers } from './duty.ts';
 import type { DutyKeeper, DutyStats } from './duty-keeper.ts';
 
 const KEEP_DAYS = 30;
 
-export const dutySubsystem: SubsystemDefinition<{ duties: DutyKeeper }> = {
+interface DutyParts {
+  duties: DutyKeeper;
+  /** Knows the handlers of all subsystems. */
+  lifecycle: { readonly dutyHandlers: DutyHandlers };
+}
+
+export const dutySubsystem: SubsystemDefinition<DutyParts> = {
   // They need the instances of the roster.
   migrations: readMigrations('duty', import.meta.dirname),
-  open({ duties }): Subsystem {
+  open({ duties, lifecycle }): Subsystem {
     const stat = (key: keyof DutyStats) => () => duties.stats()[key];
     return {
       name: 'duties',
-      start: () => duties.start(),
+      start: () => duties.start(lifecycle.dutyHandlers),
+      runs: {
+        runRenewed: () => duties.runRenewed(),
+        runsEnded: () => duties.pollSoon(),
+        recovered: () => duties.pollSoon(),
+      },
       beginDrain: () => duties.beginDrain(),
       endDrain: () => duties.handOver(),
       stop: () => duties.stop(),

@@ -58,6 +58,8 @@ export interface RequestContext<Params> {
   server: ServerState | undefined;
   /** The caller. */
   actor: Actor;
+  /** The body as received, of a route with `rawBody`. */
+  body: Buffer;
   requestId: string;
   /** The peer's address, from its socket. */
   source: string;
@@ -91,6 +93,13 @@ interface Serving {
   commitsRecord?: boolean;
   /** Answered from memory while the database is unreachable, for callers that were known before. */
   withoutDatabase?: boolean;
+  /**
+   * The handler parses the body itself; it has at most so many bytes, and none for a GET. A route
+   * that is `signed` needs this.
+   */
+  rawBody?: { maxBytes: number };
+  /** Answers errors in a form of its own. */
+  errorReply?(error: unknown): Reply;
 }
 
 export interface Route extends Contract, Serving {

@@ -17,7 +17,6 @@
  * and did not know of when it asked, was never posted. A task takes room from its claim on.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { POSTS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -77,6 +76,11 @@ const MAX_MOVED_AT_ONCE = 2_000;
 /** Reads wait this long, so that all tasks of one claim are read together. */
 const GATHER_MS = 1;
 const POLL = 'poll';
+/**
+ * Tasks may be queued for a server with a legacy agent: `{server_uuid}`. For any instance that has
+ * room.
+ */
+export const POSTS_TOPIC = 'posts';
 
 export class LegacyDispatch implements PostDispatch {
   readonly #deps: LegacyDispatchDeps;
@@ -108,7 +112,9 @@ export class LegacyDispatch implements PostDispatch {
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
     this.#room = deps.room ?? DEFAULT_ROOM;
-    this.#progress = new ClaimProgress(deps.clock, (serverUuid) => this.#hintAgain(serverUuid));
+    this.#progress = new ClaimProgress(deps.clock, (servers) => {
+      for (const serverUuid of servers) this.#hintAgain(serverUuid);
+    });
     this.#deadPosts = new DeadPosts(deps);
     this.#claims = new BatchQueue<string>({
       ...deps,

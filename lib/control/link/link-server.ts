@@ -17,10 +17,10 @@ import {
   PROTOCOL_VERSION,
 } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
-import type { PushAnswers } from '../push/courier.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import type { TaskReports } from '../tasks/dispatcher.ts';
+import { type AgentListener, passFrame } from './agent-listener.ts';
 import {
   Connection,
   type ConnectionDeps,
@@ -59,7 +59,6 @@ interface LinkServerDeps {
   inventoriedSessions: InventoriedSessions;
   unsent: UnsentFrames;
   tasks: TaskReports;
-  pushJobs: PushAnswers;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;
@@ -100,6 +99,7 @@ const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
 
 export class LinkServer {
   readonly #deps: LinkServerDeps;
+  #listeners: readonly AgentListener[] = [];
   readonly #server: WebSocketServer;
   /** Open connections. The value marks the arrival as finished. */
   readonly #connections = new Map<Connection, () => void>();
@@ -144,6 +144,11 @@ export class LinkServer {
       clock,
       log,
     };
+  }
+
+  /** They hear what agents say about their nouns. */
+  start(listeners: readonly AgentListener[]): void {
+    this.#listeners = listeners;
   }
 
   get counters(): Readonly<LinkCounters> {
@@ -303,12 +308,12 @@ export class LinkServer {
    * fault.
    */
   async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
-    const { roster, tasks, pushJobs, inventoriedSessions, clock } = this.#deps;
+    const { roster, tasks, inventoriedSessions, clock } = this.#deps;
     while (!session.isEnded) {
       try {
         if (await roster.authority.confirmInventory(session)) {
           tasks.onInventory(inventoriedSessions.view(session), frame);
-          pushJobs.sessionBegan(session.serverUuid);
+          for (const listener of this.#listeners) listener.sessionBegan?.(session.serverUuid);
         }
         this.#connections.get(connection)?.();
         return;
@@ -320,7 +325,7 @@ export class LinkServer {
   }
 
   #frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void {
-    const { inventoriedSessions, servers, tasks, pushJobs } = this.#deps;
+    const { inventoriedSessions, servers, tasks } = this.#deps;
     const { serverUuid } = session;
     const reason = reasonNotToKeep(frame);
     if (reason !== undefined) {
@@ -340,14 +345,8 @@ export class LinkServer {
       case 'status':
         servers.queueReport(serverUuid, frame.status, size);
         break;
-      case 'push_vote':
-        pushJobs.onVote(session, frame);
-        break;
-      case 'push_aborted':
-        pushJobs.onAborted(session, frame);
-        break;
       default:
-        frame satisfies never;
+        passFrame(this.#listeners, session, frame);
     }
   }
 

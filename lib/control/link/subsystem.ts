@@ -1,12 +1,20 @@
 /** What the agent link contributes to an instance. */
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import type { AgentListener } from './agent-listener.ts';
 import type { LinkServer } from './link-server.ts';
 
-export const linkSubsystem: SubsystemDefinition<{ link: LinkServer }> = {
-  open({ link }): Subsystem {
+interface LinkParts {
+  link: LinkServer;
+  /** Knows the listeners of all subsystems. */
+  lifecycle: { readonly agentListeners: readonly AgentListener[] };
+}
+
+export const linkSubsystem: SubsystemDefinition<LinkParts> = {
+  open({ link, lifecycle }): Subsystem {
     return {
       name: 'link',
+      start: () => link.start(lifecycle.agentListeners),
       disconnect: () => link.stop(),
       metrics: [
         counter(

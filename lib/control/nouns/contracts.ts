@@ -3,3 +3,4 @@
  * one line (docs/adding-a-noun.md). They are pure, and the command line reads them, too.
  */
 export type { DocumentNoun } from '../../protocol/api/documents.ts';
+export { bindings, clients, groups, keys, organizations, users } from '../../protocol/api/organizations.ts';

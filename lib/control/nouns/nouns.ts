@@ -2,4 +2,4 @@
  * The nouns of the bucket store: one line for each, so that a noun is added by one line
  * (docs/adding-a-noun.md). They start in the alphabetical order of their names.
  */
-export type { OpenNoun } from '../documents/noun.ts';
+export type { NounDefinition } from '../documents/noun.ts';

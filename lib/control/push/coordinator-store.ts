@@ -15,6 +15,7 @@ interface AdvanceRow {
   quorum: number;
   abort_requested: 'soft' | 'hard' | null;
   concurrency: number | null;
+  start_rate: number | null;
   max_failures: number | null;
   voting_timeout_ms: number;
   run_timeout_ms: number;
@@ -23,8 +24,16 @@ interface AdvanceRow {
   state_ticks: string;
   started: number;
   to_cancel: number;
+  to_abort: number;
+  fed: number;
   states: NodeState[];
   counts: number[];
+}
+
+/** What one round found. The starts are counted by the holder of the duty. */
+export interface JobRound extends Omit<JobView, 'startsPaidMs'> {
+  /** New events of the job's feed. */
+  fed: number;
 }
 
 /** A server to tell that there is something for it, and the run that acts for it. */
@@ -40,7 +49,7 @@ const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.can
  * One round: nodes get the ends of their tasks, those whose agents are gone leave the job, and all
  * are counted. @throws DutyLostError
  */
-export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobView> {
+export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
   const { rows } = await database.query<AdvanceRow>(
     'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::json, $5::json)',
     [...fenceOf(duty), ...CANCELS],
@@ -58,6 +67,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
       quorum: row.quorum,
       abortRequested: row.abort_requested ?? undefined,
       concurrency: row.concurrency ?? undefined,
+      startRate: row.start_rate ?? undefined,
       maxFailures: row.max_failures ?? undefined,
       votingTimeoutMs: row.voting_timeout_ms,
       runTimeoutMs: row.run_timeout_ms,
@@ -66,8 +76,10 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     tally,
     started: row.started,
     toCancel: row.to_cancel,
+    toAbort: row.to_abort,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
+    fed: row.fed,
   };
 }
 
@@ -89,6 +101,15 @@ export async function closeVoting(database: Queryable, duty: HeldDuty): Promise<
   await fenced(database, duty, 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int) as held');
 }
 
+/** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
+export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToTell[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
+    'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
+    [...fenceOf(duty), most, ...CANCELS],
+  );
+  return rows.map(toServerToTell);
+}
+
 export interface AbortOptions {
   ending: JobOutcome;
   soft: boolean;
@@ -105,7 +126,7 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
     [...fenceOf(duty), ending, soft, reason, most, ...CANCELS],
     { name: 'abort push job' },
   );
-  return rows.map(({ server_uuid: serverUuid, run }) => ({ serverUuid, run: run ?? undefined }));
+  return rows.map(toServerToTell);
 }
 
 /** @throws DutyLostError */
@@ -126,6 +147,11 @@ export async function readTasksOfJob(database: Queryable, job: string): Promise<
   );
   return rows.map(({ task }) => task);
 }
+
+const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
+  serverUuid,
+  run: run ?? undefined,
+});
 
 async function fenced(database: Queryable, duty: HeldDuty, sql: string, more: unknown[] = []): Promise<void> {
   const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);

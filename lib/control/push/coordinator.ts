@@ -5,29 +5,32 @@
  *
  *     a vote was stored, a task ended, a caller asked, or some time passed ──▶ advance ──▶ decide
  *        ▲                                                                                 │
- *        └───────────── wait ◀──────── start nodes, close the voting, abort ◀──────────────┤
+ *        └───────────── wait ◀──── start or abort nodes, close the voting, abort ◀─────────┤
  *                                                                         end ◀────────────┘
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, TASK_ENDS_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import { changedIds } from '../../platform/waits/changes.ts';
+import { changedIds, publishChanges } from '../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../duty/duty.ts';
 import { tickLagMs } from '../tasks/deadlines/deadline-counter.ts';
+import { TASK_ENDS_TOPIC } from '../tasks/task-topics.ts';
 import {
   abortJob,
+  abortNodes,
   advanceJob,
   closeVoting,
   endJob,
+  type JobRound,
   readTasksOfJob,
   type ServerToTell,
   startNodes,
 } from './coordinator-store.ts';
-import { type JobAction, type JobView, nextAction } from './push-job.ts';
+import { type JobAction, type JobView, nextAction, StartsPaid } from './push-job.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC } from './push-topics.ts';
 
 export interface CoordinatorDeps {
   database: Queryable;
@@ -44,6 +47,8 @@ export interface CoordinatorDeps {
 
 /** Votes and ends gather for this long: a round costs the same for one as for thousands. */
 const GATHER_MS = 50;
+/** And for this much longer for each job that is carried out here: so many rounds are one load. */
+const GATHER_MS_OF_JOB = 3;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
 /** After each step: one that changes nothing must not be repeated at full speed. */
@@ -57,6 +62,7 @@ interface Run {
   /** Aborts when something of the job has changed since the present round began. */
   changed: AbortController;
   tasks: Set<string>;
+  startsPaid: StartsPaid;
 }
 
 export class Coordinator implements DutyHandler {
@@ -87,7 +93,7 @@ export class Coordinator implements DutyHandler {
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
-    const run: Run = { changed: new AbortController(), tasks: new Set() };
+    const run: Run = { changed: new AbortController(), tasks: new Set(), startsPaid: new StartsPaid() };
     this.#runs.set(duty.id, run);
     try {
       this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
@@ -103,12 +109,15 @@ export class Coordinator implements DutyHandler {
     for (;;) {
       signal.throwIfAborted();
       run.changed = new AbortController();
-      const view = times.corrected(await advanceJob(this.#deps.database, duty));
-      if (view.job.state === 'ended') return 'complete';
+      const counted = times.corrected(await advanceJob(this.#deps.database, duty));
+      if (counted.fed > 0) this.#fed(duty.id);
+      if (counted.job.state === 'ended') return 'complete';
+      const view = { ...counted, startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()) };
       const action = nextAction(view);
       const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
       if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
       else {
+        if (action.do === 'start') run.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
         await this.#carryOut(duty, action, view);
         await this.#deps.clock.sleep(PAUSE_MS, signal);
       }
@@ -128,6 +137,9 @@ export class Coordinator implements DutyHandler {
       }
       case 'close-voting':
         return closeVoting(database, duty);
+      case 'abort-nodes':
+        tell(await abortNodes(database, duty, MAX_CANCELS));
+        return sendErrands(duty.id);
       case 'abort': {
         const { ending, soft, reason } = action;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft)
@@ -137,6 +149,7 @@ export class Coordinator implements DutyHandler {
       }
       case 'end':
         await endJob(database, duty, action.outcome);
+        this.#fed(duty.id);
         log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
         return sendErrands(duty.id);
       default:
@@ -147,8 +160,14 @@ export class Coordinator implements DutyHandler {
   /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
   async #wait(run: Run, forMs: number, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    await clock.sleep(Math.min(GATHER_MS, forMs), signal);
-    await clock.sleep(Math.max(0, forMs - GATHER_MS), AbortSignal.any([run.changed.signal, signal]));
+    const gatherMs = Math.min(ROUND_MS, GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB);
+    await clock.sleep(Math.min(gatherMs, forMs), signal);
+    await clock.sleep(Math.max(0, forMs - gatherMs), AbortSignal.any([run.changed.signal, signal]));
+  }
+
+  /** The job's feed has new events. */
+  #fed(job: string): void {
+    publishChanges(this.#deps.bus, PUSH_FEED_TOPIC, [job]);
   }
 
   /** Ends of these tasks are news of the job. */
@@ -192,7 +211,7 @@ class JobTimes {
     this.#lagMs = lagMs;
   }
 
-  corrected(view: JobView): JobView {
+  corrected(view: JobRound): JobRound {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);

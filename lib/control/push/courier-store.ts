@@ -10,13 +10,17 @@ export interface Errand {
 }
 
 /**
- * What this run's agents are to be sent, at most `most`: for one job, for some servers, or all.
- * Ordered by job and server; continue `after` the last one.
+ * What agents are to be sent, whichever instance holds them, at most `most`: for some jobs, for some
+ * servers, or all. Ordered by job and server; continue `after` the last one.
  */
 export async function readErrands(
   database: Queryable,
-  run: string,
-  { job, servers, after, most }: { job?: string; servers?: readonly string[]; after?: Errand; most: number },
+  {
+    jobs,
+    servers,
+    after,
+    most,
+  }: { jobs?: readonly string[]; servers?: readonly string[]; after?: Errand; most: number },
 ): Promise<Errand[]> {
   const { rows } = await database.query<Errand>(
     `select e.job, e.server_uuid as "serverUuid", e.what
@@ -25,42 +29,48 @@ export async function readErrands(
            from cnapi_push_jobs j
            join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
            where j.state in ('voting', 'running')
-             and ($2::uuid is null or j.id = $2::uuid) and ($3::uuid[] is null or n.server_uuid = any ($3::uuid[]))
+             and ($1::uuid[] is null or j.id = any ($1::uuid[]))
+             and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
          union all
          select b.job, b.server_uuid, 'abort' from cnapi_push_busy b
            where b.rehab_since is not null
-             and ($2::uuid is null or b.job = $2::uuid) and ($3::uuid[] is null or b.server_uuid = any ($3::uuid[]))
+             and ($1::uuid[] is null or b.job = any ($1::uuid[]))
+             and ($2::uuid[] is null or b.server_uuid = any ($2::uuid[]))
        ) as e
-       where ($4::uuid is null or (e.job, e.server_uuid) > ($4::uuid, $5::uuid))
-         and exists (select 1 from cnapi_presence(array[e.server_uuid]) as p where p.run = $1::uuid)
-       order by e.job, e.server_uuid limit $6::int`,
-    [run, job ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
+       where ($3::uuid is null or (e.job, e.server_uuid) > ($3::uuid, $4::uuid))
+       order by e.job, e.server_uuid limit $5::int`,
+    [jobs ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
   );
   return rows;
 }
 
 interface PrepareRow {
+  id: string;
   command: string;
   options: Pick<PushPrepareFrame, 'user' | 'dir' | 'env'> & { capture?: boolean };
   file: string | null;
   readyMs: number;
 }
 
-/** What the agents of one job are asked; undefined when the job takes no more votes. */
-export async function readPrepare(database: Queryable, job: string): Promise<PushPrepareFrame | undefined> {
+/** What the agents of these jobs are asked, by job, without those that take no more votes. */
+export async function readPrepares(
+  database: Queryable,
+  jobs: readonly string[],
+): Promise<Map<string, PushPrepareFrame>> {
   const { rows } = await database.query<PrepareRow>(
-    `select command, options, encode(file, 'base64') as file,
+    `select id, command, options, encode(file, 'base64') as file,
          least(voting_timeout_ms::bigint + run_timeout_ms + abort_timeout_ms, 86400000)::int as "readyMs"
-       from cnapi_push_jobs where id = $1::uuid and state in ('voting', 'running')`,
-    [job],
+       from cnapi_push_jobs where id = any ($1::uuid[]) and state in ('voting', 'running')`,
+    [jobs],
   );
-  const row = rows[0];
-  if (row === undefined) return undefined;
-  const { command, options, file, readyMs } = row;
+  return new Map(rows.map((row) => [row.id, prepareOf(row)]));
+}
+
+function prepareOf({ id, command, options, file, readyMs }: PrepareRow): PushPrepareFrame {
   const { user, dir, env, capture = false } = options;
   return {
     type: 'push_prepare',
-    job,
+    job: id,
     command,
     ...(user === undefined ? {} : { user }),
     ...(dir === undefined ? {} : { dir }),

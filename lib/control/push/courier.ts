@@ -12,7 +12,6 @@
  * and each answer is stored under the job's rules.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
@@ -27,10 +26,11 @@ import {
   type Release,
   readEngaged,
   readErrands,
-  readPrepare,
+  readPrepares,
   storeVotes,
   type Vote,
 } from './courier-store.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
 
 /** A live session of this instance, as push jobs see it. */
 export interface PushSession {
@@ -41,22 +41,12 @@ export interface PushSession {
   readonly socket: { send(frame: PushPrepareFrame | PushAbortFrame): boolean };
 }
 
-/** What agents say about push jobs. */
-export interface PushAnswers {
-  /** A session of this server began, and its inventory has arrived. */
-  sessionBegan(serverUuid: string): void;
-  onVote(session: PushSession, frame: PushVoteFrame): void;
-  onAborted(session: PushSession, frame: PushAbortedFrame): void;
-}
-
 export interface CourierDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;
   log: Logger;
   config: { slowPollMs: number; slowPollNoBusMs: number };
-  /** This instance's current run. */
-  run: () => string;
   /** The server's session, if this instance holds one and its inventory has arrived. */
   session: (serverUuid: string) => PushSession | undefined;
   /** What agents have not read yet: while it is full, nobody is asked. */
@@ -68,6 +58,8 @@ type Reason = { job: string } | { serverUuid: string };
 
 const MAX_VOTES = 500;
 const ERRANDS_A_PAGE = 1_000;
+/** Each may bring a file: about 200 KB. */
+const PREPARES_AT_ONCE = 20;
 const MAX_SERVERS = 500;
 /** Votes of many agents arrive within a few milliseconds. */
 const GATHER_MS = 20;
@@ -83,7 +75,7 @@ export interface CourierStats {
   votes: number;
 }
 
-export class Courier implements PushAnswers {
+export class Courier {
   readonly #deps: CourierDeps;
   readonly #errands: BatchQueue<Reason>;
   readonly #votes: BatchQueue<Vote>;
@@ -139,7 +131,10 @@ export class Courier implements PushAnswers {
 
   /** Agents may have to be asked to take part in these jobs, or to forget them. */
   jobs(jobs: readonly string[]): void {
-    this.#errands.addAll(jobs.map((job) => ({ job })));
+    this.#errands.addAll(
+      jobs.map((job) => ({ job })),
+      GATHER_MS,
+    );
   }
 
   sessionBegan(serverUuid: string): void {
@@ -163,41 +158,44 @@ export class Courier implements PushAnswers {
   async #run(reasons: readonly Reason[], database: Queryable): Promise<undefined> {
     const servers = reasons.flatMap((reason) => ('serverUuid' in reason ? reason.serverUuid : []));
     if (servers.length > 0) await this.#carryOut(database, { servers });
-    for (const reason of reasons) if ('job' in reason) await this.#carryOut(database, { job: reason.job });
+    const jobs = reasons.flatMap((reason) => ('job' in reason ? reason.job : []));
+    if (jobs.length > 0) await this.#carryOut(database, { jobs });
   }
 
-  async #carryOut(database: Queryable, of: { job?: string; servers?: readonly string[] }): Promise<void> {
+  async #carryOut(database: Queryable, of: { jobs?: readonly string[]; servers?: readonly string[] }): Promise<void> {
     let after: Errand | undefined;
-    const prepares = new Map<string, PushPrepareFrame | undefined>();
     do {
-      const errands = await readErrands(database, this.#deps.run(), {
+      const errands = await readErrands(database, {
         ...of,
         most: ERRANDS_A_PAGE,
         ...(after === undefined ? {} : { after }),
       });
-      for (const errand of errands) await this.#send(errand, prepares, database);
+      await this.#sendAll(errands, database);
       after = errands.length === ERRANDS_A_PAGE ? errands.at(-1) : undefined;
     } while (after !== undefined);
   }
 
-  async #send(
-    { job, serverUuid, what }: Errand,
-    prepares: Map<string, PushPrepareFrame | undefined>,
-    database: Queryable,
-  ): Promise<void> {
-    const session = this.#deps.session(serverUuid);
-    if (session === undefined) return;
-    if (what === 'abort') return this.#forget(session, job);
-    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#cannot(session, job);
-    if (!prepares.has(job)) {
-      // One at a time: a frame may be 200 KB.
-      prepares.clear();
-      prepares.set(job, await readPrepare(database, job));
+  async #sendAll(errands: readonly Errand[], database: Queryable): Promise<void> {
+    const { abort = [], prepare = [] } = Object.groupBy(errands, ({ what }) => what);
+    for (const { job, serverUuid } of abort) this.#forgetAt(serverUuid, job);
+    const nodes = Map.groupBy(
+      prepare.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined),
+      ({ job }) => job,
+    );
+    const jobs = [...nodes.keys()];
+    for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
+      const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
+      for (const [job, frame] of frames)
+        for (const { serverUuid } of nodes.get(job) ?? []) await this.#ask(serverUuid, frame);
     }
-    const frame = prepares.get(job);
-    if (frame === undefined) return;
+  }
+
+  async #ask(serverUuid: string, frame: PushPrepareFrame): Promise<void> {
     while (this.#deps.unsent.isFull && !this.#stopping.signal.aborted)
       await this.#deps.clock.sleep(ROOM_PAUSE_MS, this.#stopping.signal);
+    const session = this.#deps.session(serverUuid);
+    if (session === undefined) return;
+    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#cannot(session, frame.job);
     this.#counts.prepares += 1;
     session.socket.send(frame);
   }

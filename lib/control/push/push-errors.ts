@@ -1,6 +1,15 @@
 /** Errors of push jobs that a caller can act on. */
 import { CnapiError } from '../../platform/errors.ts';
 
+/** A field of the request has a value that no job can have. */
+export class InvalidPushJobError extends CnapiError {
+  constructor(field: string, message: string) {
+    super('InvalidParameters', 400, 'Request parameters failed validation', {
+      errors: [{ field, code: 'Invalid', message }],
+    });
+  }
+}
+
 /** The job does not exist, or was deleted. */
 export class PushJobNotFoundError extends CnapiError {
   constructor(id: string) {

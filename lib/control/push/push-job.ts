@@ -7,6 +7,7 @@
  *        └── quorum out of reach, time over, abort ──▶ aborting ──started nodes have ended──▶ ended
  *                                  running ── abort, time over, too many failures ──▶ aborting
  */
+import { RateLimit } from '../../platform/rate-limiter.ts';
 import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 
 export type JobState = 'voting' | 'running' | 'aborting' | 'ended';
@@ -33,6 +34,8 @@ export interface PushJob {
   abortRequested: 'soft' | 'hard' | undefined;
   /** Maximum of nodes that are started and have not ended. */
   concurrency: number | undefined;
+  /** Nodes that may start per second. */
+  startRate: number | undefined;
   /** The job ends when more nodes than this have failed. */
   maxFailures: number | undefined;
   votingTimeoutMs: number;
@@ -47,6 +50,10 @@ export interface JobView {
   started: number;
   /** Those of them whose task was not cancelled. */
   toCancel: number;
+  /** Nodes that a caller wants to be aborted, which has not been done yet. */
+  toAbort: number;
+  /** In how many ms the nodes that were started are paid for at the job's start rate. */
+  startsPaidMs: number;
   /** Since it was created, and since it entered its present state. */
   ageMs: number;
   stateMs: number;
@@ -58,6 +65,8 @@ export type JobAction =
   | { do: 'start'; most: number }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
   | { do: 'close-voting' }
+  /** Those that a caller wants to be aborted. The job goes on. */
+  | { do: 'abort-nodes' }
   | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
   | { do: 'end'; outcome: JobOutcome };
 
@@ -77,9 +86,11 @@ export function nextAction(view: JobView): JobAction {
   }
 }
 
-function whileVoting({ job, tally, ageMs }: JobView): JobAction {
+function whileVoting(view: JobView): JobAction {
+  const { job, tally, toAbort, ageMs } = view;
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
-  if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: roomToStart(job, 0) };
+  if (toAbort > 0) return { do: 'abort-nodes' };
+  if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: mayStart(view, tally.ready).most };
   if (tally.ready + tally.new < Math.max(1, job.quorum))
     return abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
   const leftMs = job.votingTimeoutMs - ageMs;
@@ -87,27 +98,29 @@ function whileVoting({ job, tally, ageMs }: JobView): JobAction {
   return abort('quorum_failed', `${tally.ready} of ${job.quorum} nodes were ready in time`);
 }
 
-function whileRunning({ job, tally, started, ageMs, stateMs }: JobView): JobAction {
+function whileRunning(view: JobView): JobAction {
+  const { job, tally, started, toAbort, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return abort('aborted', 'a caller asked for it', true);
   const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
     return abort('aborted', `${failed} nodes failed, and ${job.maxFailures} may`, true);
+  if (toAbort > 0) return { do: 'abort-nodes' };
   if (tally.new + tally.ready + tally.running === 0) return { do: 'end', outcome: 'complete' };
   const runLeftMs = job.runTimeoutMs - stateMs;
   if (runLeftMs <= 0) return abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
   const votingLeftMs = job.votingTimeoutMs - ageMs;
   if (tally.new > 0 && votingLeftMs <= 0) return { do: 'close-voting' };
   // A started node counts as ready until its start is known.
-  const waiting = tally.ready + tally.running - started;
-  const most = Math.min(waiting, roomToStart(job, started));
+  const { most, inMs } = mayStart(view, tally.ready + tally.running - started);
   if (most > 0) return { do: 'start', most };
-  return { do: 'wait', forMs: tally.new > 0 ? Math.min(runLeftMs, votingLeftMs) : runLeftMs };
+  return { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 ? votingLeftMs : runLeftMs) };
 }
 
-function whileAborting({ job, tally, started, toCancel, stateMs }: JobView): JobAction {
+function whileAborting({ job, tally, started, toCancel, toAbort, stateMs }: JobView): JobAction {
   const outcome = job.ending ?? 'aborted';
   if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
+  if (job.isSoft && toAbort > 0) return { do: 'abort-nodes' };
   if (started === 0 && tally.running === 0) return { do: 'end', outcome };
   if (job.isSoft && job.abortRequested === 'hard') return abort(outcome, 'a caller asked for it');
   const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;
@@ -118,8 +131,43 @@ function whileAborting({ job, tally, started, toCancel, stateMs }: JobView): Job
 /** Nodes started by one statement. More are started by the next. */
 export const MAX_STARTS = 1_000;
 
-function roomToStart({ concurrency }: PushJob, started: number): number {
-  return Math.max(0, Math.min(MAX_STARTS, concurrency === undefined ? MAX_STARTS : concurrency - started));
+/** How many of the nodes that wait may start now, and in how many ms the next ones may. */
+function mayStart({ job, started, startsPaidMs }: JobView, waiting: number): { most: number; inMs: number } {
+  const { concurrency = Number.POSITIVE_INFINITY, startRate } = job;
+  const room = Math.max(0, Math.min(MAX_STARTS, waiting, concurrency - started));
+  if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };
+  const limit = startLimitOf(startRate);
+  const most = Math.min(room, Math.floor(limit.burst));
+  // After a change of the rate what was charged at the old one counts as one burst.
+  const inMs = limit.waitMs(most, Math.min(startsPaidMs, burstMs(limit)), 0);
+  return inMs === 0 ? { most, inMs } : { most: 0, inMs };
+}
+
+/**
+ * Nodes start in groups of a tenth of a second, so a high rate costs ten statements per second. In
+ * each second at most a tenth more than the rate starts.
+ */
+export const startLimitOf = (perSecond: number): RateLimit =>
+  new RateLimit({ perSecond, burst: Math.max(1, perSecond / 10) });
+
+const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / perSecond;
+
+/**
+ * What a job's starts have cost so far. An instance that takes over a job that runs begins as if the
+ * one before it had just started a group: the rate is kept, whatever that one did last.
+ */
+export class StartsPaid {
+  #at: number | undefined;
+
+  /** In how many ms they are paid for; negative: for so long they have been. */
+  inMs({ state, startRate }: PushJob, now: number): number {
+    this.#at ??= state === 'voting' || startRate === undefined ? now : now + burstMs(startLimitOf(startRate));
+    return this.#at - now;
+  }
+
+  charge({ startRate }: PushJob, count: number, now: number): void {
+    if (startRate !== undefined) this.#at = startLimitOf(startRate).charge(count, this.#at ?? now, now);
+  }
 }
 
 const abort = (ending: JobOutcome, reason: string, soft = false): JobAction => ({ do: 'abort', ending, soft, reason });

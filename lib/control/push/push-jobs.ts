@@ -1,19 +1,21 @@
 /**
  * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
- * holds. Created by `core.ts`.
+ * holds. The feeds tell followers. Created by `core.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
+import { hintTasksOf } from '../tasks/task-topics.ts';
+import { requestAbortOfNodes } from './change-store.ts';
 import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
-import { PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
+import { JobFeeds } from './job-feeds.ts';
+import { InvalidPushJobError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -27,6 +29,7 @@ import {
   readPushJob,
   requestAbort,
 } from './push-store.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
 
 export interface PushJobsDeps {
   database: Queryable;
@@ -40,24 +43,24 @@ export interface PushJobsDeps {
   session: (serverUuid: string) => PushSession | undefined;
   /** What agents have not read yet. */
   unsent: { readonly isFull: boolean };
-  /** This server of this instance may have a task, or a cancel. */
-  hintTasks: (serverUuid: string) => void;
+  /** These servers of this instance may have a task, or a cancel. */
+  hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */
   hintDuties: () => void;
 }
 
-/** This many uuids fit into one message of the bus. */
-const SERVERS_A_MESSAGE = 80;
 const DELETE_BATCH = 100;
 
 export class PushJobs {
   readonly coordinator: Coordinator;
   readonly courier: Courier;
+  readonly feeds: JobFeeds;
   readonly #deps: PushJobsDeps;
 
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
     this.courier = new Courier(deps);
+    this.feeds = new JobFeeds(deps);
     this.coordinator = new Coordinator({
       ...deps,
       tell: (servers) => this.#tell(servers),
@@ -68,11 +71,12 @@ export class PushJobs {
   start(): void {
     this.courier.start();
     this.coordinator.start();
+    this.feeds.start();
   }
 
   async stop(): Promise<void> {
     this.coordinator.stop();
-    await this.courier.stop();
+    await Promise.all([this.courier.stop(), this.feeds.stop()]);
   }
 
   async create(job: NewPushJob): Promise<void> {
@@ -111,6 +115,17 @@ export class PushJobs {
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
+  /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, InvalidPushJobError */
+  async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
+    const { database, bus } = this.#deps;
+    const found = await requestAbortOfNodes(database, id, options);
+    if (found === undefined) throw new PushJobNotFoundError(id);
+    if (found.strange.length > 0)
+      throw new InvalidPushJobError('nodes', `these servers are no nodes of the job: ${found.strange.join(', ')}`);
+    if (found.state === 'ended') throw new PushJobEndedError(id);
+    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+  }
+
   /** @throws PushJobNotFoundError, PushJobNotEndedError */
   async delete(id: string): Promise<void> {
     if (await deletePushJob(this.#deps.database, id)) return;
@@ -127,13 +142,8 @@ export class PushJobs {
     const { run, bus, hintTasks } = this.#deps;
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);
-      if (of === run()) for (const uuid of uuids) hintTasks(uuid);
-      else if (of !== undefined)
-        for (let start = 0; start < uuids.length; start += SERVERS_A_MESSAGE)
-          bus.publish(runTopic(of), {
-            kind: 'tasks-of',
-            server_uuids: uuids.slice(start, start + SERVERS_A_MESSAGE),
-          } satisfies RunMessage);
+      if (of === run()) hintTasks(uuids);
+      else if (of !== undefined) hintTasksOf(bus, of, uuids);
     }
   }
 }

@@ -33,6 +33,8 @@ export interface NewPushJob {
   /** A number of nodes. */
   quorum: number;
   concurrency: number | undefined;
+  /** Nodes that may start per second. */
+  startRate?: number | undefined;
   maxFailures: number | undefined;
   votingTimeoutMs: number;
   runTimeoutMs: number;
@@ -62,14 +64,15 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.nodes.map(({ name }) => name),
     job.nodes.map(({ isDenied = false }) => isDenied),
     PUSH_DUTY,
+    job.startRate ?? null,
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   await database.query(
     `with ${recorded}made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
-           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms)
+           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate)
          values ($1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-           $9::int, $10::int, $11::int, $12::int, $13::int)
+           $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8)
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
          select $1::uuid, n.server_uuid, n.name,
@@ -95,6 +98,7 @@ export interface PushJobRow {
   node_count: number;
   quorum: number;
   concurrency: number | null;
+  start_rate: number | null;
   max_failures: number | null;
   voting_timeout_ms: number;
   run_timeout_ms: number;
@@ -108,7 +112,7 @@ export interface PushJobRow {
 }
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
-  j.actor, j.node_count, j.quorum, j.concurrency, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.state, j.outcome,
+  j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.state, j.outcome,
   j.reason, j.created_at, j.state_since,
   (select coalesce(json_object_agg(c.state, c.count), '{}')
     from (select n.state, count(*)::int as count from cnapi_push_nodes n where n.job = j.id group by n.state) as c) as counts`;

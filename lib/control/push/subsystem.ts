@@ -1,32 +1,66 @@
 /** What push jobs contribute to an instance. */
-import { counter } from '../metrics/metric.ts';
+import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import type { PushJobs } from './push-jobs.ts';
+import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
 import { pushMigrations } from './push-schema.ts';
+import { PUSH_DUTY } from './push-store.ts';
 import { type PushJobRouteDeps, pushJobRoutes } from './routes/push-job-routes.ts';
 
 const KEEP_DAYS = 30;
 
+/** What push jobs need of an instance. */
+interface PushParts extends Pick<PushJobsDeps, 'database' | 'bus' | 'clock' | 'random' | 'log' | 'config'> {
+  inventoriedSessions: { run(): string; readonly isFull: boolean; session: PushJobsDeps['session'] };
+  tasks: { dispatcher: { sessions: { hintAll: PushJobsDeps['hintTasks'] } } };
+  duties: { hint(): void };
+}
+
+export function makePushJobs({ inventoriedSessions: sessions, tasks, duties, ...deps }: PushParts): PushJobs {
+  return new PushJobs({
+    ...deps,
+    run: () => sessions.run(),
+    session: (serverUuid) => sessions.session(serverUuid),
+    unsent: sessions,
+    hintTasks: (serverUuids) => tasks.dispatcher.sessions.hintAll(serverUuids),
+    hintDuties: () => duties.hint(),
+  });
+}
+
 export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & { pushJobs: PushJobs }> = {
   migrations: pushMigrations,
   open({ pushJobs, servers, random }): Subsystem {
+    const { coordinator, courier } = pushJobs;
     return {
       name: 'push jobs',
       routes: pushJobRoutes({ pushJobs, servers, random }),
       start: () => pushJobs.start(),
+      endDrain: () => pushJobs.feeds.release(),
       stop: () => pushJobs.stop(),
+      dutyHandlers: { [PUSH_DUTY]: coordinator },
+      agents: {
+        sessionBegan: (serverUuid) => courier.sessionBegan(serverUuid),
+        frames: {
+          push_vote: (session, frame) => courier.onVote(session, frame),
+          push_aborted: (session, frame) => courier.onAborted(session, frame),
+        },
+      },
       metrics: [
         counter(
           'push_prepares_sent_total',
           'Agents that this instance asked to take part in a push job',
-          () => pushJobs.courier.stats().prepares,
+          () => courier.stats().prepares,
         ),
         counter(
           'push_aborts_sent_total',
           'Agents that this instance told to forget a push job',
-          () => pushJobs.courier.stats().aborts,
+          () => courier.stats().aborts,
         ),
-        counter('push_votes_total', 'Votes of agents about push jobs', () => pushJobs.courier.stats().votes),
+        gauge(
+          'push_feed_followers',
+          'Callers following the feed of a push job on this instance',
+          () => pushJobs.feeds.followers,
+        ),
+        counter('push_votes_total', 'Votes of agents about push jobs', () => courier.stats().votes),
       ],
       chores: [{ name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS) }],
     };

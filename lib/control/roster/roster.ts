@@ -3,8 +3,7 @@
  * receives what other instances send to this run, and starts and ends the evacuation when the
  * instance becomes unhealthy and recovers. Made by `core.ts`; used by the link and the routes.
  */
-import type { Bus, Subscription } from '../../platform/bus/bus.ts';
-import { parseRunMessage, type RunMessage, runTopic } from '../../platform/bus/topics.ts';
+import type { Bus, BusMessage, Subscription } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { EventLoop } from '../../platform/event-loop.ts';
 import { HealthyTimer } from '../../platform/healthy-timer.ts';
@@ -14,6 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import type { StatusChange } from '../../protocol/api/servers.ts';
 import type { Address } from '../../protocol/frames.ts';
+import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';
 import { Authority } from './accept/authority.ts';
 import { ProbeCaller } from './accept/probe.ts';
@@ -23,6 +23,8 @@ import { InstanceNotFoundError, LastInstanceError } from './membership/roster-er
 import { Balancer } from './relocation/balancer.ts';
 import { Drainer, type DrainingInstance } from './relocation/drainer.ts';
 import { Evacuation } from './relocation/evacuation.ts';
+import type { RunListener } from './run-listener.ts';
+import { parseRunMessage, type RunMessage } from './run-message.ts';
 import { Reaper } from './sessions/reaper.ts';
 import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
@@ -77,19 +79,6 @@ export interface Readiness {
 const PROBE_SHARE = 0.625;
 const FRESH_WITHIN_MS = 1000;
 
-interface RosterListener {
-  /** A message to this run: a task was created for a server. */
-  tasksHinted(serverUuid: string): void;
-  /** Messages to this run arrive from now on; earlier ones may have been lost. */
-  subscriptionConfirmed(): void;
-  /** This instance has a new run, because the old one was found dead. */
-  runRenewed(): void;
-  /** Runs that were live are not live any more. */
-  runsEnded(): void;
-  /** This instance is healthy again. */
-  recovered(): void;
-}
-
 export class Roster {
   readonly sessions = new SessionTable();
   readonly membership: Membership;
@@ -106,7 +95,7 @@ export class Roster {
   readonly #silenceDetector: SilenceDetector;
   readonly #probes: ProbeCaller;
   #runMessages: Subscription | undefined;
-  readonly #listeners: RosterListener[] = [];
+  #listeners: readonly RunListener[] = [];
   #isStarted = false;
   #isStopped = false;
 
@@ -175,7 +164,7 @@ export class Roster {
       recovered: () => this.#recovered(),
       runsEnded: () => {
         this.reaper.pollSoon();
-        for (const listener of this.#listeners) listener.runsEnded();
+        for (const listener of this.#listeners) listener.runsEnded?.();
       },
     });
   }
@@ -185,12 +174,12 @@ export class Roster {
     return this.#deps.bus.isHealthy() ? this.#deps.config.slowPollMs : this.#deps.config.slowPollNoBusMs;
   }
 
-  listen(listener: RosterListener): void {
-    this.#listeners.push(listener);
-  }
-
-  /** Resolves when the instance is live, or when `signal` has aborted. */
-  async start(signal: AbortSignal): Promise<void> {
+  /**
+   * Resolves when the instance is live, or when `signal` has aborted. `listeners` learn what happens
+   * to its run.
+   */
+  async start(signal: AbortSignal, listeners: readonly RunListener[] = []): Promise<void> {
+    this.#listeners = listeners;
     this.healthyTimer.start();
     await this.membership.start(signal);
     if (this.#isStopped || signal.aborted) return;
@@ -328,32 +317,30 @@ export class Roster {
     this.#runMessages?.close();
     this.#runMessages = this.#deps.bus.subscribe(
       runTopic(this.membership.run),
-      (message) => this.#onRunMessage(parseRunMessage(message)),
+      (message) => this.#onRunMessage(message),
       () => {
-        for (const listener of this.#listeners) listener.subscriptionConfirmed();
+        for (const listener of this.#listeners) listener.subscriptionConfirmed?.();
       },
     );
   }
 
-  #onRunMessage(message: RunMessage | undefined): void {
-    if (message === undefined) return;
-    if (message.kind === 'roster') this.reaper.pollSoon();
-    else if (message.kind === 'probe') void this.#probes.answer(message);
-    else
-      for (const uuid of message.kind === 'tasks' ? [message.server_uuid] : message.server_uuids)
-        for (const listener of this.#listeners) listener.tasksHinted(uuid);
+  #onRunMessage(message: BusMessage): void {
+    const own = parseRunMessage(message);
+    if (own?.kind === 'roster') this.reaper.pollSoon();
+    else if (own?.kind === 'probe') void this.#probes.answer(own);
+    else for (const listener of this.#listeners) listener.onMessage?.(message);
   }
 
   #runRenewed(): void {
     this.#silenceDetector.runRenewed(this.#deps.clock.now());
     if (!this.#isStopped) this.#subscribe();
-    for (const listener of this.#listeners) listener.runRenewed();
+    for (const listener of this.#listeners) listener.runRenewed?.();
   }
 
   #recovered(): void {
     this.evacuation.end();
     this.reaper.pollSoon();
-    for (const listener of this.#listeners) listener.recovered();
+    for (const listener of this.#listeners) listener.recovered?.();
   }
 }
 

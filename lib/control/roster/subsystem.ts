@@ -7,19 +7,27 @@ import { instanceRoutes } from './instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
 import { rosterMigrations } from './roster-schema.ts';
+import type { RunListener } from './run-listener.ts';
 import { forgetStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
 const FORGET_BATCH = 5_000;
 
-export const rosterSubsystem: SubsystemDefinition<{ roster: Roster; database: Queryable }> = {
+interface RosterParts {
+  roster: Roster;
+  database: Queryable;
+  /** Knows the listeners of all subsystems. */
+  lifecycle: { readonly runListeners: readonly RunListener[] };
+}
+
+export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
   migrations: rosterMigrations,
   checks: { dns: checkName, instances: checkPeers },
-  open({ roster, database }): Subsystem {
+  open({ roster, database, lifecycle }): Subsystem {
     return {
       name: 'roster',
       routes: instanceRoutes({ roster }),
-      start: (signal) => roster.start(signal),
+      start: (signal) => roster.start(signal, lifecycle.runListeners),
       beginStop: () => roster.refuseAgents(),
       stop: () => roster.stop(),
       metrics: [

@@ -12,7 +12,6 @@
  *     task_event, task_end ──▶ recorder ──▶ task_ack; waiters are woken, here and by bus
  */
 import type { Bus } from '../../platform/bus/bus.ts';
-import { TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -28,6 +27,7 @@ import { SessionDispatch } from './dispatch/session-dispatch.ts';
 import type { TaskSession, TaskSessions } from './record/sessions.ts';
 import type { ChangedTask } from './record/written.ts';
 import { Recorder } from './reports/recorder.ts';
+import { TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
 
 interface DispatcherConfig {
   taskStartByMs: number;

@@ -4,6 +4,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverTaskRoutes } from './routes/server-task-routes.ts';
 import { taskRoutes } from './routes/task-routes.ts';
 import { taskMigrations } from './task-schema.ts';
+import { hintedServers } from './task-topics.ts';
 import type { TaskStats, Tasks } from './tasks.ts';
 
 const KEEP_DAYS = 30;
@@ -20,6 +21,12 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       name: 'tasks',
       routes: [...serverTaskRoutes(parts), ...taskRoutes(parts)],
       start: () => tasks.start(),
+      runs: {
+        onMessage: (message) => tasks.dispatcher.sessions.hintAll(hintedServers(message)),
+        subscriptionConfirmed: () => tasks.pollSoon(),
+        // The new run must take over the posts of the old run before others count them as lost.
+        runRenewed: () => tasks.pollSoon(),
+      },
       unfinished: stat('postsInFlight'),
       beginDrain: () => tasks.dispatcher.posts.stopClaiming(),
       beginStop: () => tasks.dispatcher.posts.stopClaiming(),

@@ -6,7 +6,6 @@
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
-import { type RunMessage, runTopic, TASK_ENDS_TOPIC, taskTopic } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -59,6 +58,7 @@ import {
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
 import { Waiters, type WaitOptions } from './record/waiters.ts';
+import { hintTasksOf, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
 
 export type { WaitOptions } from './record/waiters.ts';
 
@@ -293,9 +293,7 @@ export class Tasks {
   #notifyAuthority(serverUuid: string, run: string | null): void {
     if (run === null) return this.dispatcher.posts.hint(serverUuid);
     this.dispatcher.sessions.hint(serverUuid);
-    if (run === this.#deps.sessions.run()) return;
-    const message: RunMessage = { kind: 'tasks', server_uuid: serverUuid };
-    this.#deps.bus.publish(runTopic(run), message);
+    if (run !== this.#deps.sessions.run()) hintTasksOf(this.#deps.bus, run, [serverUuid]);
   }
 
   async #poll(): Promise<void> {

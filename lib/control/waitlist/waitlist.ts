@@ -6,7 +6,6 @@
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
-import { TICKETS_TOPIC } from '../../platform/bus/topics.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
@@ -103,6 +102,11 @@ interface WaitlistStats {
 }
 
 /** Limits of one queue, and of all queues of a server. */
+/**
+ * Tickets that became active, ended or were deleted: `{ids}`. Every instance that has ever had a
+ * wait for a ticket is subscribed.
+ */
+const TICKETS_TOPIC = 'tickets';
 const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
 const MAX_LISTED = 1_000;
 /** The moves whose times the metrics read next. */

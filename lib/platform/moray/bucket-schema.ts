@@ -71,7 +71,7 @@ function triggerOf({ onChange }: DocumentBucket): string[] | undefined {
   return onChange && [onChange.name, ...onChange.arguments];
 }
 
-function tableText({ name, indexes, onChange }: DocumentBucket): string {
+function tableText({ name, indexes, uniqueTogether = [], onChange }: DocumentBucket): string {
   const table = quoteName(name);
   const create = `
     create table if not exists ${table} (
@@ -87,7 +87,9 @@ function tableText({ name, indexes, onChange }: DocumentBucket): string {
   );
   const alter = columns.length === 0 ? [] : [`alter table ${table} ${columns.join(', ')}`];
   const trigger = onChange === undefined ? [] : [triggerText(table, onChange)];
-  return [create, ...alter, ...fields.map(([field, index]) => indexText(name, field, index)), ...trigger].join(';\n');
+  const single = fields.map(([field, index]) => indexText(name, field, index));
+  const together = uniqueTogether.map((several) => uniqueTogetherText(name, several));
+  return [create, ...alter, ...single, ...together, ...trigger].join(';\n');
 }
 
 /**
@@ -114,6 +116,11 @@ function indexText(bucket: string, field: string, { unique = false }: IndexDecla
   return `create ${unique ? 'unique ' : ''}index if not exists ${name} on ${quoteName(bucket)} (${quoteName(field)})`;
 }
 
+function uniqueTogetherText(bucket: string, fields: readonly string[]): string {
+  const name = quoteName(uniqueTogetherName(bucket, fields));
+  return `create unique index if not exists ${name} on ${quoteName(bucket)} (${fields.map(quoteName).join(', ')})`;
+}
+
 function triggerText(table: string, { name, arguments: values }: TriggerDeclaration): string {
   return `
     create or replace trigger cnapi_on_change after insert or update or delete on ${table}
@@ -123,3 +130,6 @@ function triggerText(table: string, { name, arguments: values }: TriggerDeclarat
 export function uniqueIndexName(bucket: string, field: string): string {
   return `${bucket}_${field}_uniq`;
 }
+
+export const uniqueTogetherName = (bucket: string, fields: readonly string[]): string =>
+  uniqueIndexName(bucket, fields.join('_'));

@@ -8,7 +8,7 @@ import { DatabaseBusyError } from '../errors.ts';
 import { type Database, type Queryable, type QueryResult, sqlStateOf } from '../postgres/database.ts';
 import type { Statement, StatementPart } from '../sql-text.ts';
 import { type BucketObject, checkIndexed, checkKey, type DocumentBucket } from './bucket.ts';
-import { ensureTable, uniqueIndexName } from './bucket-schema.ts';
+import { ensureTable, uniqueIndexName, uniqueTogetherName } from './bucket-schema.ts';
 import {
   countByStatement,
   createManyStatement,
@@ -185,12 +185,17 @@ function explained(bucket: DocumentBucket, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (state === '23505') {
     const { constraint } = error as { constraint?: string };
-    const field = Object.keys(bucket.indexes).find((one) => uniqueIndexName(bucket.name, one) === constraint);
-    return new UniqueAttributeError(bucket.name, field ?? constraint ?? 'a field', error);
+    return new UniqueAttributeError(bucket.name, uniqueFieldOf(bucket, constraint) ?? constraint ?? 'a field', error);
   }
   // Class 22: data that SQL cannot store, such as NUL in a text. 54000: too long for its index.
   const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
   return isUnfit ? new InvalidQueryError(`${bucket.name}: ${(error as Error).message}`, { cause: error }) : error;
+}
+
+/** The field whose value is taken, or the fields. */
+function uniqueFieldOf({ name, indexes, uniqueTogether = [] }: DocumentBucket, constraint: unknown) {
+  const field = Object.keys(indexes).find((one) => uniqueIndexName(name, one) === constraint);
+  return field ?? uniqueTogether.find((several) => uniqueTogetherName(name, several) === constraint)?.join(' and ');
 }
 
 /** Repeats `work`, which writes all or nothing, after an error that may be temporary. */

@@ -15,9 +15,14 @@ export interface IndexDeclaration {
 
 export interface DocumentDeclaration {
   name: string;
-  /** Incremented whenever `indexes` grows or `onChange` changes. Indexes are only ever added. */
+  /**
+   * Incremented whenever `indexes` or `uniqueTogether` grows or `onChange` changes. Indexes are only
+   * ever added.
+   */
   version: number;
   indexes: Record<string, IndexDeclaration>;
+  /** Lists of indexed fields: no two objects have the same values of all fields of a list. */
+  uniqueTogether?: readonly (readonly string[])[];
   /**
    * A trigger that runs for each change of a document, in its transaction, whichever instance makes
    * it, whatever its version.

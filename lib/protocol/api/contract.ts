@@ -99,6 +99,11 @@ export interface Contract {
   requiredRole?: RequiredRole;
   responses: Readonly<Record<number, ResponseSpec>>;
   longRequest?: LongRequestKind;
+  /**
+   * Also takes requests that a user or client of the organization in the path, `:organization`, has
+   * signed in the Chef API protocol. The handler decides what it may do.
+   */
+  signed?: boolean;
 }
 
 type Definition = Omit<Contract, 'name'>;

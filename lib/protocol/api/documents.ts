@@ -7,6 +7,7 @@
 import { z } from 'zod';
 import { answer, type Contract, errorResponse } from './contract.ts';
 import { EVENT_KINDS } from './events.ts';
+import type { RequiredRole } from './roles.ts';
 import { booleanText, boundedText, integer, MAX_LIST, moment, number, uuid } from './rules.ts';
 
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
@@ -23,6 +24,10 @@ interface Declaration<Fields extends z.ZodRawShape> {
   indexes: { readonly [Field in keyof Fields]?: IndexType };
   /** No two documents have the same value of such a field, which is one of the indexes. */
   unique?: readonly (keyof Fields & string)[];
+  /** Lists of indexes: no two documents have the same values of all fields of a list. */
+  uniqueTogether?: readonly (readonly (keyof Fields & string)[])[];
+  /** The role that changes need; operator when absent. */
+  changesNeed?: RequiredRole;
   /** Incremented when an index is added or the events change. */
   version: number;
   /** The fields that events show, beside `uuid`. */
@@ -31,6 +36,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   serverField?: keyof Fields & string;
   /** The columns of the command line's list, beside `uuid`. */
   listColumns: readonly (keyof Fields & string)[];
+  /** The command line has commands of its own for it, instead of those made from this. */
+  hasOwnCommands?: boolean;
   /** Contracts of its own, beside the five. */
   further?: Readonly<Record<string, Contract>>;
 }
@@ -55,7 +62,7 @@ const IF_MATCH = { 'If-Match': 'Only if the document still has this ETag; otherw
 /** @throws TypeError for a name that is taken or cannot be the name of a table */
 export function documentNoun<Fields extends z.ZodRawShape>(
   declaration: Declaration<Fields>,
-): DocumentNoun & { fields: Fields } {
+): Omit<DocumentNoun, 'fields'> & { fields: Fields } {
   const { name, plural, fields } = declaration;
   for (const one of [name, plural]) if (!NAME.test(one)) throw new TypeError(`'${one}' cannot be the name of a noun`);
   if ([...EVENT_KINDS, 'gap'].includes(name)) throw new TypeError(`events of the kind ${name} exist already`);
@@ -68,6 +75,7 @@ export function documentNoun<Fields extends z.ZodRawShape>(
 function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): DocumentNoun['contracts'] {
   const { name, plural, about, fields } = noun;
   const shared = { tag: { name: plural, description: about }, origin: 'own', preconditions: [] } as const;
+  const change = { ...shared, ...(noun.changesNeed && { requiredRole: noun.changesNeed }) };
   const [one, many] = [capitalized(name), capitalized(plural)];
   const ofUuid = { uuid: uuid().describe(`Of the ${name}`) };
   const found = (status: number) => ({ [status]: { description: 'OK', schema: document, headers: ETAG } });
@@ -99,7 +107,7 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
       responses: { ...found(200), ...missing },
     },
     create: {
-      ...shared,
+      ...change,
       name: `Create${one}`,
       method: 'POST',
       path: `/${plural}`,
@@ -108,7 +116,7 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
       responses: { ...found(201), ...clash(`The uuid, or the value of a unique field, is taken`) },
     },
     update: {
-      ...shared,
+      ...change,
       name: `Update${one}`,
       method: 'POST',
       path: `/${plural}/:uuid`,
@@ -118,7 +126,7 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
       responses: { ...found(200), ...missing, ...conflict, ...clash('Other writes came first, or the value is taken') },
     },
     delete: {
-      ...shared,
+      ...change,
       name: `Delete${one}`,
       method: 'DELETE',
       path: `/${plural}/:uuid`,

@@ -9,6 +9,7 @@ export const ERROR_CODES = {
   AnswerMemoryFull: 'The instance holds as many bytes of answers as it may; ask again, or another instance',
   AnswerShareFull: 'The caller has as many bytes of unread answers as it may',
   BadRequest: 'Not a request that can be upgraded to a WebSocket',
+  BadSignatureHeaders: 'Headers of a signed request are missing, or its version is unknown',
   DatabaseBusy: 'A row is locked or the statement is slow; nothing was changed, try again',
   EtagConflict: 'Another write came first',
   ExpectationFailed: 'An `Expect` other than 100-continue',

@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { boolean, booleanText, boundedText, integer, isUuid, text, textArray, textMap, uuid } from './rules.ts';
+import { boolean, booleanText, boundedText, integer, isUuid, number, text, textArray, textMap, uuid } from './rules.ts';
 
 export const MAX_PUSH_NODES = 20_000;
 export const PUSH_PAGE = 100;
@@ -70,6 +70,7 @@ const job = answer({
     .partialRecord(z.enum(NODE_STATUSES), z.int())
     .describe('How many nodes are in each state; states without nodes are absent'),
   concurrency: z.int().optional(),
+  start_rate: z.number().optional().describe('Nodes that may start per second'),
   max_failures: z.int().optional(),
   run_timeout_ms: z.int(),
   voting_timeout_ms: z.int(),
@@ -127,6 +128,15 @@ const quorum = z
       { type: 'string', pattern: '^\\d+(\\.\\d+)?%$' },
     ],
   });
+
+const MIN_START_RATE = 0.001;
+const startRate = () =>
+  number()
+    .refine(
+      (value) => value >= MIN_START_RATE && value <= MAX_PUSH_NODES,
+      `value is not between ${MIN_START_RATE} and ${MAX_PUSH_NODES}`,
+    )
+    .meta({ minimum: MIN_START_RATE, maximum: MAX_PUSH_NODES });
 
 const servers = z
   .custom<string[]>((value) => reasonNotServers(value) === undefined, {
@@ -186,6 +196,9 @@ export const pushJobContracts = contracts({
       concurrency: integer('concurrency', 1, MAX_PUSH_NODES)
         .optional()
         .describe('How many nodes run the command at the same time; all when absent'),
+      start_rate: startRate()
+        .optional()
+        .describe('At most this many nodes start per second, evenly; such as 20, or 0.1 for one in ten seconds'),
       max_failures: integer('max_failures', 0, MAX_PUSH_NODES)
         .optional()
         .describe('When more nodes than this have failed, no further node starts and the job ends as aborted'),
@@ -262,16 +275,23 @@ export const pushJobContracts = contracts({
   AbortPushJob: {
     method: 'PUT',
     path: '/push-jobs/:id/abort',
-    summary: 'Ends a push job: nothing more starts, and commands that run are stopped. Repeating it is harmless',
+    summary:
+      'Ends a push job, or only some of its nodes: nothing more starts, and commands that run are stopped. Repeating it is harmless',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
       ...ofJob,
+      nodes: servers
+        .optional()
+        .describe(
+          'Uuids of servers: only these nodes end, and the job goes on; those that have ended stay as they are',
+        ),
       soft: booleanText().optional().describe('`true`: commands that run may end by themselves'),
     }),
     preconditions: [],
     responses: {
       202: { description: 'Asked for; the job ends when its nodes have', schema: job },
+      400: errorResponse('One of `nodes` is no node of the job; nothing was asked for', 'InvalidParameters'),
       ...noJob,
       409: errorResponse('It has ended already', 'PushJobEnded'),
     },

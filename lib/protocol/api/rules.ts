@@ -74,6 +74,15 @@ export const textArray = (maximum: number) =>
   )
     .meta({ type: 'array', items: scalar, maxItems: maximum })
     .transform((values) => values.map(String));
+/** In lower case; each counts once. */
+export const uuidArray = (maximum: number) =>
+  listed<string[]>(
+    (value) =>
+      reasonNotArray(value, maximum) ??
+      ((value as unknown[]).every((one) => isUuid(one)) ? undefined : 'value was not an array of UUIDs'),
+  )
+    .meta({ type: 'array', items: { type: 'string', ...uuidSchema }, maxItems: maximum })
+    .overwrite((values) => [...new Set(values.map((value) => value.toLowerCase()))]);
 export const textMap = (maximum: number) =>
   listed<Record<string, Scalar>>(
     (value) =>

@@ -28,9 +28,8 @@ t.test('without a handler an instance neither asks for duties nor listens for th
     config: { slowPollMs: 1, slowPollNoBusMs: 1 },
     run: () => '00000000-0000-4000-8000-000000000001',
     isHealthy: () => true,
-    handlers: {},
   });
-  keeper.start();
+  keeper.start({});
   t.equal(bus.stats().topics, 0);
   keeper.hint();
   keeper.runRenewed();

@@ -70,11 +70,10 @@ export async function startInstance(
     config: { slowPollMs, slowPollNoBusMs: slowPollMs },
     run: () => instance.run,
     isHealthy: () => instance.isHealthy,
-    handlers: { [KIND]: made.handler },
     ...options,
   });
   const instance: Instance = Object.assign(made, { keeper });
-  keeper.start();
+  keeper.start({ [KIND]: made.handler });
   t.teardown(async () => {
     await keeper.stop();
     await bus.stop();

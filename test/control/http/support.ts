@@ -18,6 +18,7 @@ import type { Certificates } from '../../../lib/control/http/listener/certificat
 import { HttpListener, type ListenerDeps } from '../../../lib/control/http/listener/listener.ts';
 import { RequestAuthorizer } from '../../../lib/control/http/listener/request-authorizer.ts';
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
+import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
 import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
@@ -106,6 +107,12 @@ export interface ApiOptions {
   accessDatabase?: (database: Queryable) => Queryable;
 }
 
+/** None of these routes takes signed requests. */
+const NO_SIGNING: RequestSigning = {
+  check: () => undefined,
+  authenticate: () => Promise.reject(new Error('no route takes signed requests')),
+};
+
 const OPEN_GATE: AuthenticatorConfig = {
   access: 'open',
   trustedNetworks: [],
@@ -130,6 +137,7 @@ const noPushJobs: Parts['pushJobs'] = {
   list: async () => [],
   nodes: noSuchJob,
   abort: noSuchJob,
+  abortNodes: noSuchJob,
   delete: noSuchJob,
 };
 
@@ -220,6 +228,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       authenticator,
       audit,
       isDatabaseHealthy: () => health.database,
+      signing: NO_SIGNING,
       log: recordingLogger(logged),
     }),
     metrics: new RequestMetrics(metrics),

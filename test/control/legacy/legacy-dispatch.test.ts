@@ -1,8 +1,8 @@
 /** The driver of posts over a real database. The test answers in place of the agents. */
 import pg from 'pg';
 import t from 'tap';
+import { POSTS_TOPIC } from '../../../lib/control/legacy/legacy-dispatch.ts';
 import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
-import { POSTS_TOPIC } from '../../../lib/platform/bus/topics.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -15,6 +15,7 @@ const VOTING = {
   quorum: 1,
   abort_requested: null,
   concurrency: null,
+  start_rate: null,
   max_failures: null,
   voting_timeout_ms: 4_000,
   run_timeout_ms: 10_000,
@@ -23,6 +24,8 @@ const VOTING = {
   state_ticks: '0',
   started: 0,
   to_cancel: 0,
+  to_abort: 0,
+  fed: 0,
   states: ['new'],
   counts: [1],
 };

@@ -16,6 +16,7 @@ const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
 
 interface World {
   errands: Errand[];
+  reads: number;
   sent: { serverUuid: string; type: string }[];
   voted: string[];
   isFull: boolean;
@@ -25,6 +26,7 @@ interface World {
 function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world: World } {
   const world: World = {
     errands: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare' })),
+    reads: 0,
     sent: [],
     voted: [],
     isFull: false,
@@ -37,8 +39,11 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
       world.voted.push(...of);
       return { rows: of.map((server_uuid, at) => ({ job: jobs[at], server_uuid, what: 'stored' })), rowCount: 0 };
     }
-    if (text.includes('readyMs'))
-      return { rows: [{ command: 'true', options: {}, file: null, readyMs: 1 }], rowCount: 1 };
+    world.reads += 1;
+    if (text.includes('readyMs')) {
+      const [jobs = []] = values as [string[]];
+      return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null, readyMs: 1 })), rowCount: 1 };
+    }
     const rows = world.errands;
     world.errands = [];
     return { rows, rowCount: rows.length };
@@ -49,7 +54,6 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
     clock: systemClock,
     log: silentLogger,
     config: { slowPollMs: 60_000, slowPollNoBusMs: 60_000 },
-    run: () => 'run',
     session: (serverUuid) => ({
       serverUuid,
       incarnation: serverUuid,
@@ -75,6 +79,15 @@ t.test('each agent of a job is asked once for each time that somebody says so', 
     world.sent,
     servers.map((serverUuid) => ({ serverUuid, type: 'push_prepare' })),
   );
+});
+
+t.test('jobs that begin together are read together', async (t) => {
+  const jobs = [randomUUID(), randomUUID(), randomUUID()];
+  const errands = jobs.map((one, at) => ({ job: one, serverUuid: servers[at] ?? '', what: 'prepare' as const }));
+  const { courier, world } = start(t, { errands });
+  for (const one of jobs) courier.jobs([one]);
+  await until(() => world.sent.length === 3);
+  t.equal(world.reads, 2, 'who is asked, and what');
 });
 
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {

@@ -5,7 +5,8 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { claimDuties } from '../../../lib/control/duty/duty-store.ts';
-import { abortJob, advanceJob, endJob, startNodes } from '../../../lib/control/push/coordinator-store.ts';
+import { requestAbortOfNodes } from '../../../lib/control/push/change-store.ts';
+import { abortJob, abortNodes, advanceJob, endJob, startNodes } from '../../../lib/control/push/coordinator-store.ts';
 import { endRehab, readErrands, storeVotes } from '../../../lib/control/push/courier-store.ts';
 import { createPushJob, PUSH_DUTY } from '../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
@@ -70,7 +71,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   }
 
   const large = await created(NODES);
-  await check('errands', NODES, (connection) => readErrands(connection, run, { job: large.id, most: NODES }));
+  await check('errands', NODES, (connection) => readErrands(connection, { jobs: [large.id], most: NODES }));
   for (let first = 0; first < NODES; first += VOTES) {
     const votes = votesOf(large.id, { seats: seats.slice(first, first + VOTES) }, true);
     if (first % 400 !== 0) await storeVotes(database, votes);
@@ -80,6 +81,12 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await check('a start', NODES, (connection) => startNodes(connection, large, { ids: ids(NODES), timeoutMs: 60_000 }));
   t.equal((await advanceJob(database, large)).started, NODES);
   await check('a round of started nodes', NODES, (connection) => advanceJob(connection, large));
+  const nodes = seats.slice(0, VOTES).map(({ serverUuid }) => serverUuid);
+  await check('a request to abort nodes', VOTES, (connection) =>
+    requestAbortOfNodes(connection, large.id, { nodes, how: 'hard' }),
+  );
+  await requestAbortOfNodes(database, large.id, { nodes, how: 'hard' });
+  await check('an abort of nodes', NODES, (connection) => abortNodes(connection, large, NODES));
   await check('an abort', NODES, (connection) => abortJob(connection, large, aborting));
   await check('the end', NODES, (connection) => endJob(connection, large, 'aborted'));
   const releases = seats.slice(0, VOTES).map(({ serverUuid }) => ({ job: large.id, serverUuid }));

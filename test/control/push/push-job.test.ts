@@ -7,6 +7,7 @@ import {
   nextAction,
   type PushJob,
   quorumOf,
+  StartsPaid,
   statusOf,
   type Tally,
 } from '../../../lib/control/push/push-job.ts';
@@ -22,6 +23,7 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
       quorum: 8,
       abortRequested: undefined,
       concurrency: undefined,
+      startRate: undefined,
       maxFailures: undefined,
       votingTimeoutMs: 60_000,
       runTimeoutMs: 300_000,
@@ -31,6 +33,8 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
     tally,
     started: 0,
     toCancel: 0,
+    toAbort: 0,
+    startsPaidMs: 0,
     ageMs: 1_000,
     stateMs: 1_000,
     ...more,
@@ -53,6 +57,26 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     { do: 'abort', ending: 'quorum_failed' },
   ],
   'VOTING, a caller aborts it': [view({ abortRequested: 'hard' }, { ready: 8 }), { do: 'abort', ending: 'aborted' }],
+  'VOTING, a caller aborts some nodes: they leave before anything starts': [
+    view({}, { ready: 8, new: 2 }, { toAbort: 1 }),
+    { do: 'abort-nodes' },
+  ],
+  'VOTING, a caller aborts some nodes and the job: the job is aborted': [
+    view({ abortRequested: 'hard' }, { ready: 8 }, { toAbort: 1 }),
+    { do: 'abort', ending: 'aborted' },
+  ],
+  'VOTING, aborted nodes have left and the others are too few: quorum failure': [
+    view({}, { ready: 7, was_ready: 1, unavailable: 2 }),
+    { do: 'abort', ending: 'quorum_failed' },
+  ],
+  'EXECUTING, a caller aborts some nodes: the job goes on': [
+    view({ state: 'running' }, { ready: 2, running: 6 }, { started: 6, toAbort: 3 }),
+    { do: 'abort-nodes' },
+  ],
+  'EXECUTING, a caller aborts some nodes when too many have failed: the job is aborted': [
+    view({ state: 'running', maxFailures: 0 }, { running: 7, failed: 1 }, { started: 7, toAbort: 1 }),
+    { do: 'abort', ending: 'aborted', soft: true },
+  ],
   'EXECUTING, all nodes exited: it ends as complete, whether they succeeded or not': [
     view({ state: 'running' }, { succeeded: 5, failed: 2, crashed: 1 }),
     { do: 'end', outcome: 'complete' },
@@ -72,6 +96,34 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
   'EXECUTING, a node has ended below the concurrency: one more starts': [
     view({ state: 'running', concurrency: 3 }, { ready: 4, running: 2, succeeded: 2 }, { started: 2 }),
     { do: 'start', most: 1 },
+  ],
+  'VOTING, quorum success with a start rate: a first group starts': [
+    view({ startRate: 20 }, { ready: 8 }),
+    { do: 'start', most: 2 },
+  ],
+  'VOTING, quorum success with a start rate below one: one starts': [
+    view({ startRate: 0.1 }, { ready: 8 }),
+    { do: 'start', most: 1 },
+  ],
+  'EXECUTING, the start rate is used up: it waits until the next group may start': [
+    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startsPaidMs: 100 }),
+    { do: 'wait', forMs: 100 },
+  ],
+  'EXECUTING, the start rate has room again: the next group starts': [
+    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startsPaidMs: 0 }),
+    { do: 'start', most: 2 },
+  ],
+  'EXECUTING, the start rate has room, the concurrency has less: that is what starts': [
+    view({ state: 'running', startRate: 20, concurrency: 3 }, { ready: 6, running: 2 }, { started: 2 }),
+    { do: 'start', most: 1 },
+  ],
+  'EXECUTING, the start rate was raised: what was charged at the old one counts as one group': [
+    view({ state: 'running', startRate: 20 }, { ready: 6, running: 2 }, { started: 2, startsPaidMs: 600_000 }),
+    { do: 'wait', forMs: 100 },
+  ],
+  'EXECUTING, all have started: the start rate is nothing to wait for': [
+    view({ state: 'running', startRate: 0.1 }, { running: 8 }, { started: 8, startsPaidMs: 10_000 }),
+    { do: 'wait', forMs: 299_000 },
   ],
   'EXECUTING, nodes without a vote when the voting is over: they are left out': [
     view({ state: 'running' }, { new: 2, running: 8 }, { started: 8, ageMs: 60_000 }),
@@ -109,6 +161,10 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1, stateMs: 30_000 }),
     { do: 'end', outcome: 'aborted' },
   ],
+  'ABORTING softly, a caller aborts some nodes: their commands are stopped, the others may end': [
+    view({ state: 'aborting', ending: 'aborted', isSoft: true }, { running: 3 }, { started: 3, toAbort: 1 }),
+    { do: 'abort-nodes' },
+  ],
   'ABORTING softly, a caller now wants a hard end: the commands are stopped': [
     view(
       { state: 'aborting', ending: 'aborted', isSoft: true, abortRequested: 'hard' },
@@ -132,6 +188,19 @@ t.test('a job that waits looks again when its next deadline is due', async (t) =
   t.same(nextAction(late), { do: 'wait', forMs: 1_000 }, 'the voting');
   const voted = view({ state: 'running' }, { running: 8 }, { started: 8, ageMs: 59_000, stateMs: 10_000 });
   t.same(nextAction(voted), { do: 'wait', forMs: 290_000 }, 'the run');
+});
+
+t.test('the starts of a job keep its rate, also when another instance takes it over', async (t) => {
+  const job = (state: PushJob['state'], startRate = 20) => view({ state, startRate }, {}).job;
+  const first = new StartsPaid();
+  t.equal(first.inMs(job('voting'), 1_000), 0, 'nothing has started');
+  first.charge(job('voting'), 2, 1_000);
+  t.equal(first.inMs(job('running'), 1_000), 100);
+  t.equal(first.inMs(job('running'), 1_060), 40);
+  t.equal(first.inMs(job('running'), 5_000), -3_900, 'long paid for');
+  first.charge(job('running'), 2, 5_000);
+  t.equal(first.inMs(job('running'), 5_000), 100, 'time without starts allows no larger group');
+  t.equal(new StartsPaid().inMs(job('running'), 9_000), 100, 'the instance before may have just started a group');
 });
 
 t.test('a quorum is a number of nodes, or a percentage rounded up', async (t) => {

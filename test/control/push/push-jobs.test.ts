@@ -1,27 +1,14 @@
 /** Push jobs through real instances, Postgres, and agents on simulated machines. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { PushJob, PushNode } from '../../../lib/protocol/api/push-jobs.ts';
-import { freshZone, type TestApp } from '../../support/apps.ts';
+import type { PushJob } from '../../../lib/protocol/api/push-jobs.ts';
+import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
+import { createdJob, endedJob, nodesOfJob } from './jobs.ts';
 
 const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
-
-async function created(app: TestApp, body: Record<string, unknown>): Promise<PushJob> {
-  const { status, body: job } = await app.post<PushJob>('/push-jobs', body);
-  if (status !== 201) throw new Error(`${status} ${JSON.stringify(job)}`);
-  return job;
-}
-
-const ended = (app: TestApp, id: string) =>
-  until(async () => {
-    const { body } = await app.get<PushJob>(`/push-jobs/${id}`);
-    return ENDS.includes(body.status) ? body : undefined;
-  }, `push job ${id} to end`);
-
-const nodesOf = async (app: TestApp, id: string) => (await app.get<PushNode[]>(`/push-jobs/${id}/nodes`)).body;
 
 t.test('a zone of two instances', async (t) => {
   const zone = await freshZone(t);
@@ -31,17 +18,17 @@ t.test('a zone of two instances', async (t) => {
   const servers = agents.map(({ serverUuid }) => serverUuid);
 
   await t.test('a job runs its command on all nodes, and any instance shows how it went', async (t) => {
-    const { id } = await created(a, { command: 'echo hello', servers });
-    t.match(await ended(b, id), { status: 'complete', counts: { succeeded: 6 }, node_count: 6, quorum: 6 });
-    const [node] = await nodesOf(a, id);
+    const { id } = await createdJob(a, { command: 'echo hello', servers });
+    t.match(await endedJob(b, id), { status: 'complete', counts: { succeeded: 6 }, node_count: 6, quorum: 6 });
+    const [node] = await nodesOfJob(a, id);
     const { body: task } = await b.get<{ history: unknown }>(`/tasks/${node?.task_id}`);
     matchLists(t, task.history, [{ event: { stdout: 'hello\n', exitCode: 0 } }]);
   });
 
   await t.test('a node whose command fails is failed, with its exit code; the job is complete', async (t) => {
-    const { id } = await created(b, { command: 'exit 3', servers: servers.slice(0, 2) });
-    t.match(await ended(a, id), { status: 'complete', counts: { failed: 2 } });
-    matchLists(t, await nodesOf(a, id), [
+    const { id } = await createdJob(b, { command: 'exit 3', servers: servers.slice(0, 2) });
+    t.match(await endedJob(a, id), { status: 'complete', counts: { failed: 2 } });
+    matchLists(t, await nodesOfJob(a, id), [
       { status: 'failed', exit_code: 3 },
       { status: 'failed', exit_code: 3 },
     ]);
@@ -50,26 +37,30 @@ t.test('a zone of two instances', async (t) => {
   await t.test(
     'a node that is busy with another job votes against this one, which starts below its quorum',
     async (t) => {
-      const slow = await created(a, { command: 'sleep 300', servers: servers.slice(0, 1) });
+      const slow = await createdJob(a, { command: 'sleep 300', servers: servers.slice(0, 1) });
       await until(async () => (await a.get<PushJob>(`/push-jobs/${slow.id}`)).body.counts.running === 1);
-      const other = await created(b, { command: 'echo', servers, quorum: '80%' });
-      t.match(await ended(b, other.id), { status: 'complete', counts: { succeeded: 5, nacked: 1 } });
-      const strict = await created(b, { command: 'echo', servers });
-      t.match(await ended(b, strict.id), { status: 'quorum_failed', counts: { nacked: 1 } });
+      const other = await createdJob(b, { command: 'echo', servers, quorum: '80%' });
+      t.match(await endedJob(b, other.id), { status: 'complete', counts: { succeeded: 5, nacked: 1 } });
+      const strict = await createdJob(b, { command: 'echo', servers });
+      t.match(await endedJob(b, strict.id), { status: 'quorum_failed', counts: { nacked: 1 } });
       t.match(
-        (await nodesOf(b, strict.id)).find(({ status }) => status === 'nacked'),
+        (await nodesOfJob(b, strict.id)).find(({ status }) => status === 'nacked'),
         { reason: 'busy', busy_with: slow.id },
       );
 
       t.equal((await fetch(`${b.url}/push-jobs/${slow.id}/abort`, { method: 'PUT' })).status, 202);
-      t.match(await ended(a, slow.id), { status: 'aborted', counts: { aborted: 1 } });
-      const next = await created(a, { command: 'echo', servers });
-      t.match(await ended(a, next.id), { status: 'complete', counts: { succeeded: 6 } }, 'all of them are free again');
+      t.match(await endedJob(a, slow.id), { status: 'aborted', counts: { aborted: 1 } });
+      const next = await createdJob(a, { command: 'echo', servers });
+      t.match(
+        await endedJob(a, next.id),
+        { status: 'complete', counts: { succeeded: 6 } },
+        'all of them are free again',
+      );
     },
   );
 
   await t.test('at most as many nodes as the concurrency run at the same time', async (t) => {
-    const { id } = await created(a, { command: 'sleep 0.3', servers, concurrency: 2 });
+    const { id } = await createdJob(a, { command: 'sleep 0.3', servers, concurrency: 2 });
     let most = 0;
     const job = await until(async () => {
       const { rows } = await zone.database.query<{ count: number }>(
@@ -96,6 +87,7 @@ t.test('a zone of two instances', async (t) => {
       ['quorum', { command: 'echo', servers, quorum: 7 }],
       ['quorum', { command: 'echo', servers, quorum: -1 }],
       ['quorum', { command: 'echo', servers, quorum: '120%' }],
+      ['start_rate', { command: 'echo', servers, start_rate: 0 }],
       ['run_timeout_ms', { command: 'echo', servers, run_timeout_ms: -5 }],
       ['env', { command: 'echo', servers, env: ['A=1'] }],
       ['file', { command: 'echo', servers, file: 'base64:???' }],
@@ -127,8 +119,8 @@ t.test('a zone of two instances', async (t) => {
       [deaf],
     );
     await a.post(`/servers/${deaf}/sysinfo`, { sysinfo: { UUID: deaf, Hostname: 'deaf' } });
-    const { id } = await created(a, { command: 'echo', servers: [deaf, ...servers], voting_timeout_ms: 500 });
-    t.match(await ended(b, id), { status: 'quorum_failed', counts: { was_ready: 6 } });
+    const { id } = await createdJob(a, { command: 'echo', servers: [deaf, ...servers], voting_timeout_ms: 500 });
+    t.match(await endedJob(b, id), { status: 'quorum_failed', counts: { was_ready: 6 } });
     const { rows } = await zone.database.query(
       'select from cnapi_push_nodes where job = $1::uuid and task is not null',
       [id],
@@ -137,32 +129,36 @@ t.test('a zone of two instances', async (t) => {
   });
 
   await t.test('a job that runs longer than it may is timed out, and its commands are stopped', async (t) => {
-    const { id } = await created(a, { command: 'sleep 300', servers, run_timeout_ms: 500 });
-    t.match(await ended(b, id), { status: 'timed_out', counts: { timed_out: 6 } });
-    const next = await created(a, { command: 'echo', servers });
-    t.match(await ended(a, next.id), { status: 'complete', counts: { succeeded: 6 } });
+    const { id } = await createdJob(a, { command: 'sleep 300', servers, run_timeout_ms: 500 });
+    t.match(await endedJob(b, id), { status: 'timed_out', counts: { timed_out: 6 } });
+    const next = await createdJob(a, { command: 'echo', servers });
+    t.match(await endedJob(a, next.id), { status: 'complete', counts: { succeeded: 6 } });
   });
 
   await t.test('a soft abort starts nothing more, and lets running commands end', async (t) => {
-    const { id } = await created(a, { command: 'sleep 4', servers, concurrency: 2 });
+    const { id } = await createdJob(a, { command: 'sleep 4', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
     t.equal((await fetch(`${b.url}/push-jobs/${id}/abort?soft=true`, { method: 'PUT' })).status, 202);
-    t.match(await ended(a, id), { status: 'aborted', counts: { succeeded: 2, was_ready: 4 } });
+    t.match(await endedJob(a, id), { status: 'aborted', counts: { succeeded: 2, was_ready: 4 } });
   });
 
   await t.test('a job ends when more nodes have failed than may', async (t) => {
-    const { id } = await created(a, { command: 'exit 1', servers, concurrency: 1, max_failures: 1 });
-    t.match(await ended(a, id), { status: 'aborted', reason: /2 nodes failed/, counts: { failed: 2, was_ready: 4 } });
+    const { id } = await createdJob(a, { command: 'exit 1', servers, concurrency: 1, max_failures: 1 });
+    t.match(await endedJob(a, id), {
+      status: 'aborted',
+      reason: /2 nodes failed/,
+      counts: { failed: 2, was_ready: 4 },
+    });
   });
 
   await t.test('secret variables are shown to nobody, and are gone when the job has ended', async (t) => {
-    const { id } = await created(a, {
+    const { id } = await createdJob(a, {
       command: 'echo $PASSWORD',
       servers: servers.slice(0, 1),
       env: { PASSWORD: 'hunter2' },
       secret_env: ['PASSWORD'],
     });
-    t.match(await ended(a, id), { status: 'complete', env: { PASSWORD: '(secret)' } });
+    t.match(await endedJob(a, id), { status: 'complete', env: { PASSWORD: '(secret)' } });
     const { rows } = await zone.database.query<{ job: string }>(
       'select row_to_json(j)::text as job from cnapi_push_jobs j where id = $1::uuid',
       [id],
@@ -171,7 +167,7 @@ t.test('a zone of two instances', async (t) => {
   });
 
   await t.test('the duty of a job that is deleted ends', async (t) => {
-    const { id } = await created(a, { command: 'sleep 300', servers });
+    const { id } = await createdJob(a, { command: 'sleep 300', servers });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 6);
     await zone.database.query('delete from cnapi_push_jobs where id = $1::uuid', [id]);
     await until(async () => {
@@ -183,16 +179,16 @@ t.test('a zone of two instances', async (t) => {
     }, 'the duty to end');
     await zone.database.query('update cnapi_push_busy set rehab_since = cnapi_now() where job = $1::uuid', [id]);
     const next = await until(async () => {
-      const job = await created(b, { command: 'echo', servers });
-      const end = await ended(b, job.id);
+      const job = await createdJob(b, { command: 'echo', servers });
+      const end = await endedJob(b, job.id);
       return end.status === 'complete' && end;
     }, 'the servers to be free again');
     t.match(next, { counts: { succeeded: 6 } });
   });
 
   await t.test('each status of a job is an event', async (t) => {
-    const { id } = await created(a, { command: 'echo', servers });
-    await ended(b, id);
+    const { id } = await createdJob(a, { command: 'echo', servers });
+    await endedJob(b, id);
     const seen = await until(async () => {
       const { rows } = await zone.database.query<{ status: string }>(
         `select body->>'status' as status from cnapi_event_outbox where kind = 'push_job' and body->>'id' = $1::text
@@ -205,10 +201,10 @@ t.test('a zone of two instances', async (t) => {
   });
 
   await t.test('a job that runs cannot be deleted; one that has ended can', async (t) => {
-    const { id } = await created(a, { command: 'sleep 300', servers: servers.slice(0, 1) });
+    const { id } = await createdJob(a, { command: 'sleep 300', servers: servers.slice(0, 1) });
     t.equal(await a.delete(`/push-jobs/${id}`), 409);
     await fetch(`${b.url}/push-jobs/${id}/abort`, { method: 'PUT' });
-    await ended(a, id);
+    await endedJob(a, id);
     t.equal(await a.delete(`/push-jobs/${id}`), 204);
     t.equal((await b.get(`/push-jobs/${id}`)).status, 404);
     t.equal((await fetch(`${b.url}/push-jobs/${id}/abort`, { method: 'PUT' })).status, 404);
@@ -224,7 +220,7 @@ t.test('nodes and instances that go away', async (t) => {
 
   await t.test('a job whose coordinator stops is continued by another instance', async (t) => {
     const c = await zone.startApp();
-    const { id } = await created(c, { command: 'sleep 4', servers, concurrency: 2 });
+    const { id } = await createdJob(c, { command: 'sleep 4', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
     const holder = () =>
       zone.database.query<{ cnapi_uuid: string }>(
@@ -236,24 +232,24 @@ t.test('nodes and instances that go away', async (t) => {
     t.ok(first);
     if (first === c) await c.stop();
     const left = first === a ? b : a;
-    t.match(await ended(left, id), { status: 'complete', counts: { succeeded: 4 } });
+    t.match(await endedJob(left, id), { status: 'complete', counts: { succeeded: 4 } });
     if (first !== c) await c.stop();
   });
 
   await t.test('a node that crashes while it runs is crashed, and never part of this job again', async (t) => {
-    const { id } = await created(a, { command: 'sleep 300', servers, quorum: 1 });
+    const { id } = await createdJob(a, { command: 'sleep 300', servers, quorum: 1 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 4);
     agents[0]?.crash();
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.crashed === 1);
     await fetch(`${b.url}/push-jobs/${id}/abort`, { method: 'PUT' });
-    t.match(await ended(a, id), { status: 'aborted', counts: { crashed: 1, aborted: 3 } });
+    t.match(await endedJob(a, id), { status: 'aborted', counts: { crashed: 1, aborted: 3 } });
   });
 
   await t.test('a node that is down takes no part', async (t) => {
-    const { id } = await created(a, { command: 'echo', servers, quorum: 3 });
-    t.match(await ended(b, id), { status: 'complete', counts: { unavailable: 1, succeeded: 3 } });
+    const { id } = await createdJob(a, { command: 'echo', servers, quorum: 3 });
+    t.match(await endedJob(b, id), { status: 'complete', counts: { unavailable: 1, succeeded: 3 } });
     t.match(
-      (await nodesOf(a, id)).find(({ status }) => status === 'unavailable'),
+      (await nodesOfJob(a, id)).find(({ status }) => status === 'unavailable'),
       { server_uuid: servers[0], reason: 'down' },
     );
   });

@@ -2,8 +2,8 @@
 import t from 'tap';
 import { Dispatcher } from '../../../lib/control/tasks/dispatcher.ts';
 import type { ChangedTask } from '../../../lib/control/tasks/record/written.ts';
+import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/control/tasks/task-topics.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
-import { TASK_ENDS_TOPIC, taskTopic } from '../../../lib/platform/bus/topics.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';

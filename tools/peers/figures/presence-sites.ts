@@ -3,7 +3,7 @@
  * is started again for each turn, with settings that a user would choose and one heartbeat per
  * second. These settings determine how soon a silent client is detected.
  */
-import { accessSync, chmodSync, constants, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -14,6 +14,7 @@ import type { Helper } from '../../bench/helper.ts';
 import { machineMs } from '../../bench/machine-clock.ts';
 import type { ConnectOrder as AgentsOrder } from '../../bench/programs/agents.ts';
 import { freePort, isListening } from '../../start/ports.ts';
+import { findProgram, whyNoProgram } from '../find-program.ts';
 import type { Beats, Connected } from '../programs/clients.ts';
 import { storesCpuMs } from '../stores.ts';
 import { OWN } from './own-tasks.ts';
@@ -235,23 +236,4 @@ async function until(
 ): Promise<void> {
   for (const deadline = clock.now() + withinMs; !(await isSo()); await clock.sleep(everyMs))
     if (clock.now() > deadline) throw new Error(`waited ${withinMs / 1000} s in vain for ${what}`);
-}
-
-function whyNoProgram(name: string): string | undefined {
-  return findProgram(name) === undefined ? `there is none: on Debian, apt-get install ${name}` : undefined;
-}
-
-/** Debian installs servers in folders that may not be on a user's PATH. */
-function findProgram(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(path.delimiter).filter(path.isAbsolute), '/usr/sbin'];
-  return folders.map((folder) => path.join(folder, name)).find(isExecutable);
-}
-
-function isExecutable(file: string): boolean {
-  try {
-    accessSync(file, constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
 }

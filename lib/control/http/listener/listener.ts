@@ -346,7 +346,7 @@ export class HttpListener {
     } catch (error) {
       if (isDefect(error) && !exchange.signal.aborted)
         exchange.log.error({ err: error, route: route.name }, 'request: failed');
-      return errorReply(error);
+      return (route.errorReply ?? errorReply)(error);
     }
   }
 

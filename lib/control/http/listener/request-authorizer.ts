@@ -11,16 +11,17 @@ import { plainAddress } from '../../../platform/networks.ts';
 import type { StatementPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
-import { TokenEndedError } from '../../access/access-errors.ts';
+import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import type { Exchange } from '../reply/exchange.ts';
-import { type ChangeRecord, type RoutedExchange, readAndHandle } from '../request/pipeline.ts';
+import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
+import { isSigned as hasSignature, type RequestSigning, receivedRequest } from './request-signing.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
@@ -35,6 +36,7 @@ interface RequestAuthorizerDeps {
   audit: AuditLog;
   /** Whether the beats of this instance succeed. */
   isDatabaseHealthy: () => boolean;
+  signing: RequestSigning;
   log: Logger;
 }
 
@@ -42,14 +44,16 @@ export class RequestAuthorizer {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #isDatabaseHealthy: () => boolean;
+  readonly #signing: RequestSigning;
   readonly #log: Logger;
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
 
-  constructor({ authenticator, audit, isDatabaseHealthy, log }: RequestAuthorizerDeps) {
+  constructor({ authenticator, audit, isDatabaseHealthy, signing, log }: RequestAuthorizerDeps) {
     this.#authenticator = authenticator;
     this.#audit = audit;
     this.#isDatabaseHealthy = isDatabaseHealthy;
+    this.#signing = signing;
     this.#log = log;
   }
 
@@ -82,12 +86,16 @@ export class RequestAuthorizer {
 
   /** @throws any refusal, or what the route throws */
   async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
-    if (this.#authenticator.isOpen && !changesSomething(route)) return readAndHandle(route, { ...routed, actor: OPEN });
+    const isSigned = route.signed === true && hasSignature(routed.request);
+    if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
+      return readAndHandle(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
     try {
-      const actor = await this.#authenticate(route, routed, record);
+      const { actor, body } = isSigned
+        ? await this.#authenticateSigned(route, routed, record)
+        : { actor: await this.#authenticate(route, routed, record), body: undefined };
       if (record !== undefined) this.#refuseWhileUnhealthy();
-      const reply = await readAndHandle(route, { ...routed, record, actor });
+      const reply = await readAndHandle(route, { ...routed, record, actor, body });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
@@ -145,6 +153,9 @@ export class RequestAuthorizer {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
+      // Who has neither a token nor a signature is told how to sign.
+      if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
+        this.#signing.check(receivedRequest(request, Buffer.alloc(0)));
       throw error;
     });
     exchange.actor = actor;
@@ -152,6 +163,25 @@ export class RequestAuthorizer {
     this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
     return actor;
+  }
+
+  /** The body is read first, because it is part of what was signed. */
+  async #authenticateSigned(
+    route: Route,
+    { request, path, exchange }: Asked,
+    record: AuditEntry | undefined,
+  ): Promise<{ actor: Actor; body: Buffer }> {
+    const organization = path.organization ?? '';
+    const headers = receivedRequest(request, Buffer.alloc(0));
+    this.#signing.check(headers);
+    const body = await rawBodyOf(route, request, exchange);
+    const caller = `${organization} ${headers.header('X-Ops-UserId')}`;
+    const actor = await this.#authenticator.signInOtherwise(request.socket.remoteAddress ?? '', caller, () =>
+      this.#signing.authenticate(receivedRequest(request, body), organization),
+    );
+    exchange.actor = actor;
+    record?.by(actor);
+    return { actor, body };
   }
 
   #endWithToken(exchange: Exchange, actor: Actor): void {

@@ -32,7 +32,7 @@ export function isDefect(error: unknown): boolean {
 function headersOf(error: CnapiError): Record<string, string> {
   const headers: Record<string, string> = {};
   if (error.retryAfterSeconds !== undefined) headers['Retry-After'] = String(error.retryAfterSeconds);
-  if (error.statusCode === 401) headers['WWW-Authenticate'] = 'Bearer realm="cnapi"';
+  if (error.statusCode === 401) headers['WWW-Authenticate'] = error.challenge ?? 'Bearer realm="cnapi"';
   if (error.statusCode === 426) headers.Upgrade = 'websocket';
   return headers;
 }

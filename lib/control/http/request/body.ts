@@ -54,6 +54,24 @@ export async function readBody(request: IncomingMessage, reader: BodyReader): Pr
   }
 }
 
+/**
+ * The body as it is, for routes that parse it themselves.
+ * @throws as `readBody`, but nothing about its content
+ */
+export async function readRawBody(request: IncomingMessage, reader: BodyReader, maxBytes: number): Promise<Buffer> {
+  const memory = reader.openBodyMemory();
+  try {
+    if (Number(request.headers['content-length'] ?? 0) > maxBytes) throw tooLarge(maxBytes);
+    const encoding = request.headers['content-encoding'];
+    if (encoding !== undefined && encoding !== 'identity') throw new UnsupportedEncodingError(encoding.slice(0, 100));
+    if (!isSmall(request)) reader.checkEarlierBodies();
+    reader.acceptBody();
+    return await collect(request, memory, reader, { isCompressed: false, maxBytes });
+  } finally {
+    memory.release();
+  }
+}
+
 /** For a route that takes no body: a caller in debt may send none that costs. @throws BodyCostError */
 export function checkDropped(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();
@@ -70,7 +88,7 @@ async function readWithin(
   if (hasBody(request)) refuseUnknown(type);
   if (isCompressed || !isSmall(request)) reader.checkEarlierBodies();
   reader.acceptBody();
-  const received = await collect(request, memory, reader, isCompressed);
+  const received = await collect(request, memory, reader, { isCompressed, maxBytes: MAX_BODY_BYTES });
   if (received.length === 0) return {};
   if (isCompressed) memory.hold(received.length + MAX_BODY_BYTES);
   const bytes = isCompressed ? await decompress(received, reader) : received;
@@ -130,7 +148,7 @@ async function collect(
   request: IncomingMessage,
   memory: MemoryShare,
   reader: BodyReader,
-  isCompressed: boolean,
+  { isCompressed, maxBytes }: { isCompressed: boolean; maxBytes: number },
 ): Promise<Buffer> {
   const charged: BodyProgress = { bytes: 0, pieces: 0 };
   let received: BodyProgress = charged;
@@ -145,7 +163,7 @@ async function collect(
     // The rest of a body that is refused stays for the exchange to drain.
     const content = await collectBody(request, (progress) => {
       received = progress;
-      if (progress.bytes > MAX_BODY_BYTES) throw tooLarge();
+      if (progress.bytes > maxBytes) throw tooLarge(maxBytes);
       if (progress.pieces > MAX_BODY_PIECES) throw tooManyPieces();
       if (progress.bytes > FREE_BODY_BYTES) memory.hold(progress.bytes);
       if (progress.pieces % CHARGED_PIECES > 0) return;
@@ -204,6 +222,6 @@ function tooManyPieces(): RequestTooLargeError {
   return new RequestTooLargeError(`The body comes in more than ${MAX_BODY_PIECES} pieces`);
 }
 
-function tooLarge(): RequestTooLargeError {
-  return new RequestTooLargeError(`The body is larger than ${MAX_BODY_BYTES} bytes`);
+function tooLarge(maxBytes = MAX_BODY_BYTES): RequestTooLargeError {
+  return new RequestTooLargeError(`The body is larger than ${maxBytes} bytes`);
 }

@@ -12,8 +12,10 @@ import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
 import type { Exchange } from '../reply/exchange.ts';
 import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from '../route.ts';
-import { checkDropped, readBody } from './body.ts';
+import { checkDropped, readBody, readRawBody } from './body.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
+
+const NO_BODY = Buffer.alloc(0);
 
 export interface RoutedExchange {
   request: IncomingMessage;
@@ -21,6 +23,8 @@ export interface RoutedExchange {
   exchange: Exchange;
   requireServer: RequireServer;
   actor: Actor;
+  /** The body of a route with `rawBody`, if it was read already. */
+  body?: Buffer | undefined;
   record?: ChangeRecord | undefined;
 }
 
@@ -39,22 +43,31 @@ export interface ChangeRecord {
 /** A request whose parameters are gathered, from any source. */
 export interface Call
   extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
+    Partial<Pick<RequestContext<never>, 'body'>>,
     Pick<RoutedExchange, 'requireServer' | 'record'> {}
 
 export async function readAndHandle(
   route: Route,
-  { request, path, exchange, ...rest }: RoutedExchange,
+  { request, path, exchange, body: received, ...rest }: RoutedExchange,
 ): Promise<Reply> {
   const { requestId, signal } = exchange;
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.longRequest !== undefined) exchange.begin(route.longRequest);
   const hasBody = takesBody(route);
   if (!hasBody) checkDropped(request, exchange);
-  const body = hasBody ? await unlessOver(readBody(request, exchange), signal) : {};
-  const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body });
+  const body = received ?? (await rawBodyOf(route, request, exchange));
+  const fields = hasBody && route.rawBody === undefined ? await unlessOver(readBody(request, exchange), signal) : {};
+  const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body: fields });
   const source = plainAddress(request.socket.remoteAddress ?? '');
   const header = (name: string) => singleHeader(request, name);
-  return validateAndHandle(route, { ...rest, rawParams, requestId, signal, source, header });
+  return validateAndHandle(route, { ...rest, rawParams, body, requestId, signal, source, header });
+}
+
+/** Empty for a route that takes no body, or has it parsed. */
+export async function rawBodyOf(route: Route, request: IncomingMessage, exchange: Exchange): Promise<Buffer> {
+  const { rawBody } = route;
+  if (rawBody === undefined || !takesBody(route)) return NO_BODY;
+  return unlessOver(readRawBody(request, exchange, rawBody.maxBytes), exchange.signal);
 }
 
 export async function validateAndHandle(route: Route, call: Call): Promise<Reply> {
@@ -75,7 +88,7 @@ export async function validateAndHandle(route: Route, call: Call): Promise<Reply
   const setAuditedObject = (object: string) => record?.setAuditedObject(object);
   const withRecord: WithRecord = (work, object) =>
     route.commitsRecord === true && record !== undefined ? record.beginWith(work, object) : work(undefined);
-  return route.handler({ ...call, setAuditedObject, withRecord, params, server });
+  return route.handler({ body: NO_BODY, ...call, setAuditedObject, withRecord, params, server });
 }
 
 function resultOf<Value>(result: PromiseSettledResult<Value>): Value {

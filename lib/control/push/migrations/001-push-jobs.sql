@@ -3,10 +3,13 @@
 -- options          what the command is given, without its file: user, dir, env, capture
 -- masked_options   what everybody is shown instead if options hold secrets; at the end of the job
 --                  it replaces them
+-- start_rate       nodes that may start per second
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- state_tick, created_tick
 --                  by the counter of deadlines: no clock step ends a job
+-- fed, fed_at      number and time of the last event of its feed (005-feed.sql); has_run: the feed
+--                  has told that the quorum was reached. Only for a job of an organization
 create table cnapi_push_jobs (
   id uuid primary key,
   organization text collate "C",
@@ -18,6 +21,7 @@ create table cnapi_push_jobs (
   node_count int not null,
   quorum int not null check (quorum >= 1),
   concurrency int check (concurrency >= 1),
+  start_rate float8 check (start_rate > 0),
   max_failures int check (max_failures >= 0),
   voting_timeout_ms int not null,
   run_timeout_ms int not null,
@@ -33,15 +37,22 @@ create table cnapi_push_jobs (
   state_since timestamptz not null default cnapi_now(),
   created_tick bigint not null default cnapi_tick(),
   state_tick bigint not null default cnapi_tick(),
+  fed int not null default 1,
+  fed_at timestamptz,
+  has_run boolean not null default false,
   check ((state = 'ended') = (outcome is not null)),
   check ((state = 'aborting') <= (ending is not null))
 ) with (fillfactor = 70);
 create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
 create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';
 create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id);
+create index cnapi_push_jobs_of_organization on cnapi_push_jobs (organization, created_at desc, id desc)
+  where organization is not null;
 
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
--- `incarnation` the process of the agent that voted; `task` the run of the command.
+-- `incarnation` the process of the agent that voted; `task` the run of the command;
+-- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out; `fed`
+-- the state that the feed of the job has told.
 create table cnapi_push_nodes (
   job uuid not null references cnapi_push_jobs on delete cascade,
   server_uuid uuid not null,
@@ -54,6 +65,8 @@ create table cnapi_push_nodes (
   incarnation uuid,
   task uuid,
   exit_code int,
+  abort_requested text check (abort_requested in ('soft', 'hard')),
+  fed text not null default 'new',
   updated_at timestamptz not null default cnapi_now(),
   primary key (job, server_uuid)
 ) with (fillfactor = 70);

@@ -14,7 +14,8 @@ begin
 end $$;
 
 -- One round: gives nodes the ends of their tasks, finds those whose agents are gone, and counts.
--- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
+-- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran. `fed`: the number of new
+-- events of the job's feed.
 --
 -- When a command ends, its agent is idle. When its task ended without it (cancelled before it was
 -- accepted, or given up), nobody knows what the agent does: rehab.
@@ -22,8 +23,10 @@ create function cnapi_advance_push_job(
   p_job uuid, p_run uuid, p_generation int, p_cancelled json, p_cancelled_uncertain json
 ) returns table (
   state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
-  max_failures int, voting_timeout_ms int, run_timeout_ms int, abort_timeout_ms int,
-  age_ticks bigint, state_ticks bigint, started int, to_cancel int, states text[], counts int[]
+  start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
+  abort_timeout_ms int, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
+  to_abort int, fed int,
+  states text[], counts int[]
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -33,6 +36,7 @@ declare
   idle uuid[];
   unclear uuid[];
   lost_tasks uuid[];
+  new_events int := 0;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return;
@@ -93,12 +97,15 @@ begin
     delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
     perform cnapi_begin_push_rehab(p_job, unclear || gone);
     perform cnapi_cancel_tasks(lost_tasks, p_cancelled, p_cancelled_uncertain);
+    new_events := cnapi_feed_push_job(p_job, null);
   end if;
   return query
     select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested, job.concurrency,
-        job.max_failures, job.voting_timeout_ms, job.run_timeout_ms, job.abort_timeout_ms,
+        job.start_rate, job.max_failures, job.voting_timeout_ms, job.run_timeout_ms,
+        job.abort_timeout_ms,
         cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
         coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
+        coalesce(sum(c.to_abort), 0)::int, new_events,
         coalesce(array_agg(c.state), '{}'),
         coalesce(array_agg(c.count), '{}')
       from (
@@ -106,7 +113,11 @@ begin
             count(*) filter (where n.task is not null and n.state in ('ready', 'running'))::int
               as started,
             count(*) filter (where n.task is not null and n.state in ('ready', 'running')
-              and n.reason is distinct from 'cancelled')::int as to_cancel
+              and n.reason is distinct from 'cancelled')::int as to_cancel,
+            count(*) filter (where n.abort_requested is not null
+              and (n.state = 'new' or n.state = 'ready' and n.task is null
+                or n.abort_requested = 'hard' and n.state in ('ready', 'running')
+                  and n.reason is distinct from 'cancelled'))::int as to_abort
           from cnapi_push_nodes n where n.job = p_job group by n.state
       ) as c;
 end $$;
@@ -128,7 +139,8 @@ begin
   end if;
   select * into job from cnapi_push_jobs j where j.id = p_job for update;
   if job.state = 'voting' and job.abort_requested is null and job.quorum <= (
-    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'
+    select count(*) from cnapi_push_nodes n
+      where n.job = p_job and n.state = 'ready' and n.abort_requested is null
   ) then
     update cnapi_push_jobs j
       set state = 'running', state_since = cnapi_now(), state_tick = cnapi_tick()
@@ -141,7 +153,7 @@ begin
       where n.job = p_job and n.task is not null and n.state in ('ready', 'running')));
   picked := array(
     select n.server_uuid from cnapi_push_nodes n
-      where n.job = p_job and n.state = 'ready' and n.task is null
+      where n.job = p_job and n.state = 'ready' and n.task is null and n.abort_requested is null
       order by n.server_uuid limit greatest(room, 0) for update);
   if cardinality(picked) = 0 then
     return;
@@ -169,6 +181,64 @@ begin
   return true;
 end $$;
 
+-- Cancels the tasks of at most p_most of the job's nodes, or of those that a caller wants to be
+-- aborted alone. Returns their servers.
+create function cnapi_cancel_push_nodes(
+  p_job uuid, p_requested_only boolean, p_most int, p_cancelled json, p_cancelled_uncertain json
+) returns uuid[] language plpgsql volatile as $$
+declare
+  picked uuid[];
+  picked_tasks uuid[];
+begin
+  select coalesce(array_agg(s.server_uuid), '{}'), coalesce(array_agg(s.task), '{}')
+    into picked, picked_tasks
+    from (
+      select n.server_uuid, n.task from cnapi_push_nodes n
+        where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
+          and n.reason is distinct from 'cancelled'
+          and (n.abort_requested = 'hard' or not p_requested_only)
+        order by n.server_uuid limit p_most for update) as s;
+  update cnapi_push_nodes n set reason = 'cancelled'
+    where n.job = p_job and n.server_uuid = any (picked);
+  perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
+  return picked;
+end $$;
+
+-- Aborts the nodes for which a caller asked that. Those that have not started take no part any more;
+-- of the others at most p_most tasks are cancelled, unless their commands may end. Returns the
+-- servers to tell of the cancels, and their runs.
+create function cnapi_abort_push_nodes(
+  p_job uuid, p_run uuid, p_generation int, p_most int,
+  p_cancelled json, p_cancelled_uncertain json
+) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  released uuid[];
+  picked uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if not found or job.state = 'ended' then
+    return;
+  end if;
+  with ended as (
+    update cnapi_push_nodes n
+      set state = case n.state when 'new' then 'unavailable' else 'was_ready' end,
+          reason = 'aborted', updated_at = cnapi_now()
+      where n.job = p_job and n.abort_requested is not null
+        and (n.state = 'new' or n.state = 'ready' and n.task is null)
+      returning n.server_uuid, n.state
+  )
+  select coalesce(array_agg(e.server_uuid) filter (where e.state = 'was_ready'), '{}')
+    into released from ended e;
+  perform cnapi_begin_push_rehab(p_job, released);
+  picked := cnapi_cancel_push_nodes(p_job, true, p_most, p_cancelled, p_cancelled_uncertain);
+  return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
+end $$;
+
 -- The job begins to end: nothing more starts. Unless p_soft, cancels at most p_most tasks; a round
 -- counts what is left to cancel. Returns the servers to tell of the cancels, and their runs.
 create function cnapi_abort_push_job(
@@ -180,7 +250,6 @@ declare
   job cnapi_push_jobs;
   released uuid[];
   picked uuid[];
-  picked_tasks uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return;
@@ -210,18 +279,7 @@ begin
   if p_soft then
     return;
   end if;
-  select array_agg(s.server_uuid), array_agg(s.task) into picked, picked_tasks
-    from (
-      select n.server_uuid, n.task from cnapi_push_nodes n
-        where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
-          and n.reason is distinct from 'cancelled'
-        order by n.server_uuid limit p_most for update) as s;
-  if picked is null then
-    return;
-  end if;
-  update cnapi_push_nodes n set reason = 'cancelled'
-    where n.job = p_job and n.server_uuid = any (picked);
-  perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
+  picked := cnapi_cancel_push_nodes(p_job, false, p_most, p_cancelled, p_cancelled_uncertain);
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
@@ -257,5 +315,8 @@ begin
   update cnapi_push_jobs j
     set state = 'ended', outcome = p_outcome, state_since = cnapi_now(), state_tick = cnapi_tick()
     where j.id = p_job and j.state <> 'ended';
+  if found then
+    perform cnapi_feed_push_job(p_job, p_outcome);
+  end if;
   return true;
 end $$;

@@ -18,6 +18,7 @@ export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
     node_count: row.node_count,
     counts: row.counts,
     ...given('concurrency', row.concurrency),
+    ...given('start_rate', row.start_rate),
     ...given('max_failures', row.max_failures),
     run_timeout_ms: row.run_timeout_ms,
     voting_timeout_ms: row.voting_timeout_ms,

@@ -12,14 +12,15 @@
  *                  └─socket closed while the statement ran──▶ its row is ownerless
  */
 import type { Bus } from '../../../platform/bus/bus.ts';
-import { type RunMessage, runTopic } from '../../../platform/bus/topics.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Batcher, LOCKED } from '../../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Semaphore } from '../../../platform/semaphore.ts';
 import type { HelloFrame } from '../../../protocol/frames.ts';
+import { runTopic } from '../../run-topic.ts';
 import { isLive } from '../membership/instance-store.ts';
+import type { RunMessage } from '../run-message.ts';
 import type { Session, SessionSocket, SessionTable } from '../sessions/session.ts';
 import type { SessionLosses } from '../sessions/session-losses.ts';
 import { decideHello, type HeldRow, incarnationAlive, type Refusal } from '../status/authority-row.ts';

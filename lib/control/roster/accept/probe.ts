@@ -5,9 +5,10 @@
  * an accept never).
  */
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
-import { type RunMessage, runTopic } from '../../../platform/bus/topics.ts';
 import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Random } from '../../../platform/random.ts';
+import { runTopic } from '../../run-topic.ts';
+import type { RunMessage } from '../run-message.ts';
 import type { SessionTable } from '../sessions/session.ts';
 
 interface ProbeDeps {

@@ -16,7 +16,7 @@ const LONGEST_PAUSE_MS = 3_200;
 
 export class ClaimProgress {
   readonly #clock: Clock;
-  readonly #claimFor: (serverUuid: string) => void;
+  readonly #claimFor: (servers: readonly string[]) => void;
   /** The next pause of each server that was held up and not answered since. */
   readonly #pauses = new Map<string, number>();
   /** Servers in a pause, by its length: those of one length end together. */
@@ -26,7 +26,7 @@ export class ClaimProgress {
   /** Servers among them that were wanted before this period. */
   #wantedEarlier = new Set<string>();
 
-  constructor(clock: Clock, claimFor: (serverUuid: string) => void) {
+  constructor(clock: Clock, claimFor: (servers: readonly string[]) => void) {
     this.#clock = clock;
     this.#claimFor = claimFor;
   }
@@ -80,7 +80,7 @@ export class ClaimProgress {
     const servers = new Set<string>();
     const timer = this.#clock.after(pauseMs, () => {
       this.#waiting.delete(pauseMs);
-      for (const serverUuid of servers) this.#claimFor(serverUuid);
+      this.#claimFor([...servers]);
     });
     this.#waiting.set(pauseMs, { servers, timer });
     return servers;

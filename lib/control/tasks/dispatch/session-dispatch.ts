@@ -52,6 +52,8 @@ const MAX_SERVERS_PER_POLL = 2_000;
 /** Per slow poll; the next one begins with the rest. */
 const MAX_RESEND_BATCHES = 20;
 const CLAIM_LANES = 4;
+/** Hints for thousands of servers arrive in several messages. */
+const GATHER_MS = 5;
 /** How often to look whether agents have read enough of what was sent. */
 const FULL_PAUSE_MS = 50;
 
@@ -85,7 +87,7 @@ export class SessionDispatch {
 
   constructor(deps: SessionDispatchDeps) {
     this.#deps = deps;
-    this.#progress = new ClaimProgress(deps.clock, (serverUuid) => this.hint(serverUuid));
+    this.#progress = new ClaimProgress(deps.clock, (serverUuids) => this.hintAll(serverUuids));
     this.#claims = new BatchQueue<string>({
       ...deps,
       what: 'claims of tasks',
@@ -118,17 +120,25 @@ export class SessionDispatch {
 
   /** This server may have something to claim or to cancel. */
   hint(serverUuid: string): void {
-    this.#saturatedServers.delete(serverUuid);
+    this.hintAll([serverUuid]);
+  }
+
+  /** The same for several. Hints of one moment share their claims. */
+  hintAll(serverUuids: readonly string[]): void {
+    const { held = [], strange = [] } = Object.groupBy(serverUuids, (serverUuid) =>
+      this.#deps.sessions.get(serverUuid) === undefined ? 'strange' : 'held',
+    );
+    for (const serverUuid of serverUuids) this.#saturatedServers.delete(serverUuid);
     // The next session begins without the pause of this one.
-    if (this.#deps.sessions.get(serverUuid) === undefined) return this.#progress.answered([serverUuid]);
-    this.#progress.wanted([serverUuid]);
-    this.#claims.add(serverUuid);
+    this.#progress.answered(strange);
+    this.#progress.wanted(held);
+    this.#claims.addAll(held, serverUuids.length > 1 ? GATHER_MS : 0);
   }
 
   /** A report of these servers' agents is stored: they may have room again. */
   onStored(serverUuids: readonly string[]): void {
     for (const stored of this.#storedMeanwhile) for (const serverUuid of serverUuids) stored.add(serverUuid);
-    for (const serverUuid of serverUuids) if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
+    this.hintAll(serverUuids.filter((serverUuid) => this.#saturatedServers.has(serverUuid)));
   }
 
   /** Servers with a session and without an answered claim since the last call but one. */
@@ -141,7 +151,7 @@ export class SessionDispatch {
     const { database, sessions: all } = this.#deps;
     const serverUuids = await readBusyServers(database, all.run());
     const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
-    for (const serverUuid of serverUuids) this.hint(serverUuid);
+    this.hintAll(serverUuids);
     await eachStep(this.#stepsOfPoll(sessions));
   }
 

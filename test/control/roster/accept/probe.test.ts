@@ -1,9 +1,10 @@
 /** Whether another incarnation of a server is alive, asked here or of another instance. */
 import t from 'tap';
 import { ProbeCaller } from '../../../../lib/control/roster/accept/probe.ts';
+import type { RunMessage } from '../../../../lib/control/roster/run-message.ts';
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
+import { runTopic } from '../../../../lib/control/run-topic.ts';
 import type { Bus, BusMessage } from '../../../../lib/platform/bus/bus.ts';
-import { type RunMessage, runTopic } from '../../../../lib/platform/bus/topics.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';

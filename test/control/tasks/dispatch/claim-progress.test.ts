@@ -7,9 +7,9 @@ t.test('a server whose row stays locked is claimed for less and less often', asy
   const clock = new ManualClock();
   const from = clock.now();
   const times: number[] = [];
-  const progress = new ClaimProgress(clock, (serverUuid) => {
+  const progress = new ClaimProgress(clock, (servers) => {
     times.push(clock.now() - from);
-    progress.heldUp([serverUuid, serverUuid]);
+    progress.heldUp([...servers, ...servers]);
   });
   progress.heldUp(['a']);
   await clock.advance(10_000);
@@ -21,7 +21,7 @@ t.test('a server whose row stays locked is claimed for less and less often', asy
 t.test('the pause is short again after a claim that was not held up, and for any other server', async (t) => {
   const clock = new ManualClock();
   const claimed: string[] = [];
-  const progress = new ClaimProgress(clock, (serverUuid) => claimed.push(serverUuid));
+  const progress = new ClaimProgress(clock, (servers) => claimed.push(...servers));
   progress.heldUp(['a']);
   await clock.advance(50);
   progress.heldUp(['a', 'b']);

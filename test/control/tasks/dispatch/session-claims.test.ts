@@ -100,6 +100,8 @@ function setUp(...serverUuids: string[]) {
     const polling = dispatch.poll();
     await clock.advance(10);
     await polling;
+    // Claims for several servers gather for a moment.
+    await clock.advance(10);
   };
   return { clock, dispatch, failed, hint, logged, poll, sent, session, sessions, world };
 }
@@ -132,6 +134,14 @@ t.test('nothing is claimed for a server without a session', async (t) => {
   sessions.clear();
   await clock.advance(1_000);
   t.same(world.claims, [['a']], 'the session has ended before the second claim');
+});
+
+t.test('hints for many servers that arrive in several messages share one claim', async (t) => {
+  const { clock, dispatch, world } = setUp('a', 'b', 'c', 'd');
+  dispatch.hintAll(['a', 'b', 'elsewhere']);
+  dispatch.hintAll(['c', 'd']);
+  await clock.advance(5);
+  t.same(world.claims, [['a', 'b', 'c', 'd']]);
 });
 
 t.test('a task is not sent to another session than the one that it was claimed for', async (t) => {

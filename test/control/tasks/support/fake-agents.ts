@@ -4,10 +4,11 @@
  * decides what it does with an attempt.
  */
 import { randomUUID } from 'node:crypto';
+import { runTopic } from '../../../../lib/control/run-topic.ts';
 import type { TaskSession, TaskSessions } from '../../../../lib/control/tasks/record/sessions.ts';
+import { hintedServers } from '../../../../lib/control/tasks/task-topics.ts';
 import { Tasks, type TasksConfig } from '../../../../lib/control/tasks/tasks.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
-import { runTopic } from '../../../../lib/platform/bus/topics.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
@@ -94,7 +95,7 @@ export async function startInstance(t: Teardown, options: InstanceOptions): Prom
   t.teardown(() => instance.stop());
   await instance.bus.start();
   instance.bus.subscribe(runTopic(instance.uuid), (message) =>
-    instance.tasks.dispatcher.sessions.hint(String(message.server_uuid)),
+    instance.tasks.dispatcher.sessions.hintAll(hintedServers(message)),
   );
   await instance.tasks.start();
   return instance;

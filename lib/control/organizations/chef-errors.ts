@@ -1,0 +1,47 @@
+/**
+ * Refusals of requests about organizations, with the statuses and texts of the reference
+ * (chef-server and pushy). Where the reference has one text for several reasons, ours goes on with
+ * the reason.
+ */
+import { CnapiError } from '../../platform/errors.ts';
+
+/** Of 401: how a request is signed. The reference names two of the versions that it understands. */
+export const CHEF_CHALLENGE = 'X-Ops-Sign version="1.0" version="1.1"';
+
+/** 400: headers are missing, or the version is unknown. */
+export class UnsignedRequestError extends CnapiError {
+  constructor(message: string) {
+    super('BadSignatureHeaders', 400, message);
+  }
+}
+
+/** 401: not signed by whom it names, not now, or received before. */
+export class NotAuthenticatedError extends CnapiError {
+  constructor(message: string) {
+    super('Unauthorized', 401, message, { challenge: CHEF_CHALLENGE });
+  }
+}
+
+/** 403: a valid user of other organizations. */
+export class NotAssociatedError extends CnapiError {
+  constructor(name: string, organization: string) {
+    super('Forbidden', 403, `'${name}' is not associated with organization '${organization}'`);
+  }
+}
+
+/** 403: not in the group that this needs. */
+export class NoAccessError extends CnapiError {
+  constructor(name: string, reason: string) {
+    super(
+      'Forbidden',
+      403,
+      `User or client '${name}' does not have access to that action on this server. Rule: ${reason}`,
+    );
+  }
+}
+
+export class OrganizationNotFoundError extends CnapiError {
+  constructor(name: string) {
+    super('ResourceNotFound', 404, `organization '${name}' does not exist.`);
+  }
+}

@@ -1,0 +1,46 @@
+/** RSA keys of users and clients: checks public ones, and makes pairs. Pure but for their making. */
+import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto';
+import { promisify } from 'node:util';
+import { InvalidArgumentError } from '../http/http-errors.ts';
+
+const MIN_BITS = 2048;
+/** To check a signature with more takes milliseconds. */
+const MAX_BITS = 8192;
+/** Checks with a large exponent are slow, too. */
+const MAX_EXPONENT = 2n ** 32n;
+
+const generate = promisify(generateKeyPair);
+
+/** @throws InvalidArgumentError saying what is wrong with it */
+export function checkPublicKey(pem: string): void {
+  if (/PRIVATE KEY/.test(pem)) throw refused('is a private key; keep that, and send the public one');
+  const key = parsePublicKey(pem);
+  if (key?.asymmetricKeyType !== 'rsa') throw refused('is not an RSA public key as PEM');
+  const { modulusLength: bits = 0, publicExponent = 0n } = key.asymmetricKeyDetails ?? {};
+  if (bits < MIN_BITS || bits > MAX_BITS) throw refused(`has ${bits} bits, not ${MIN_BITS} to ${MAX_BITS}`);
+  if (publicExponent >= MAX_EXPONENT) throw refused('has a public exponent of more than 32 bits; use 65537');
+}
+
+/** Undefined if it is no key. */
+export function parsePublicKey(pem: string): KeyObject | undefined {
+  try {
+    return createPublicKey(pem);
+  } catch {
+    return undefined;
+  }
+}
+
+/** In a thread of its own; takes about 100 ms there. */
+export async function makeKeyPair(): Promise<{ publicKey: string; privateKey: string }> {
+  return generate('rsa', {
+    modulusLength: MIN_BITS,
+    publicKeyEncoding: { type: 'spki', format: 'pem' },
+    // The form that knife and chef-client use.
+    privateKeyEncoding: { type: 'pkcs1', format: 'pem' },
+  });
+}
+
+const refused = (reason: string): InvalidArgumentError =>
+  new InvalidArgumentError(`public_key ${reason}`, {
+    errors: [{ field: 'public_key', code: 'Invalid', message: `value ${reason}` }],
+  });

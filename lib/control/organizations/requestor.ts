@@ -1,0 +1,47 @@
+/**
+ * Who sends a request about an organization, and what that permits. Pure. The rule of the reference:
+ * reading needs the group `pushy_job_readers` where it exists, else any user or client may;
+ * creating and changing needs `pushy_job_writers`, or `admins` where that group does not exist.
+ */
+import { type Actor, permits } from '../access/token.ts';
+import { NoAccessError } from './chef-errors.ts';
+import type { Node, PrincipalKind } from './organization-store.ts';
+
+export const READERS = 'pushy_job_readers';
+export const WRITERS = 'pushy_job_writers';
+export const ADMINS = 'admins';
+
+export type JobAction = 'read' | 'write';
+
+/** `token`: a token of this API, with the rights that it has on /push-jobs. */
+export interface Requestor {
+  name: string;
+  kind: PrincipalKind | 'token';
+  /** Names of the groups that it belongs to, also by way of other groups. */
+  groups: ReadonlySet<string>;
+  /** The group that each action needs; undefined: none. */
+  needs: Readonly<Record<JobAction, string | undefined>>;
+  /** Whom records name. */
+  actor: Actor;
+}
+
+/** `existing`: the groups of the organization, at least those of the rule that exist. */
+export function neededGroups(existing: ReadonlySet<string>): Requestor['needs'] {
+  return { read: existing.has(READERS) ? READERS : undefined, write: existing.has(WRITERS) ? WRITERS : ADMINS };
+}
+
+/** @throws NoAccessError that names the group that the requestor is not in */
+export function requireAccess({ name, kind, groups, needs, actor }: Requestor, action: JobAction): void {
+  if (kind === 'token') {
+    const role = action === 'read' ? 'reader' : 'operator';
+    if (!permits(actor.roles, role)) throw new NoAccessError(name, `it needs a token with the role ${role}`);
+    return;
+  }
+  const group = needs[action];
+  if (group !== undefined && !groups.has(group)) throw new NoAccessError(name, `it is not in the group ${group}`);
+}
+
+/** Whether the requestor may run push jobs on the node. */
+export function mayExecute({ kind, groups }: Requestor, { executors }: Pick<Node, 'executors'>): boolean {
+  return kind === 'token' || executors === undefined || [...executors].some((group) => groups.has(group));
+}

@@ -1,0 +1,28 @@
+/** What organizations contribute to an instance. */
+import type { Database } from '../../platform/postgres/database.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { organizationRoutes } from './organization-routes.ts';
+import type { Organizations } from './organizations.ts';
+import { forgetSignatures, organizationMigrations } from './signature-store.ts';
+
+interface OrganizationParts {
+  organizations: Organizations;
+  database: Database;
+}
+
+const FORGET_BATCH = 5_000;
+
+export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
+  migrations: organizationMigrations,
+  open({ organizations, database }): Subsystem {
+    return {
+      name: 'organizations',
+      prepare: () => organizations.prepare(),
+      routes: organizationRoutes(organizations),
+      chores: [
+        { name: 'remains of organizations', batch: () => organizations.deleteOrphans() },
+        { name: 'signatures of requests', batch: () => forgetSignatures(database, FORGET_BATCH) },
+      ],
+    };
+  },
+};

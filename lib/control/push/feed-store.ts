@@ -1,0 +1,55 @@
+/** SQL of the feed of a push job: what happened to it, in the words of the reference. */
+import type { Queryable } from '../../platform/postgres/database.ts';
+
+export interface FeedEvent {
+  /** From 2 on; number 1, `start`, is the job itself. */
+  number: number;
+  name: 'quorum_vote' | 'quorum_succeeded' | 'run_start' | 'run_complete' | 'rehab' | 'job_complete';
+  /** Null for an event of the job. */
+  node: string | null;
+  status: string | null;
+  /** As the reference writes it, in microseconds. Each event of a feed has a later one. */
+  timestamp: string;
+}
+
+/** Events of a row of the feed, at most; see cnapi_feed_push_job. */
+const ROW_EVENTS = 500;
+const PAGE_ROWS = 2;
+export const FEED_PAGE = ROW_EVENTS * PAGE_ROWS;
+
+/** The next events after this number, in order. */
+export async function readFeed(database: Queryable, job: string, after: number): Promise<FeedEvent[]> {
+  const { rows } = await database.query<FeedEvent>(
+    `select f.last - f.count + e.place as number, f.name, e.node, f.status,
+         to_char((f.at + (e.place - 1) * interval '1 microsecond') at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z'
+           as timestamp
+       from (
+         select last, name, status, nodes, at, coalesce(cardinality(nodes), 1) as count from cnapi_push_feed
+           where job = $1::uuid and last > $2::int order by last limit $3::int
+       ) as f
+       cross join lateral unnest(coalesce(f.nodes, array[null::text])) with ordinality as e (node, place)
+       where f.last - f.count + e.place > $2::int
+       order by 1`,
+    [job, after, PAGE_ROWS],
+    { name: 'read feed of push job' },
+  );
+  return rows.map((row) => ({ ...row, number: Number(row.number) }));
+}
+
+/** How far the feed of a job has come. */
+export interface FeedPosition {
+  id: string;
+  /** The number of its last event. */
+  fed: number;
+  hasEnded: boolean;
+}
+
+/** Of those of these jobs that exist. */
+export async function readFeedPositions(database: Queryable, jobs: readonly string[]): Promise<FeedPosition[]> {
+  const { rows } = await database.query<FeedPosition>(
+    `select id, fed, state = 'ended' as "hasEnded" from cnapi_push_jobs where id = any ($1::uuid[])`,
+    [jobs],
+    { name: 'read positions of feeds of push jobs' },
+  );
+  return rows;
+}

@@ -1,0 +1,26 @@
+/** What instances tell each other about tasks: only ids; the receiver reads the database. */
+import type { Bus, BusMessage } from '../../platform/bus/bus.ts';
+import { runTopic } from '../run-topic.ts';
+
+/**
+ * Tasks that have ended: `{ids}`. Every instance that has ever had a wait for a task is
+ * subscribed.
+ */
+export const TASK_ENDS_TOPIC = 'task-ends';
+
+/** Another change of a task: `{id}`. Instances that follow the task are subscribed. */
+export const taskTopic = (taskId: string): string => `task:${taskId}`;
+
+/** This many uuids fit into one message of the bus. */
+const SERVERS_A_MESSAGE = 80;
+
+/** These servers, for which this run acts, may have queued tasks, or a cancel for their agents. */
+export function hintTasksOf(bus: Bus, run: string, serverUuids: readonly string[]): void {
+  for (let start = 0; start < serverUuids.length; start += SERVERS_A_MESSAGE)
+    bus.publish(runTopic(run), { kind: 'tasks', server_uuids: serverUuids.slice(start, start + SERVERS_A_MESSAGE) });
+}
+
+/** The servers of such a hint; empty for any other message. */
+export function hintedServers({ kind, server_uuids: uuids }: BusMessage): string[] {
+  return kind === 'tasks' && Array.isArray(uuids) ? uuids.filter((uuid) => typeof uuid === 'string') : [];
+}

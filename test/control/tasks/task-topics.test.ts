@@ -1,0 +1,28 @@
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import { hintedServers, hintTasksOf } from '../../../lib/control/tasks/task-topics.ts';
+import type { BusMessage } from '../../../lib/platform/bus/bus.ts';
+import { systemClock } from '../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import { systemRandom } from '../../../lib/platform/random.ts';
+import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
+import { until } from '../../support/until.ts';
+
+t.test('a hint for more servers than fit into one message reaches the run whole', async (t) => {
+  const ports = { clock: systemClock, random: systemRandom, log: silentLogger };
+  const bus = createMemoryBus({ ...ports, hub: new MemoryHub() });
+  t.teardown(() => bus.stop());
+  await bus.start();
+  const received: BusMessage[] = [];
+  await new Promise<void>((ready) => bus.subscribe('run:x', (message) => received.push(message), ready));
+  const servers = Array.from({ length: 200 }, () => randomUUID());
+  hintTasksOf(bus, 'x', servers);
+  await until(() => received.flatMap(hintedServers).length === servers.length, 'all servers');
+  t.strictSame(received.flatMap(hintedServers), servers);
+});
+
+t.test('other messages, and what is no uuid, are no hints', async (t) => {
+  t.strictSame(hintedServers({ kind: 'roster', server_uuids: ['a'] }), []);
+  t.strictSame(hintedServers({ kind: 'tasks', server_uuids: 'a' }), []);
+  t.strictSame(hintedServers({ kind: 'tasks', server_uuids: ['a', 1, null] }), ['a']);
+});

@@ -1,4 +1,0 @@
-import { PUSH } from './plan.ts';
-import { testSeeds } from './seeds.ts';
-
-testSeeds(1, 10, PUSH);
