@@ -17,6 +17,7 @@ import { linkSubsystem } from './link/subsystem.ts';
 import * as nouns from './nouns/nouns.ts';
 import { organizationsSubsystem } from './organizations/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
+import { scheduleSubsystem } from './push/schedules/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
@@ -45,6 +46,7 @@ export const subsystems = [
   descriptorSubsystem,
   httpSubsystem,
   ...coreSubsystems,
+  scheduleSubsystem,
   ...Object.values<NounDefinition>({ ...nouns }),
   organizationsSubsystem,
   housekeepingSubsystem,

@@ -13,7 +13,8 @@ export interface Clock {
   now(): number;
   /**
    * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
-   * a decision (exception: passed-time.ts of lib/cli).
+   * a decision (exceptions: passed-time.ts of lib/cli, and the times of schedules, which must have
+   * come by the database's clock as well).
    */
   wallTime(): number;
   /** Calls `callback` once after `delayMs`. */

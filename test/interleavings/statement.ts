@@ -65,6 +65,8 @@ export type PushKind =
   /** Ended; its servers are in rehab. */
   | 'aborted';
 
+export type ScheduleKind = 'due' | 'queued' | 'paused' | 'ended';
+
 export interface World {
   /** Live runs of two instances, a dead one, and the run under which the dead one continues. */
   me: RunIdentity;
@@ -85,6 +87,8 @@ export interface World {
   duties(kind: DutyKind): readonly HeldDuty[];
   /** A push job, by the duty under which I carry it out. */
   pushJob(kind: PushKind): HeldDuty | undefined;
+  /** A schedule of push jobs. */
+  schedule(kind: ScheduleKind): string | undefined;
   /**
    * The items in order, or reversed for the second of two legs: this detects statements that lock
    * without an order of their own.

@@ -3,6 +3,7 @@ import { dutyStatements } from './duty-statements.ts';
 import { eventStatements } from './event-statements.ts';
 import { pushStatements } from './push-statements.ts';
 import { rosterStatements } from './roster-statements.ts';
+import { scheduleStatements } from './schedule-statements.ts';
 import type { Call, Statement } from './statement.ts';
 import { taskStatements } from './task-statements.ts';
 import { ticketStatements } from './ticket-statements.ts';
@@ -13,6 +14,7 @@ export const statements: readonly Statement[] = [
   ...ticketStatements,
   ...dutyStatements,
   ...pushStatements,
+  ...scheduleStatements,
   ...eventStatements,
 ];
 

@@ -26,7 +26,18 @@ import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { KIND } from './duty-statements.ts';
 import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
-import type { DutyKind, PushKind, QueueKind, Seat, Session, TaskKind, TicketKind, World } from './statement.ts';
+import { createSchedules } from './schedule-statements.ts';
+import type {
+  DutyKind,
+  PushKind,
+  QueueKind,
+  ScheduleKind,
+  Seat,
+  Session,
+  TaskKind,
+  TicketKind,
+  World,
+} from './statement.ts';
 
 /**
  * Each world, and the tables whose rows differ in it: pairs that conflict in other tables do so in
@@ -54,6 +65,7 @@ export const WORLDS = {
   ready: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   running: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
   rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
+  scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
 } as const;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
@@ -93,6 +105,8 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
     case 'running':
     case 'rehab':
       return pushWorld(ground, name);
+    case 'scheduled':
+      return scheduledWorld(ground);
     default:
       return name satisfies never;
   }
@@ -108,6 +122,7 @@ interface Ground {
   tasks: Tasks;
   duties: Duties;
   pushJobs: Partial<Record<PushKind, HeldDuty>>;
+  schedules: Partial<Record<ScheduleKind, string>>;
 }
 
 async function layGround(database: Database): Promise<Ground> {
@@ -130,7 +145,7 @@ async function layGround(database: Database): Promise<Ground> {
     const agent = { incarnation: randomUUID(), conn: 0, journalId: randomUUID() };
     return { serverUuid, run: null, epoch: 0, isRunning: false, lastRecord: 0, ...agent };
   });
-  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {}, pushJobs: {} };
+  return { database, me, other, gone, renewed: next, seats, tasks: {}, duties: {}, pushJobs: {}, schedules: {} };
 }
 
 async function newRun(database: Database): Promise<RunIdentity> {
@@ -280,6 +295,13 @@ async function pushWorld(ground: Ground, state: PushState): Promise<StillWorld> 
   return finish(ground);
 }
 
+/** Connected servers, and schedules of push jobs. */
+async function scheduledWorld(ground: Ground): Promise<StillWorld> {
+  await connect(ground, ground.me);
+  ground.schedules = await createSchedules(ground.database, randomUUID());
+  return finish(ground);
+}
+
 async function holders(database: Database, ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select uuid from cnapi_waitlist_tickets where status = 'active' and id = any ($1::text[])`,
@@ -325,7 +347,7 @@ async function report({ database, tasks }: Ground, kind: TaskKind, reported: Rep
 }
 
 async function finish(ground: Ground, tickets: Tickets = {}, places: Record<string, Place> = {}): Promise<StillWorld> {
-  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs } = ground;
+  const { database, me, other, gone, renewed, seats, tasks, duties, pushJobs, schedules } = ground;
   await declareLapsed(database, [{ run: gone.run, beat: 0 }]);
   await backdateAll(database, tasks);
   const seat = seats[1] as Seat;
@@ -342,10 +364,14 @@ async function finish(ground: Ground, tickets: Tickets = {}, places: Record<stri
     queue: (kind) => queues[kind],
     duties: (kind) => duties[kind] ?? [],
     pushJob: (kind) => pushJobs[kind],
+    schedule: (kind) => schedules[kind],
     places,
     holds: {
       ...holdsOf({ seat, seats, tasks, tickets, places, queues, duties, runs: { me, gone } }),
       ...pushHoldsOf(seat, pushJobs),
+      ...(schedules.due === undefined
+        ? {}
+        : { 'push schedule': `select 1 from cnapi_push_schedules where id = '${schedules.due}' for update` }),
     },
   };
 }

@@ -83,6 +83,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/duty',
     'control/tasks',
   ],
+  'control/push/schedules/subsystem.ts': [...database, ...subsystem, 'control/push', 'control/push/routes'],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
   'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
@@ -154,7 +155,12 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
-  'control/subsystems.ts': ['control/*/subsystem.ts', 'control/documents', 'control/nouns/nouns.ts'],
+  'control/subsystems.ts': [
+    'control/*/subsystem.ts',
+    'control/push/schedules/subsystem.ts',
+    'control/documents',
+    'control/nouns/nouns.ts',
+  ],
   'control/schema.ts': [...database, 'control/subsystems.ts'],
   'control/app.ts': [
     ...database,

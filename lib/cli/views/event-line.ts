@@ -34,6 +34,8 @@ export class EventLines {
         return `${of('uuid')}  ${of('url')}  run ${of('run').slice(0, 8)}  ${this.#stateOf(of('uuid'), of('run'), of('state'))}`;
       case 'push_job':
         return `${of('id')}  ${of('status')}  ${of('node_count')} nodes`;
+      case 'push_schedule':
+        return `${of('id')}  ${of('status')}  ${of('at')}  ${of('outcome')}`;
       case 'gap':
         return of('message');
       default:

@@ -80,10 +80,15 @@ export class PushJobs {
   }
 
   async create(job: NewPushJob): Promise<void> {
-    const { database, bus, hintDuties } = this.#deps;
-    await createPushJob(database, job);
+    await createPushJob(this.#deps.database, job);
+    this.created(job.id);
+  }
+
+  /** This job was created here. */
+  created(id: string): void {
+    const { bus, hintDuties } = this.#deps;
     hintDuties();
-    publishChanges(bus, PUSH_ERRANDS_TOPIC, [job.id]);
+    publishChanges(bus, PUSH_ERRANDS_TOPIC, [id]);
   }
 
   /** @throws PushJobNotFoundError */

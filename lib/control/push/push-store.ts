@@ -42,10 +42,12 @@ export interface NewPushJob {
   actor: string | undefined;
   /** A record of who asks for it, written in the same statement. */
   record?: StatementPart | undefined;
+  /** A condition, evaluated in the same statement: nothing is created unless it is true. */
+  guard?: StatementPart | undefined;
 }
 
-/** Creates the job, its nodes and its duty. Nodes whose servers are not running do not take part. */
-export async function createPushJob(database: Queryable, job: NewPushJob): Promise<void> {
+/** False if the guard was not met. Creates the job, its nodes and its duty. Nodes whose servers are not running do not take part. */
+export async function createPushJob(database: Queryable, job: NewPushJob): Promise<boolean> {
   const parameters = new Parameters([
     job.id,
     job.organization ?? null,
@@ -67,12 +69,15 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.startRate ?? null,
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
-  await database.query(
-    `with ${recorded}made as (
+  const { rowCount } = await database.query(
+    `with ${recorded}guard as materialized (
+       select ${job.guard?.(parameters) ?? 'true'} as is_met
+     ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
            concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate)
-         values ($1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-           $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8)
+         select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
+             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8
+           from guard where is_met
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
          select $1::uuid, n.server_uuid, n.name,
@@ -80,12 +85,14 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
              case when n.denied then 'permission-denied' when p.run is null then 'down' end
            from unnest($14::uuid[], $15::text[], $16::boolean[]) as n (server_uuid, name, denied)
            join cnapi_presence($14::uuid[]) as p on p.server_uuid = n.server_uuid
+           join guard on guard.is_met
            order by n.server_uuid
      )
-     select cnapi_create_duties(array[$1::uuid], $17::text)`,
+     select cnapi_create_duties(array[$1::uuid], $17::text) from guard where is_met`,
     parameters.values,
-    { name: statementName('create push job', job.record) },
+    { name: statementName(job.guard === undefined ? 'create push job' : 'create push job if', job.record) },
   );
+  return rowCount > 0;
 }
 
 export interface PushJobRow {

@@ -6,6 +6,7 @@ import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
 import { processContracts } from './process.ts';
 import { pushJobContracts } from './push-jobs.ts';
+import { pushScheduleContracts } from './push-schedules.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
 import { taskContracts } from './tasks.ts';
@@ -19,6 +20,7 @@ export const contractList: readonly Contract[] = [
   serverTaskContracts,
   taskContracts,
   pushJobContracts,
+  pushScheduleContracts,
   ticketContracts,
   instanceContracts,
   tokenContracts,

@@ -2,9 +2,10 @@
 import { z } from 'zod';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import { JOB_STATUSES } from './push-jobs.ts';
+import { FIRING_OUTCOMES, SCHEDULE_STATUSES } from './push-schedules.ts';
 import { list, text, uuid } from './rules.ts';
 
-export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job'] as const;
+export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
 
 /** Form of these kinds and of those of documents, which the instance knows. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
@@ -54,6 +55,16 @@ const bodies = {
     actor: z.string().nullable().describe('Who created it'),
     time,
   }),
+  push_schedule: answer({
+    id: uuid(),
+    status: z.enum([...SCHEDULE_STATUSES, 'deleted']),
+    at: z.string().nullable().describe('The last time that it used up'),
+    outcome: z.enum(FIRING_OUTCOMES).nullable().describe('What came of that time'),
+    reason: z.string().nullable(),
+    job: uuid().nullable().describe('The push job that was started'),
+    actor: z.string().nullable().describe('Who created it'),
+    time,
+  }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
 };
 
@@ -75,6 +86,7 @@ const ownEvents = [
   event('ticket'),
   event('instance'),
   event('push_job'),
+  event('push_schedule'),
   event('gap'),
 ] as const;
 const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });
@@ -93,8 +105,8 @@ export const eventContracts = contracts({
     method: 'GET',
     path: '/events',
     summary:
-      'Changes of servers, tasks, tickets, instances, push jobs and documents as they happen, as server-sent events: status, ' +
-      'task, ticket, instance, push_job, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
+      'Changes of servers, tasks, tickets, instances, push jobs, their schedules and documents as they happen, as server-sent events: ' +
+      'status, task, ticket, instance, push_job, push_schedule, or the noun of the document; `gap` where some may be missing. Each has its id, its time and the short form of the object',
     longRequest: 'stream',
     tag: 'events',
     origin: 'own',

@@ -91,6 +91,14 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `/push-jobs/${job}/nodes`);
   await expect(204, 'DELETE', `/push-jobs/${job}`);
 
+  const daily = { cron: '@daily', job: { command: 'true', servers: [SERVER] } };
+  const { id: schedule } = await expect(201, 'POST', '/push-schedules', daily);
+  await expect(200, 'GET', '/push-schedules');
+  await expect(200, 'PUT', `/push-schedules/${schedule}/pause`, {});
+  await expect(200, 'PUT', `/push-schedules/${schedule}/resume`, {});
+  await expect(200, 'GET', `/push-schedules/${schedule}`);
+  await expect(204, 'DELETE', `/push-schedules/${schedule}`);
+
   const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
   await expect(200, 'GET', '/tokens');
   await expect(204, 'DELETE', `/tokens/${token}`);

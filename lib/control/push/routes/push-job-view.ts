@@ -55,5 +55,5 @@ export function pushNodeFor(actor: Actor, row: PushNodeRow): PushNode {
 }
 
 /** The field, if it has a value. */
-const given = <Name extends string, Value>(name: Name, value: Value | null | undefined) =>
+export const given = <Name extends string, Value>(name: Name, value: Value | null | undefined) =>
   (value === null || value === undefined ? {} : { [name]: value }) as { [Key in Name]?: Value };

@@ -1,0 +1,119 @@
+-- Schedules: push jobs that are created at a time, or at the times of a cron expression
+-- (lib/control/push/schedules/schedule.ts).
+--
+-- job         the body of POST /push-jobs, as the caller wrote it
+-- next_at     the next time; null: there is none
+-- queued_at   the time of a firing that waits until the last job has ended
+-- last_at, last_outcome, last_reason
+--             the last time, and what came of it
+-- last_job    the last job that it created
+create table cnapi_push_schedules (
+  id uuid primary key,
+  at timestamptz,
+  cron text collate "C",
+  time_zone text collate "C" not null,
+  overlap text not null check (overlap in ('skip', 'queue', 'allow')),
+  job json not null,
+  actor text,
+  is_paused boolean not null default false,
+  next_at timestamptz,
+  queued_at timestamptz,
+  last_at timestamptz,
+  last_outcome text check (last_outcome in ('started', 'skipped', 'missed', 'refused')),
+  last_reason text,
+  last_job uuid,
+  created_at timestamptz not null default cnapi_now(),
+  updated_at timestamptz not null default cnapi_now(),
+  check ((at is null) <> (cron is null))
+) with (fillfactor = 50);
+create index cnapi_push_schedules_next on cnapi_push_schedules (least(next_at, queued_at))
+  where not is_paused and least(next_at, queued_at) is not null;
+create index cnapi_push_schedules_created on cnapi_push_schedules (created_at desc, id);
+
+-- The jobs of a schedule: one for each time, whichever instances try.
+create table cnapi_push_firings (
+  schedule uuid not null,
+  at timestamptz not null,
+  job uuid not null unique,
+  primary key (schedule, at)
+);
+
+-- The time by which schedules fire: the earlier one of the database's clock and that of the instance
+-- that asks. So nothing fires early because one of them is wrong.
+create function cnapi_schedule_time(p_instance_time timestamptz) returns timestamptz
+language sql stable as $$
+  select least(cnapi_now(), p_instance_time)
+$$;
+
+-- False if there are p_most already that may still fire.
+create function cnapi_create_push_schedule(
+  p_id uuid, p_at timestamptz, p_cron text, p_time_zone text, p_overlap text, p_job json,
+  p_actor text, p_next_at timestamptz, p_most int
+) returns boolean language plpgsql volatile as $$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('cnapi_push_schedules', 0));
+  if p_most <= (select count(*) from cnapi_push_schedules s
+      where s.next_at is not null or s.queued_at is not null) then
+    return false;
+  end if;
+  insert into cnapi_push_schedules (id, at, cron, time_zone, overlap, job, actor, next_at)
+    values (p_id, p_at, p_cron, p_time_zone, p_overlap, p_job, p_actor, p_next_at);
+  return true;
+end $$;
+
+-- Locks the schedule, and says whether it is as the caller has read it.
+create function cnapi_lock_push_schedule(
+  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz
+) returns boolean language plpgsql volatile as $$
+begin
+  perform 1 from cnapi_push_schedules s
+    where s.id = p_id and not s.is_paused and s.next_at is not distinct from p_next_at
+      and s.queued_at is not distinct from p_queued_at
+    for update;
+  return found;
+end $$;
+
+-- The time p_at is used up for the job p_job, which the caller creates in the same statement if the
+-- answer is true. p_next_at and p_queued_at: as the caller has read them; p_then_at: the next time.
+-- False: another instance was first, or its last job has not ended.
+create function cnapi_fire_push_schedule(
+  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
+  p_then_at timestamptz, p_job uuid
+) returns boolean language plpgsql volatile as $$
+begin
+  if not cnapi_lock_push_schedule(p_id, p_next_at, p_queued_at) then
+    return false;
+  end if;
+  if exists (
+    select 1 from cnapi_push_schedules s join cnapi_push_jobs j on j.id = s.last_job
+      where s.id = p_id and s.overlap <> 'allow' and j.state <> 'ended'
+  ) then
+    return false;
+  end if;
+  update cnapi_push_schedules s
+    set next_at = p_then_at, queued_at = null, last_at = p_at, last_outcome = 'started',
+      last_reason = null, last_job = p_job, updated_at = cnapi_now()
+    where s.id = p_id;
+  insert into cnapi_push_firings (schedule, at, job) values (p_id, p_at, p_job);
+  return true;
+end $$;
+
+-- The time p_at is used up without a job, or put into the queue (p_queue_at). False: another instance
+-- was first.
+create function cnapi_pass_push_schedule(
+  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
+  p_then_at timestamptz, p_queue_at timestamptz, p_outcome text, p_reason text
+) returns boolean language plpgsql volatile as $$
+begin
+  if not cnapi_lock_push_schedule(p_id, p_next_at, p_queued_at) then
+    return false;
+  end if;
+  update cnapi_push_schedules s
+    set next_at = p_then_at, queued_at = p_queue_at,
+      last_at = case when p_outcome is null then s.last_at else p_at end,
+      last_outcome = coalesce(p_outcome, s.last_outcome),
+      last_reason = case when p_outcome is null then s.last_reason else p_reason end,
+      updated_at = cnapi_now()
+    where s.id = p_id;
+  return true;
+end $$;

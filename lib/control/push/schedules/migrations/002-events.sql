@@ -1,0 +1,29 @@
+-- Each change of a schedule by a caller, and each time that it has used up.
+create function cnapi_log_push_schedule_event() returns trigger language plpgsql as $$
+declare
+  schedule cnapi_push_schedules := case tg_op when 'DELETE' then old else new end;
+begin
+  perform cnapi_add_event('push_schedule', null,
+    case tg_op when 'DELETE' then cnapi_now() else schedule.updated_at end,
+    jsonb_build_object('id', schedule.id,
+      'status', case
+        when tg_op = 'DELETE' then 'deleted'
+        when schedule.next_at is null and schedule.queued_at is null then 'ended'
+        when schedule.is_paused then 'paused'
+        else 'active' end,
+      'at', schedule.last_at, 'outcome', schedule.last_outcome, 'reason', schedule.last_reason,
+      'job', case when schedule.last_outcome = 'started' then schedule.last_job end,
+      'actor', schedule.actor));
+  return null;
+end $$;
+
+create trigger cnapi_log_insert after insert on cnapi_push_schedules
+  for each row execute function cnapi_log_push_schedule_event();
+
+create trigger cnapi_log_update after update on cnapi_push_schedules
+  for each row when (old.is_paused <> new.is_paused or old.last_at is distinct from new.last_at
+    or old.last_outcome is distinct from new.last_outcome)
+  execute function cnapi_log_push_schedule_event();
+
+create trigger cnapi_log_delete after delete on cnapi_push_schedules
+  for each row execute function cnapi_log_push_schedule_event();

@@ -1,0 +1,275 @@
+/** SQL of schedules of push jobs. */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { Parameters, type StatementPart, statementName, together } from '../../../platform/sql-text.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import { createPushJob, type NewPushJob } from '../push-store.ts';
+import type { FiringOutcome, Overlap, scheduleStatusOf } from './schedule.ts';
+
+export interface NewSchedule {
+  id: string;
+  /** Milliseconds since 1970; a schedule has this or `cron`. */
+  at: number | undefined;
+  cron: string | undefined;
+  timeZone: string;
+  overlap: Overlap;
+  /** The body of POST /push-jobs. */
+  job: JsonObject;
+  actor: string | undefined;
+  nextAt: number;
+  /** A record of who asks for it, written in the same statement. */
+  record?: StatementPart | undefined;
+}
+
+/** False if there are `most` that may still fire. */
+export async function createSchedule(database: Queryable, schedule: NewSchedule, most: number): Promise<boolean> {
+  const { id, at, cron, timeZone, overlap, job, actor, nextAt, record } = schedule;
+  const { text, values } = together(
+    `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,
+       $8::timestamptz, $9::int) as is_created`,
+    new Parameters([
+      ...[id, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
+      ...[timeOf(nextAt), most],
+    ]),
+    record,
+  );
+  const name = statementName('create push schedule', record);
+  const { rows } = await database.query<{ is_created: boolean }>(text, values, { name });
+  return rows[0]?.is_created === true;
+}
+
+export interface ScheduleRow {
+  id: string;
+  at: Date | null;
+  cron: string | null;
+  time_zone: string;
+  overlap: Overlap;
+  /** Without its file. */
+  job: JsonObject;
+  has_file: boolean;
+  actor: string | null;
+  is_paused: boolean;
+  next_at: Date | null;
+  queued_at: Date | null;
+  last_at: Date | null;
+  last_outcome: FiringOutcome | null;
+  last_reason: string | null;
+  last_job: string | null;
+  created_at: Date;
+}
+
+const columns = `s.id, s.at, s.cron, s.time_zone, s.overlap, (s.job::jsonb - 'file')::json as job,
+  s.job->>'file' is not null as has_file, s.actor, s.is_paused, s.next_at, s.queued_at, s.last_at, s.last_outcome,
+  s.last_reason, s.last_job, s.created_at`;
+
+export async function readSchedule(database: Queryable, id: string): Promise<ScheduleRow | undefined> {
+  const { rows } = await database.query<ScheduleRow>(
+    `select ${columns} from cnapi_push_schedules s where s.id = $1::uuid`,
+    [id],
+  );
+  return rows[0];
+}
+
+export interface ScheduleFilter {
+  status?: ReturnType<typeof scheduleStatusOf> | undefined;
+  /** The last schedule of the page before. */
+  after?: string | undefined;
+  limit: number;
+}
+
+/** The newest first. */
+export async function listSchedules(
+  database: Queryable,
+  { status, after, limit }: ScheduleFilter,
+): Promise<ScheduleRow[]> {
+  const { rows } = await database.query<ScheduleRow>(
+    `select ${columns} from cnapi_push_schedules s
+       where ($1::text is null or $1::text = case when s.next_at is null and s.queued_at is null then 'ended'
+           when s.is_paused then 'paused' else 'active' end)
+         and ($2::uuid is null or (s.created_at, s.id) < (
+           select l.created_at, l.id from cnapi_push_schedules l where l.id = $2::uuid))
+       order by s.created_at desc, s.id desc limit $3::int`,
+    [status ?? null, after ?? null, limit],
+  );
+  return rows;
+}
+
+/** The time by which schedules fire. `instanceTime`: of this instance's clock. */
+export async function readScheduleTime(database: Queryable, instanceTime: number): Promise<number> {
+  const { rows } = await database.query<{ now: Date }>('select cnapi_schedule_time($1::timestamptz) as now', [
+    timeOf(instanceTime),
+  ]);
+  return (rows[0] as { now: Date }).now.getTime();
+}
+
+export interface DueSchedule {
+  id: string;
+  at: Date | null;
+  cron: string | null;
+  time_zone: string;
+  overlap: Overlap;
+  job: JsonObject;
+  actor: string | null;
+  next_at: Date | null;
+  queued_at: Date | null;
+  /** Its last job has not ended. */
+  is_busy: boolean;
+  /** The time by which schedules fire. */
+  now: Date;
+}
+
+/** Those whose time has come, the longest first. */
+export async function readDueSchedules(
+  database: Queryable,
+  instanceTime: number,
+  most: number,
+): Promise<DueSchedule[]> {
+  const { rows } = await database.query<DueSchedule>(
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, t.now,
+         coalesce(j.state, 'ended') <> 'ended' as is_busy
+       from cnapi_schedule_time($1::timestamptz) as t (now)
+         join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) <= t.now
+         left join cnapi_push_jobs j on j.id = s.last_job
+       where s.next_at <= t.now or coalesce(j.state, 'ended') = 'ended'
+       order by least(s.next_at, s.queued_at) limit $2::int`,
+    [timeOf(instanceTime), most],
+    { name: 'read due push schedules' },
+  );
+  return rows;
+}
+
+/** How long until the next time of any schedule; null if there is none. `isQueued`: one waits for a job. */
+export async function readNextTime(
+  database: Queryable,
+  instanceTime: number,
+): Promise<{ inMs: number | null; isQueued: boolean }> {
+  const { rows } = await database.query<{ inMs: number | null; isQueued: boolean }>(
+    `select ceil(1000 * extract(epoch from min(s.next_at) - min(t.now)))::float8 as "inMs",
+         coalesce(bool_or(s.queued_at is not null), false) as "isQueued"
+       from cnapi_schedule_time($1::timestamptz) as t (now)
+         join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) is not null`,
+    [timeOf(instanceTime)],
+    { name: 'read next time of push schedules' },
+  );
+  return rows[0] as { inMs: number | null; isQueued: boolean };
+}
+
+type AsRead = Pick<DueSchedule, 'id' | 'next_at' | 'queued_at'>;
+
+/** Creates the job of one time. False: another instance was first, or the last job has not ended. */
+export async function fireSchedule(
+  database: Queryable,
+  { id, next_at, queued_at }: AsRead,
+  { at, thenAt, job }: { at: number; thenAt: number | undefined; job: NewPushJob },
+): Promise<boolean> {
+  const guard: StatementPart = (parameters) =>
+    `cnapi_fire_push_schedule(${[
+      parameters.add(id, 'uuid'),
+      parameters.add(next_at, 'timestamptz'),
+      parameters.add(queued_at, 'timestamptz'),
+      parameters.add(timeOf(at), 'timestamptz'),
+      parameters.add(timeOf(thenAt), 'timestamptz'),
+      parameters.add(job.id, 'uuid'),
+    ].join(', ')})`;
+  return createPushJob(database, { ...job, guard });
+}
+
+export interface PassedTime {
+  at: number;
+  thenAt: number | undefined;
+  /** The time that waits for the end of the last job from now on. */
+  queueAt: number | undefined;
+  /** Undefined: none yet. */
+  outcome: FiringOutcome | undefined;
+  reason: string | undefined;
+}
+
+/** A time is used up without a job, or put into the queue. False: another instance was first. */
+export async function passSchedule(
+  database: Queryable,
+  { id, next_at, queued_at }: AsRead,
+  { at, thenAt, queueAt, outcome, reason }: PassedTime,
+): Promise<boolean> {
+  const { rows } = await database.query<{ is_passed: boolean }>(
+    `select cnapi_pass_push_schedule($1::uuid, $2::timestamptz, $3::timestamptz, $4::timestamptz, $5::timestamptz,
+       $6::timestamptz, $7::text, $8::text) as is_passed`,
+    [id, next_at, queued_at, timeOf(at), timeOf(thenAt), timeOf(queueAt), outcome ?? null, reason ?? null],
+  );
+  return rows[0]?.is_passed === true;
+}
+
+/** A time that waits is left out. False: it has ended, or does not exist. */
+export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_push_schedules s set is_paused = true, queued_at = null, updated_at = cnapi_now()
+       where s.id = $1::uuid and s.next_at is not null`,
+    [id],
+  );
+  return rowCount > 0;
+}
+
+/**
+ * Continues with the time `nextAt`; undefined: the only time has passed, and the schedule ends.
+ * False: it is not paused, or does not exist.
+ */
+export async function resumeSchedule(database: Queryable, id: string, nextAt: number | undefined): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_push_schedules s
+       set is_paused = false, next_at = $2::timestamptz, updated_at = cnapi_now(),
+         last_at = case when $2::timestamptz is null then s.next_at else s.last_at end,
+         last_outcome = case when $2::timestamptz is null then 'missed' else s.last_outcome end,
+         last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end
+       where s.id = $1::uuid and s.is_paused`,
+    [id, timeOf(nextAt)],
+  );
+  return rowCount > 0;
+}
+
+/** Its jobs stay. */
+export async function deleteSchedule(database: Queryable, id: string): Promise<boolean> {
+  const { rowCount } = await database.query('delete from cnapi_push_schedules s where s.id = $1::uuid', [id]);
+  return rowCount > 0;
+}
+
+/** Deletes some schedules that ended more than `days` ago; returns how many. */
+export async function deleteEndedSchedules(database: Queryable, days: number, most: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_push_schedules s
+       where s.next_at is null and s.queued_at is null and s.id = any (array(
+         select o.id from cnapi_push_schedules o
+           where o.next_at is null and o.queued_at is null and o.updated_at < cnapi_now() - $1::int * interval '1 day'
+           order by o.updated_at limit $2::int for update skip locked))`,
+    [days, most],
+  );
+  return rowCount;
+}
+
+/**
+ * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended. Returns how
+ * many times were forgotten.
+ */
+export async function deleteOldFirings(database: Queryable, keep: number, most: number): Promise<number> {
+  const { rows } = await database.query<{ count: number }>(
+    `with old as (
+       select f.schedule, f.at, f.job
+         from (
+           select n.schedule, n.at, n.job, row_number() over (partition by n.schedule order by n.at desc) as place
+             from cnapi_push_firings n
+         ) as f
+           left join cnapi_push_jobs j on j.id = f.job
+         where (f.place > $1::int or j.id is null) and coalesce(j.state, 'ended') = 'ended'
+         limit $2::int
+     ), locked as (
+       select f.schedule, f.at, f.job from cnapi_push_firings f join old using (schedule, at)
+         order by f.schedule, f.at for update of f skip locked
+     ), jobs as (
+       delete from cnapi_push_jobs j using locked l where j.id = l.job and (j.state || '') = 'ended'
+     ), firings as (
+       delete from cnapi_push_firings f using locked l where f.schedule = l.schedule and f.at = l.at returning 1
+     )
+     select count(*)::int as count from firings`,
+    [keep, most],
+  );
+  return (rows[0] as { count: number }).count;
+}
+
+const timeOf = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());

@@ -1,0 +1,137 @@
+/**
+ * The schedules of push jobs, as callers create, read, pause and delete them at any instance, and
+ * the timekeeper behind them.
+ */
+import type { StatementPart } from '../../../platform/sql-text.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import { InvalidPushJobError } from '../push-errors.ts';
+import { complaintOfCron, cronTimes, isTimeZone } from './cron-times.ts';
+import type { Overlap } from './schedule.ts';
+import { PushScheduleEndedError, PushScheduleNotFoundError, TooManySchedulesError } from './schedule-errors.ts';
+import {
+  createSchedule,
+  deleteEndedSchedules,
+  deleteOldFirings,
+  deleteSchedule,
+  listSchedules,
+  pauseSchedule,
+  readSchedule,
+  readScheduleTime,
+  resumeSchedule,
+  type ScheduleFilter,
+  type ScheduleRow,
+} from './schedule-store.ts';
+import { Timekeeper, type TimekeeperDeps } from './timekeeper.ts';
+
+export interface ScheduleRequest {
+  id: string;
+  /** ISO 8601. */
+  at: string | undefined;
+  cron: string | undefined;
+  timeZone: string | undefined;
+  overlap: Overlap | undefined;
+  /** The body of POST /push-jobs, which has been checked. */
+  job: JsonObject;
+  actor: string | undefined;
+  record?: StatementPart | undefined;
+}
+
+/** Of those that may still fire. */
+const MAX_SCHEDULES = 1_000;
+/** Of each schedule. */
+const KEEP_JOBS = 100;
+const DELETE_BATCH = 100;
+
+export class PushSchedules {
+  readonly timekeeper: Timekeeper;
+  readonly #deps: TimekeeperDeps;
+
+  constructor(deps: TimekeeperDeps) {
+    this.#deps = deps;
+    this.timekeeper = new Timekeeper(deps);
+  }
+
+  start(): void {
+    this.timekeeper.start();
+  }
+
+  stop(): Promise<void> {
+    return this.timekeeper.stop();
+  }
+
+  /** @throws InvalidPushJobError, TooManySchedulesError */
+  async create({ at: atText, cron, timeZone = 'UTC', overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
+    const { database } = this.#deps;
+    const at = atText === undefined ? undefined : Date.parse(atText);
+    if ((at === undefined) === (cron === undefined))
+      throw new InvalidPushJobError('at', 'give either at or cron, and not both');
+    if (!isTimeZone(timeZone)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
+    const complaint = cron === undefined ? undefined : complaintOfCron(cron);
+    if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
+    const now = await this.#now();
+    if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
+    const nextAt = nextTime({ at, cron, timeZone }, now);
+    if (nextAt === undefined) throw new InvalidPushJobError('cron', 'value matches no time in the next 8 years');
+    const schedule = { ...request, at, cron, timeZone, overlap, nextAt };
+    if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
+    this.timekeeper.soon();
+  }
+
+  /** @throws PushScheduleNotFoundError */
+  async get(id: string): Promise<ScheduleRow> {
+    const schedule = await readSchedule(this.#deps.database, id);
+    if (schedule === undefined) throw new PushScheduleNotFoundError(id);
+    return schedule;
+  }
+
+  /** The newest first. */
+  list(filter: ScheduleFilter): Promise<ScheduleRow[]> {
+    return listSchedules(this.#deps.database, filter);
+  }
+
+  /** @throws PushScheduleNotFoundError, PushScheduleEndedError */
+  async pause(id: string): Promise<void> {
+    if (!(await pauseSchedule(this.#deps.database, id))) this.#refuseEnded(await this.get(id));
+  }
+
+  /** Times that passed meanwhile are left out. @throws PushScheduleNotFoundError, PushScheduleEndedError */
+  async resume(id: string): Promise<void> {
+    const schedule = await this.get(id);
+    this.#refuseEnded(schedule);
+    const { at, cron, time_zone: timeZone } = schedule;
+    const nextAt = nextTime({ at: at?.getTime(), cron: cron ?? undefined, timeZone }, await this.#now());
+    await resumeSchedule(this.#deps.database, id, nextAt);
+    this.timekeeper.soon();
+  }
+
+  /** @throws PushScheduleNotFoundError */
+  async delete(id: string): Promise<void> {
+    if (!(await deleteSchedule(this.#deps.database, id))) throw new PushScheduleNotFoundError(id);
+  }
+
+  /** Deletes one batch of ended schedules; returns how many. Call it until it returns 0. */
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteEndedSchedules(this.#deps.database, days, DELETE_BATCH);
+  }
+
+  /** Deletes one batch of the old jobs of schedules; returns how many. Call it until it returns 0. */
+  deleteOldJobs(): Promise<number> {
+    return deleteOldFirings(this.#deps.database, KEEP_JOBS, DELETE_BATCH);
+  }
+
+  #now(): Promise<number> {
+    return readScheduleTime(this.#deps.database, this.#deps.clock.wallTime());
+  }
+
+  #refuseEnded({ id, next_at, queued_at }: ScheduleRow): void {
+    if (next_at === null && queued_at === null) throw new PushScheduleEndedError(id);
+  }
+}
+
+function nextTime(
+  { at, cron, timeZone }: { at: number | undefined; cron: string | undefined; timeZone: string },
+  now: number,
+): number | undefined {
+  if (cron !== undefined) return cronTimes(cron, timeZone).next(now);
+  return at !== undefined && at > now ? at : undefined;
+}

@@ -1,0 +1,44 @@
+/** What schedules of push jobs contribute to an instance. */
+import { readMigrations } from '../../../platform/postgres/migration-files.ts';
+import { counter } from '../../metrics/metric.ts';
+import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
+import type { PushJobs } from '../push-jobs.ts';
+import { pushScheduleRoutes } from '../routes/schedule-routes.ts';
+import { PushSchedules } from './schedules.ts';
+import type { TimekeeperDeps } from './timekeeper.ts';
+
+const KEEP_DAYS = 30;
+
+type ScheduleParts = Omit<TimekeeperDeps, 'jobCreated'> & { pushJobs: Pick<PushJobs, 'created'> };
+
+export const scheduleSubsystem: SubsystemDefinition<ScheduleParts> = {
+  // They need push jobs and the events.
+  migrations: readMigrations('push-schedules', import.meta.dirname),
+  open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
+    const ports = { database, clock, random, log, config, servers };
+    const pushSchedules = new PushSchedules({ ...ports, jobCreated: (id) => pushJobs.created(id) });
+    const stats = () => pushSchedules.timekeeper.stats();
+    return {
+      name: 'push schedules',
+      routes: pushScheduleRoutes({ pushSchedules, random }),
+      start: () => pushSchedules.start(),
+      stop: () => pushSchedules.stop(),
+      metrics: [
+        counter(
+          'push_schedules_started_total',
+          'Push jobs that this instance started at the time of a schedule',
+          () => stats().started,
+        ),
+        counter(
+          'push_schedules_passed_total',
+          'Times of push schedules that this instance used up without a job: skipped, missed or refused',
+          () => stats().passed,
+        ),
+      ],
+      chores: [
+        { name: 'old push schedules', batch: () => pushSchedules.deleteOlderThan(KEEP_DAYS) },
+        { name: 'old jobs of push schedules', batch: () => pushSchedules.deleteOldJobs() },
+      ],
+    };
+  },
+};

@@ -1,0 +1,181 @@
+/**
+ * Schedules of push jobs: a job at a time, or at the times of a cron expression. Any instance
+ * answers for any schedule (law 2). docs/push-schedules.md.
+ */
+import { z } from 'zod';
+import { isJsonObject, type JsonObject } from '../bounded-json.ts';
+import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
+import { boundedText, integer, uuid } from './rules.ts';
+
+const MAX_PAGE = 1000;
+
+export const OVERLAPS = ['skip', 'queue', 'allow'] as const;
+export const SCHEDULE_STATUSES = ['active', 'paused', 'ended'] as const;
+export const FIRING_OUTCOMES = ['started', 'skipped', 'missed', 'refused'] as const;
+
+const example = {
+  id: '5c4ed01e-1a2b-4c3d-8e4f-5a6b7c8d9e0f',
+  status: 'active',
+  cron: '30 2 * * mon-fri',
+  time_zone: 'Europe/Berlin',
+  overlap: 'skip',
+  job: { command: 'apt-get -q update', servers: ['564d5b45-3a8c-4c1f-9d0a-0123456789ab'], quorum: '80%' },
+  next_at: '2030-01-02T01:30:00.000Z',
+  last_at: '2030-01-01T01:30:00.000Z',
+  last_outcome: 'started',
+  last_job: 'c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f',
+  actor: 'alice',
+  created_at: '2029-12-01T00:00:00.000Z',
+};
+
+const schedule = answer({
+  id: uuid(),
+  status: z.enum(SCHEDULE_STATUSES).describe('`ended`: it has no time left'),
+  at: z.string().optional(),
+  cron: z.string().optional(),
+  time_zone: z.string(),
+  overlap: z.enum(OVERLAPS),
+  job: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('The body of POST /push-jobs. Its file is left out: `file_specified` says that there is one'),
+  file_specified: z.boolean().optional(),
+  withheld: z.boolean().optional().describe('The job is left out: it takes a role that may run tasks'),
+  next_at: z.string().optional().describe('The next time; while it is paused, the one that would have been'),
+  queued_at: z.string().optional().describe('The time that waits until the last job has ended'),
+  last_at: z.string().optional().describe('The last time that was used up'),
+  last_outcome: z
+    .enum(FIRING_OUTCOMES)
+    .optional()
+    .describe(
+      'What came of it. `skipped`: the last job had not ended. `missed`: no instance was there in time, or it was paused. `refused`: the job could not be created',
+    ),
+  last_reason: z.string().optional(),
+  last_job: uuid().optional().describe('The last push job that it started'),
+  actor: z.string().nullable().describe('Who created it'),
+  created_at: z.string(),
+}).meta({ id: 'PushSchedule' });
+
+export type PushSchedule = Known<z.output<typeof schedule>>;
+
+/** A time with its offset: without one, each program would take another time zone. */
+const time = z
+  .string('value was not a string')
+  .refine(
+    (value) =>
+      /^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/i.test(value) &&
+      !Number.isNaN(Date.parse(value)),
+    'value is not an ISO 8601 time with an offset, such as 2030-01-01T02:30:00Z',
+  )
+  .transform((value) => new Date(value).toISOString())
+  .meta({ type: 'string', format: 'date-time' });
+
+const request = pushJobContracts.CreatePushJob.params.strict();
+
+/** A body of POST /push-jobs. It is kept as it is, because it is read again each time. */
+const job = z
+  .unknown()
+  .transform((value, context): JsonObject => {
+    if (!isJsonObject(value)) {
+      context.addIssue('value is not an object: the body of POST /push-jobs');
+      return z.NEVER;
+    }
+    for (const complaint of complaintsOf(value)) context.addIssue(complaint);
+    return value;
+  })
+  .meta({ type: 'object', additionalProperties: {} });
+
+const MAX_COMPLAINTS = 20;
+
+function complaintsOf(body: JsonObject): string[] {
+  if (body.secret_env !== undefined)
+    return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
+  const { error } = request.safeParse(body);
+  const all = (error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
+    return path.length === 0 ? message : `${String(path[0]).slice(0, 100)}: ${message}`;
+  });
+  return [...new Set(all)];
+}
+
+const noSchedule = { 404: errorResponse('No such push schedule', 'ResourceNotFound') };
+const noTimeLeft = { 409: errorResponse('It has no time left', 'PushScheduleEnded') };
+const ofSchedule = { id: uuid().describe('As the schedule was answered') };
+const common = { tag: 'push jobs', origin: 'own', preconditions: [] } as const;
+
+export const pushScheduleContracts = contracts({
+  CreatePushSchedule: {
+    ...common,
+    method: 'POST',
+    path: '/push-schedules',
+    summary: 'Creates push jobs at a time, or at the times of a cron expression',
+    params: z.object({
+      at: time.optional().describe('Once, at this time, which has an offset. Either this or `cron`'),
+      cron: boundedText(200)
+        .optional()
+        .describe('Minute, hour, day of the month, month and day of the week; or a name such as `@daily`'),
+      time_zone: boundedText(64).optional().describe('Of `cron`, such as Europe/Berlin; UTC when absent'),
+      overlap: z
+        .enum(OVERLAPS, `value is none of ${OVERLAPS.join(', ')}`)
+        .optional()
+        .describe(
+          'When the last job has not ended: `skip` leaves the time out, `queue` waits (at most one time does), `allow` starts another job; skip when absent',
+        ),
+      job: job.describe(
+        'The body of POST /push-jobs, without `secret_env`. It is checked now, and again each time: its servers are those that there are then',
+      ),
+    }),
+    responses: {
+      201: { description: 'Created', schema: schedule, example },
+      400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
+      409: errorResponse('There are as many schedules as there may be', 'TooManySchedules'),
+    },
+  },
+  ListPushSchedules: {
+    ...common,
+    method: 'GET',
+    path: '/push-schedules',
+    summary: 'Schedules of push jobs, newest first',
+    params: z.object({
+      status: z
+        .enum(SCHEDULE_STATUSES, `value is none of ${SCHEDULE_STATUSES.join(', ')}`)
+        .optional()
+        .describe('Only schedules with this status'),
+      after: uuid().optional().describe('The `id` of the last schedule of the page before'),
+      limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
+    }),
+    responses: { 200: { description: 'OK', schema: z.array(schedule), example: [example] } },
+  },
+  GetPushSchedule: {
+    ...common,
+    method: 'GET',
+    path: '/push-schedules/:id',
+    summary: 'A schedule, its last and its next time',
+    params: z.object(ofSchedule),
+    responses: { 200: { description: 'OK', schema: schedule, example }, ...noSchedule },
+  },
+  PausePushSchedule: {
+    ...common,
+    method: 'PUT',
+    path: '/push-schedules/:id/pause',
+    summary: 'Starts no job until it is resumed; a job that was started goes on. Repeating it is harmless',
+    params: z.object(ofSchedule),
+    responses: { 200: { description: 'Paused', schema: schedule }, ...noSchedule, ...noTimeLeft },
+  },
+  ResumePushSchedule: {
+    ...common,
+    method: 'PUT',
+    path: '/push-schedules/:id/resume',
+    summary: 'Goes on with the next time; those that passed meanwhile are left out. Repeating it is harmless',
+    params: z.object(ofSchedule),
+    responses: { 200: { description: 'Resumed', schema: schedule }, ...noSchedule, ...noTimeLeft },
+  },
+  DeletePushSchedule: {
+    ...common,
+    method: 'DELETE',
+    path: '/push-schedules/:id',
+    summary: 'Deletes a schedule; its jobs stay and go on',
+    params: z.object(ofSchedule),
+    responses: { 204: { description: 'Deleted' }, ...noSchedule },
+  },
+});

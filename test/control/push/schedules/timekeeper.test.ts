@@ -1,0 +1,222 @@
+/** Times of schedules, used up by instances over one database. All clocks are the test's. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { PushSchedules, type ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
+import { migrations } from '../../../../lib/control/schema.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { freshDatabase } from '../../../support/postgres.ts';
+
+const SERVERS: readonly string[] = [randomUUID(), randomUUID()];
+
+async function zone(t: Test) {
+  const { database, open } = await freshDatabase(t, { migrations });
+  const known = new Map<string, string>(SERVERS.map((uuid) => [uuid, `host-${uuid.slice(0, 4)}`]));
+  const instances: Date[] = [];
+  const setDatabaseTime = (time: string) =>
+    database.query(
+      `create or replace function cnapi_now() returns timestamptz language sql stable as $$ select timestamptz '${time}' $$`,
+    );
+  const instance = () => {
+    const place = instances.push(new Date('2030-01-01T00:00:00Z')) - 1;
+    const clock = Object.assign(new ManualClock(), { wallTime: () => instances[place]?.getTime() ?? 0 });
+    return new PushSchedules({
+      ...{ database: open(), clock, random: systemRandom, log: silentLogger, config: { slowPollMs: 5_000 } },
+      servers: { hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))) },
+      jobCreated: () => {},
+    });
+  };
+  const at = async (time: string) => {
+    for (const date of instances) date.setTime(Date.parse(time));
+    await setDatabaseTime(time);
+  };
+  await at('2030-01-01T00:00:00Z');
+  const jobs = async (schedule: string) =>
+    (
+      await database.query<{ at: Date; job: string }>(
+        `select f.at, f.job from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job where schedule = $1::uuid order by at`,
+        [schedule],
+      )
+    ).rows.map((row) => row.at.toISOString().slice(0, 16));
+  const endJobs = () =>
+    database.query(`update cnapi_push_jobs set state = 'ended', outcome = 'complete' where state <> 'ended'`);
+  return { database, known, instances, instance, at, setDatabaseTime, jobs, endJobs };
+}
+
+const request = (fields: Partial<ScheduleRequest>): ScheduleRequest => ({
+  ...{ id: randomUUID(), at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, actor: 'alice' },
+  ...{ job: { command: 'echo', servers: SERVERS, quorum: '50%' }, record: undefined },
+  ...fields,
+});
+
+t.test('each time starts one job, although all instances look at the same moment', async (t) => {
+  const { at, database, instance, jobs, endJobs } = await zone(t);
+  const all = [instance(), instance(), instance()];
+  const schedule = request({ cron: '0 * * * *' });
+  await all[0]?.create(schedule);
+  await Promise.all(all.map(({ timekeeper }) => timekeeper.look()));
+  t.same(await jobs(schedule.id), [], 'not before its time');
+  for (const time of ['2030-01-01T01:00:00Z', '2030-01-01T02:00:00.500Z']) {
+    await at(time);
+    await Promise.all(all.map(({ timekeeper }) => timekeeper.look()));
+    await endJobs();
+  }
+  t.same(await jobs(schedule.id), ['2030-01-01T01:00', '2030-01-01T02:00']);
+  const { rows } = await database.query(
+    `select j.command, j.actor, j.quorum, j.node_count, count(n.*)::int as nodes,
+         exists (select from cnapi_duties d where d.id = j.id and d.kind = 'push-job') as has_duty
+       from cnapi_push_jobs j join cnapi_push_nodes n on n.job = j.id group by j.id`,
+  );
+  const job = { command: 'echo', actor: 'alice', quorum: 1, node_count: 2, nodes: 2, has_duty: true };
+  t.same(rows, [job, job]);
+  t.equal(
+    all.reduce((sum, { timekeeper }) => sum + timekeeper.stats().started, 0),
+    2,
+  );
+});
+
+t.test('neither a wrong clock of the database nor one of an instance starts a job early', async (t) => {
+  const { at, instance, instances, jobs, setDatabaseTime } = await zone(t);
+  const one = instance();
+  const schedule = request({ at: '2030-01-02T00:00:00Z' });
+  await one.create(schedule);
+  await setDatabaseTime('2031-01-01T00:00:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(schedule.id), []);
+  await at('2030-01-01T23:59:59Z');
+  instances[0]?.setTime(Date.parse('2031-01-01T00:00:00Z'));
+  await one.timekeeper.look();
+  t.same(await jobs(schedule.id), []);
+  t.match(await one.get(schedule.id), { last_outcome: null }, 'and it is not missed');
+  await at('2030-01-02T00:00:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(schedule.id), ['2030-01-02T00:00']);
+  t.match(await one.get(schedule.id), { next_at: null, last_outcome: 'started' });
+});
+
+t.test('no time comes twice when the clocks are set back', async (t) => {
+  const { at, instance, jobs, endJobs } = await zone(t);
+  const one = instance();
+  const schedule = request({ cron: '0 * * * *' });
+  await one.create(schedule);
+  for (const time of ['01:00', '00:30', '01:00', '01:30']) {
+    await at(`2030-01-01T${time}:00Z`);
+    await one.timekeeper.look();
+    await endJobs();
+  }
+  t.same(await jobs(schedule.id), ['2030-01-01T01:00']);
+});
+
+t.test('after an outage the last time within an hour is made up for, and an earlier one is missed', async (t) => {
+  const { at, instance, jobs } = await zone(t);
+  const one = instance();
+  const hourly = request({ cron: '0 * * * *' });
+  const once = request({ at: '2030-01-01T01:00:00Z' });
+  await one.create(hourly);
+  await one.create(once);
+  await at('2030-01-01T05:20:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(hourly.id), ['2030-01-01T05:00']);
+  t.same(await jobs(once.id), []);
+  t.match(await one.get(once.id), { next_at: null, last_outcome: 'missed', last_reason: /within 60 minutes/ });
+});
+
+t.test('while its last job runs, a time is skipped, queued or starts another job', async (t) => {
+  const { at, instance, jobs, endJobs } = await zone(t);
+  const one = instance();
+  const [skip, queue, allow] = (['skip', 'queue', 'allow'] as const).map((overlap) =>
+    request({ cron: '0 * * * *', overlap }),
+  ) as [ScheduleRequest, ScheduleRequest, ScheduleRequest];
+  for (const schedule of [skip, queue, allow]) await one.create(schedule);
+  for (const hour of [1, 2, 3]) {
+    await at(`2030-01-01T0${hour}:00:00Z`);
+    await one.timekeeper.look();
+  }
+  const [first, second, third] = [1, 2, 3].map((hour) => `2030-01-01T0${hour}:00`);
+  t.same(await jobs(skip.id), [first]);
+  t.match(await one.get(skip.id), { last_outcome: 'skipped', last_reason: /had not ended/ });
+  t.same(await jobs(queue.id), [first]);
+  t.match(await one.get(queue.id), {
+    queued_at: new Date(`${second}Z`),
+    last_outcome: 'skipped',
+    last_reason: /waits/,
+  });
+  t.same(await jobs(allow.id), [first, second, third]);
+  await endJobs();
+  await one.timekeeper.look();
+  t.same(await jobs(queue.id), [first, second], 'the time that waited');
+  t.match(await one.get(queue.id), { queued_at: null, next_at: new Date('2030-01-01T04:00:00Z') });
+  t.same(await jobs(skip.id), [first], 'a time that was skipped does not come back');
+});
+
+t.test('a job that cannot be created is refused, with the reason, and the next time is tried', async (t) => {
+  const { at, instance, jobs, known } = await zone(t);
+  const one = instance();
+  const schedule = request({ cron: '0 * * * *' });
+  await one.create(schedule);
+  const [gone = ''] = SERVERS;
+  known.delete(gone);
+  await at('2030-01-01T01:00:00Z');
+  await one.timekeeper.look();
+  t.match(await one.get(schedule.id), { last_outcome: 'refused', last_reason: /no such servers/ });
+  known.set(gone, 'back');
+  await at('2030-01-01T02:00:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(schedule.id), ['2030-01-01T02:00']);
+});
+
+t.test('times that pass while it is paused are left out', async (t) => {
+  const { at, instance, jobs } = await zone(t);
+  const one = instance();
+  const [cron, once] = [request({ cron: '0 * * * *' }), request({ at: '2030-01-01T01:30:00Z' })];
+  for (const { id, ...rest } of [cron, once]) {
+    await one.create({ id, ...rest });
+    await one.pause(id);
+    await one.pause(id);
+  }
+  await at('2030-01-01T02:10:00Z');
+  await one.timekeeper.look();
+  for (const { id } of [cron, once]) await one.resume(id);
+  await one.resume(cron.id);
+  await one.timekeeper.look();
+  t.same([await jobs(cron.id), await jobs(once.id)], [[], []]);
+  t.match(await one.get(cron.id), { next_at: new Date('2030-01-01T03:00:00Z') });
+  t.match(await one.get(once.id), { next_at: null, last_outcome: 'missed', last_reason: 'it was paused' });
+  await t.rejects(one.pause(once.id), { code: 'PushScheduleEnded', statusCode: 409 });
+  await t.rejects(one.resume(once.id), { code: 'PushScheduleEnded', statusCode: 409 });
+  await t.rejects(one.resume(randomUUID()), { code: 'ResourceNotFound', statusCode: 404 });
+});
+
+t.test('there are at most a thousand schedules that may still fire', async (t) => {
+  const { database, instance } = await zone(t);
+  const one = instance();
+  await database.query(
+    `insert into cnapi_push_schedules (id, cron, time_zone, overlap, job, next_at)
+       select gen_random_uuid(), '@daily', 'UTC', 'skip', '{}', case when n > 1 then timestamptz '2031-01-01' end
+         from generate_series(1, 1000) as n`,
+  );
+  await one.create(request({ cron: '@daily' }));
+  await t.rejects(one.create(request({ cron: '@daily' })), { code: 'TooManySchedules', statusCode: 409 });
+});
+
+t.test('of the jobs of a schedule, those that ended are kept up to a hundred', async (t) => {
+  const { database, instance } = await zone(t);
+  const one = instance();
+  const { id } = request({});
+  await database.query(
+    `with times as (
+       select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
+         from generate_series(1, 103) as n
+     ), firings as (insert into cnapi_push_firings (schedule, at, job) select $1::uuid, at, job from times)
+     insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
+         abort_timeout_ms, state, outcome)
+       select job, 'x', '{}', 1, 1, 1, 1, 1, case n when 1 then 'running' else 'ended' end,
+           case when n > 1 then 'complete' end from times`,
+    [id],
+  );
+  t.equal(await one.deleteOldJobs(), 2);
+  t.equal(await one.deleteOldJobs(), 0);
+  const { rows } = await database.query('select count(*)::int as count from cnapi_push_jobs');
+  t.same(rows, [{ count: 101 }], 'the one that runs is kept');
+});
