@@ -80,6 +80,7 @@ export const MAY_WAIT: ReadonlySet<string> = new Set([
   'WaitTask',
   'WaitTicket',
   'FollowTask',
+  'FollowPushJob',
   'TaskHistory',
 ]);
 

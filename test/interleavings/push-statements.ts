@@ -20,6 +20,7 @@ import {
   type Vote,
 } from '../../lib/control/push/courier-store.ts';
 import { readFeed, readFeedPositions } from '../../lib/control/push/feed-store.ts';
+import { readChangedNodes, readMoment } from '../../lib/control/push/follow-store.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -171,6 +172,11 @@ const statements: readonly Statement[] = [
     const duty = world.pushJob('running');
     return duty && [duty.id, { limit: 10 }];
   }),
+  reads(readChangedNodes, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [duty.id, { since: new Date(0), withOpen: true, after: undefined, limit: 10 }];
+  }),
+  reads(readMoment, () => []),
   reads(readTasksOfJob, ofJob('running')),
   reads(readFeed, (world) => {
     const duty = world.pushJob('running');

@@ -36,6 +36,8 @@ import {
   listTasks,
   type NewTask,
   readEvents,
+  readEventsOfMany,
+  readLastEvents,
   readPositions,
   readTask,
   readTaskByKey,
@@ -228,6 +230,8 @@ const tasks: Statement[] = [
   reads(listAllTasks, ({ seat }) => [{ serverUuid: seat.serverUuid, status: 'active' as const, limit: 100 }]),
   reads(readTaskTimes, (world) => [world.tasks('ended').map(({ id }) => id)]),
   reads(readPositions, (world) => [world.tasks('started').map(({ id }) => id)]),
+  reads(readLastEvents, (world) => [world.tasks('started').map(({ id }) => id)]),
+  reads(readEventsOfMany, (world) => [world.tasks('started').map(({ id }) => ({ id, afterSeq: 0 })), 10]),
   reads(readEvents, (world) => [world.task('started')?.id ?? world.uuid(), { afterSeq: 0, limit: 100 }]),
 ];
 

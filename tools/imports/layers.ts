@@ -84,7 +84,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/tasks',
   ],
   'control/push/schedules/subsystem.ts': [...database, ...subsystem, 'control/push', 'control/push/routes'],
-  'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/push'],
+  'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
   'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
   // The routes of each noun.

@@ -1,11 +1,9 @@
 /** How a push job goes, for people: its progress while it runs, and the specification's two layouts. */
-import type { PushJob, PushNode } from '../../protocol/api/push-jobs.ts';
+import { JOB_ENDS, type PushJob, type PushNode } from '../../protocol/api/push-jobs.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
-const ENDS: readonly PushJob['status'][] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
-
-export const hasEnded = ({ status }: PushJob): boolean => ENDS.includes(status);
+export const hasEnded = ({ status }: PushJob): boolean => JOB_ENDS.includes(status);
 
 type NodeStatus = PushNode['status'];
 

@@ -51,6 +51,7 @@ export async function newPushJobOf(
     maxFailures: request.max_failures,
     votingTimeoutMs: request.voting_timeout_ms ?? DEFAULT_VOTING_TIMEOUT_MS,
     runTimeoutMs: request.run_timeout_ms ?? DEFAULT_RUN_TIMEOUT_MS,
+    nodeTimeoutMs: request.node_timeout_ms,
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
   };

@@ -15,6 +15,7 @@ import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
 import { JobFeeds } from './job-feeds.ts';
+import { type FollowOptions, followJob, type JobNews } from './job-follower.ts';
 import { InvalidPushJobError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
 import {
   createPushJob,
@@ -108,6 +109,11 @@ export class PushJobs {
     const nodes = await listPushNodes(this.#deps.database, id, page);
     if (nodes.length === 0) await this.get(id);
     return nodes;
+  }
+
+  /** Until the job's end, or until one of the signals aborts. @throws PushJobNotFoundError */
+  follow(id: string, options: FollowOptions): AsyncGenerator<JobNews, void, undefined> {
+    return followJob(this.#deps, id, options);
   }
 
   /** @throws PushJobNotFoundError, PushJobEndedError */

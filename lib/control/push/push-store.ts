@@ -38,6 +38,8 @@ export interface NewPushJob {
   maxFailures: number | undefined;
   votingTimeoutMs: number;
   runTimeoutMs: number;
+  /** The limit of each command; undefined: only that of the job. */
+  nodeTimeoutMs?: number | undefined;
   abortTimeoutMs: number;
   actor: string | undefined;
   /** A record of who asks for it, written in the same statement. */
@@ -67,6 +69,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.nodes.map(({ isDenied = false }) => isDenied),
     PUSH_DUTY,
     job.startRate ?? null,
+    job.nodeTimeoutMs ?? null,
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   const { rowCount } = await database.query(
@@ -74,9 +77,9 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
        select ${job.guard?.(parameters) ?? 'true'} as is_met
      ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
-           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate)
+           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms)
          select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8
+             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int
            from guard where is_met
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
@@ -109,6 +112,7 @@ export interface PushJobRow {
   max_failures: number | null;
   voting_timeout_ms: number;
   run_timeout_ms: number;
+  node_timeout_ms: number | null;
   state: JobState;
   outcome: JobOutcome | null;
   reason: string | null;
@@ -119,7 +123,7 @@ export interface PushJobRow {
 }
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
-  j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.state, j.outcome,
+  j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.state, j.outcome,
   j.reason, j.created_at, j.state_since,
   (select coalesce(json_object_agg(c.state, c.count), '{}')
     from (select n.state, count(*)::int as count from cnapi_push_nodes n where n.job = j.id group by n.state) as c) as counts`;
@@ -162,6 +166,8 @@ export interface PushNodeRow {
   updated_at: Date;
 }
 
+export const nodeColumns = 'server_uuid, name, state, reason, message, busy_with, task, exit_code, updated_at';
+
 const MAX_NODES = 1_000;
 
 /** In order of the servers' uuids. */
@@ -175,7 +181,7 @@ export async function listPushNodes(
   }: { state?: NodeState | undefined; after?: string | undefined; limit?: number | undefined },
 ): Promise<PushNodeRow[]> {
   const { rows } = await database.query<PushNodeRow>(
-    `select server_uuid, name, state, reason, message, busy_with, task, exit_code, updated_at from cnapi_push_nodes
+    `select ${nodeColumns} from cnapi_push_nodes
        where job = $1::uuid and ($2::text is null or state = $2::text) and ($3::uuid is null or server_uuid > $3::uuid)
        order by server_uuid limit $4::int`,
     [job, state ?? null, after ?? null, limit],

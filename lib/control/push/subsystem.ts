@@ -4,6 +4,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
 import { pushMigrations } from './push-schema.ts';
 import { PUSH_DUTY } from './push-store.ts';
+import { type PushEventRouteDeps, pushEventRoutes } from './routes/push-event-routes.ts';
 import { type PushJobRouteDeps, pushJobRoutes } from './routes/push-job-routes.ts';
 
 const KEEP_DAYS = 30;
@@ -26,13 +27,13 @@ export function makePushJobs({ inventoriedSessions: sessions, tasks, duties, ...
   });
 }
 
-export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & { pushJobs: PushJobs }> = {
+export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRouteDeps & { pushJobs: PushJobs }> = {
   migrations: pushMigrations,
-  open({ pushJobs, servers, random }): Subsystem {
+  open({ pushJobs, servers, random, instanceLeaving }): Subsystem {
     const { coordinator, courier } = pushJobs;
     return {
       name: 'push jobs',
-      routes: pushJobRoutes({ pushJobs, servers, random }),
+      routes: [...pushJobRoutes({ pushJobs, servers, random }), ...pushEventRoutes({ pushJobs, instanceLeaving })],
       start: () => pushJobs.start(),
       endDrain: () => pushJobs.feeds.release(),
       stop: () => pushJobs.stop(),

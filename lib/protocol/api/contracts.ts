@@ -5,6 +5,7 @@ import { eventContracts } from './events.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';
 import { processContracts } from './process.ts';
+import { pushEventContracts } from './push-events.ts';
 import { pushJobContracts } from './push-jobs.ts';
 import { pushScheduleContracts } from './push-schedules.ts';
 import { serverTaskContracts } from './server-tasks.ts';
@@ -20,6 +21,7 @@ export const contractList: readonly Contract[] = [
   serverTaskContracts,
   taskContracts,
   pushJobContracts,
+  pushEventContracts,
   pushScheduleContracts,
   ticketContracts,
   instanceContracts,

@@ -24,6 +24,9 @@ export const JOB_STATUSES = [
   'aborted',
 ] as const;
 
+/** Nothing changes after them. */
+export const JOB_ENDS: readonly (typeof JOB_STATUSES)[number][] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+
 export const NODE_STATUSES = [
   'new',
   'ready',
@@ -55,7 +58,7 @@ const example = {
 
 const status = z.enum(JOB_STATUSES).describe('The last four are ends: nothing changes after them');
 
-const job = answer({
+export const pushJob = answer({
   id: uuid(),
   command: z.string().optional(),
   withheld: z
@@ -73,6 +76,7 @@ const job = answer({
   start_rate: z.number().optional().describe('Nodes that may start per second'),
   max_failures: z.int().optional(),
   run_timeout_ms: z.int(),
+  node_timeout_ms: z.int().optional().describe('The limit of each command'),
   voting_timeout_ms: z.int(),
   user: z.string().optional(),
   dir: z.string().optional(),
@@ -84,9 +88,9 @@ const job = answer({
   updated_at: z.string().describe('When the job entered its present status; changes of its nodes do not count'),
 }).meta({ id: 'PushJob' });
 
-export type PushJob = Known<z.output<typeof job>>;
+export type PushJob = Known<z.output<typeof pushJob>>;
 
-const node = answer({
+export const pushNode = answer({
   server_uuid: uuid(),
   name: z.string().describe("The server's hostname when the job was created"),
   status: z.enum(NODE_STATUSES),
@@ -101,7 +105,7 @@ const node = answer({
   updated_at: z.string().describe('When its status last changed'),
 }).meta({ id: 'PushNode' });
 
-export type PushNode = Known<z.output<typeof node>>;
+export type PushNode = Known<z.output<typeof pushNode>>;
 
 const nodeExample = {
   server_uuid: '564d5b45-3a8c-4c1f-9d0a-0123456789ab',
@@ -205,6 +209,9 @@ export const pushJobContracts = contracts({
       run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe(`From the start of the first node; ${DEFAULT_RUN_TIMEOUT_MS} when absent`),
+      node_timeout_ms: integer('node_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe('From the start of each command; only run_timeout_ms when absent'),
       voting_timeout_ms: integer('voting_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe(`How long votes are waited for; ${DEFAULT_VOTING_TIMEOUT_MS} when absent`),
@@ -223,7 +230,7 @@ export const pushJobContracts = contracts({
     }),
     preconditions: [],
     responses: {
-      201: { description: 'Created', schema: job, example: { ...example, status: 'voting', counts: { new: 21 } } },
+      201: { description: 'Created', schema: pushJob, example: { ...example, status: 'voting', counts: { new: 21 } } },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
     },
   },
@@ -242,7 +249,7 @@ export const pushJobContracts = contracts({
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(job), example: [example] } },
+    responses: { 200: { description: 'OK', schema: z.array(pushJob), example: [example] } },
   },
   GetPushJob: {
     method: 'GET',
@@ -252,7 +259,7 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object(ofJob),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: job, example }, ...noJob },
+    responses: { 200: { description: 'OK', schema: pushJob, example }, ...noJob },
   },
   ListPushNodes: {
     method: 'GET',
@@ -270,7 +277,7 @@ export const pushJobContracts = contracts({
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${MAX_PAGE} when absent`),
     }),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(node), example: [nodeExample] }, ...noJob },
+    responses: { 200: { description: 'OK', schema: z.array(pushNode), example: [nodeExample] }, ...noJob },
   },
   AbortPushJob: {
     method: 'PUT',
@@ -290,7 +297,7 @@ export const pushJobContracts = contracts({
     }),
     preconditions: [],
     responses: {
-      202: { description: 'Asked for; the job ends when its nodes have', schema: job },
+      202: { description: 'Asked for; the job ends when its nodes have', schema: pushJob },
       400: errorResponse('One of `nodes` is no node of the job; nothing was asked for', 'InvalidParameters'),
       ...noJob,
       409: errorResponse('It has ended already', 'PushJobEnded'),

@@ -133,7 +133,7 @@ const taskError = answer({
 });
 
 /** What happened to a task; `data` of an event is empty, or as declared for its name. */
-const taskEvent = z
+export const taskEvent = z
   .discriminatedUnion('name', [
     event('accepted', answer({})),
     event('started', answer({})),

@@ -89,6 +89,8 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(202, 'PUT', `/push-jobs/${job}/abort`, {});
   await until(async () => (await expect(200, 'GET', `/push-jobs/${job}`)).status === 'aborted', 'the job to end');
   await expect(200, 'GET', `/push-jobs/${job}/nodes`);
+  await expect(200, 'GET', `/push-jobs/${job}/events`);
+  await expect(204, 'GET', `/push-jobs/${job}/events?after=end`);
   await expect(204, 'DELETE', `/push-jobs/${job}`);
 
   const daily = { cron: '@daily', job: { command: 'true', servers: [SERVER] } };

@@ -6,6 +6,7 @@
 -- start_rate       nodes that may start per second
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
+-- node_timeout_ms  the limit of each command; without it only the job's run_timeout_ms
 -- state_tick, created_tick
 --                  by the counter of deadlines: no clock step ends a job
 -- fed, fed_at      number and time of the last event of its feed (005-feed.sql); has_run: the feed
@@ -25,6 +26,7 @@ create table cnapi_push_jobs (
   max_failures int check (max_failures >= 0),
   voting_timeout_ms int not null,
   run_timeout_ms int not null,
+  node_timeout_ms int,
   abort_timeout_ms int not null,
   state text not null default 'voting' check (state in ('voting', 'running', 'aborting', 'ended')),
   outcome text check (outcome in ('complete', 'quorum_failed', 'timed_out', 'aborted')),

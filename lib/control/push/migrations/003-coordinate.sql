@@ -159,7 +159,7 @@ begin
     return;
   end if;
   perform cnapi_create_tasks(p_ids[1:cardinality(picked)], picked, p_task,
-    json_build_object('job', p_job), p_timeout_ms, false, job.actor, left(job.command, 200));
+    json_build_object('job', p_job), least(p_timeout_ms, job.node_timeout_ms), false, job.actor, left(job.command, 200));
   update cnapi_push_nodes n set task = t.id
     from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
     where n.job = p_job and n.server_uuid = t.server_uuid;

@@ -21,6 +21,7 @@ export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
     ...given('start_rate', row.start_rate),
     ...given('max_failures', row.max_failures),
     run_timeout_ms: row.run_timeout_ms,
+    ...given('node_timeout_ms', row.node_timeout_ms),
     voting_timeout_ms: row.voting_timeout_ms,
     actor: row.actor,
     created_at: row.created_at.toISOString(),

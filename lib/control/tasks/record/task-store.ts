@@ -290,6 +290,42 @@ export async function readEvents(
   };
 }
 
+/** The number of each task's last event, by its id. Tasks that do not exist are left out. */
+export async function readLastEvents(database: Queryable, ids: readonly string[]): Promise<Map<string, number>> {
+  const { rows } = await database.query<{ id: string; seq: number }>(
+    'select id, last_seq as seq from cnapi_tasks where id = any ($1::uuid[])',
+    [ids],
+  );
+  return new Map(rows.map(({ id, seq }) => [id, seq]));
+}
+
+export interface EventOfTask {
+  task: string;
+  event: TaskEvent;
+}
+
+/** The events of each task after its `afterSeq`, in their order; at most `most` of each task. */
+export async function readEventsOfMany(
+  database: Queryable,
+  tasks: readonly { id: string; afterSeq: number }[],
+  most: number,
+): Promise<EventOfTask[]> {
+  const { rows } = await database.query<EventRow & { id: string; seq: number }>(
+    `select t.id, t.state, t.cancel_requested_at, e.seq, e.name, e.attempt, e.stored_at, e.reported_at, e.data,
+         case when e.name = 'end' then t.outcome end as outcome,
+         case when e.name = 'end' then t.result end as result,
+         case when e.name = 'end' then t.error end as error
+       from unnest($1::uuid[], $2::int[]) as q (id, after_seq)
+         join cnapi_tasks t on t.id = q.id
+         cross join lateral (
+           select * from cnapi_task_events where task_id = t.id and seq > q.after_seq order by seq limit $3::int
+         ) as e
+       order by t.id, e.seq`,
+    [tasks.map(({ id }) => id), tasks.map(({ afterSeq }) => afterSeq), most],
+  );
+  return rows.map((row) => ({ task: row.id, event: toEvent(row, row.seq) }));
+}
+
 function toEvent(row: EventRow, seq: number): TaskEvent {
   return {
     seq,

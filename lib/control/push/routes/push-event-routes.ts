@@ -1,0 +1,55 @@
+/** Answers the route that follows a push job (lib/protocol/api/push-events.ts). */
+import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push-events.ts';
+import type { Actor } from '../../access/token.ts';
+import { InvalidParametersError } from '../../http/http-errors.ts';
+import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
+import { eventFor } from '../../tasks/routes/task-view.ts';
+import type { JobNews } from '../job-follower.ts';
+import type { PushJobs } from '../push-jobs.ts';
+import { pushJobFor, pushNodeFor } from './push-job-view.ts';
+
+export interface PushEventRouteDeps {
+  pushJobs: Pick<PushJobs, 'get' | 'follow'>;
+  /** Aborts when this instance leaves and every stream must end. */
+  instanceLeaving: AbortSignal;
+}
+
+export function pushEventRoutes({ pushJobs, instanceLeaving }: PushEventRouteDeps): Route[] {
+  return bind(
+    pushEventContracts,
+    {
+      async FollowPushJob({ params: { id, after }, header, signal, actor }) {
+        // A browser that resumes sends the old URL with a new header.
+        const position = header('Last-Event-ID') || after;
+        // Read first, so a missing job is a 404 and not a stream that breaks.
+        await pushJobs.get(id);
+        if (position === PUSH_STREAM_END) return empty(204);
+        const since = momentOf(position);
+        return stream(toServerSent(pushJobs.follow(id, { since, signal, endSignal: instanceLeaving }), actor));
+      },
+    },
+    { FollowPushJob: { answerBytes: STREAM_BYTES } },
+  );
+}
+
+async function* toServerSent(all: AsyncIterable<JobNews>, actor: Actor): AsyncGenerator<ServerSentEvent> {
+  for await (const news of all) {
+    const id = news.position;
+    if ('job' in news) yield { id, name: 'job', data: pushJobFor(actor, news.job) };
+    else if ('node' in news) yield { id, name: 'node', data: pushNodeFor(actor, news.node) };
+    else if ('task' in news) {
+      const { serverUuid, task, event } = news;
+      yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: eventFor(actor, event) } };
+    } else yield { id };
+  }
+}
+
+function momentOf(position: string | undefined): Date | undefined {
+  if (position === undefined || position === '') return undefined;
+  if (/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(position) && !Number.isNaN(Date.parse(position)))
+    return new Date(position);
+  throw new InvalidParametersError(400, [
+    { field: 'Last-Event-ID', code: 'Invalid', message: 'value was not the id of an event' },
+  ]);
+}
