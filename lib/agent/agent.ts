@@ -32,6 +32,7 @@ import type { Ticker, TickerMember } from './link/ticker.ts';
 import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
 import type { AllowedCommands } from './push/allow-list.ts';
+import type { NodeState } from './push/node-state.ts';
 import { PushNode } from './push/push-node.ts';
 import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
@@ -154,6 +155,11 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   get serverUuid(): string {
     return this.#deps.serverUuid;
+  }
+
+  /** What it does for push jobs. */
+  get pushState(): NodeState {
+    return this.#push.state;
   }
 
   get link(): Link {

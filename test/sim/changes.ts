@@ -31,6 +31,8 @@ export interface TaskRow {
   is_accepted: boolean;
   /** What the command runs, see sim-machine.ts. */
   script: string | null;
+  /** The push job whose command it runs. */
+  job: string | null;
   /** The beginning of its text. */
   result: string | null;
 }
@@ -64,6 +66,36 @@ export interface DutyStepRow {
   generation: number;
 }
 
+export interface PushJobRow {
+  id: string;
+  state: 'voting' | 'running' | 'aborting' | 'ended';
+  outcome: string | null;
+  ending: string | null;
+  quorum: number;
+  max_failures: number | null;
+  voting_timeout_ms: number;
+  run_timeout_ms: number;
+  abort_requested: 'soft' | 'hard' | null;
+  is_soft: boolean;
+  concurrency: number | null;
+}
+
+export interface PushNodeRow {
+  job: string;
+  server_uuid: string;
+  state: string;
+  reason: string | null;
+  incarnation: string | null;
+  task: string | null;
+  exit_code: number | null;
+}
+
+export interface PushBusyRow {
+  server_uuid: string;
+  job: string;
+  rehab_since: string | null;
+}
+
 interface Rows {
   cnapi_roster_authority: RosterRow;
   cnapi_tasks: TaskRow;
@@ -71,6 +103,9 @@ interface Rows {
   cnapi_instances: InstanceRow;
   cnapi_duties: DutyRow;
   cnapi_sim_duty_steps: DutyStepRow;
+  cnapi_push_jobs: PushJobRow;
+  cnapi_push_nodes: PushNodeRow;
+  cnapi_push_busy: PushBusyRow;
 }
 
 /** A missing side is a row that did not exist before, or does not exist any more. */
@@ -82,11 +117,16 @@ const COLUMNS: Record<keyof Rows, string> = {
   cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, decided_by, incarnation, conn, inventory_epoch',
   cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
     cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
+    params ->> 'job' as job,
     left(result::text, 500) as result`,
   cnapi_waitlist_tickets: 'uuid, queue, place, status',
   cnapi_instances: 'run, cnapi_uuid, state, end_reason',
   cnapi_duties: 'id, state, run, generation, outcome',
   cnapi_sim_duty_steps: 'duty, step, run, generation',
+  cnapi_push_jobs: `id, state, outcome, ending, quorum, max_failures, voting_timeout_ms, run_timeout_ms, abort_requested,
+    is_soft, concurrency`,
+  cnapi_push_nodes: 'job, server_uuid, state, reason, incarnation, task, exit_code',
+  cnapi_push_busy: 'server_uuid, job, rehab_since',
 };
 
 const tellFunction = (table: keyof Rows) => `

@@ -6,13 +6,14 @@
 import { ArrivalChecks } from './arrival-checks.ts';
 import type { Change } from './changes.ts';
 import { DutyChecks } from './duty-checks.ts';
+import { PushChecks } from './push-checks.ts';
 import { RosterChecks } from './roster-checks.ts';
 import type { HeldUp } from './sim-postgres.ts';
 import { TaskChecks } from './task-checks.ts';
 import { TicketChecks } from './ticket-checks.ts';
 import type { World } from './world.ts';
 
-export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8'] as const;
+export const INVARIANTS = ['I1', 'I2', 'I3', 'I4', 'I5', 'I6', 'I7', 'I8', 'I9'] as const;
 export type Invariant = (typeof INVARIANTS)[number];
 
 export interface Unrecovered {
@@ -45,6 +46,7 @@ export class Checks {
   readonly tasks: TaskChecks;
   readonly tickets: TicketChecks;
   readonly duties: DutyChecks;
+  readonly push: PushChecks;
   readonly #arrivals: ArrivalChecks | undefined;
   readonly #world: World;
 
@@ -55,10 +57,11 @@ export class Checks {
     this.tasks = new TaskChecks(world);
     this.tickets = new TicketChecks(world);
     this.duties = new DutyChecks(world);
+    this.push = new PushChecks(world);
   }
 
-  /** One changed row; `committed` follows after all rows of the statement. */
-  changed(change: Change): void {
+  /** One row that `who` changed; `committed` follows after all rows of the statement. */
+  changed(change: Change, who: string): void {
     switch (change.table) {
       case 'cnapi_instances':
         this.duties.instanceChanged(change.before, change.after);
@@ -73,6 +76,12 @@ export class Checks {
         return this.duties.rowChanged(change.before, change.after);
       case 'cnapi_sim_duty_steps':
         return void (change.after && this.duties.stepWritten(change.after));
+      case 'cnapi_push_jobs':
+        return this.push.jobChanged(change.before, change.after, who);
+      case 'cnapi_push_nodes':
+        return this.push.nodeChanged(change.before, change.after, who);
+      case 'cnapi_push_busy':
+        return this.push.busyChanged(change.before, change.after);
       default:
         return change satisfies never;
     }
@@ -80,6 +89,7 @@ export class Checks {
 
   committed(): void {
     this.tickets.committed();
+    this.push.committed();
   }
 
   /** Law 5: an unread answer of one process delays no other. A slow network is slow for all. */
@@ -96,6 +106,7 @@ export class Checks {
   tick(): void {
     this.roster.tick();
     this.duties.tick();
+    this.push.tick();
     this.#arrivals?.tick();
   }
 
@@ -135,6 +146,14 @@ export class Checks {
       ),
       ...this.tasks.unended.map(({ id, state }) => unrecovered('I6', WORK_DONE_MS, `task ${id} is still ${state}`)),
       ...this.duties.unended.map(({ id, state }) => unrecovered('I8', WORK_DONE_MS, `duty ${id} is still ${state}`)),
+      ...this.push.unended.map(({ id, state }) => unrecovered('I9', WORK_DONE_MS, `push job ${id} is still ${state}`)),
+      ...this.push.engaged.map(({ server_uuid, job, rehab_since }) =>
+        unrecovered(
+          'I9',
+          WORK_DONE_MS,
+          `${this.#world.nameOfServer(server_uuid)} is still ${rehab_since === null ? 'in' : 'in rehab for'} push job ${job}`,
+        ),
+      ),
       ...[...workload.accepted.keys()]
         .filter((id) => !this.tasks.has(id))
         .map((id) => unrecovered('I6', 0, `task ${id} was accepted but does not exist`)),
@@ -172,6 +191,7 @@ export class Checks {
     const { accepted, holds } = this.#world.workload;
     for (const task of accepted.values()) this.tasks.checkAnswered(task);
     this.tasks.checkExecutions();
+    this.push.atTheEnd();
     for (const hold of holds) this.tickets.checkHold(hold, holds);
   }
 }

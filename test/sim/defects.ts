@@ -4,13 +4,12 @@
  * migration before it is applied. Some are mistakes that the laws prevent. If the text of a defect
  * no longer exists, rewrite the defect (the test says so).
  */
-import { readFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import { fileWith, type TextChange } from '../support/product-text.ts';
 import type { Invariant } from './checks.ts';
-import type { ARRIVING, DUTIES } from './plan.ts';
+import type { ARRIVING, DUTIES, PUSH } from './plan.ts';
 
 export interface Defect extends TextChange {
   name: string;
@@ -19,7 +18,9 @@ export interface Defect extends TextChange {
   /** The first seed that finds it, so that `npm test` need not run earlier ones again. */
   firstSeed: number;
   /** The kind of seeds; default: the common ones. */
-  kind?: typeof ARRIVING | typeof DUTIES;
+  kind?: typeof ARRIVING | typeof DUTIES | typeof PUSH;
+  /** Where a second place keeps the same rule. */
+  also?: TextChange;
 }
 
 export const defects: Defect[] = [
@@ -214,6 +215,94 @@ export const defects: Defect[] = [
          from wanted
          where d.id = wanted.id and d.id in (select id from unlocked) and d.state = 'held'`,
   },
+  {
+    name: 'a push job starts with fewer votes than its quorum',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: 'tally.ready > 0 && tally.ready >= job.quorum',
+    put: 'tally.ready > 0',
+    also: {
+      find: `job.quorum <= (
+    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'`,
+      put: `0 < (
+    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'`,
+    },
+  },
+  {
+    name: 'what a former holder of a duty writes is stored',
+    breaks: 'I9',
+    firstSeed: 5,
+    kind: 'push-',
+    find: `where d.id = p_id and d.state = 'held' and d.run = p_run and d.generation = p_generation
+    for share;`,
+    put: 'where d.id = p_id for share;',
+  },
+  {
+    name: 'a server leaves a push job without its agent having said so',
+    breaks: 'I9',
+    firstSeed: 6,
+    kind: 'push-',
+    find: `update cnapi_push_busy b set rehab_since = cnapi_now()
+    where b.server_uuid`,
+    put: `delete from cnapi_push_busy b
+    where b.server_uuid`,
+  },
+  {
+    name: 'a server whose command has ended stays in its push job',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: 'delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;',
+    put: '',
+  },
+  {
+    name: 'a server stays in rehab when its agent has left the push job',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: 'delete from cnapi_push_busy b where b.server_uuid = any (free);',
+    put: '',
+  },
+  {
+    name: 'a vote counts after the abort of its push job',
+    breaks: 'I9',
+    firstSeed: 2,
+    kind: 'push-',
+    find: "where j.id = any (free_jobs) and j.state in ('voting', 'running'));",
+    put: "where j.id = any (free_jobs) and j.state <> 'ended');",
+    also: {
+      find: "where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)",
+      put: "where n.job = p_job and n.state = 'ready' and n.task is null",
+    },
+  },
+  {
+    name: 'the tasks of a push job that ends are not cancelled',
+    breaks: 'I9',
+    firstSeed: 2,
+    kind: 'push-',
+    find: 'perform cnapi_cancel_tasks(tasks, p_cancelled, p_cancelled_uncertain);',
+    put: '',
+    also: { find: 'perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);', put: '' },
+  },
+  {
+    name: 'nodes of a push job that have started are started again',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: "where n.job = p_job and n.state = 'ready' and n.task is null\n      order by n.server_uuid limit greatest",
+    put: "where n.job = p_job and n.state in ('ready', 'running')\n      order by n.server_uuid limit greatest",
+  },
+  {
+    name: 'an instance that takes over a push job aborts it',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: 'return await this.#rounds(duty, run, signal);',
+    put: `if (duty.generation > 1)
+        await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
+      return await this.#rounds(duty, run, signal);`,
+  },
   // The following defects were found in the product while the simulation was written.
   {
     name: 'the tick in which the last byte came counts as silence',
@@ -229,19 +318,36 @@ export const defects: Defect[] = [
     find: 'const isRolledBack = task.wasAccepted && agent.known === undefined;',
     put: 'const isRolledBack = false;',
   },
+  {
+    name: 'the time that the counter of deadlines catches up with counts for a push job',
+    breaks: 'I9',
+    firstSeed: 1,
+    kind: 'push-',
+    find: 'return Math.max(0, countedMs - this.#lagMs);',
+    put: 'return countedMs;',
+  },
 ];
 
-let inMigrations: { text: string; change: TextChange } | undefined;
+const inMigrations: TextChange[] = [];
 
 /**
  * From now on this process runs the product with the defect. Call it before any import of the
  * product.
  */
 export function apply(defect: Defect): void {
-  const { find, put } = defect;
+  for (const change of changesOf(defect)) applyOne(change);
+}
+
+export const changesOf = ({ find, put, also }: Defect): TextChange[] => [
+  { find, put },
+  ...(also === undefined ? [] : [also]),
+];
+
+function applyOne(change: TextChange): void {
+  const { find, put } = change;
   const file = fileWith(find);
   if (file.endsWith('.sql')) {
-    inMigrations = { text: readFileSync(file, 'utf8'), change: defect };
+    inMigrations.push(change);
     return;
   }
   registerHooks({
@@ -258,9 +364,9 @@ export function apply(defect: Defect): void {
  * the instances of the simulation compare the database with the same ones.
  */
 export function makeDefective(migrations: readonly Migration[]): void {
-  if (inMigrations === undefined) return;
-  const { text, change } = inMigrations;
-  const changed = migrations.find(({ sql }) => sql === text);
-  if (changed === undefined) throw new Error(`no migration contains: ${change.find}`);
-  changed.sql = text.replace(change.find, () => change.put);
+  for (const { find, put } of inMigrations) {
+    const changed = migrations.find(({ sql }) => sql.includes(find));
+    if (changed === undefined) throw new Error(`no migration contains: ${find}`);
+    changed.sql = changed.sql.replace(find, () => put);
+  }
 }

@@ -22,6 +22,13 @@ export class DutyChecks {
     return [...this.#rows.values()].filter(({ state }) => state !== 'ended');
   }
 
+  /** The name of the instance that holds it. */
+  holderOf(id: string): string | undefined {
+    const run = this.#rows.get(id)?.run ?? '';
+    const uuid = this.#world.checks.roster.instanceOf(run);
+    return this.#world.instances.find((instance) => instance.uuid === uuid)?.name;
+  }
+
   has(id: string): boolean {
     return this.#rows.has(id);
   }
@@ -55,7 +62,9 @@ export class DutyChecks {
     );
     if (isAtWork) this.#violated(after.id, `is ${after.state} while its holder works on it`);
     if (after.state !== 'ended') return;
-    const { steps } = this.#world.workload.dutyOf(after.id);
+    // The work of other kinds has checks of its own.
+    const steps = this.#world.workload.dutyOf(after.id)?.steps;
+    if (steps === undefined) return;
     const done = this.#steps.get(after.id) ?? 0;
     if (done !== steps) this.#violated(after.id, `ended after ${done} of ${steps} steps`);
   }

@@ -6,7 +6,7 @@
  */
 import { parseArgs } from 'node:util';
 import { apply, defects } from './defects.ts';
-import { ARRIVING, DUTIES, RARE } from './plan.ts';
+import { ARRIVING, DUTIES, PUSH, RARE } from './plan.ts';
 import { Coverage, reachLines } from './reached.ts';
 import type { SeedRun, Simulation } from './run.ts';
 
@@ -20,6 +20,7 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
   --rare          seeds rare-N: scenarios that the common seeds rarely reach (test/sim/rare.ts)
   --arriving      seeds arriving-N: more agents arrive than the instances can admit (test/sim/arriving.ts)
   --duties        seeds duties-N: duties whose holders fail (test/sim/duties.ts)
+  --push          seeds push-N: push jobs (test/sim/push.ts)
   --reached       list the branches of roster, tasks and waitlist that no seed reached
   --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
   --defects       list the deliberate defects
@@ -50,6 +51,7 @@ async function main(): Promise<number> {
       rare: { type: 'boolean', default: false },
       arriving: { type: 'boolean', default: false },
       duties: { type: 'boolean', default: false },
+      push: { type: 'boolean', default: false },
       defect: { type: 'string' },
       defects: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -59,7 +61,7 @@ async function main(): Promise<number> {
   if (values.defects) return say(defects.map(({ name, breaks }, index) => `${index}  ${breaks}  ${name}\n`).join(''));
   if (values.defect !== undefined) apply(defectOf(values.defect));
   const from = whole('from', values.from);
-  const kind = values.duties ? DUTIES : values.arriving ? ARRIVING : values.rare ? RARE : '';
+  const kind = values.push ? PUSH : values.duties ? DUTIES : values.arriving ? ARRIVING : values.rare ? RARE : '';
   const seeds =
     values.seed === undefined
       ? Array.from({ length: whole('seeds', values.seeds) }, (_, index) => `${kind}${from + index}`)

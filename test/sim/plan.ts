@@ -4,6 +4,7 @@
  */
 import { arrivingOf } from './arriving.ts';
 import { dutiesOf } from './duties.ts';
+import { type PushWork, pushOf } from './push.ts';
 import { rareOf } from './rare.ts';
 import { SeededRandom } from './seeded-random.ts';
 
@@ -86,6 +87,7 @@ export type Operation = { at: number; number: number } & (
       failures: number;
       outcome: 'complete' | 'failure';
     }
+  | PushWork
 );
 
 export interface Plan {
@@ -178,6 +180,8 @@ export const RARE = 'rare-';
 export const ARRIVING = 'arriving-';
 /** For seeds with duties: see `duties.ts`. */
 export const DUTIES = 'duties-';
+/** For seeds with push jobs: see `push.ts`. */
+export const PUSH = 'push-';
 
 export function planOf(seed: string): Plan {
   const plan = commonPlanOf(seed);
@@ -188,6 +192,10 @@ export function planOf(seed: string): Plan {
   if (seed.startsWith(DUTIES)) {
     const withDuties = dutiesOf(plan);
     return { ...withDuties, calmAt: calmAfter(withDuties.faults) };
+  }
+  if (seed.startsWith(PUSH)) {
+    const withPush = pushOf(plan);
+    return { ...withPush, calmAt: calmAfter(withPush.faults) };
   }
   if (!seed.startsWith(RARE)) return plan;
   const { faults, operations } = rareOf(plan);

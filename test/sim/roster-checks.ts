@@ -31,6 +31,15 @@ export class RosterChecks {
     return this.#rows.get(serverUuid)?.status;
   }
 
+  /** The uuid of the instance that has or had this run. */
+  instanceOf(run: string): string | undefined {
+    return this.#instanceOfRun.get(run);
+  }
+
+  rowOf(serverUuid: string): RosterRow | undefined {
+    return this.#rows.get(serverUuid);
+  }
+
   instanceChanged(before: InstanceRow | null, after: InstanceRow | null): void {
     if (after !== null) this.#instanceOfRun.set(after.run, after.cnapi_uuid);
     if (after?.state === 'dead' && after.end_reason === 'lapsed') this.#checkLapse(after);

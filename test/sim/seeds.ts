@@ -1,7 +1,7 @@
 /** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
-import { ARRIVING, DUTIES, RARE } from './plan.ts';
+import { ARRIVING, DUTIES, PUSH, RARE } from './plan.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
 
@@ -27,10 +27,14 @@ const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 /** For seeds with duties, which do little else. */
 const LEAST_PER_DUTIES_SEED: Partial<Counts> = { duties: 6, takeovers: 1, changes: 100 };
 
+/** For seeds with push jobs, which do little else. */
+const LEAST_PER_PUSH_SEED: Partial<Counts> = { pushJobs: 6, pushRuns: 10, aborts: 1, changes: 100 };
+
 const LEAST: Record<string, Partial<Counts>> = {
   [RARE]: LEAST_PER_RARE_SEED,
   [ARRIVING]: LEAST_PER_ARRIVING_SEED,
   [DUTIES]: LEAST_PER_DUTIES_SEED,
+  [PUSH]: LEAST_PER_PUSH_SEED,
 };
 
 /** Seeds `from` to `to`, common ones or of another kind. */

@@ -31,7 +31,12 @@ export class SimAgent {
     this.#world = world;
     this.random = random;
     this.name = `agent-${number}`;
-    this.server = new SimServer({ uuid: random.uuid(), number, time: world.time });
+    this.server = new SimServer({
+      uuid: random.uuid(),
+      number,
+      time: world.time,
+      began: (execution) => world.checks.push.began(execution),
+    });
     this.#disk = { journalId: random.uuid(), records: [] };
   }
 
@@ -68,7 +73,8 @@ export class SimAgent {
       journal: new SimJournal({ process, time: this.#world.time, disk: this.#disk }),
       machine: new SimMachine(this.server, process),
       dial: ({ endpoint, serverUuid }, events) => {
-        const end = new AgentEnd({ process, network, events });
+        const sent = (text: string) => this.#world.checks.push.sent(this.uuid, text);
+        const end = new AgentEnd({ process, network, events, sent });
         events.begun();
         end.connect(this.#addressed(endpoint), serverUuid);
         return end;

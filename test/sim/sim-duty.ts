@@ -9,6 +9,8 @@ import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
 
 export const DUTY_KIND = 'sim';
+/** The message of a failure that is planned. */
+export const SIMULATED = 'simulated';
 
 /** Added to the product's schema. */
 export const dutyStepsSql = `
@@ -54,7 +56,9 @@ export class SimDutyHandler implements DutyHandler {
   }
 
   async #workOn(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
-    const { steps, stepMs, failures, outcome } = this.#world.workload.dutyOf(duty.id);
+    const planned = this.#world.workload.dutyOf(duty.id);
+    if (planned === undefined) throw new Error(`duty ${duty.id} was not created here`);
+    const { steps, stepMs, failures, outcome } = planned;
     const { rows } = await this.#database.query<{ done: number }>(
       'select count(*)::int as done from cnapi_sim_duty_steps where duty = $1::uuid',
       [duty.id],
@@ -77,6 +81,6 @@ export class SimDutyHandler implements DutyHandler {
 /** The keeper logs it, and the work continues after a pause. */
 class SimulatedFailure extends Error {
   constructor() {
-    super('simulated');
+    super(SIMULATED);
   }
 }

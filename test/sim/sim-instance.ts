@@ -9,6 +9,7 @@ import { Core } from '../../lib/control/core.ts';
 import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.ts';
 import type { Route } from '../../lib/control/http/route.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
+import type { NewPushJob } from '../../lib/control/push/push-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
@@ -90,6 +91,20 @@ export class SimInstance implements LinkIngress {
         () => core?.duties.hint(),
         (error: unknown) => isTemporary(error) || this.#world.crashed(this.name, error),
       );
+    });
+  }
+
+  /** Likewise; its id is the caller's, so that a repeated request makes no second one. */
+  createPushJob(
+    job: Pick<NewPushJob, 'id' | 'command' | 'nodes' | 'quorum' | 'concurrency' | 'maxFailures' | Times>,
+  ): void {
+    const { process, parts } = this.#life ?? {};
+    if (!this.isOpen) return;
+    const rest = { organization: undefined, options: {}, maskedOptions: undefined, file: undefined, actor: undefined };
+    process?.receive(0, () => {
+      parts?.pushJobs
+        .create({ ...rest, ...job })
+        .catch((error: unknown) => isTemporary(error) || isSecond(error) || this.#world.crashed(this.name, error));
     });
   }
 
@@ -205,6 +220,10 @@ export class SimInstance implements LinkIngress {
     return { process, ingress, lifecycle, core, parts, duties, routes: lifecycle.routes };
   }
 }
+
+type Times = 'votingTimeoutMs' | 'runTimeoutMs' | 'abortTimeoutMs';
+
+const isSecond = (error: unknown): boolean => (error as { code?: string }).code === '23505';
 
 interface Life {
   process: SimProcess;

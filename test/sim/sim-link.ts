@@ -21,18 +21,28 @@ export interface LinkIngress {
   upgrade(serverUuid: string, end: InstanceEnd): UpgradeRefusal | undefined;
 }
 
+interface AgentEndDeps {
+  process: SimProcess;
+  network: SimNetwork;
+  events: LinkSocketEvents;
+  /** Called with each frame. */
+  sent: (text: string) => void;
+}
+
 /** Connects; fails where no instance listens or the network is cut. */
 export class AgentEnd implements LinkSocket, Peer {
   readonly process: SimProcess;
   readonly #network: SimNetwork;
   readonly #events: LinkSocketEvents;
+  readonly #sent: (text: string) => void;
   #out: Channel | undefined;
   #state: 'connecting' | 'open' | 'closing' | 'over' = 'connecting';
 
-  constructor({ process, network, events }: { process: SimProcess; network: SimNetwork; events: LinkSocketEvents }) {
+  constructor({ process, network, events, sent }: AgentEndDeps) {
     this.process = process;
     this.#network = network;
     this.#events = events;
+    this.#sent = sent;
   }
 
   /** `find` is called when the request arrives. */
@@ -61,7 +71,9 @@ export class AgentEnd implements LinkSocket, Peer {
   consumeValues(): void {}
 
   send(text: string): void {
-    if (this.#state === 'open') this.#out?.send({ kind: 'frame', text });
+    if (this.#state !== 'open') return;
+    this.#sent(text);
+    this.#out?.send({ kind: 'frame', text });
   }
 
   close(_code: number, reason: string): void {

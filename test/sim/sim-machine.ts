@@ -1,5 +1,6 @@
 /**
- * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and records each.
+ * A server's machine: runs the workload's commands, `work OPERATION MS OUTCOME`, and records each. MS and
+ * OUTCOME may be lists, of which each server takes one by its number.
  * A command is a process of its own: it continues when the agent dies, until it is done or its
  * process group is ended.
  */
@@ -13,6 +14,8 @@ import { PHASE, type VirtualTime } from './virtual-time.ts';
 /** One start of a command. */
 export interface Execution {
   operation: string;
+  /** The push job whose command it is. */
+  job: string | undefined;
   serverUuid: string;
   /** The agent process that started it. */
   agent: string;
@@ -30,19 +33,29 @@ interface Run {
   over: (how: 'done' | 'killed') => void;
 }
 
+interface SimServerDeps {
+  uuid: string;
+  number: number;
+  time: VirtualTime;
+  /** Called at each start of a command. */
+  began: (execution: Execution) => void;
+}
+
 export class SimServer {
   readonly uuid: string;
   readonly number: number;
   readonly executions: Execution[] = [];
   readonly #time: VirtualTime;
+  readonly #began: (execution: Execution) => void;
   readonly #runs = new Map<number, Run>();
   #groups = 100;
   #boots = 1;
 
-  constructor({ uuid, number, time }: { uuid: string; number: number; time: VirtualTime }) {
+  constructor({ uuid, number, time, began }: SimServerDeps) {
     this.uuid = uuid;
     this.number = number;
     this.#time = time;
+    this.#began = began;
   }
 
   get bootId(): string {
@@ -72,6 +85,7 @@ export class SimServer {
   begin(group: number, work: { execution: Execution; ms: number; over: (how: 'done' | 'killed') => void }): void {
     const { execution, ms, over } = work;
     this.executions.push(execution);
+    this.#began(execution);
     const timer = this.#time.schedule(ms, PHASE.input, () => this.#over(group, 'done'));
     this.#runs.set(group, { execution, timer, over });
   }
@@ -116,14 +130,20 @@ export class SimMachine implements Machine {
 
   async refusalOf(): Promise<undefined> {}
 
-  async execute({ script }: Command, run: CommandRun): Promise<CommandResult> {
-    const [, operation = '', ms = '0', exitCode = '0'] = script.split(' ');
+  async execute({ script, env }: Command, run: CommandRun): Promise<CommandResult> {
+    const [, name = '', ms = '0', exitCode = '0'] = script.split(' ');
+    const job = env.CHEF_PUSH_JOB_ID;
+    const operation = job === undefined ? name : operationOfPush(job, this.#server.uuid);
     const group = this.#server.newGroup();
     await run.begin(group);
     if (run.signal.aborted) return result(null, '');
-    const how = await this.#work(group.pgid, { operation, ms: Number(ms), exitCode: Number(exitCode) }, run.signal);
+    const how = await this.#work(
+      group.pgid,
+      { operation, job, ms: this.#own(ms), exitCode: this.#own(exitCode) },
+      run.signal,
+    );
     if (how === 'done') run.output('stdout', 0, `${operation}\n`);
-    return how === 'done' ? result(Number(exitCode), `${operation}\n`) : result(null, '');
+    return how === 'done' ? result(this.#own(exitCode), `${operation}\n`) : result(null, '');
   }
 
   async reboot(): Promise<void> {}
@@ -132,16 +152,21 @@ export class SimMachine implements Machine {
     if (group.bootId === this.bootId) this.#server.end(group.pgid);
   }
 
+  #own(list: string): number {
+    const all = list.split(',');
+    return Number(all[this.#server.number % all.length]);
+  }
+
   #work(
     group: number,
-    { operation, ms, exitCode }: { operation: string; ms: number; exitCode: number },
+    { operation, job, ms, exitCode }: { operation: string; job: string | undefined; ms: number; exitCode: number },
     signal: AbortSignal,
   ): Promise<'done' | 'killed'> {
     const server = this.#server;
     const { name: agent } = this.#process;
     return new Promise((resolve) => {
       const over = (how: 'done' | 'killed') => void this.#process.receive(0.2, () => resolve(how));
-      const common = { operation, serverUuid: server.uuid, agent, beganAt: server.now, exitCode };
+      const common = { operation, job, serverUuid: server.uuid, agent, beganAt: server.now, exitCode };
       server.begin(group, {
         execution: { ...common, endedAt: undefined, how: undefined, forgottenAt: undefined },
         ms,
@@ -151,6 +176,9 @@ export class SimMachine implements Machine {
     });
   }
 }
+
+/** The one operation of a push job's node. */
+export const operationOfPush = (job: string, serverUuid: string): string => `${job}@${serverUuid}`;
 
 function result(exitCode: number | null, stdout: string): CommandResult {
   return { exitCode, signal: exitCode === null ? 'SIGTERM' : null, stdout, stderr: '', killed: exitCode === null };

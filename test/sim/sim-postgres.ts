@@ -60,7 +60,8 @@ export interface PostgresWorld {
   time: VirtualTime;
   random: SeededRandom;
   story: Story;
-  changed: (change: Change) => void;
+  /** `who`: the process whose statement it was. */
+  changed: (change: Change, who: string) => void;
   /** Called after the changes of one statement. */
   committed: () => void;
   /** A statement had to wait for rows that another one has locked whose answer was not read. */
@@ -260,7 +261,7 @@ export class SimPostgres {
     const changes = this.#changes;
     this.#changes = [];
     story.note(statement.who, `sql ${statement.label}${isAnswered ? '' : ' (its answer is lost)'}`);
-    for (const change of changes) changed(change);
+    for (const change of changes) changed(change, statement.who);
     if (changes.length > 0) committed();
     if (isAnswered) this.#answer(statement.who, outcome, unread === undefined ? 0 : random.between(...WIDE_ANSWER_MS));
     else if (random.chance(0.5)) statement.failed(lost('the connection broke before the answer'));

@@ -4,7 +4,7 @@
  */
 import type { TaskRow } from './changes.ts';
 import { SIM_TIMES } from './sim-instance.ts';
-import type { Execution } from './sim-machine.ts';
+import { type Execution, operationOfPush } from './sim-machine.ts';
 import type { AcceptedTask } from './workload.ts';
 import type { World } from './world.ts';
 
@@ -22,6 +22,10 @@ export class TaskChecks {
 
   has(id: string): boolean {
     return this.#rows.has(id);
+  }
+
+  rowOf(id: string): TaskRow | undefined {
+    return this.#rows.get(id);
   }
 
   endedAt(id: string): number | undefined {
@@ -82,9 +86,19 @@ export class TaskChecks {
       case 'AgentStopped':
       case 'OutcomeUnknown':
         return this.#world.calmForMs(`agents:${agent}`) < this.#world.time.now;
+      // The agent does not wait for a job that has ended, and it forgets with its process.
+      case 'Aborted':
+      case 'StartRefused':
+        return this.#isUnwanted(task) || this.#world.calmForMs(`agents:${agent}`) < this.#world.time.now;
       default:
         return false;
     }
+  }
+
+  /** By its push job, or by its agent after it has voted. */
+  #isUnwanted({ job, server_uuid }: TaskRow): boolean {
+    const { push } = this.#world.checks;
+    return job !== null && (push.isEnding(job) || push.isWithdrawn(job, server_uuid));
   }
 
   #executionsOf(operation: string): Execution[] {
@@ -137,4 +151,5 @@ export class TaskChecks {
 }
 
 /** As in its script: `work OPERATION MS OUTCOME`. */
-const operationOf = ({ script }: TaskRow): string => script?.split(' ')[1] ?? '';
+const operationOf = ({ script, job, server_uuid }: TaskRow): string =>
+  job === null ? (script?.split(' ')[1] ?? '') : operationOfPush(job, server_uuid);

@@ -13,6 +13,7 @@ import type { World } from './world.ts';
 type TaskOperation = Extract<Operation, { kind: 'task' }>;
 type LockOperation = Extract<Operation, { kind: 'lock' }>;
 type DutyOperation = Extract<Operation, { kind: 'duty' }>;
+type PushOperation = Extract<Operation, { kind: 'push' }>;
 
 /** A task that was answered with 2xx. */
 export interface AcceptedTask {
@@ -41,14 +42,14 @@ export class Workload {
   readonly holds: Hold[] = [];
   readonly #world: World;
   readonly #duties = new Map<string, DutyOperation>();
-  readonly #done = { cancels: 0, renewals: 0 };
+  readonly #done = { cancels: 0, renewals: 0, aborts: 0 };
   readonly #unfinished = new Map<number, Operation>();
 
   constructor(world: World) {
     this.#world = world;
   }
 
-  get counts(): Record<'tasks' | 'cancels' | 'tickets' | 'holds' | 'renewals' | 'duties', number> {
+  get counts(): Record<'tasks' | 'cancels' | 'tickets' | 'holds' | 'renewals' | 'duties' | 'aborts', number> {
     const { size: tasks } = this.accepted;
     const { size: duties } = this.#duties;
     return { tasks, tickets: this.tickets.size, holds: this.holds.length, duties, ...this.#done };
@@ -59,10 +60,9 @@ export class Workload {
     return [...this.#unfinished.values()];
   }
 
-  dutyOf(id: string): DutyOperation {
-    const duty = this.#duties.get(id);
-    if (duty === undefined) throw new Error(`duty ${id} was not created here`);
-    return duty;
+  /** Undefined: of another kind than the workload's own. */
+  dutyOf(id: string): DutyOperation | undefined {
+    return this.#duties.get(id);
   }
 
   schedule(operations: readonly Operation[]): void {
@@ -79,6 +79,7 @@ export class Workload {
       else if (operation.kind === 'lock') await this.#takeLock(client, operation);
       else if (operation.kind === 'burst') await this.#runBurst(client, operation);
       else if (operation.kind === 'duty') await this.#runDuty(client, operation);
+      else if (operation.kind === 'push') await this.#runPush(client, operation);
       else await this.#runUnderLock(client, operation);
       this.#unfinished.delete(operation.number);
     } catch (error) {
@@ -218,6 +219,37 @@ export class Workload {
     while (!checks.duties.has(id)) {
       client.random.pick(instances).createDuty(id);
       await client.sleep(client.random.between(200, 2_000));
+    }
+  }
+
+  /** Created on any instance until it exists; then aborted, if that is planned. */
+  async #runPush(client: SimClient, operation: PushOperation): Promise<void> {
+    const id = client.random.uuid();
+    const { checks, instances, agents } = this.#world;
+    const { quorum, workMs, exitCodes, concurrency, maxFailures, votingTimeoutMs, runTimeoutMs, abortTimeoutMs } =
+      operation;
+    const nodes = operation.agents.flatMap((number) => {
+      const agent = agents[number];
+      return agent === undefined ? [] : [{ serverUuid: agent.uuid, name: agent.name }];
+    });
+    const times = { votingTimeoutMs, runTimeoutMs, abortTimeoutMs };
+    const command = `work op-${operation.number} ${workMs.join()} ${exitCodes.join()}`;
+    while (!checks.push.has(id)) {
+      client.random.pick(instances).createPushJob({
+        id,
+        command,
+        nodes,
+        quorum: Math.min(quorum, nodes.length),
+        concurrency,
+        maxFailures,
+        ...times,
+      });
+      await client.sleep(client.random.between(200, 2_000));
+    }
+    for (const { afterMs, how } of operation.aborts) {
+      await client.sleep(afterMs);
+      const { status } = await client.insist({ route: 'AbortPushJob', params: { id, soft: how === 'soft' } });
+      if (status === 202) this.#done.aborts += 1;
     }
   }
 

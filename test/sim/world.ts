@@ -39,6 +39,10 @@ export interface Counts {
   duties: number;
   /** Duties that were claimed from a dead run. */
   takeovers: number;
+  /** Push jobs that have ended, their commands that were started, and their aborts. */
+  pushJobs: number;
+  pushRuns: number;
+  aborts: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -100,7 +104,7 @@ export class World {
   async run(): Promise<Outcome> {
     const { time, story, postgres } = this;
     const plan = this.#plan;
-    const changed = (change: Change) => this.#noteChange(change);
+    const changed = (change: Change, who: string) => this.#noteChange(change, who);
     await postgres.begin({
       time,
       random: this.random.fork('database'),
@@ -248,9 +252,9 @@ export class World {
     for (const complaint of await eventComplaints(postgres)) this.violated('I6', complaint);
   }
 
-  #noteChange(change: Change): void {
+  #noteChange(change: Change, who: string): void {
     this.#changes += 1;
-    this.checks.changed(change);
+    this.checks.changed(change, who);
   }
 
   #outcome(): Outcome {
@@ -265,6 +269,8 @@ export class World {
         ...this.workload.counts,
         executions,
         takeovers: this.checks.duties.takeovers,
+        pushJobs: this.checks.push.ended,
+        pushRuns: this.checks.push.executions,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

@@ -18,6 +18,7 @@ export const LONG = [
   'test/sim/seeds-[2-6].test.ts',
   'test/sim/seeds-arriving.test.ts',
   'test/sim/seeds-duties.test.ts',
+  'test/sim/seeds-push-2.test.ts',
   'test/sim/seeds-rare.test.ts',
   'test/upgrade/*.test.ts',
   'test/control/waitlist/stress.test.ts',

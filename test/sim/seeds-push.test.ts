@@ -1,0 +1,4 @@
+import { PUSH } from './plan.ts';
+import { testSeeds } from './seeds.ts';
+
+testSeeds(1, 10, PUSH);
