@@ -247,7 +247,7 @@ export class App {
     const { link, servers } = this.#core;
     return {
       requireServer: requireServerOf(servers),
-      onArrival: () => link.arrive(),
+      onArrival: (isKnown) => link.arrive(isKnown),
       onUpgrade: (request, upgrade, actor) =>
         link.upgrade(request, { ...upgrade, sharedToken: sharedTokenOf(actor) }, () =>
           this.#newServers.refusalOf(actor, request.socket.remoteAddress ?? '', upgrade.serverUuid),

@@ -102,6 +102,14 @@ t.test('each frame of agents about a system has one listener', async (t) => {
   t.strictSame(heard.toSorted(), ofSystems.toSorted());
 });
 
+t.test('whoever is not known cannot delay the return of agents', async (t) => {
+  const { instance } = await startCore(t, { config: { maxAgents: 0 } });
+  const { link } = instance;
+  for (let each = 0; each < 5_000; each++) link.arrive(() => false);
+  t.ok((link.arrive(() => false)?.retryAfterSeconds ?? 0) > 30);
+  t.equal(link.arrive(() => true)?.retryAfterSeconds, 1);
+});
+
 function helloOf(serverUuid: string): HelloFrame {
   return {
     type: 'hello',

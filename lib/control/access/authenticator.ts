@@ -46,6 +46,8 @@ interface AuthenticationRequest {
   mayBeStale?: boolean;
 }
 
+type AskedRight = Pick<AuthenticationRequest, 'requiredRole' | 'serverUuid'>;
+
 /** A request, before it is parsed. */
 export interface UnparsedRequest extends Pick<AuthenticationRequest, 'address' | 'authorization'> {
   /** Whether its connection is above the limit. */
@@ -177,12 +179,9 @@ export class Authenticator {
   }
 
   /** Checks that the caller may do this. @throws RoleTooSmallError, TokenOfAnotherServerError */
-  authorize(
-    actor: Actor,
-    { requiredRole, serverUuid }: Pick<AuthenticationRequest, 'requiredRole' | 'serverUuid'>,
-  ): void {
-    if (!permits(actor.roles, requiredRole)) throw new RoleTooSmallError(actor, requiredRole);
-    if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) throw new TokenOfAnotherServerError(actor);
+  authorize(actor: Actor, request: AskedRight): void {
+    const refusal = refusalOf(actor, request);
+    if (refusal !== undefined) throw refusal;
   }
 
   /**
@@ -194,6 +193,15 @@ export class Authenticator {
     return token === undefined ? undefined : this.#signIn.remembered(token);
   }
 
+  /** Whether the caller may do this, as far as is known without asking the database; decides nothing. */
+  knows({ address, authorization, requiredRole, serverUuid }: Omit<AuthenticationRequest, 'mayBeStale'>): boolean {
+    if (this.isOpen) return true;
+    const actor = carriesToken(authorization)
+      ? this.remembered(authorization)
+      : this.#networks.actorAt(plainAddress(address));
+    return actor !== undefined && refusalOf(actor, { requiredRole, serverUuid }) === undefined;
+  }
+
   /** For long-lasting work: see `SignIn.hold`. */
   hold(actor: Actor, onEnded: () => void): () => void {
     return this.#signIn.hold(actor, onEnded);
@@ -201,10 +209,8 @@ export class Authenticator {
 
   async #whoIs({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
     const [header, ...others] = authorization;
-    // Clients of the reference send a name and a password that it never checks. They carry no
-    // token, so nothing can be guessed.
-    if (header === undefined || (others.length === 0 && isBasic(header))) return this.#trusted(address);
-    const token = others.length > 0 ? undefined : bearerOf(header);
+    if (!carriesToken(authorization)) return this.#trusted(address);
+    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
     // A known valid token always passes: invalid tokens of other callers behind the same address
     // must not lock out its owner.
     const failures = this.#isRemembered(authorization)
@@ -253,4 +259,19 @@ export class Authenticator {
     if (actor !== undefined) return actor;
     throw new UnauthorizedError('A token is required: send it as `Authorization: Bearer …`');
   }
+}
+
+/**
+ * False also for a name and a password, which clients of the reference send and it never checks:
+ * nothing can be guessed with them.
+ */
+function carriesToken([header, ...others]: readonly string[]): boolean {
+  return header !== undefined && (others.length > 0 || !isBasic(header));
+}
+
+/** Why this caller may not do this. */
+function refusalOf(actor: Actor, { requiredRole, serverUuid }: AskedRight) {
+  if (!permits(actor.roles, requiredRole)) return new RoleTooSmallError(actor, requiredRole);
+  if (actor.serverUuid !== undefined && actor.serverUuid !== serverUuid) return new TokenOfAnotherServerError(actor);
+  return undefined;
 }

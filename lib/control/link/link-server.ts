@@ -179,7 +179,7 @@ export class LinkServer {
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
     const sender = { serverUuid, sharedToken };
-    let refusal: CnapiError | undefined = this.#inDebt(sender) ?? this.#tooMany(sender) ?? this.arrive();
+    let refusal: CnapiError | undefined = this.#inDebt(sender) ?? this.#tooMany(sender) ?? this.arrive(() => true);
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
@@ -201,13 +201,15 @@ export class LinkServer {
 
   /**
    * Called for each arriving agent before any other work: why it is not accepted and when to
-   * return.
+   * return. `isKnown`: whether this instance has already seen who it is.
    */
-  arrive(): AgentNotAdmittedError | undefined {
+  arrive(isKnown: () => boolean): AgentNotAdmittedError | undefined {
     const obstacle = this.#obstacle();
     if (obstacle === undefined) return undefined;
     this.refused += 1;
-    return new AgentNotAdmittedError(obstacle, this.#isStopping ? RETRY_AFTER_MS : this.#deps.roster.arrivals.defer());
+    const { arrivals } = this.#deps.roster;
+    const retryAfterMs = this.#isStopping ? RETRY_AFTER_MS : arrivals.defer(isKnown() ? 'known' : 'unknown');
+    return new AgentNotAdmittedError(obstacle, retryAfterMs);
   }
 
   /** Takes an agent's open WebSocket and reads its frames from now on. */
@@ -242,7 +244,7 @@ export class LinkServer {
     if (!this.#accounts.hasTooManyArriving(sender)) return undefined;
     this.refused += 1;
     const message = 'too many connections of this agent, or of its token, have not begun their session';
-    return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer());
+    return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer('known'));
   }
 
   #obstacle(): string | undefined {

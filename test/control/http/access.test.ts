@@ -173,6 +173,26 @@ t.test('the agent link requires a token of an agent that is not bound to another
   t.same(upgrades, [{ serverUuid: SERVER }, { serverUuid: SERVER }]);
 });
 
+t.test('only the agent of the server is known before its token is checked', async (t) => {
+  const { port, arrivals, as, call } = await start(t);
+  const agent = await as('agent', SERVER);
+  const operator = await as('operator');
+  const isKnown = async (serverUuid: string, authorization?: string) => {
+    const header = authorization === undefined ? '' : `Authorization: ${authorization}\r\n`;
+    const head = `GET /agents/${serverUuid}/link HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`;
+    await raw(port, `${head}${header}\r\n`, /\r\n\r\n/);
+    return arrivals.pop();
+  };
+  t.equal(await isKnown(SERVER), false);
+  t.equal(await isKnown(SERVER, `Bearer ${agent.token}`), false, 'this instance has never seen it');
+  t.equal(await isKnown(SERVER, `Bearer ${agent.token}`), true);
+  t.equal(await isKnown(SERVER.toUpperCase(), `Bearer ${agent.token}`), true);
+  t.equal(await isKnown(SERVER, `Bearer ${agent.token.slice(0, -1)}`), false);
+  t.equal(await isKnown(STRANGER, `Bearer ${agent.token}`), false, 'the server of another agent');
+  await call('GET', '/servers', undefined, operator.headers);
+  t.equal(await isKnown(SERVER, `Bearer ${operator.token}`), false, 'not an agent');
+});
+
 t.test('revoking a token ends the links and waits that it opened', async (t) => {
   const { port, call, as, tokens, addServer } = await start(t);
   await addServer(SERVER);

@@ -77,6 +77,8 @@ export interface Api {
   /** Log records at info and above. */
   logged: Record<string, unknown>[];
   upgrades: { serverUuid: string }[];
+  /** Of each agent that asked for its link: whether it was known. */
+  arrivals: boolean[];
   call(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
   /** Adds a server with this sysinfo and a roster row with this status. */
   addServer(uuid: string, options?: { status?: string; sysinfo?: Record<string, unknown> }): Promise<void>;
@@ -154,6 +156,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   const health = { database: true, bus: true };
   const logged: Record<string, unknown>[] = [];
   const upgrades: { serverUuid: string }[] = [];
+  const arrivals: boolean[] = [];
   const build = { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' };
   const metrics = new Metrics({ build, clock: systemClock });
   const shown = { stats: () => ({ ...noStats, ...tasks.stats() }), recentTimes: async () => [] };
@@ -240,7 +243,10 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   await listener.start({
     routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
     requireServer: requireServerOf(parts.servers),
-    onArrival: () => undefined,
+    onArrival(isKnown) {
+      arrivals.push(isKnown());
+      return undefined;
+    },
     onUpgrade(_request, { socket, serverUuid }) {
       upgrades.push({ serverUuid });
       if (options.upgradeRefusal !== undefined) return options.upgradeRefusal;
@@ -264,6 +270,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     database: fresh,
     logged,
     upgrades,
+    arrivals,
     call: (method, path, body, headers) => call(url, method, path, body, headers),
     async addServer(uuid, { status = 'running', sysinfo = {} } = {}) {
       await servers.recordSysinfo(uuid, { UUID: uuid, Hostname: `host-${uuid.slice(-4)}`, ...sysinfo });

@@ -70,8 +70,11 @@ export interface ListenerDeps {
 export interface Handlers {
   routes: readonly Route[];
   requireServer: RequireServer;
-  /** Why no agent is accepted now; asked before any work for an agent's link request. */
-  onArrival(): CnapiError | undefined;
+  /**
+   * Why no agent is accepted now; asked before any work for an agent's link request. `isKnown`:
+   * whether it may have a link, as far as this instance knows without asking the database.
+   */
+  onArrival(isKnown: () => boolean): CnapiError | undefined;
   /** Takes over the socket of an agent that requests its link, or returns why not. */
   onUpgrade(request: IncomingMessage, upgrade: Upgrade, actor: Actor): CnapiError | undefined;
 }
@@ -321,7 +324,8 @@ export class HttpListener {
     if (this.#stopped !== undefined) return new StoppingError();
     const serverUuid = LINK_PATH.exec(request.url ?? '')?.[1];
     if (request.method !== 'GET' || serverUuid === undefined) return new NotUpgradableError();
-    return isUuid(serverUuid) ? this.#onArrival() : new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+    if (!isUuid(serverUuid)) return new CnapiError('InvalidArgument', 409, 'Invalid server_uuid');
+    return this.#onArrival(() => this.#deps.authorizer.knowsAgent(request, serverUuid.toLowerCase()));
   }
 
   async #serve(route: Route, request: RoutedRequest, requireServer: RequireServer): Promise<void> {

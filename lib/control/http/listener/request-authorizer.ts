@@ -107,6 +107,13 @@ export class RequestAuthorizer {
     }
   }
 
+  /** Whether this agent may open its link, as far as is known without asking the database. */
+  knowsAgent({ socket, headersDistinct }: IncomingMessage, serverUuid: string): boolean {
+    const { authorization = [] } = headersDistinct;
+    const address = socket.remoteAddress ?? '';
+    return this.#authenticator.knows({ address, authorization, requiredRole: 'agent', serverUuid });
+  }
+
   /**
    * Authorizes the agent of this server, or its token, to open its link. @throws as
    * `Authenticator.authenticate`

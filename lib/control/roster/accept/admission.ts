@@ -39,6 +39,9 @@ export interface Pressure {
   underWay: number;
 }
 
+/** Whether this instance knows who arrives: before that is checked, it may be anybody. */
+export type Arrival = 'known' | 'unknown';
+
 type LoadLevel = 'on-time' | 'busy' | 'late';
 
 /** `why` is for people to read. */
@@ -62,8 +65,11 @@ export interface AdmissionState extends Measured {
   /** Agents admitted since the last measurement, and per second, smoothed. */
   admitted: number;
   admittedRate: number;
-  /** The latest return time that was given to an agent. */
-  bookedUntil: number;
+  /**
+   * The latest return time that was given. Agents that this instance knows have times of their own,
+   * because anybody can ask for one.
+   */
+  bookedUntil: Readonly<Record<Arrival, number>>;
   /** When an agent was last deferred. */
   deferredAt: number;
 }
@@ -130,7 +136,7 @@ export function beginAdmission(now: number): AdmissionState {
     cutAt: Number.NEGATIVE_INFINITY,
     admitted: 0,
     admittedRate: 0,
-    bookedUntil: now,
+    bookedUntil: { known: now, unknown: now },
     deferredAt: Number.NEGATIVE_INFINITY,
   };
 }
@@ -205,13 +211,14 @@ export function admit(before: AdmissionState, now: number): AdmissionState {
 /** When an agent that is rejected now should return. `hasRoom` is false when no rate helps it. */
 export function defer(
   state: AdmissionState,
-  hasRoom: boolean,
+  { arrival, hasRoom }: { arrival: Arrival; hasRoom: boolean },
   now: number,
 ): { state: AdmissionState; retryAfterMs: number } {
   const pace = hasRoom && state.load !== 'late' ? state.rate * OVERBOOKING : REFUSALS_PER_SECOND;
-  const earliest = Math.max(now, state.bookedUntil) + 1_000 / pace;
-  const bookedUntil = Math.min(earliest, now + MAX_RETURN_MS);
-  const retryAfterMs = Math.max(MIN_RETRY_MS, Math.ceil(bookedUntil - now));
+  const earliest = Math.max(now, state.bookedUntil[arrival]) + 1_000 / pace;
+  const until = Math.min(earliest, now + MAX_RETURN_MS);
+  const retryAfterMs = Math.max(MIN_RETRY_MS, Math.ceil(until - now));
+  const bookedUntil = { ...state.bookedUntil, [arrival]: until };
   return { state: { ...state, bookedUntil, deferredAt: now }, retryAfterMs };
 }
 

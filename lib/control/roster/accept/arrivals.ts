@@ -12,6 +12,7 @@ import type { Logger } from '../../../platform/log.ts';
 import type { Admission } from '../../../protocol/api/instances.ts';
 import {
   type AdmissionState,
+  type Arrival,
   admissionOf,
   admit,
   beginAdmission,
@@ -91,8 +92,9 @@ export class Arrivals {
   }
 
   /** Rejects one agent; returns when it should come back, in milliseconds. */
-  defer(): number {
-    const { state, retryAfterMs } = defer(this.#state, this.#hasRoom, this.#deps.clock.now());
+  defer(arrival: Arrival): number {
+    const hasRoom = this.#hasRoom;
+    const { state, retryAfterMs } = defer(this.#state, { arrival, hasRoom }, this.#deps.clock.now());
     this.#state = state;
     this.deferred += 1;
     return retryAfterMs;

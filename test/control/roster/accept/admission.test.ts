@@ -144,12 +144,15 @@ t.test('an instance that is late, full or stalled admits nobody', async (t) => {
   t.notOk(mayAdmit(state, 1, 1_500), 'it admits nobody before it has measured how long it stalled');
 });
 
+const KNOWN = { arrival: 'known', hasRoom: true } as const;
+const NO_ROOM = { arrival: 'known', hasRoom: false } as const;
+
 t.test('each refused agent is told a different time to return', async (t) => {
   const times: number[] = [];
   let state = measured(beginAdmission(0), BUSY, 8);
   const { rate } = state;
   for (let each = 0; each < 2 * rate; each++) {
-    const deferred = defer(state, true, 2_000);
+    const deferred = defer(state, KNOWN, 2_000);
     state = deferred.state;
     times.push(deferred.retryAfterMs);
   }
@@ -161,19 +164,27 @@ t.test('each refused agent is told a different time to return', async (t) => {
   );
   t.ok(Math.max(...times) <= 1_010, 'at twice the rate, the refused agents are spread over the next second');
   const waiting = (2 * rate * MAX_RETURN_MS) / 1_000;
-  for (let each = 0; each < waiting; each++) state = defer(state, true, 2_000).state;
-  t.equal(defer(state, true, 2_000).retryAfterMs, MAX_RETURN_MS, 'no time exceeds the longest wait of our agents');
+  for (let each = 0; each < waiting; each++) state = defer(state, KNOWN, 2_000).state;
+  t.equal(defer(state, KNOWN, 2_000).retryAfterMs, MAX_RETURN_MS, 'no time exceeds the longest wait of our agents');
   const full = beginAdmission(0);
-  let last = defer(full, false, 0);
-  for (let each = 1; each < 1_000; each++) last = defer(last.state, false, 0);
+  let last = defer(full, NO_ROOM, 0);
+  for (let each = 1; each < 1_000; each++) last = defer(last.state, NO_ROOM, 0);
   t.equal(last.retryAfterMs, 10_000, 'without room, a hundred agents return per second');
+});
+
+t.test('whoever is not known cannot delay the return of agents that are', async (t) => {
+  let state = beginAdmission(0);
+  for (let each = 0; each < 1_000_000 && state.bookedUntil.unknown < MAX_RETURN_MS; each++)
+    ({ state } = defer(state, { arrival: 'unknown', hasRoom: true }, 0));
+  t.equal(defer(state, { arrival: 'unknown', hasRoom: true }, 0).retryAfterMs, MAX_RETURN_MS, 'the others are spread');
+  t.equal(defer(state, KNOWN, 0).retryAfterMs, 1_000);
 });
 
 t.test('other instances are told whether this one admits agents', async (t) => {
   const state = beginAdmission(0);
   t.equal(admissionOf(state, true, 0), 'open');
-  t.equal(admissionOf(defer(state, true, 0).state, true, 9_999), 'paced', 'it has just told agents to return');
-  t.equal(admissionOf(defer(state, true, 0).state, true, 10_000), 'open', 'it told agents to return some time ago');
+  t.equal(admissionOf(defer(state, KNOWN, 0).state, true, 9_999), 'paced', 'it has just told agents to return');
+  t.equal(admissionOf(defer(state, KNOWN, 0).state, true, 10_000), 'open', 'it told agents to return some time ago');
   t.equal(admissionOf(state, false, 0), 'closed', 'it has no room');
   t.equal(admissionOf(measured(state, LATE, 1), true, 250), 'closed', 'it is late');
 });

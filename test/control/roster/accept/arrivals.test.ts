@@ -94,7 +94,7 @@ async function offer(
     const later = waiting.filter((at) => at > now);
     waiting.splice(0, waiting.length, ...later);
     knocks += due.length;
-    for (const _agent of due) if (!machine.knock()) waiting.push(now + machine.arrivals.defer());
+    for (const _agent of due) if (!machine.knock()) waiting.push(now + machine.arrivals.defer('known'));
     await machine.tick();
   }
   return { waiting: waiting.length, knocks };
