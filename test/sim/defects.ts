@@ -222,12 +222,7 @@ export const defects: Defect[] = [
     kind: 'push-',
     find: 'tally.ready > 0 && tally.ready >= job.quorum',
     put: 'tally.ready > 0',
-    also: {
-      find: `job.quorum <= (
-    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'`,
-      put: `0 < (
-    select count(*) from cnapi_push_nodes n where n.job = p_job and n.state = 'ready'`,
-    },
+    also: { find: 'job.abort_requested is null and job.quorum <= (', put: 'job.abort_requested is null and 0 < (' },
   },
   {
     name: 'what a former holder of a duty writes is stored',
@@ -272,8 +267,8 @@ export const defects: Defect[] = [
     find: "where j.id = any (free_jobs) and j.state in ('voting', 'running'));",
     put: "where j.id = any (free_jobs) and j.state <> 'ended');",
     also: {
-      find: "where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)",
-      put: "where n.job = p_job and n.state = 'ready' and n.task is null",
+      find: "where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)\n        returning",
+      put: "where n.job = p_job and n.state = 'ready' and n.task is null\n        returning",
     },
   },
   {
@@ -290,7 +285,7 @@ export const defects: Defect[] = [
     breaks: 'I9',
     firstSeed: 1,
     kind: 'push-',
-    find: "where n.job = p_job and n.state = 'ready' and n.task is null\n      order by n.server_uuid limit greatest",
+    find: "where n.job = p_job and n.state = 'ready' and n.task is null and n.abort_requested is null\n      order by n.server_uuid limit greatest",
     put: "where n.job = p_job and n.state in ('ready', 'running')\n      order by n.server_uuid limit greatest",
   },
   {
