@@ -82,6 +82,24 @@ t.test('push jobs on the command line', async (t) => {
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
   });
 
+  await t.test('a job that runs can be changed, and takes further servers', async (t) => {
+    const [first = '', second = '', third = ''] = servers;
+    const job = await json<PushJob>('job', 'start', first, second, '--concurrency', '1', '--detach', '--', 'sleep 300');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 1);
+    const options = ['--concurrency', 'none', '--start-rate', '5', '--max-fail', '50%', '--timeout', '2h'];
+    const changed = await json<PushJob>('job', 'change', job.id, ...options);
+    t.match(changed, { start_rate: 5, max_failures: 1, run_timeout_ms: 7_200_000 });
+    t.notOk('concurrency' in changed);
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 2);
+    t.match(await cli.run('job', 'add', job.id, third), { code: 0, stdout: /3 nodes and needs 2/ });
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 3);
+    t.match(await cli.run('job', 'change', job.id, '--quorum', '1'), { code: 1, stderr: /runs already/ });
+    t.match(await cli.run('job', 'change', job.id), { code: 2, stderr: /What should change/ });
+    t.match(await cli.run('job', 'change', job.id, '--concurrency', 'some'), { code: 2, stderr: /--concurrency some/ });
+    t.equal((await cli.run('job', 'abort', job.id)).code, 0);
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
+  });
+
   await t.test('wrong usage is refused before anything runs', async (t) => {
     const before = (await json<PushJob[]>('job', 'list')).length;
     for (const [args, says] of [

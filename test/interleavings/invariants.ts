@@ -252,6 +252,12 @@ const pushJobs: Record<string, string> = {
       where j.state = 'running' and j.quorum > (
         select count(*) from cnapi_push_nodes n
           where n.job = j.id and (n.task is not null or n.state in ('ready', 'was_ready')))`,
+  'a push job has another number of nodes than it says': `
+    select j.id::text from cnapi_push_jobs j
+      where j.node_count <> (select count(*) from cnapi_push_nodes n where n.job = j.id)`,
+  'a push job votes, and its quorum is not the share of its nodes that it should be': `
+    select j.id::text from cnapi_push_jobs j
+      where j.state = 'voting' and j.quorum <> cnapi_push_quorum(j.quorum_percent, j.node_count)`,
   'a node was aborted before its start, and it has a task': `
     select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n
       where n.state in ('unavailable', 'was_ready') and n.reason = 'aborted' and n.task is not null`,

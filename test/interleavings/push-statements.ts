@@ -1,7 +1,12 @@
 /** Rows of the table: push jobs. */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import { requestAbortOfNodes } from '../../lib/control/push/change-store.ts';
+import {
+  addPushNodes,
+  changePushJob,
+  type JobChanges,
+  requestAbortOfNodes,
+} from '../../lib/control/push/change-store.ts';
 import {
   abortJob,
   abortNodes,
@@ -44,6 +49,7 @@ export const newPushJob = (servers: readonly string[]): NewPushJob => ({
   file: undefined,
   nodes: servers.map((serverUuid) => ({ serverUuid, name: 'one' })),
   quorum: servers.length,
+  quorumPercent: 100,
   concurrency: undefined,
   startRate: undefined,
   maxFailures: undefined,
@@ -82,6 +88,21 @@ const ofJob = (kind: PushKind) => (world: World) => {
   const duty = world.pushJob(kind);
   return duty && ([duty.id] as [string]);
 };
+
+const changed = (kind: PushKind, changes: JobChanges): CallOf<[string, { changes: JobChanges }], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    return duty && [duty.id, { changes }];
+  },
+});
+
+/** A server that is in no job. */
+const added = (kind: PushKind): CallOf<[string, Parameters<typeof addPushNodes>[2]], unknown> => ({
+  args(world) {
+    const duty = world.pushJob(kind);
+    return duty && [duty.id, { nodes: [{ serverUuid: world.uuid(), name: 'new' }], most: 10 }];
+  },
+});
 
 type AbortOfNodes = Parameters<typeof requestAbortOfNodes>[2];
 
@@ -152,6 +173,13 @@ const statements: readonly Statement[] = [
       },
     },
   }),
+  writes(changePushJob, {
+    'the quorum': changed('asked', { quorum: 1 }),
+    'the quorum, in percent': changed('ready', { quorum: { percent: 50 } }),
+    'the concurrency': changed('running', { concurrency: 1, run_timeout_ms: 1_000 }),
+    'the quorum, too late': changed('running', { quorum: 1 }),
+  }),
+  writes(addPushNodes, { voting: added('asked'), ready: added('ready'), running: added('running') }),
   writes(requestAbortOfNodes, {
     'asked, one': abortOf('asked', 'hard', 1),
     'ready, all': abortOf('ready', 'hard'),

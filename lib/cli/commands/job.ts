@@ -6,6 +6,7 @@ import { type CommandRunner, examples, explained, repeated } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { amountOf, quorumOf } from '../push/amounts.ts';
 import { findJob, MAX_JOBS, nodesOf } from '../push/find-job.ts';
 import { hasEnded, JOB_COLUMNS, NODE_COLUMNS, progressOf, summaryOf, wentWell } from '../push/job-progress.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
@@ -13,7 +14,7 @@ import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { abortCommand } from './job-changes.ts';
+import { abortCommand, addCommand, changeCommand } from './job-changes.ts';
 
 const LOOK_MS = 500;
 
@@ -40,6 +41,8 @@ export function jobCommand(runner: CommandRunner): Command {
     .addCommand(statusCommand(runner))
     .addCommand(listCommand(runner))
     .addCommand(outputCommand(runner))
+    .addCommand(changeCommand(runner))
+    .addCommand(addCommand(runner))
     .addCommand(abortCommand(runner));
 }
 
@@ -279,19 +282,6 @@ async function serversOf(context: Context, names: readonly string[], options: St
   const nodes = await nodesOf(context, await findJob(context, fromJob), wanted as PushNode['status'] | undefined);
   if (nodes.length === 0) throw new UsageError('No node of that job matches; nothing was run');
   return nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
-}
-
-function quorumOf(text: string | undefined): number | string | undefined {
-  const { percent, count } = amountOf(text, '--quorum');
-  return percent === undefined ? count : text;
-}
-
-function amountOf(text: string | undefined, option: string): { percent?: number; count?: number } {
-  if (text === undefined) return {};
-  const [, number, sign] = /^(\d{1,6}(?:\.\d+)?)(%?)$/.exec(text) ?? [];
-  if (number === undefined || (sign === '' && number.includes('.')) || (sign === '%' && Number(number) > 100))
-    throw new UsageError(`${option} ${text} is neither a number nor a percentage such as 80%`);
-  return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
 }
 
 /** One word is for sh as it is; several are quoted, so that sh passes them on unchanged. */

@@ -1,7 +1,93 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
+import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import type { JobState } from './push-job.ts';
+import type { NewNode } from './push-store.ts';
+
+/** A quorum as callers give it: a number of nodes, or a percentage. */
+export type Quorum = number | { percent: number };
+
+/** What may be changed of a job; null: no limit any more. */
+export interface JobChanges {
+  quorum?: Quorum | undefined;
+  concurrency?: number | null | undefined;
+  start_rate?: number | null | undefined;
+  max_failures?: number | null | undefined;
+  voting_timeout_ms?: number | undefined;
+  run_timeout_ms?: number | undefined;
+}
+
+/**
+ * The quorum only while the job votes, and not above its number of nodes; the rest while it votes or
+ * runs. False if that is not so: nothing was changed.
+ */
+export async function changePushJob(
+  database: Queryable,
+  job: string,
+  { changes, record }: { changes: JobChanges; record?: StatementPart | undefined },
+): Promise<boolean> {
+  const { quorum, concurrency, start_rate, max_failures, voting_timeout_ms, run_timeout_ms } = changes;
+  const parameters = new Parameters([
+    job,
+    typeof quorum === 'number' ? quorum : null,
+    typeof quorum === 'object' ? quorum.percent : null,
+    concurrency ?? null,
+    concurrency !== undefined,
+    start_rate ?? null,
+    start_rate !== undefined,
+    max_failures ?? null,
+    max_failures !== undefined,
+    voting_timeout_ms ?? null,
+    run_timeout_ms ?? null,
+  ]);
+  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
+  const { rowCount } = await database.query(
+    `${recorded}update cnapi_push_jobs j
+       set quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
+         quorum_percent = case when $2::int is null then coalesce($3::float8, j.quorum_percent) end,
+         concurrency = case when $5::boolean then $4::int else j.concurrency end,
+         start_rate = case when $7::boolean then $6::float8 else j.start_rate end,
+         max_failures = case when $9::boolean then $8::int else j.max_failures end,
+         voting_timeout_ms = coalesce($10::int, j.voting_timeout_ms),
+         run_timeout_ms = coalesce($11::int, j.run_timeout_ms)
+       where j.id = $1::uuid and j.abort_requested is null and coalesce($2::int, 0) <= j.node_count
+         and (j.state = 'voting' or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
+    parameters.values,
+    { name: statementName('change push job', record) },
+  );
+  return rowCount > 0;
+}
+
+export interface AddedNodes {
+  state: JobState;
+  /** Null: they were added. Otherwise nothing was. */
+  refusal: 'state' | 'late' | 'present' | 'full' | null;
+  /** Some of those that are nodes already. */
+  strange: string[];
+}
+
+/** Undefined if the job does not exist. Nodes whose servers are not running do not take part. */
+export async function addPushNodes(
+  database: Queryable,
+  job: string,
+  { nodes, most, record }: { nodes: readonly NewNode[]; most: number; record?: StatementPart | undefined },
+): Promise<AddedNodes | undefined> {
+  const parameters = new Parameters([
+    job,
+    nodes.map(({ serverUuid }) => serverUuid),
+    nodes.map(({ name }) => name),
+    most,
+    TICK_MS,
+  ]);
+  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
+  const { rows } = await database.query<AddedNodes>(
+    `${recorded}select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
+    parameters.values,
+    { name: statementName('add push nodes', record) },
+  );
+  return rows[0];
+}
 
 export interface ChangeOfNodes {
   /** Before the change. */

@@ -11,7 +11,7 @@ import {
 } from '../../protocol/api/push-jobs.ts';
 import { InvalidPushJobError } from './push-errors.ts';
 import { quorumOf } from './push-job.ts';
-import type { NewPushJob, PushOptions } from './push-store.ts';
+import type { NewNode, NewPushJob, PushOptions } from './push-store.ts';
 
 export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
@@ -29,10 +29,10 @@ export async function newPushJobOf(
   { id, actor, servers }: { id: string; actor: string | undefined; servers: KnownServers },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
-  const names = await servers.hostnames(request.servers);
-  checkServers(request.servers, names);
+  const nodes = await newNodesOf(request.servers, servers);
   checkSecrets(env, secret_env);
-  const quorum = quorumOf(request.quorum ?? request.servers.length, request.servers.length);
+  const wanted = request.quorum ?? { percent: 100 };
+  const quorum = quorumOf(wanted, request.servers.length);
   if (quorum > request.servers.length)
     throw new InvalidPushJobError('quorum', `value is ${quorum}, and there are ${request.servers.length} servers`);
   const options: PushOptions = { user, dir, env, capture };
@@ -44,8 +44,9 @@ export async function newPushJobOf(
     options,
     maskedOptions: secret_env.length === 0 ? undefined : { ...options, env: { ...env, ...masked } },
     file,
-    nodes: request.servers.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' })),
+    nodes,
     quorum: Math.max(1, quorum),
+    quorumPercent: typeof wanted === 'object' ? wanted.percent : undefined,
     concurrency: request.concurrency,
     startRate: request.start_rate,
     maxFailures: request.max_failures,
@@ -55,6 +56,13 @@ export async function newPushJobOf(
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
   };
+}
+
+/** @throws InvalidPushJobError for servers that do not exist */
+export async function newNodesOf(uuids: readonly string[], servers: KnownServers): Promise<NewNode[]> {
+  const names = await servers.hostnames(uuids);
+  checkServers(uuids, names);
+  return uuids.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' }));
 }
 
 function checkServers(wanted: readonly string[], known: ReadonlyMap<string, string>): void {

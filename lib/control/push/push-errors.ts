@@ -19,7 +19,14 @@ export class PushJobNotFoundError extends CnapiError {
 
 export class PushJobEndedError extends CnapiError {
   constructor(id: string) {
-    super('PushJobEnded', 409, `Push job ${id} has ended already; there is nothing to abort`);
+    super('PushJobEnded', 409, `Push job ${id} has ended already`);
+  }
+}
+
+/** The job does not take this change in its state. */
+export class PushJobNotChangeableError extends CnapiError {
+  constructor(id: string, why: string) {
+    super('PushJobNotChangeable', 409, `Push job ${id} ${why}; nothing was changed`);
   }
 }
 

@@ -9,14 +9,21 @@ import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
+import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
 import { hintTasksOf } from '../tasks/task-topics.ts';
-import { requestAbortOfNodes } from './change-store.ts';
+import { type AddedNodes, addPushNodes, changePushJob, type JobChanges, requestAbortOfNodes } from './change-store.ts';
 import { Coordinator } from './coordinator.ts';
 import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
 import { JobFeeds } from './job-feeds.ts';
 import { type FollowOptions, followJob, type JobNews } from './job-follower.ts';
-import { InvalidPushJobError, PushJobEndedError, PushJobNotEndedError, PushJobNotFoundError } from './push-errors.ts';
+import {
+  InvalidPushJobError,
+  PushJobEndedError,
+  PushJobNotChangeableError,
+  PushJobNotEndedError,
+  PushJobNotFoundError,
+} from './push-errors.ts';
 import {
   createPushJob,
   deleteEndedPushJobs,
@@ -126,6 +133,26 @@ export class PushJobs {
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
+  /** @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError */
+  async change(id: string, change: Parameters<typeof changePushJob>[2]): Promise<void> {
+    const { database, bus } = this.#deps;
+    if (!(await changePushJob(database, id, change))) throw refusalOfChange(await this.get(id), change.changes);
+    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+  }
+
+  /** @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError */
+  async addNodes(
+    id: string,
+    { nodes, record }: Pick<Parameters<typeof addPushNodes>[2], 'nodes' | 'record'>,
+  ): Promise<void> {
+    const { database, bus } = this.#deps;
+    const added = await addPushNodes(database, id, { nodes, most: MAX_PUSH_NODES, record });
+    if (added === undefined) throw new PushJobNotFoundError(id);
+    if (added.refusal !== null) throw refusalOfNodes(id, added);
+    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+    publishChanges(bus, PUSH_ERRANDS_TOPIC, [id]);
+  }
+
   /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, InvalidPushJobError */
   async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
     const { database, bus } = this.#deps;
@@ -156,5 +183,28 @@ export class PushJobs {
       if (of === run()) hintTasks(uuids);
       else if (of !== undefined) hintTasksOf(bus, of, uuids);
     }
+  }
+}
+
+/** Why the job does not take these changes. It may have changed since. */
+function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum }: JobChanges): Error {
+  if (state === 'ended') return new PushJobEndedError(id);
+  if (state === 'running' && quorum !== undefined)
+    return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
+  if (typeof quorum === 'number' && quorum > nodes)
+    return new InvalidPushJobError('quorum', `value is ${quorum}, and the job has ${nodes} nodes`);
+  return new PushJobNotChangeableError(id, 'is being aborted');
+}
+
+function refusalOfNodes(id: string, { state, refusal, strange }: AddedNodes): Error {
+  switch (refusal) {
+    case 'present':
+      return new InvalidPushJobError('servers', `they are nodes of the job already: ${strange.join(', ')}`);
+    case 'full':
+      return new InvalidPushJobError('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
+    case 'late':
+      return new PushJobNotChangeableError(id, 'takes no more votes: its voting timeout is over');
+    default:
+      return state === 'ended' ? new PushJobEndedError(id) : new PushJobNotChangeableError(id, 'is being aborted');
   }
 }

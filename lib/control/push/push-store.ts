@@ -32,6 +32,8 @@ export interface NewPushJob {
   nodes: readonly NewNode[];
   /** A number of nodes. */
   quorum: number;
+  /** If the quorum is a share of the nodes: it follows nodes that are added. */
+  quorumPercent?: number | undefined;
   concurrency: number | undefined;
   /** Nodes that may start per second. */
   startRate?: number | undefined;
@@ -70,6 +72,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     PUSH_DUTY,
     job.startRate ?? null,
     job.nodeTimeoutMs ?? null,
+    job.quorumPercent ?? null,
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   const { rowCount } = await database.query(
@@ -77,9 +80,10 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
        select ${job.guard?.(parameters) ?? 'true'} as is_met
      ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
-           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms)
+           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms,
+           quorum_percent)
          select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int
+             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8
            from guard where is_met
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)

@@ -25,6 +25,7 @@ export const ERROR_CODES = {
   NoAgentAddress: 'The sysinfo of a legacy agent names no address',
   PreconditionFailed: 'A required confirmation is missing',
   PushJobEnded: 'The push job has ended',
+  PushJobNotChangeable: 'The push job does not take this change in its state',
   PushJobNotEnded: 'The push job has not ended',
   PushScheduleEnded: 'The push schedule has no time left',
   RequestEntityTooLarge: 'The URL, the headers or the body are too large',

@@ -279,6 +279,63 @@ export const pushJobContracts = contracts({
     preconditions: [],
     responses: { 200: { description: 'OK', schema: z.array(pushNode), example: [nodeExample] }, ...noJob },
   },
+  ChangePushJob: {
+    method: 'POST',
+    path: '/push-jobs/:id',
+    summary: 'Changes a push job that votes or runs, at once; null removes a limit',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      ...ofJob,
+      quorum: quorum.optional().describe('Only while the job votes: as for a new job'),
+      concurrency: integer('concurrency', 1, MAX_PUSH_NODES)
+        .nullish()
+        .describe('Nodes that run already go on when it becomes smaller'),
+      start_rate: startRate().nullish(),
+      max_failures: integer('max_failures', 0, MAX_PUSH_NODES).nullish(),
+      voting_timeout_ms: integer('voting_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe('From the creation of the job'),
+      run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
+        .optional()
+        .describe('From the start of the first node'),
+    }),
+    preconditions: [],
+    responses: {
+      200: { description: 'Changed', schema: pushJob, example },
+      400: errorResponse('A value that the job cannot have; nothing was changed', 'InvalidParameters'),
+      ...noJob,
+      409: errorResponse(
+        'It has ended, is being aborted, or runs already and its quorum was to be changed; nothing was changed',
+        'PushJobEnded',
+        'PushJobNotChangeable',
+      ),
+    },
+  },
+  AddPushNodes: {
+    method: 'POST',
+    path: '/push-jobs/:id/nodes',
+    summary: 'Adds nodes to a push job that votes or runs, until its voting timeout; their agents are asked at once',
+    tag: 'push jobs',
+    origin: 'own',
+    params: z.object({
+      ...ofJob,
+      servers: servers.describe(
+        'Uuids of servers that are no nodes of the job. A quorum in percent counts them while the job votes',
+      ),
+    }),
+    preconditions: [],
+    responses: {
+      201: { description: 'Added', schema: pushJob, example },
+      400: errorResponse('A server that does not exist, or is a node already; nothing was added', 'InvalidParameters'),
+      ...noJob,
+      409: errorResponse(
+        'It has ended, is being aborted, or takes no more votes; nothing was added',
+        'PushJobEnded',
+        'PushJobNotChangeable',
+      ),
+    },
+  },
   AbortPushJob: {
     method: 'PUT',
     path: '/push-jobs/:id/abort',

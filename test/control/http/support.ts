@@ -140,6 +140,8 @@ const noPushJobs: Parts['pushJobs'] = {
   nodes: noSuchJob,
   abort: noSuchJob,
   abortNodes: noSuchJob,
+  change: noSuchJob,
+  addNodes: noSuchJob,
   delete: noSuchJob,
 };
 

@@ -3,6 +3,7 @@
 -- options          what the command is given, without its file: user, dir, env, capture
 -- masked_options   what everybody is shown instead if options hold secrets; at the end of the job
 --                  it replaces them
+-- quorum_percent   if the quorum is a share of the nodes: it follows nodes that are added
 -- start_rate       nodes that may start per second
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
@@ -21,6 +22,7 @@ create table cnapi_push_jobs (
   actor text,
   node_count int not null,
   quorum int not null check (quorum >= 1),
+  quorum_percent float8,
   concurrency int check (concurrency >= 1),
   start_rate float8 check (start_rate > 0),
   max_failures int check (max_failures >= 0),

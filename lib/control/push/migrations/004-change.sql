@@ -40,3 +40,58 @@ begin
   end if;
   return next;
 end $$;
+
+-- How many nodes a percentage is, as quorumOf in push-job.ts has it.
+create function cnapi_push_quorum(p_percent float8, p_nodes int) returns int
+language sql immutable strict as $$
+  select greatest(1, ceil(p_percent / 100 * p_nodes - 1e-9))::int
+$$;
+
+-- Adds nodes to a job that votes or runs, while votes count: for p_tick_ms per tick. Returns the
+-- job's state and why nothing was added:
+--
+--     state    the job does not take nodes any more
+--     late     its voting is over
+--     present  some of these servers, which are named, are nodes already
+--     full     it would have more than p_most nodes
+create function cnapi_add_push_nodes(
+  p_job uuid, p_servers uuid[], p_names text[], p_most int, p_tick_ms int
+) returns table (state text, refusal text, strange uuid[])
+language plpgsql volatile
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  nodes int;
+begin
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if not found then
+    return;
+  end if;
+  nodes := job.node_count + cardinality(p_servers);
+  strange := array(
+    select u.server_uuid from unnest(p_servers) as u (server_uuid)
+      where (select true from cnapi_push_nodes n
+          where n.job = p_job and n.server_uuid = u.server_uuid)
+      limit 10);
+  refusal := case
+    when job.state not in ('voting', 'running') or job.abort_requested is not null then 'state'
+    when (cnapi_tick() - job.created_tick) * p_tick_ms >= job.voting_timeout_ms then 'late'
+    when cardinality(strange) > 0 then 'present'
+    when nodes > p_most then 'full' end;
+  if refusal is null then
+    insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
+      select p_job, n.server_uuid, n.name, case when p.run is null then 'unavailable' else 'new' end,
+          case when p.run is null then 'down' end
+        from unnest(p_servers, p_names) as n (server_uuid, name)
+        join cnapi_presence(p_servers) as p on p.server_uuid = n.server_uuid
+        order by n.server_uuid;
+    update cnapi_push_jobs j
+      set node_count = nodes,
+          quorum = case when job.state = 'voting' and job.quorum_percent is not null
+            then cnapi_push_quorum(job.quorum_percent, nodes) else job.quorum end
+      where j.id = p_job;
+  end if;
+  state := job.state;
+  return next;
+end $$;

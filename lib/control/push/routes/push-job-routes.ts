@@ -3,12 +3,15 @@ import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { newPushJobOf } from '../job-request.ts';
+import { newNodesOf, newPushJobOf } from '../job-request.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
 export interface PushJobRouteDeps {
-  pushJobs: Pick<PushJobs, 'create' | 'get' | 'list' | 'nodes' | 'abort' | 'abortNodes' | 'delete'>;
+  pushJobs: Pick<
+    PushJobs,
+    'create' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
+  >;
   servers: Pick<Servers, 'hostnames'>;
   random: Random;
 }
@@ -34,6 +37,16 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const nodes = await pushJobs.nodes(id, { state: status, after, limit });
         return ok(nodes.map((node) => pushNodeFor(actor, node)));
       },
+      async ChangePushJob({ params: { id, ...changes }, actor, withRecord }) {
+        await withRecord((record) => pushJobs.change(id, { changes, record }), id);
+        return ok(pushJobFor(actor, await pushJobs.get(id)));
+      },
+      async AddPushNodes({ params, actor, withRecord }) {
+        const { id } = params;
+        const nodes = await newNodesOf(params.servers, servers);
+        await withRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
+        return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
+      },
       async AbortPushJob({ params, actor, withRecord }) {
         const { id, nodes } = params;
         const how = params.soft === true ? 'soft' : 'hard';
@@ -53,6 +66,8 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
     },
     {
       CreatePushJob: { commitsRecord: true },
+      ChangePushJob: { commitsRecord: true },
+      AddPushNodes: { commitsRecord: true },
       AbortPushJob: { commitsRecord: true },
       ListPushJobs: { answerBytes: 2 * 1024 * 1024 },
       ListPushNodes: { answerBytes: 1024 * 1024 },

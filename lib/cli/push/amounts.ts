@@ -1,0 +1,17 @@
+/** Numbers of nodes as users write them: 17, or 80%. Pure. */
+import { UsageError } from '../terminal/usage-error.ts';
+
+/** @throws UsageError */
+export function quorumOf(text: string | undefined): number | string | undefined {
+  const { percent, count } = amountOf(text, '--quorum');
+  return percent === undefined ? count : text;
+}
+
+/** @throws UsageError */
+export function amountOf(text: string | undefined, option: string): { percent?: number; count?: number } {
+  if (text === undefined) return {};
+  const [, number, sign] = /^(\d{1,6}(?:\.\d+)?)(%?)$/.exec(text) ?? [];
+  if (number === undefined || (sign === '' && number.includes('.')) || (sign === '%' && Number(number) > 100))
+    throw new UsageError(`${option} ${text} is neither a number nor a percentage such as 80%`);
+  return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
+}
