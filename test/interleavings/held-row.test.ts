@@ -38,6 +38,7 @@ import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { until } from '../support/until.ts';
 import { dutyWorks } from './held-row-duties.ts';
+import { pushWorks } from './held-row-push.ts';
 import { legacyAgentWorks, postWorks, serverWorks } from './held-row-servers.ts';
 import { heldOf, NAMES, others, ports, turns, type Work, workOn } from './held-row-work.ts';
 
@@ -333,6 +334,7 @@ const GROUPS = [
   legacyAgentWorks,
   postWorks,
   dutyWorks,
+  pushWorks,
 ];
 const TABLES = [
   'cnapi_roster_authority',
@@ -345,6 +347,9 @@ const TABLES = [
   'cnapi_server_reports',
   'cnapi_server_sysinfo',
   'cnapi_duties',
+  'cnapi_push_jobs',
+  'cnapi_push_nodes',
+  'cnapi_push_busy',
 ];
 
 for (const table of TABLES) {
