@@ -18,7 +18,7 @@ import { openApiDocument } from '../protocol/api/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
 import { NewServers } from './access/new-servers.ts';
 import { SignIn } from './access/sign-in.ts';
-import { sharedTokenOf } from './access/token.ts';
+import { senderGroupOf } from './access/token.ts';
 import { AuditLog } from './audit/audit-log.ts';
 import type { Config } from './config.ts';
 import { Core, type CoreDatabases } from './core.ts';
@@ -248,10 +248,12 @@ export class App {
     return {
       requireServer: requireServerOf(servers),
       onArrival: (isKnown) => link.arrive(isKnown),
-      onUpgrade: (request, upgrade, actor) =>
-        link.upgrade(request, { ...upgrade, sharedToken: sharedTokenOf(actor) }, () =>
-          this.#newServers.refusalOf(actor, request.socket.remoteAddress ?? '', upgrade.serverUuid),
-        ),
+      onUpgrade: (request, upgrade, actor) => {
+        const address = request.socket.remoteAddress ?? '';
+        return link.upgrade(request, { ...upgrade, group: senderGroupOf(actor, address) }, () =>
+          this.#newServers.refusalOf(actor, address, upgrade.serverUuid),
+        );
+      },
     };
   }
 

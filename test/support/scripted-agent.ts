@@ -36,9 +36,14 @@ export class ScriptedAgent {
   readonly machine: Machine;
   #heartbeats: ReturnType<typeof setInterval> | undefined;
 
-  constructor(url: string, machine: Machine, path = `/agents/${machine.serverUuid}/link`) {
+  constructor(
+    url: string,
+    machine: Machine,
+    path = `/agents/${machine.serverUuid}/link`,
+    from: { localAddress?: string } = {},
+  ) {
     this.machine = machine;
-    this.socket = new WebSocket(`${url.replace('http', 'ws')}${path}`, { perMessageDeflate: false });
+    this.socket = new WebSocket(`${url.replace('http', 'ws')}${path}`, { perMessageDeflate: false, ...from });
     this.socket.on('message', (data) => this.frames.push(JSON.parse(String(data)) as InstanceFrame));
     this.socket.on('unexpected-response', (_request, response) => {
       this.refusedWith = response.statusCode ?? 0;

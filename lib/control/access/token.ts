@@ -6,6 +6,7 @@
  * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { plainAddress, sourceOf } from '../../platform/networks.ts';
 import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
 
 /** A user or client of an organization, which signed its request. */
@@ -30,9 +31,15 @@ export interface Actor {
   principal?: Principal;
 }
 
-/** The caller's token, if it is valid for several servers. */
-export const sharedTokenOf = ({ tokenUuid, serverUuid }: Actor): string | undefined =>
-  serverUuid === undefined ? tokenUuid : undefined;
+/**
+ * With whom an agent's input is counted: with all who have the same token, if it is valid for several
+ * servers, and in a trusted network with all who come from the same address. Undefined for an agent
+ * with a token of its own, and while access is open.
+ */
+export function senderGroupOf(actor: Actor, address: string): string | undefined {
+  if (actor.serverUuid !== undefined || actor === OPEN) return undefined;
+  return actor.tokenUuid ?? `address ${sourceOf(plainAddress(address))}`;
+}
 
 export interface TokenText {
   uuid: string;

@@ -175,10 +175,10 @@ export class LinkServer {
    */
   upgrade(
     request: IncomingMessage,
-    { socket: stream, head, serverUuid, sharedToken }: UpgradedSocket,
+    { socket: stream, head, serverUuid, group }: UpgradedSocket,
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
-    const sender = { serverUuid, sharedToken };
+    const sender = { serverUuid, group };
     let refusal: CnapiError | undefined = this.#inDebt(sender) ?? this.#tooMany(sender) ?? this.arrive(() => true);
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
@@ -188,7 +188,7 @@ export class LinkServer {
     // returns.
     this.#server.once('wsClientError', onRefused);
     this.#server.handleUpgrade(request, stream, head, (socket) =>
-      this.take({ socket, stream: request.socket, serverUuid, sharedToken }, refusalOfNew),
+      this.take({ socket, stream: request.socket, serverUuid, group }, refusalOfNew),
     );
     this.#server.off('wsClientError', onRefused);
     return refusal;
@@ -213,9 +213,9 @@ export class LinkServer {
   }
 
   /** Takes an agent's open WebSocket and reads its frames from now on. */
-  take({ sharedToken, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
+  take({ group, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
     const settle = this.#deps.roster.arrivals.admit();
-    const account = this.#accounts.join({ serverUuid: parts.serverUuid, sharedToken }, this.#deps.clock.now());
+    const account = this.#accounts.join({ serverUuid: parts.serverUuid, group }, this.#deps.clock.now());
     const connection = new Connection({ ...parts, account }, this.#connectionDeps);
     this.#connections.set(connection, account.arrive(settle));
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
@@ -243,7 +243,7 @@ export class LinkServer {
   #tooMany(sender: Sender): AgentNotAdmittedError | undefined {
     if (!this.#accounts.hasTooManyArriving(sender)) return undefined;
     this.refused += 1;
-    const message = 'too many connections of this agent, or of its token, have not begun their session';
+    const message = 'too many connections of this agent, of its token or of its address have not begun their session';
     return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer('known'));
   }
 

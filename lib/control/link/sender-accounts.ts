@@ -1,6 +1,6 @@
 /**
- * What the input of agents costs: of each sender over all its connections, of those of one token
- * that is valid for several servers, and of an instance. Above the rate of an instance the price of
+ * What the input of agents costs: of each sender over all its connections, of a group that shares
+ * one token or one address, and of an instance. Above the rate of an instance the price of
  * input rises for senders that have used up their share, so a few that send much do not slow down
  * the others. Time is passed with each call; owned by the link server.
  */
@@ -14,7 +14,7 @@ import { MAX_UNDER_WAY } from '../roster/accept/admission.ts';
 const EACH_BYTES_PER_MS = 32;
 /** Rates allowed on top of EACH_BYTES_PER_MS per member. */
 const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
-const TOKEN_BYTES_PER_MS = BYTES_PER_MS;
+const GROUP_BYTES_PER_MS = BYTES_PER_MS;
 /** The price rises by one for each such period that it takes to pay for what was sent so far. */
 const PRICE_MS = 1000;
 const MAX_PRICE = 32;
@@ -24,15 +24,19 @@ const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_PRICE, burst:
 const CONNECTION_BYTES = 64 * 1024;
 /** The connection of an agent, and a broken one that it replaces. */
 const MAX_ARRIVING = 2;
-/** A whole fleet may have one token; a quarter of the places stays for others. */
-const MAX_ARRIVING_OF_TOKEN = (3 * MAX_UNDER_WAY) / 4;
+/** A whole fleet may be one group; a quarter of the places stays for others. */
+const MAX_ARRIVING_OF_GROUP = (3 * MAX_UNDER_WAY) / 4;
+const MIN_GROUPS = 100;
 /** Senders without a connection that are remembered because they have not paid for everything. */
 const MAX_ABSENT = 50_000;
 
-/** Who sends: the server in the path, and the token if it is valid for several servers. */
+/**
+ * Who sends: the server in the path, and the group of those who could also send in its name
+ * (`senderGroupOf`).
+ */
 export interface Sender {
   serverUuid: string;
-  sharedToken?: string | undefined;
+  group?: string | undefined;
 }
 
 /** What many senders cost together. */
@@ -64,7 +68,7 @@ class SharedAllowance {
   }
 
   get hasTooManyArriving(): boolean {
-    return this.#arriving >= MAX_ARRIVING_OF_TOKEN;
+    return this.#arriving >= MAX_ARRIVING_OF_GROUP;
   }
 
   price(now: number): number {
@@ -81,7 +85,7 @@ class SharedAllowance {
 export class SenderAccount implements ReadAccount {
   readonly key: string;
   readonly instance: SharedAllowance;
-  token: SharedAllowance | undefined;
+  group: SharedAllowance | undefined;
   connections = 0;
   /** Connections whose session does not work yet. */
   #arriving = 0;
@@ -99,27 +103,27 @@ export class SenderAccount implements ReadAccount {
     // A single read may cost far more than a burst; the others must not pay for that.
     const charged = Math.min(cost, Math.max(0, BURST_BYTES + LINK_RATE.left(this.#paidAt, now)));
     this.instance.charge(charged, now);
-    this.token?.charge(charged, now);
+    this.group?.charge(charged, now);
     const share = Math.min(cost, Math.max(0, SHARE.left(this.#shareAt, now)));
     this.#shareAt = SHARE.charge(share, this.#shareAt, now);
-    const ofToken = cost * (this.token?.price(now) ?? 1);
-    const priced = Math.max(share + (cost - share) * this.instance.price(now), ofToken);
+    const ofGroup = cost * (this.group?.price(now) ?? 1);
+    const priced = Math.max(share + (cost - share) * this.instance.price(now), ofGroup);
     this.#paidAt = LINK_RATE.charge(priced, this.#paidAt, now);
     return this.pauseMs(now);
   }
 
   /** Counts a connection as arriving until the returned function is called, which calls `settle`. */
   arrive(settle: () => void): () => void {
-    const { token } = this;
+    const { group } = this;
     this.#arriving += 1;
-    token?.addArriving(1);
+    group?.addArriving(1);
     let isArriving = true;
     return () => {
       settle();
       if (!isArriving) return;
       isArriving = false;
       this.#arriving -= 1;
-      token?.addArriving(-1);
+      group?.addArriving(-1);
     };
   }
 
@@ -139,7 +143,9 @@ export class SenderAccount implements ReadAccount {
 
 export class SenderAccounts {
   readonly #instance = new SharedAllowance(INSTANCE_BYTES_PER_MS);
-  readonly #ofTokens = new Map<string, SharedAllowance>();
+  readonly #ofGroups = new Map<string, SharedAllowance>();
+  /** With so many groups, those that are not used are forgotten. */
+  #forgetAt = MIN_GROUPS;
   readonly #connected = new Map<string, SenderAccount>();
   /** Senders without a connection, in the order in which they left. */
   readonly #absent = new BoundedMap<string, SenderAccount>(MAX_ABSENT);
@@ -149,28 +155,33 @@ export class SenderAccounts {
     return this.#instance.price(now);
   }
 
+  /** How many groups are remembered. */
+  get groups(): number {
+    return this.#ofGroups.size;
+  }
+
   /** How long this sender must wait until it may connect. */
   pauseMsOf(sender: Sender, now: number): number {
     return this.#find(keyOf(sender))?.pauseMs(now) ?? 0;
   }
 
-  /** Whether the sender, or its shared token, has as many connections without a session as it may. */
+  /** Whether the sender, or its group, has as many connections without a session as it may. */
   hasTooManyArriving(sender: Sender): boolean {
-    const { sharedToken } = sender;
-    const ofToken = sharedToken === undefined ? undefined : this.#ofTokens.get(sharedToken);
-    return this.#find(keyOf(sender))?.hasTooManyArriving === true || ofToken?.hasTooManyArriving === true;
+    const { group } = sender;
+    const ofGroup = group === undefined ? undefined : this.#ofGroups.get(group);
+    return this.#find(keyOf(sender))?.hasTooManyArriving === true || ofGroup?.hasTooManyArriving === true;
   }
 
   /** Counts and charges a connection of this sender until `leave` with the returned account. */
   join(sender: Sender, now: number): SenderAccount {
     const key = keyOf(sender);
     const account = this.#find(key) ?? new SenderAccount(key, this.#instance);
-    account.token = this.#ofToken(sender.sharedToken, now);
+    account.group = this.#ofGroup(sender.group, now);
     this.#absent.delete(key);
     this.#connected.set(key, account);
     account.connections += 1;
     account.instance.join();
-    account.token?.join();
+    account.group?.join();
     account.charge(CONNECTION_BYTES, now);
     return account;
   }
@@ -178,7 +189,7 @@ export class SenderAccounts {
   leave(account: SenderAccount, now: number): void {
     account.connections -= 1;
     account.instance.leave();
-    account.token?.leave();
+    account.group?.leave();
     if (account.connections > 0) return;
     this.#connected.delete(account.key);
     this.#absent.set(account.key, account);
@@ -192,21 +203,27 @@ export class SenderAccounts {
     return this.#connected.get(key) ?? this.#absent.get(key);
   }
 
-  #ofToken(token: string | undefined, now: number): SharedAllowance | undefined {
-    if (token === undefined) return undefined;
-    const known = this.#ofTokens.get(token);
+  #ofGroup(group: string | undefined, now: number): SharedAllowance | undefined {
+    if (group === undefined) return undefined;
+    const known = this.#ofGroups.get(group);
     if (known !== undefined) return known;
-    for (const [uuid, own] of this.#ofTokens) if (own.isUnused(now)) this.#ofTokens.delete(uuid);
-    const own = new SharedAllowance(TOKEN_BYTES_PER_MS);
-    this.#ofTokens.set(token, own);
+    if (this.#ofGroups.size >= this.#forgetAt) this.#forgetUnusedGroups(now);
+    const own = new SharedAllowance(GROUP_BYTES_PER_MS);
+    this.#ofGroups.set(group, own);
     return own;
+  }
+
+  /** Seldom: in a trusted network, each agent is a group. */
+  #forgetUnusedGroups(now: number): void {
+    for (const [group, own] of this.#ofGroups) if (own.isUnused(now)) this.#ofGroups.delete(group);
+    this.#forgetAt = Math.max(MIN_GROUPS, 2 * this.#ofGroups.size);
   }
 }
 
 /**
- * Separate keys, so that somebody with a token for several servers cannot run up the debt of an
- * agent with a token of its own.
+ * Separate keys, so that somebody with a token for several servers, or in a trusted network, cannot
+ * run up the debt of an agent with a token of its own.
  */
-function keyOf({ serverUuid, sharedToken }: Sender): string {
-  return sharedToken === undefined ? serverUuid : `${sharedToken}/${serverUuid}`;
+function keyOf({ serverUuid, group }: Sender): string {
+  return group === undefined ? serverUuid : `${group}/${serverUuid}`;
 }

@@ -1,5 +1,14 @@
 import t from 'tap';
-import { bearerOf, formatToken, hashSecret, isSecret, parseToken, permits } from '../../../lib/control/access/token.ts';
+import {
+  bearerOf,
+  formatToken,
+  hashSecret,
+  isSecret,
+  OPEN,
+  parseToken,
+  permits,
+  senderGroupOf,
+} from '../../../lib/control/access/token.ts';
 import { type RequiredRole, type Role, reasonNotAName } from '../../../lib/protocol/api/roles.ts';
 
 const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
@@ -9,6 +18,18 @@ t.test('formatToken and parseToken are inverse', async (t) => {
   const text = formatToken({ uuid, secret });
   t.equal(text, `cnapi_0d5b3c1e8f4a4c2b9d6e7f8091a2b3c4_${secret}`);
   t.same(parseToken(text), { uuid, secret });
+});
+
+t.test('input is counted with that of all who could send it', async (t) => {
+  const agent = { name: 'a', roles: ['agent'] } as const;
+  for (const [who, actor, group] of [
+    ['an agent with a token of its own', { ...agent, tokenUuid: uuid, serverUuid: uuid }, undefined],
+    ['an agent with the token of a fleet', { ...agent, tokenUuid: uuid }, uuid],
+    ['an agent in a trusted network', agent, 'address 192.0.2.1'],
+    ['anybody while access is open', OPEN, undefined],
+  ] as const)
+    t.equal(senderGroupOf(actor, '::ffff:192.0.2.1'), group, who);
+  t.equal(senderGroupOf(agent, '2001:db8::1'), senderGroupOf(agent, '2001:db8::2'), 'one machine has a whole /64');
 });
 
 t.test('malformed tokens are refused', async (t) => {

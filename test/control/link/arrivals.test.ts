@@ -44,6 +44,23 @@ t.test('a busy instance admits agents slowly and keeps those that it has', async
   for (const agent of [first.agent, ...agents, ...joined]) agent.close();
 });
 
+t.test('in a trusted network, nobody uses up what the agent of a server at another address may do', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp({
+    access: 'tokens',
+    trustedNetworks: { '127.0.0.0/8': ['agent'] },
+  });
+  const machine = newMachine();
+  const knock = async (localAddress: string) => {
+    const agent = await new ScriptedAgent(app.url, machine, undefined, { localAddress }).open();
+    t.teardown(() => agent.close());
+    return agent.refusedWith;
+  };
+  t.same([await knock('127.0.0.2'), await knock('127.0.0.2')], [undefined, undefined]);
+  t.equal(await knock('127.0.0.2'), 503, 'too many that have not begun their session');
+  t.equal(await knock('127.0.0.3'), undefined);
+});
+
 /** Behaves like an agent that obeys Retry-After. */
 async function joinWhenTold(app: TestApp, machine: ReturnType<typeof newMachine>): Promise<ScriptedAgent> {
   for (;;) {

@@ -19,8 +19,8 @@ const SECOND = 1000 * BYTES_PER_MS;
 function greedy(clock: ManualClock, accounts: SenderAccounts, tokens: readonly (string | undefined)[]) {
   const socket = { pause: () => undefined, resume: () => undefined };
   const sent = { bytes: 0 };
-  const readers = tokens.map((sharedToken) => {
-    const account = accounts.join({ serverUuid: randomUUID(), sharedToken }, clock.now());
+  const readers = tokens.map((group) => {
+    const account = accounts.join({ serverUuid: randomUUID(), group }, clock.now());
     return new ReadLimiter(socket, { clock }, account);
   });
   const send = () => {
@@ -73,7 +73,7 @@ t.test('those that send most are paused first', async (t) => {
   const honest = new ReadLimiter(
     { pause: () => t.fail('an honest agent was paused'), resume: () => undefined },
     { clock },
-    accounts.join({ serverUuid: randomUUID(), sharedToken: 'token' }, clock.now()),
+    accounts.join({ serverUuid: randomUUID(), group: 'token' }, clock.now()),
   );
   for (let second = 0; second < 30; second += 1) {
     flood.send();
@@ -94,7 +94,7 @@ t.test('a fleet with one token that returns at once is not slowed down', async (
   };
   const socket = { pause, resume: () => undefined };
   for (let agent = 0; agent < 2_000; agent += 1) {
-    const account = accounts.join({ serverUuid: randomUUID(), sharedToken: 'token' }, clock.now());
+    const account = accounts.join({ serverUuid: randomUUID(), group: 'token' }, clock.now());
     const reads = new ReadLimiter(socket, { clock }, account);
     reads.consumeRead(frameOf(60_000), clock.now());
     reads.consumeValues(3_000);
@@ -139,9 +139,19 @@ t.test('a sender that connects again and again has one debt, and costs the other
   t.ok(accounts.price(clock.now()) <= 2, `the price is ${accounts.price(clock.now())}`);
   t.ok(accounts.pauseMsOf(attacker, clock.now()) > 10_000, 'it may not connect now');
   t.equal(accounts.pauseMsOf({ serverUuid: 'another' }, clock.now()), 0);
-  t.equal(accounts.pauseMsOf({ ...attacker, sharedToken: 'token' }, clock.now()), 0);
+  t.equal(accounts.pauseMsOf({ ...attacker, group: 'token' }, clock.now()), 0);
   await clock.advance(600_000);
   t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until it has paid');
+});
+
+t.test('groups without connections and debts are forgotten', (t) => {
+  const accounts = new SenderAccounts();
+  for (let each = 0; each < 10_000; each += 1) {
+    const now = each * 1_000;
+    accounts.leave(accounts.join({ serverUuid: randomUUID(), group: `address ${each}` }, now), now);
+  }
+  t.ok(accounts.groups <= 200, `${accounts.groups} groups`);
+  t.end();
 });
 
 t.test('a sender has at most two connections that have not begun their session', (t) => {
@@ -161,7 +171,7 @@ t.test('a sender has at most two connections that have not begun their session',
 
 t.test('a token that is valid for several servers leaves places for the arrivals of others', (t) => {
   const accounts = new SenderAccounts();
-  const newSender = (sharedToken: string) => ({ serverUuid: randomUUID(), sharedToken });
+  const newSender = (group: string) => ({ serverUuid: randomUUID(), group });
   const settled = Array.from({ length: 150 }, () => {
     t.notOk(accounts.hasTooManyArriving(newSender('token')));
     return accounts.join(newSender('token'), 0).arrive(() => undefined);
