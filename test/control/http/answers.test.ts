@@ -84,10 +84,10 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `${server}/tickets`);
   await expect(204, 'DELETE', `${server}/tickets?force=true`);
 
-  const { id: job } = await expect(201, 'POST', '/push-jobs', { command: 'sleep 60', servers: [SERVER] });
+  const { id: job } = await expect(201, 'POST', '/push-jobs', { command: 'sleep 60', servers: [SERVER], quorum: 1 });
   await expect(200, 'GET', '/push-jobs');
   await expect(200, 'POST', `/push-jobs/${job}`, { concurrency: 1 });
-  await expect(400, 'POST', `/push-jobs/${job}/nodes`, { servers: [SERVER] });
+  await expect(201, 'POST', `/push-jobs/${job}/nodes`, { servers: [LEGACY] });
   await expect(202, 'PUT', `/push-jobs/${job}/abort`, {});
   await until(async () => (await expect(200, 'GET', `/push-jobs/${job}`)).status === 'aborted', 'the job to end');
   await expect(200, 'GET', `/push-jobs/${job}/nodes`);
