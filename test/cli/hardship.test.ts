@@ -4,7 +4,7 @@
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
-import { FleetRun } from '../../lib/cli/exec/fleet-run.ts';
+import { TaskRun } from '../../lib/cli/exec/task-run.ts';
 import { safeJson } from '../../lib/cli/terminal/escape-controls.ts';
 import { CnapiClient } from '../../lib/client/client.ts';
 import { follow } from '../../lib/client/follow.ts';
@@ -83,8 +83,10 @@ t.test('a task that can no longer be followed is reported as unknown, not as fai
       onNotCancelled() {},
       onOutput: async () => undefined,
     };
-    const command = { params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
-    const [ending] = await new FleetRun({ client, random, listener }).run(servers('web'), command, 1);
+    const [server] = servers('web');
+    if (server === undefined) throw new Error('no server');
+    const command = { server, params: {}, timeoutMs: undefined, ticketUuid: undefined, detach: false };
+    const [ending] = await new TaskRun({ client, random, listener }, command).run();
     t.equal(ending?.kind, 'unknown', what);
   }
 });
@@ -251,21 +253,6 @@ t.test('exec prints output completely and in order, and reports missing bytes', 
   }
 });
 
-t.test('an unfinished last line is shown even if the end of the task is unknown', async (t) => {
-  const instance = await scripted(t, (response, { method, path, headers }) => {
-    if (method === 'POST') return json(response, 202, { id: TICKET });
-    if (path.startsWith('/servers')) return json(response, 200, servers('web-0', 'web-1'));
-    if (!path.endsWith('/events')) return json(response, 200, []);
-    if (headers['last-event-id'] !== undefined) return json(response, 401, NOT_NOW);
-    response.writeHead(200, { 'content-type': 'text/event-stream' });
-    response.end(stream([output(0, 'half a line')]));
-  });
-  const { code, stdout } = await new Cli(t, [instance.url]).run('exec', '--all', '--', 'x');
-  t.equal(code, 3);
-  t.match(stdout, 'web-0 | half a line\n');
-  t.match(stdout, 'web-1 | half a line\n');
-});
-
 t.test('output after a gap is shown even if the task can no longer be followed', async (t) => {
   const instance = await scripted(t, (response, { path, headers }) => {
     if (!path.endsWith('/events')) return json(response, 200, path === '/instances' ? [] : TASK);
@@ -296,41 +283,6 @@ t.test('a second signal ends the program although its reader is blocked', async 
     t.ok([129, 130, 143].includes(code ?? 0), `${command[0]}: ${code}`);
   });
   await Promise.all(each);
-});
-
-t.test('on exit, exec names every server that may still run a task', async (t) => {
-  const creates: ServerResponse[] = [];
-  const instance = await scripted(t, (response, { method, path }) => {
-    if (path.startsWith('/servers') && method === 'GET') return json(response, 200, servers('web-0', 'web-1', 'web-2'));
-    if (path.endsWith('/tasks'))
-      return path.includes('0000/') ? json(response, 202, { id: TICKET }) : void creates.push(response);
-    if (path.endsWith('/cancel')) return json(response, 409, { code: 'TaskNotCancellable', message: 'a legacy agent' });
-    if (!path.endsWith('/events')) return json(response, 200, []);
-    response
-      .writeHead(200, { 'content-type': 'text/event-stream' })
-      .write(stream([output(0, 'begun\n'), output(9, 'later\n')]));
-  });
-  const cli = new Cli(t, [instance.url]);
-  const [first, second, third] = servers('0', '1', '2').map(({ uuid }) => uuid);
-  const signals = [['SIGINT', 'SIGINT'], ['SIGHUP']] as const;
-  for (const each of signals) {
-    creates.length = 0;
-    const running = cli.start(['exec', '--all', '--concurrency', '2', '--', 'x']);
-    await running.says('begun');
-    await until(() => creates.length === 1, 'a request that gets no answer');
-    for (const signal of each) {
-      running.child.kill(signal);
-      if (each.length > 1) await running.says('could not be cancelled: a legacy agent');
-    }
-    const { code, stdout, stderr } = await running.ended;
-    t.equal(code, each.length > 1 ? 130 : 129);
-    t.match(stdout, 'later', 'output that was held back after a gap');
-    t.match(stderr, `left: web-0: task ${TICKET} may still run; see cnapi task ${TICKET}`);
-    t.match(stderr, `left: web-1 may have been given a task; see cnapi tasks ${second}`);
-    t.match(stderr, '1 of 3 servers were not asked');
-    t.notMatch(stderr, third);
-  }
-  t.ok(first && instance.heard.filter(({ path }) => path.endsWith('/cancel')).length === 1, 'a hangup cancels nothing');
 });
 
 t.test('a repeated request is not reported as refused when the lost first one took effect', async (t) => {

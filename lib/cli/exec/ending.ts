@@ -1,0 +1,67 @@
+/** How a command ended on a server, and who wants to know. Pure. */
+import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
+import { messageOf } from '../../platform/errors.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import type { TaskEvent } from '../../protocol/api/tasks.ts';
+import { codeOf, errorOf, hasSucceeded } from './task-end.ts';
+
+/** `id`: of the task. */
+export type Ending =
+  | { kind: 'ok'; id: string; result: unknown }
+  | { kind: 'started'; id: string }
+  | {
+      kind: 'failed';
+      id: string | undefined;
+      why: string;
+      result?: unknown;
+      requestId?: string | undefined;
+      timedOut?: boolean;
+    }
+  | { kind: 'unknown'; id: string | undefined; why: string /** The command that tells later. */; see?: string };
+
+export interface Listener {
+  onStart(server: NamedServer, id: string): void;
+  /** Awaited: the next piece is requested when this one has been processed. */
+  onOutput(server: NamedServer, event: Pick<TaskEvent, 'data' | 'attempt'>): Promise<void>;
+  onEnd(server: NamedServer, ending: Ending): void;
+  /** Following broke off; it continues at another instance. Without a server: of all of them. */
+  onBroken(server: NamedServer | undefined, why: string): void;
+  /** No instance accepted the cancel: what it names continues. */
+  onNotCancelled(server: NamedServer | undefined, what: string, why: string): void;
+}
+
+/** A command that runs on one server or on many. */
+export interface Run {
+  /** On how many servers it has not ended. */
+  readonly openCount: number;
+  /** Results in the order of the servers. Never throws for a failure of one of them. */
+  run(): Promise<Ending[]>;
+  /** Starts nothing more, and asks running commands to end. */
+  cancel(): Promise<void>;
+  /** This program ends: nothing more starts, running commands continue. */
+  leave(): Promise<void>;
+  /** What may go on after this program, a line for each. */
+  left(labelOf: (server: NamedServer) => string): string[];
+}
+
+export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
+  if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
+  const timedOut = codeOf(end) === 'TaskTimeout';
+  return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result, timedOut };
+}
+
+/**
+ * What was created continues, whatever prevents following it. If it may have been created, its
+ * outcome is unknown.
+ */
+export function endingOf(
+  error: unknown,
+  { id, mayRun = id !== undefined }: { id?: string | undefined; mayRun?: boolean },
+): Ending {
+  const isUnsure = error instanceof NoAnswerError || (error instanceof ApiError && error.statusCode >= 500);
+  if (mayRun || isUnsure) return { kind: 'unknown', id, why: messageOf(error) };
+  const requestId = error instanceof ApiError ? error.requestId : undefined;
+  const field = error instanceof ApiError ? error.errors?.[0]?.message : undefined;
+  const why = field === undefined ? messageOf(error) : `${messageOf(error)}: ${field}`;
+  return { kind: 'failed', id, why, requestId };
+}

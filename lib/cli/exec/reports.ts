@@ -1,0 +1,168 @@
+/**
+ * What `cnapi exec` shows of a run: lines with the names of servers for people, records for
+ * programs, the summary, and the exit code.
+ */
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import type { Context } from '../invocation/context.ts';
+import { labelsOf } from '../lookup/find.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { EXIT } from '../terminal/usage-error.ts';
+import type { Ending, Listener } from './ending.ts';
+import { LiveOutput, prefixOf } from './live-output.ts';
+import { type OutputPiece, OutputSequence } from './output-sequence.ts';
+import { exitCodeOf } from './task-end.ts';
+
+export interface ReportOptions {
+  detach?: boolean;
+  raw?: boolean;
+  prefix?: boolean;
+}
+
+export type LabelOf = (server: NamedServer) => string;
+
+export function createLabelOf(servers: readonly NamedServer[]): LabelOf {
+  const labels = labelsOf(servers);
+  return (server) => escapeControls(labels.get(server.uuid) ?? server.uuid);
+}
+
+/** `onLeave`: reports nothing more about any server, and shows the output that was held back. */
+interface Leavable {
+  onLeave(): void;
+  /** Some of a server's output is missing. */
+  isIncomplete(): boolean;
+}
+
+export function listenerOf(
+  context: Context,
+  servers: readonly NamedServer[],
+  options: ReportOptions,
+): Listener & Leavable {
+  const { output } = context;
+  const labelOf = createLabelOf(servers);
+  const of = (server: NamedServer | undefined) => (server === undefined ? '' : `${labelOf(server)}: `);
+  const remarks: Pick<Listener, 'onBroken' | 'onNotCancelled'> = {
+    onBroken: (server, why) => output.note(`${of(server)}${escapeControls(why)}; continuing at another instance`),
+    onNotCancelled: (server, what, why) =>
+      output.complain(`${of(server)}${what} could not be cancelled: ${escapeControls(why)}`),
+  };
+  return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
+}
+
+type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'> & Leavable;
+
+function recorded(output: Context['output']): Report {
+  const sequences = new Map<NamedServer, OutputSequence>();
+  let isIncomplete = false;
+  const sequenceOf = (server: NamedServer) => made(sequences, server, () => new OutputSequence());
+  const record = ({ uuid, hostname }: NamedServer, event: string, about: object) =>
+    output.record({ event, server_uuid: uuid, hostname: hostname ?? null, ...about });
+  const recordPiece = (server: NamedServer, piece: OutputPiece) => {
+    isIncomplete ||= 'cut' in piece;
+    record(server, 'output', piece);
+  };
+  const end = (server: NamedServer, result: unknown) => {
+    for (const piece of sequenceOf(server).end(result)) recordPiece(server, piece);
+    sequences.delete(server);
+  };
+  return {
+    onStart: (server, id) => record(server, 'start', { task: id }),
+    onOutput(server, { data, attempt }) {
+      for (const piece of sequenceOf(server).write(data, attempt)) recordPiece(server, piece);
+      return output.ready();
+    },
+    onEnd(server, ending) {
+      end(server, resultOf(ending));
+      record(server, 'end', recordOf(ending));
+    },
+    onLeave: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
+    isIncomplete: () => isIncomplete,
+  };
+}
+
+function shown(context: Context, servers: readonly NamedServer[], options: ReportOptions): Report {
+  const { output } = context;
+  const isOne = servers.length === 1;
+  const labelOf = createLabelOf(servers);
+  const width = servers.reduce((widest, server) => Math.max(widest, labelOf(server).length), 0);
+  const prefix = (server: NamedServer) =>
+    isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width);
+  const lives = new Map<NamedServer, LiveOutput>();
+  let isIncomplete = false;
+  const about = (server: NamedServer) => ({
+    raw: options.raw === true,
+    prefix: prefix(server),
+    label: labelOf(server),
+  });
+  const liveOf = (server: NamedServer) => made(lives, server, () => new LiveOutput(context, about(server)));
+  return {
+    onStart(server, id) {
+      if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
+    },
+    onOutput(server, event) {
+      liveOf(server).write(event);
+      return output.ready();
+    },
+    onEnd(server, ending) {
+      const live = liveOf(server);
+      live.end(resultOf(ending), ending.id);
+      isIncomplete ||= live.isIncomplete;
+      lives.delete(server);
+      if (ending.kind === 'failed' || ending.kind === 'unknown')
+        output.complain(`${labelOf(server)}: ${escapeControls(whyOf(ending))}`);
+    },
+    onLeave() {
+      for (const live of lives.values()) live.end(undefined);
+      lives.clear();
+    },
+    isIncomplete: () => isIncomplete,
+  };
+}
+
+function made<Key, Value>(all: Map<Key, Value>, key: Key, make: () => Value): Value {
+  const value = all.get(key) ?? make();
+  all.set(key, value);
+  return value;
+}
+
+function whyOf(ending: Extract<Ending, { kind: 'failed' | 'unknown' }>): string {
+  const request = ending.kind === 'failed' && ending.requestId !== undefined ? ` (request ${ending.requestId})` : '';
+  const see = ending.kind === 'unknown' ? (ending.see ?? (ending.id && `cnapi task ${ending.id}`)) : undefined;
+  return `${ending.why}${request}${see === undefined ? '' : `; see later: ${see}`}`;
+}
+
+/** Undefined if no instance reported it. */
+const resultOf = (ending: Ending): unknown => ('result' in ending ? ending.result : undefined);
+
+function recordOf(ending: Ending): object {
+  const { kind, id } = ending;
+  const why = 'why' in ending ? { error: ending.why } : {};
+  return { outcome: kind, task: id ?? null, exit_code: exitCodeOf(resultOf(ending)) ?? null, ...why };
+}
+
+export function summarize({ output }: Context, servers: readonly NamedServer[], endings: readonly Ending[]): void {
+  const count = (kind: Ending['kind']) => endings.filter((ending) => ending.kind === kind).length;
+  const parts = [
+    [count('ok'), 'ok'],
+    [count('started'), 'started'],
+    [count('failed'), 'failed'],
+    [count('unknown'), 'not known'],
+  ] as const;
+  const said = parts.filter(([number]) => number > 0).map(([number, word]) => `${number} ${word}`);
+  output.note(`${servers.length} servers: ${said.join(', ')}`);
+}
+
+/** As timeout(1) has it: 143 would say that somebody sent TERM. */
+const TIMED_OUT = 124;
+
+function ownCodeOf(ending: Ending): number | undefined {
+  return ending.kind === 'failed' && ending.timedOut === true ? TIMED_OUT : exitCodeOf(resultOf(ending));
+}
+
+export function codeOf(endings: readonly Ending[], isIncomplete: boolean): number {
+  const [only] = endings;
+  const own = endings.length === 1 && only !== undefined ? ownCodeOf(only) : undefined;
+  if (own !== undefined && own !== 0) return own;
+  if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
+  if (endings.some(({ kind }) => kind === 'failed')) return EXIT.failed;
+  return isIncomplete ? EXIT.incomplete : EXIT.ok;
+}

@@ -1,0 +1,40 @@
+/** How a command ended on a node of a push job, in the words of the command line. Pure. */
+import type { PushNode } from '../../protocol/api/push-jobs.ts';
+import { type Ending, endedAs } from '../exec/ending.ts';
+
+const OPEN: readonly PushNode['status'][] = ['new', 'ready', 'running'];
+
+export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN.includes(status);
+
+/** `end`: of the node's task, if it was reported. */
+export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
+  const { status, task_id: id } = node;
+  if (status === 'succeeded') return { kind: 'ok', id: id ?? '', result: end?.result };
+  const own = end === undefined || id === undefined || status === 'crashed' ? undefined : endedAs(id, end);
+  const why = own?.kind === 'failed' ? own.why : whyOfNode(node);
+  return { kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' };
+}
+
+export function whyOfNode(node: PushNode): string {
+  const { status, reason = '', message, busy_with, exit_code } = node;
+  if (status === 'was_ready') return 'cancelled before it was started';
+  if (status === 'failed' && exit_code !== undefined) return `exit code ${exit_code}`;
+  if (reason === 'busy')
+    return `it was not started: the server is busy with ${busy_with === undefined ? 'another push job' : `push job ${busy_with}`}`;
+  const known = WHY[reason] ?? WHY[status];
+  if (known !== undefined) return known;
+  return message ?? (reason === '' ? status.replace('_', ' ') : `${status.replace('_', ' ')}: ${reason}`);
+}
+
+const WHY: Readonly<Record<string, string>> = {
+  down: 'it was not started: the server is down',
+  restarted: 'it was not started: the agent was restarted meanwhile',
+  stopping: 'it was not started: the agent is stopping',
+  'no-vote': 'it was not started: the agent did not answer in time',
+  unsupported:
+    'it was not started: the agent does not know push jobs, which run a command on several servers; run cnapi exec on this server alone',
+  'permission-denied': 'it was not started: permission denied',
+  crashed: 'the agent or its server went down while the command ran; nobody knows how far it came',
+  timed_out: 'it did not end in time',
+  aborted: 'it was cancelled',
+};
