@@ -12,7 +12,7 @@ export const LONG = [
   'test/docs/adding-a-noun.test.ts',
   'test/failover/*.test.ts',
   'test/faults/{agent-frozen,instance-still,instances-in-turn,lost-together,legacy-agents}.test.ts',
-  'test/faults/{one-uuid-twice,poster-killed,postgres-frozen,unhealthy-instance}.test.ts',
+  'test/faults/{one-uuid-twice,poster-killed,push-coordinator-killed,postgres-frozen,unhealthy-instance}.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/{held-row,mix,pairs}.test.ts',
   'test/sim/seeds-[2-6].test.ts',
