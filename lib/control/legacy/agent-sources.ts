@@ -2,13 +2,15 @@
  * Remembers the addresses from which servers' agents post: tasks are sent to no other address,
  * unless its network was configured (agent-address.ts). A sysinfo's address is written at once,
  * because a task may follow it. A heartbeat's is written within seconds, and only if this instance
- * has not written it within the hour. If the database fails, the write is tried again.
+ * has not written it within the hour. If the database fails, the write is tried again; an address
+ * that it refuses is dropped, and comes again with the next post.
  */
 
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
+import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { Loop } from '../../platform/loop.ts';
+import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { recordSources, type Source } from './source-store.ts';
 
@@ -31,53 +33,47 @@ export class AgentSources {
   readonly #deps: AgentSourcesDeps;
   /** When each was written, by server and address; the oldest write comes first. */
   readonly #known = new BoundedMap<string, number>(MAX_KNOWN);
-  readonly #pending = new Map<string, Source>();
-  readonly #loop: Loop;
+  readonly #heard: BatchQueue<Source>;
 
   constructor(deps: AgentSourcesDeps) {
     this.#deps = deps;
-    this.#loop = new Loop({
+    this.#heard = new BatchQueue<Source>({
       ...deps,
-      what: 'legacy agents: recording of their addresses',
-      work: () => this.#flush(),
-      pauseMs: FLUSH_MS,
-      first: 'pause',
+      what: 'addresses of legacy agents',
+      keyOf,
+      join: (_, later) => later,
+      maxBatch: MAX_BATCH,
+      gapMs: FLUSH_MS,
+      work: async (sources, database) => void (await this.#write(sources, database)),
+      refused: (source, error) => this.#drop(source, error),
     });
   }
 
-  start(): void {
-    this.#loop.start();
-  }
-
-  stop(): Promise<void> {
-    return this.#loop.stop();
+  async stop(): Promise<void> {
+    await this.#heard.stop();
   }
 
   /** A heartbeat came from this address. Costs one map lookup. */
   heard(serverUuid: string, address: string): void {
-    const key = keyOf({ serverUuid, address });
-    if (this.#isKnown(key) || this.#pending.size >= MAX_PENDING) return;
-    this.#pending.set(key, { serverUuid, address });
+    const source = { serverUuid, address };
+    if (!this.#isKnown(keyOf(source)) && this.#heard.size < MAX_PENDING) this.#heard.add(source, FLUSH_MS);
   }
 
   /** A sysinfo came from this address. @throws DatabaseUnavailableError */
   async record(serverUuid: string, address: string): Promise<void> {
     const source = { serverUuid, address };
-    if (!this.#isKnown(keyOf(source), SYSINFO_AGAIN_MS)) await this.#write([source]);
+    if (!this.#isKnown(keyOf(source), SYSINFO_AGAIN_MS)) await this.#write([source], this.#deps.database);
   }
 
-  async #flush(): Promise<void> {
-    while (this.#pending.size > 0) {
-      const batch = [...this.#pending].slice(0, MAX_BATCH);
-      await this.#write(batch.map(([, source]) => source));
-      for (const [key] of batch) this.#pending.delete(key);
-    }
-  }
-
-  async #write(sources: readonly Source[]): Promise<void> {
-    const stored = await recordSources(this.#deps.database, sources);
+  async #write(sources: readonly Source[], database: Queryable): Promise<void> {
+    const stored = await recordSources(database, sources);
     const now = this.#deps.clock.now();
     for (const source of stored) this.#known.set(keyOf(source), now);
+  }
+
+  #drop({ serverUuid, address }: Source, error: unknown): undefined {
+    const fields = { server_uuid: serverUuid, address, reason: messageOf(error) };
+    this.#deps.log.error(fields, 'legacy agents: an address could not be stored');
   }
 
   #isKnown(key: string, againMs = AGAIN_MS): boolean {

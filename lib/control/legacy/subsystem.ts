@@ -40,10 +40,7 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
     return {
       name: 'legacy agents',
       routes: legacyAgentRoutes({ servers, heartbeats: monitor, agentSources, newServers }),
-      start() {
-        monitor.start();
-        agentSources.start();
-      },
+      start: () => monitor.start(),
       stop: () => Promise.all([monitor.stop(), agentSources.stop()]),
       metrics: [
         gauge(

@@ -13,12 +13,14 @@ import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
-import type { Database } from '../../../lib/platform/postgres/database.ts';
+import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
 import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
+import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
 
 const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
@@ -62,7 +64,6 @@ t.test('source addresses are stored when new, for existing servers, and a few of
     },
   } as Database;
   const sources = new AgentSources({ database: counting, clock, log: silentLogger });
-  sources.start();
   t.teardown(() => sources.stop());
   const [one, two] = [await newServer(), await newServer()];
   const of = async (uuid: string) => (await readSources(database, uuid)).sort();
@@ -103,6 +104,37 @@ t.test('source addresses are stored when new, for existing servers, and a few of
   );
   t.equal(await forgetSources(database, 7, 100), 1);
   t.same(await of(two), []);
+});
+
+t.test('an address that the database refuses does not keep the others from being stored', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });
+  await servers.start();
+  const uuids = [randomUUID(), randomUUID(), randomUUID()];
+  for (const uuid of uuids) await servers.recordSysinfo(uuid, { UUID: uuid });
+  const refusing: Queryable = {
+    query: (text, parameters = [], ...rest) =>
+      JSON.stringify(parameters).includes('10.0.0.1')
+        ? Promise.reject(new Error('not this one'))
+        : database.query(text, parameters, ...rest),
+  };
+  const logged: Record<string, unknown>[] = [];
+  const clock = new ManualClock();
+  const sources = new AgentSources({ database: refusing, clock, log: recordingLogger(logged) });
+  t.teardown(() => sources.stop());
+  for (const [n, uuid] of uuids.entries()) sources.heard(uuid, `10.0.0.${n}`);
+  await clock.advance(2_000);
+  const stored = async () => (await Promise.all(uuids.map((uuid) => readSources(database, uuid)))).flat();
+  await until(async () => {
+    await clock.advance(100);
+    return (await stored()).length === 2;
+  }, 'the others to be stored');
+  t.same((await stored()).sort(), ['10.0.0.0', '10.0.0.2']);
+  await until(async () => {
+    await clock.advance(100);
+    return logged.length > 0;
+  }, 'the refusal to be logged');
+  matchLists(t, logged, [{ server_uuid: uuids[1], address: '10.0.0.1', reason: 'not this one' }]);
 });
 
 t.test('heartbeats from other addresses do not evict an address that the sysinfo names', async (t) => {
