@@ -1,5 +1,6 @@
 /** Each rule finds nothing in a good run, and finds each kind of violation that it exists for. */
 import t from 'tap';
+import { type Bad, badPushJobs } from './bad-push-jobs.ts';
 import { check, rules } from './checker.ts';
 import {
   A,
@@ -19,7 +20,6 @@ import {
   violationsOf,
   wall,
 } from './good-evidence.ts';
-import type { Evidence } from './history.ts';
 
 t.test('a good run violates nothing, and every rule was applied to it', async (t) => {
   t.same(violationsOf(goodEvidence()), []);
@@ -27,7 +27,8 @@ t.test('a good run violates nothing, and every rule was applied to it', async (t
   t.equal(held.size, rules.length);
 });
 
-const bad: [what: string, rule: string, text: RegExp, spoil: (evidence: Evidence) => void][] = [
+const bad: readonly Bad[] = [
+  ...badPushJobs,
   [
     'a session that was lost while others arrived',
     'arriving agents take no session from others',

@@ -7,6 +7,7 @@ import type { CheckResult, Findings } from './findings.ts';
 import type { Evidence } from './history.ts';
 import { cancelsEnd, keysGiveOneTask } from './rules/keys-and-cancels.ts';
 import { locksGoInOrder, noTwoHolders, waitsForLocksAreTrue } from './rules/locks.ts';
+import { pushCommandsRunOnce, pushJobsEnd } from './rules/push-jobs.ts';
 import { commandsRunOnce, outcomesAreReal } from './rules/runs.ts';
 import { arrivalsTakeNoSession, serversLeaveAFrozenInstance } from './rules/sessions.ts';
 import {
@@ -35,6 +36,8 @@ export const rules: readonly ((world: World) => Findings)[] = [
   noTwoHolders,
   locksGoInOrder,
   waitsForLocksAreTrue,
+  pushJobsEnd,
+  pushCommandsRunOnce,
   liveServersAreNeverUnknown,
   deadServersBecomeUnknown,
   statusIsAsRecorded,
@@ -46,7 +49,15 @@ export const rules: readonly ((world: World) => Findings)[] = [
 ];
 
 export const ruleNames: readonly string[] = rules.map(
-  (rule) => rule(new World({ history: [], stored: { tasks: [], tickets: [], statuses: [] }, effects: [] })).rule,
+  (rule) =>
+    rule(
+      new World({
+        history: [],
+        stored: { tasks: [], tickets: [], statuses: [], pushJobs: [] },
+        effects: [],
+        pushEffects: [],
+      }),
+    ).rule,
 );
 
 export function check(evidence: Evidence): CheckResult[] {

@@ -16,6 +16,8 @@ export const SECOND = '22222222-0000-4000-8000-000000000000';
 export const ONE = 'cccccccc-1111-4000-8000-000000000000';
 export const TWO = 'cccccccc-2222-4000-8000-000000000000';
 
+export const JOB = 'dddddddd-1111-4000-8000-000000000000';
+
 export const wall = (at: number) => WALL + at;
 export const uptime = (at: number) => UPTIME + at;
 
@@ -137,6 +139,8 @@ export function goodEvidence(): Evidence {
         workload: 'locks',
       }),
       op({ op: 'release', askedAt: 6_500, status: 204, ticket: TWO, workload: 'locks' }),
+      op({ op: 'push', askedAt: 60_000, status: 201, workload: 'jobs' }),
+      op({ op: 'push-get', askedAt: 61_500, status: 200, job: JOB, workload: 'jobs' }),
       op({ op: 'servers', askedAt: 10_000, status: 200, count: 2, unknown: [], workload: 'status' }),
       op({ op: 'servers', askedAt: 26_000, status: 200, count: 2, unknown: [A], workload: 'status' }),
       op({ op: 'servers', askedAt: 40_000, status: 200, count: 2, unknown: [], workload: 'status' }),
@@ -170,6 +174,16 @@ export function goodEvidence(): Evidence {
           status(server, 'unknown', 157_000),
         ]),
       ],
+      pushJobs: [
+        {
+          id: JOB,
+          state: 'ended',
+          outcome: 'complete',
+          createdAt: wall(60_000),
+          endedAt: wall(61_000),
+          nodes: [A, B].map((server) => ({ server, state: 'succeeded', tasks: 1, ends: 1, isBusy: false })),
+        },
+      ],
     },
     effects: [
       { event: 'begin', token: 't1', task: FIRST, pid: 10, agentPid: 9, uptime: uptime(1_100) },
@@ -177,6 +191,7 @@ export function goodEvidence(): Evidence {
       { event: 'begin', token: 't2', task: SECOND, pid: 11, agentPid: 9, uptime: uptime(1_100) },
       { event: 'beat', token: 't2', task: SECOND, pid: 11, agentPid: 9, uptime: uptime(1_600) },
     ],
+    pushEffects: [{ job: JOB, agentPid: 9, uptime: uptime(60_500) }],
   };
 }
 

@@ -4,7 +4,7 @@
  * entries give the other clocks of the machine at such times. Written by recorder.ts, read by
  * main.ts.
  */
-export const WORKLOADS = ['commands', 'tasks', 'waits', 'cancels', 'keys', 'locks', 'status'] as const;
+export const WORKLOADS = ['commands', 'tasks', 'waits', 'cancels', 'keys', 'locks', 'jobs', 'status'] as const;
 export type Workload = (typeof WORKLOADS)[number];
 
 export type Operation =
@@ -16,6 +16,9 @@ export type Operation =
   | 'ticket-wait'
   | 'renew'
   | 'release'
+  | 'push'
+  | 'push-get'
+  | 'push-abort'
   | 'servers';
 
 /** One request of a client. Fields that its kind does not have are absent. */
@@ -36,6 +39,8 @@ export interface Op {
   /** A task's id: from the request or the answer. */
   task?: string;
   ticket?: string;
+  /** A push job's id. */
+  job?: string;
   /** The task's or ticket's status in the answer. */
   reported?: string;
   attempt?: number;
@@ -166,8 +171,26 @@ export interface StoredStatus {
   epoch: number;
 }
 
+export interface StoredPushJob {
+  id: string;
+  state: string;
+  outcome: string | null;
+  createdAt: number;
+  endedAt: number | null;
+  nodes: {
+    server: string;
+    state: string;
+    /** Tasks of this node, and end events of them. */
+    tasks: number;
+    ends: number;
+    /** The job still has its server. */
+    isBusy: boolean;
+  }[];
+}
+
 export interface Stored {
   tasks: StoredTask[];
+  pushJobs: StoredPushJob[];
   tickets: StoredTicket[];
   statuses: StoredStatus[];
 }
@@ -185,10 +208,19 @@ export interface Effect {
   exitCode?: number;
 }
 
+/** A line that the command of a push job wrote when it began. */
+export interface PushEffect {
+  job: string;
+  agentPid: number;
+  /** The machine's uptime in ms. */
+  uptime: number;
+}
+
 export interface Evidence {
   history: Entry[];
   stored: Stored;
   effects: Effect[];
+  pushEffects: PushEffect[];
 }
 
 /**
@@ -209,6 +241,14 @@ export function parseEffects(text: string): Effect[] {
       uptime: 1000 * Number(uptime),
     };
     return [exitCode === undefined ? effect : { ...effect, exitCode: Number(exitCode) }];
+  });
+}
+
+export function parsePushEffects(text: string): PushEffect[] {
+  return text.split('\n').flatMap((line) => {
+    const [event, job = '', , agentPid, uptime] = line.split(' ');
+    if (event !== 'push' || uptime === undefined) return [];
+    return [{ job, agentPid: Number(agentPid), uptime: 1000 * Number(uptime) }];
   });
 }
 

@@ -13,7 +13,7 @@ import { dump, unended } from './dump.ts';
 import { eachInstanceKilled, faultKinds } from './faults.ts';
 import type { FaultKind } from './harm.ts';
 import { Health } from './health.ts';
-import { type Evidence, parseEffects, parseHistory, type Stored } from './history.ts';
+import { type Evidence, parseEffects, parseHistory, parsePushEffects, type Stored } from './history.ts';
 import type { ChaosOptions } from './options.ts';
 import { Recorder } from './recorder.ts';
 import { Walk } from './walk.ts';
@@ -31,6 +31,7 @@ export interface RunResult {
 }
 
 const [HISTORY, DATABASE, EFFECTS] = ['history.jsonl', 'database.json', 'effects'] as const;
+const PUSH_EFFECTS = 'push-effects';
 const INSTANCES = 3;
 const SIMULATED = 8;
 /**
@@ -80,6 +81,7 @@ export function readEvidence(directory: string): Evidence {
     history: parseHistory(read(HISTORY)),
     stored: JSON.parse(read(DATABASE)) as Stored,
     effects: parseEffects(read(EFFECTS)),
+    pushEffects: parsePushEffects(read(PUSH_EFFECTS)),
   };
 }
 
@@ -93,7 +95,8 @@ async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: read
   const instances = zone.instances.map(({ uuid }) => uuid);
   recorder.write({ kind: 'plan', at: recorder.now(), seed, minutes, instances, agents, simulated });
   const effects = path.join(zone.directory, EFFECTS);
-  writeFileSync(effects, '');
+  const pushEffects = path.join(zone.directory, PUSH_EFFECTS);
+  for (const file of [effects, pushEffects]) writeFileSync(file, '');
   const workloads = new Workloads({
     instances: zone.instances,
     real: agents,
@@ -102,6 +105,7 @@ async function play(zone: Zone, { options, say, kinds }: RunDeps & { kinds: read
     // Its own random numbers, because the number of client requests must not change the walk.
     random: seededRandom(seed + 1_000_003),
     effects,
+    pushEffects,
   });
   health.start();
   workloads.start();

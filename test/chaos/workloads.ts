@@ -11,6 +11,7 @@ import { Caller } from './caller.ts';
 import { between, pick } from './chance.ts';
 import type { Intent, Workload } from './history.ts';
 import { lockRound } from './lock-round.ts';
+import { pushRound } from './push-round.ts';
 import type { Recorder } from './recorder.ts';
 
 export interface WorkPlan {
@@ -20,8 +21,9 @@ export interface WorkPlan {
   simulated: readonly string[];
   recorder: Recorder;
   random: Random;
-  /** The folder for the lines of commands. */
+  /** The file for the lines of commands, and that for those of push jobs. */
   effects: string;
+  pushEffects: string;
 }
 
 interface Order {
@@ -68,6 +70,9 @@ export class Workloads {
       const queue = QUEUES[each % QUEUES.length] as string;
       this.#lane('locks', (caller) => lockRound({ caller, recorder: this.#plan.recorder, random }, queue));
     }
+    const { recorder, pushEffects } = this.#plan;
+    const servers = [...real, ...simulated];
+    this.#lane('jobs', (caller) => pushRound({ servers, caller, recorder, random, effects: pushEffects }));
     for (const [instance] of instances.entries()) this.#lane('status', (caller) => this.#look(caller, instance));
   }
 

@@ -61,6 +61,9 @@ const ANSWERS: Record<Operation, readonly number[]> = {
   renew: [200, 409],
   release: [204],
   servers: [200],
+  push: [201],
+  'push-get': [200, 404],
+  'push-abort': [202, 409],
 };
 
 export function requestsAreAnswered(world: World): Findings {
