@@ -31,6 +31,7 @@ import {
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
 import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status/status-history.ts';
+import { selectServers } from '../../lib/control/servers/selection-store.ts';
 import {
   ALL_PARTS,
   countServers,
@@ -230,6 +231,7 @@ const servers: Statement[] = [
   reads(readDigests, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readSysinfoParts, ({ seat }) => [seat.serverUuid, ['Hostname']]),
   reads(countServers, () => []),
+  reads(selectServers, () => [[{ path: ['hostname'], isNot: false, parts: ['web-', ''] }], 10]),
   reads(readHostnames, ({ seats }) => [seats.map(({ serverUuid }) => serverUuid)]),
   reads(readRosterRow, ({ seat }) => [seat.serverUuid]),
 ];

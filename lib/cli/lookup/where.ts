@@ -2,21 +2,20 @@
  * Conditions on servers as written on the command line: `hostname=web-*`, `traits.rack=r1`,
  * `status!=running`. Pure.
  */
+import { parseWhere as parseCondition, type WhereCondition } from '../../protocol/where.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
-interface Condition {
-  path: readonly string[];
-  isNot: boolean;
+interface Condition extends Pick<WhereCondition, 'path' | 'isNot'> {
   pattern: RegExp;
 }
 
 /** @throws UsageError */
 export function parseWhere(text: string): Condition {
-  const [, name, not, value] = /^([A-Za-z_][\w.-]*?)(!?)=(.*)$/s.exec(text) ?? [];
-  if (name === undefined || value === undefined)
+  const condition = parseCondition(text);
+  if (condition === undefined)
     throw new UsageError(`--where ${text} is not NAME=PATTERN, such as hostname=web-* or datacenter!=east`);
-  const pattern = value.split('*').map((part) => part.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&'));
-  return { path: name.split('.'), isNot: not === '!', pattern: new RegExp(`^${pattern.join('[^]*')}$`) };
+  const pattern = condition.parts.map((part) => part.replace(/[\\^$.*+?()[\]{}|/-]/g, '\\$&'));
+  return { ...condition, pattern: new RegExp(`^${pattern.join('[^]*')}$`) };
 }
 
 type Properties = Readonly<Record<string, unknown>>;

@@ -9,32 +9,27 @@ import {
   DEFAULT_VOTING_TIMEOUT_MS,
   type pushJobContracts,
 } from '../../protocol/api/push-jobs.ts';
+import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
 import { InvalidPushJobError } from './push-errors.ts';
 import { quorumOf } from './push-job.ts';
-import type { NewNode, NewPushJob, PushOptions } from './push-store.ts';
+import type { NewPushJob, PushOptions } from './push-store.ts';
 
 export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
-
-/** What is known of servers. */
-export interface KnownServers {
-  /** Of those that exist. */
-  hostnames(serverUuids: readonly string[]): Promise<ReadonlyMap<string, string>>;
-}
 
 const HIDDEN = '(secret)';
 
 /** @throws InvalidPushJobError */
 export async function newPushJobOf(
   request: JobRequest,
-  { id, actor, servers }: { id: string; actor: string | undefined; servers: KnownServers },
+  { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
-  const nodes = await newNodesOf(request.servers, servers);
+  const nodes = await targetsOf(request, known);
   checkSecrets(env, secret_env);
   const wanted = request.quorum ?? { percent: 100 };
-  const quorum = quorumOf(wanted, request.servers.length);
-  if (quorum > request.servers.length)
-    throw new InvalidPushJobError('quorum', `value is ${quorum}, and there are ${request.servers.length} servers`);
+  const quorum = quorumOf(wanted, nodes.length);
+  if (quorum > nodes.length)
+    throw new InvalidPushJobError('quorum', `value is ${quorum}, and there are ${nodes.length} servers`);
   const options: PushOptions = { user, dir, env, capture };
   const masked = Object.fromEntries(secret_env.map((name) => [name, HIDDEN]));
   return {
@@ -56,20 +51,6 @@ export async function newPushJobOf(
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
   };
-}
-
-/** @throws InvalidPushJobError for servers that do not exist */
-export async function newNodesOf(uuids: readonly string[], servers: KnownServers): Promise<NewNode[]> {
-  const names = await servers.hostnames(uuids);
-  checkServers(uuids, names);
-  return uuids.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' }));
-}
-
-function checkServers(wanted: readonly string[], known: ReadonlyMap<string, string>): void {
-  const unknown = wanted.filter((uuid) => !known.has(uuid));
-  if (unknown.length === 0) return;
-  const more = unknown.length > 10 ? ` and ${unknown.length - 10} more` : '';
-  throw new InvalidPushJobError('servers', `there are no such servers: ${unknown.slice(0, 10).join(', ')}${more}`);
 }
 
 function checkSecrets(env: Readonly<Record<string, string>>, names: readonly string[]): void {

@@ -15,7 +15,9 @@ import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
+import type { WhereCondition } from '../../protocol/where.ts';
 import { ReportQueue } from './report-queue.ts';
+import { type Selection, selectServers } from './selection-store.ts';
 import {
   applySysinfo,
   composeServer,
@@ -175,6 +177,11 @@ export class Servers {
   /** The hostnames of those of these servers that exist, by uuid. */
   hostnames(serverUuids: readonly string[]): Promise<Map<string, string>> {
     return store.readHostnames(this.#database, serverUuids);
+  }
+
+  /** The servers that meet all of these conditions, at most `most`. */
+  select(conditions: readonly WhereCondition[], most: number): Promise<Selection> {
+    return selectServers(this.#database, conditions, most);
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */

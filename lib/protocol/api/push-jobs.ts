@@ -133,6 +133,9 @@ const quorum = z
     ],
   });
 
+const MAX_CONDITIONS = 20;
+const MAX_CONDITION_CHARS = 500;
+
 const MIN_START_RATE = 0.001;
 const startRate = () =>
   number()
@@ -193,7 +196,22 @@ export const pushJobContracts = contracts({
         .min(1, 'value is empty')
         .max(MAX_PUSH_COMMAND_CHARS, `value is longer than ${MAX_PUSH_COMMAND_CHARS} characters`)
         .describe('sh runs it'),
-      servers: servers.describe('Uuids of the servers, each once'),
+      servers: servers.optional().describe('Uuids of the servers, each once; or else `where` or `from_job`'),
+      where: textArray(MAX_CONDITIONS)
+        .refine((values) => values.length > 0, 'value is empty')
+        .refine(
+          (values) => values.every(({ length }) => length <= MAX_CONDITION_CHARS),
+          'value has a condition that is too long',
+        )
+        .optional()
+        .describe(
+          'Servers that meet all of these conditions on what GET /servers shows, such as `hostname=web-*`, `traits.rack=r1` or `status!=unknown`; `*` is any text',
+        ),
+      from_job: uuid().optional().describe('The servers of this earlier push job'),
+      from_status: z
+        .enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`)
+        .optional()
+        .describe('With `from_job`: only its nodes with this status'),
       quorum: quorum
         .optional()
         .describe('How many nodes must be ready before one starts: a number, or "80%"; all when absent'),

@@ -3,7 +3,8 @@ import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { newNodesOf, newPushJobOf } from '../job-request.ts';
+import { newPushJobOf } from '../job-request.ts';
+import { newNodesOf } from '../job-targets.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
@@ -12,7 +13,7 @@ export interface PushJobRouteDeps {
     PushJobs,
     'create' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
   >;
-  servers: Pick<Servers, 'hostnames'>;
+  servers: Pick<Servers, 'hostnames' | 'select'>;
   random: Random;
 }
 
@@ -22,7 +23,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
     {
       async CreatePushJob({ params, actor, withRecord }) {
         const id = random.uuid();
-        const job = await newPushJobOf(params, { id, actor: actor.name, servers });
+        const job = await newPushJobOf(params, { id, actor: actor.name, servers, jobs: pushJobs });
         await withRecord((record) => pushJobs.create({ ...job, record }), id);
         return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
       },

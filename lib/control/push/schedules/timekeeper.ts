@@ -12,8 +12,9 @@ import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
-import { type KnownServers, newPushJobOf } from '../job-request.ts';
-import type { NewPushJob } from '../push-store.ts';
+import { newPushJobOf } from '../job-request.ts';
+import type { KnownJobs, KnownServers } from '../job-targets.ts';
+import { listPushNodes, type NewPushJob } from '../push-store.ts';
 import { cronTimes } from './cron-times.ts';
 import { decideFiring, type Firing } from './schedule.ts';
 import {
@@ -146,11 +147,12 @@ export class Timekeeper {
 
   /** The job as its body says, for the servers that there are now; or why there can be none. */
   async #jobOf({ job, actor }: DueSchedule): Promise<NewPushJob | string> {
-    const { random, servers } = this.#deps;
+    const { database, random, servers } = this.#deps;
+    const jobs = { nodes: (...[id, page]: Parameters<KnownJobs['nodes']>) => listPushNodes(database, id, page) };
     const request = pushJobContracts.CreatePushJob.params.safeParse(job);
     if (!request.success) return `this version does not take its job: ${request.error.issues[0]?.message}`;
     try {
-      return await newPushJobOf(request.data, { id: random.uuid(), actor: actor ?? undefined, servers });
+      return await newPushJobOf(request.data, { id: random.uuid(), actor: actor ?? undefined, servers, jobs });
     } catch (error) {
       if (error instanceof CnapiError && error.statusCode < 500) return whatIsWrong(error);
       throw error;

@@ -23,7 +23,10 @@ async function zone(t: Test) {
     const clock = Object.assign(new ManualClock(), { wallTime: () => instances[place]?.getTime() ?? 0 });
     return new PushSchedules({
       ...{ database: open(), clock, random: systemRandom, log: silentLogger, config: { slowPollMs: 5_000 } },
-      servers: { hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))) },
+      servers: {
+        hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))),
+        select: async () => ({ servers: [], unknown: undefined }),
+      },
       jobCreated: () => {},
     });
   };

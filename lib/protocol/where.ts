@@ -1,0 +1,18 @@
+/**
+ * The filter language over servers: `hostname=web-*`, `traits.rack=r1`, `status!=running`. The name is
+ * a property of GET /servers, or the path to a part of one; `*` stands for any text. A missing
+ * property counts as an empty text. Pure.
+ */
+export interface WhereCondition {
+  path: readonly string[];
+  isNot: boolean;
+  /** What stands between the `*`. */
+  parts: readonly string[];
+}
+
+/** Undefined for what is no condition. */
+export function parseWhere(text: string): WhereCondition | undefined {
+  const [, name, not, value] = /^([A-Za-z_][\w.-]*?)(!?)=(.*)$/s.exec(text) ?? [];
+  if (name === undefined || value === undefined) return undefined;
+  return { path: name.split('.'), isNot: not === '!', parts: value.split('*') };
+}
