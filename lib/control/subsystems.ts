@@ -19,6 +19,7 @@ import { organizationsSubsystem } from './organizations/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { scheduleSubsystem } from './push/schedules/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
+import { pushySubsystem } from './pushy/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
@@ -49,5 +50,6 @@ export const subsystems = [
   scheduleSubsystem,
   ...Object.values<NounDefinition>({ ...nouns }),
   organizationsSubsystem,
+  pushySubsystem,
   housekeepingSubsystem,
 ];

@@ -27,6 +27,13 @@ import {
 import { readFeed, readFeedPositions } from '../../lib/control/push/feed-store.ts';
 import { readChangedNodes, readMoment } from '../../lib/control/push/follow-store.ts';
 import {
+  listOrganizationJobs,
+  readNamedNode,
+  readNodeNames,
+  readOrganizationJob,
+  readPushFile,
+} from '../../lib/control/push/organization-jobs-store.ts';
+import {
   createPushJob,
   deleteEndedPushJobs,
   deletePushJob,
@@ -206,6 +213,17 @@ const statements: readonly Statement[] = [
   }),
   reads(readMoment, () => []),
   reads(readTasksOfJob, ofJob('running')),
+  reads(readOrganizationJob, (world) => {
+    const duty = world.pushJob('running');
+    return duty && ['acme', duty.id];
+  }),
+  reads(listOrganizationJobs, () => ['acme', { limit: 10, bytes: 1_000, withCounts: true }]),
+  reads(readNodeNames, ofJob('running')),
+  reads(readPushFile, ofJob('running')),
+  reads(readNamedNode, (world) => {
+    const duty = world.pushJob('running');
+    return duty && [duty.id, 'one'];
+  }),
   reads(readFeed, (world) => {
     const duty = world.pushJob('running');
     return duty && [duty.id, 1];

@@ -27,10 +27,15 @@ export class EventFollower {
     void this.#read(response);
   }
 
-  static async open(url: string, query = '', lastEventId = ''): Promise<EventFollower> {
+  static open(url: string, query = '', lastEventId = ''): Promise<EventFollower> {
+    return EventFollower.openAt(`${url}/events${query}`, lastEventId);
+  }
+
+  /** Any other stream. */
+  static async openAt(url: string, lastEventId = ''): Promise<EventFollower> {
     const abort = new AbortController();
     const headers: Record<string, string> = lastEventId === '' ? {} : { 'Last-Event-ID': lastEventId };
-    const response = await fetch(`${url}/events${query}`, { headers, signal: abort.signal });
+    const response = await fetch(url, { headers, signal: abort.signal });
     return new EventFollower(response, abort);
   }
 

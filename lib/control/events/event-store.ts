@@ -1,6 +1,6 @@
 /** The statements over the log of events. The database itself fills the log (`migrations`). */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { EventFilter, LoggedEvent, LogState } from './event.ts';
+import type { EventFilter, LoggedEvent, LogState, Position } from './event.ts';
 
 /**
  * All events up to this id are known to be deleted. The search for the oldest event begins after
@@ -53,6 +53,22 @@ export async function readLog(database: Queryable, id: number): Promise<LogState
   );
   const { last, oldest, stored_at } = rows[0] as LogRow;
   return { last, oldest, storedAt: stored_at ?? undefined };
+}
+
+/** The place of the log as it was so many milliseconds ago: after what was stored before. */
+export async function readPlaceAt(database: Queryable, msAgo: number): Promise<Position> {
+  const { rows } = await database.query<{ id: number; stored_at: Date | null }>(
+    `select coalesce(e.id, o.before, n.last_id) as id, e.stored_at
+       from (select last_id from cnapi_event_numberings order by id desc limit 1) as n
+       left join lateral (
+         select id, stored_at from cnapi_events
+           where id > ${TRIMMED} and stored_at < cnapi_now() - $1::float8 * interval '1 millisecond' order by id desc limit 1
+       ) as e on true
+       left join lateral (select min(id) - 1 as before from cnapi_events where id > ${TRIMMED}) as o on true`,
+    [msAgo],
+  );
+  const { id, stored_at } = rows[0] as { id: number; stored_at: Date | null };
+  return { id, storedAtMs: stored_at?.getTime() ?? 0 };
 }
 
 /** Both ends are included. */

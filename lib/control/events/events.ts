@@ -23,7 +23,7 @@ import {
   positionState,
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
-import { forgetEvents, numberEvents, readEventPage, readLog, trimEvents } from './event-store.ts';
+import { forgetEvents, numberEvents, readEventPage, readLog, readPlaceAt, trimEvents } from './event-store.ts';
 import { type EventWindowPage, Reader } from './reader.ts';
 
 export interface EventsDeps {
@@ -123,19 +123,25 @@ export class Events {
   /**
    * Yields the events from now on, or after `position`, as fast as the follower takes them; nothing
    * is stored for a slow one. Ends when the signal aborts, this instance leaves, or the log was set
-   * back. A reader continues from its last position on any instance.
+   * back. A reader continues from its last position on any instance. `{ sinceMs }`: also those of
+   * the last so many milliseconds.
    * @throws UnknownEventError, TooManyFollowersError, InstanceLeavingError,
    * DatabaseUnavailableError; the returned iterable throws DatabaseUnavailableError
    */
   async follow(
     filter: EventFilter,
-    position: string | undefined,
+    position: string | { sinceMs: number } | undefined,
     signal?: AbortSignal,
   ): Promise<AsyncIterable<DeliveredEvent>> {
     if (this.#leaving.signal.aborted) throw new InstanceLeavingError();
     const release = this.#acquireFollower(signal);
     try {
-      const from = position === undefined ? await this.#now() : await this.#find(position);
+      const from =
+        position === undefined
+          ? await this.#now()
+          : typeof position === 'string'
+            ? await this.#find(position)
+            : await this.#since(position.sinceMs);
       return this.#stream(filter, from, { isNew: position === undefined, signal, release });
     } catch (error) {
       release();
@@ -176,6 +182,11 @@ export class Events {
       if (id <= last) return { id, storedAtMs: storedAt?.getTime() ?? 0 };
       id = last;
     }
+  }
+
+  async #since(ms: number): Promise<Position> {
+    await this.#number();
+    return readPlaceAt(this.#deps.database, ms);
   }
 
   async #find(text: string): Promise<Position> {

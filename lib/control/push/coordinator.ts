@@ -92,6 +92,11 @@ export class Coordinator implements DutyHandler {
     for (const job of jobs) this.#runs.get(job)?.changed.abort();
   }
 
+  /** Those that this instance carries out now. */
+  get jobs(): Iterable<string> {
+    return this.#runs.keys();
+  }
+
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
     const run: Run = { changed: new AbortController(), tasks: new Set(), startsPaid: new StartsPaid() };
     this.#runs.set(duty.id, run);

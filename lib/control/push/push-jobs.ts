@@ -17,6 +17,7 @@ import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
 import { JobFeeds } from './job-feeds.ts';
 import { type FollowOptions, followJob, type JobNews } from './job-follower.ts';
+import { OrganizationJobs } from './organization-jobs.ts';
 import {
   InvalidPushJobError,
   PushJobEndedError,
@@ -63,12 +64,14 @@ export class PushJobs {
   readonly coordinator: Coordinator;
   readonly courier: Courier;
   readonly feeds: JobFeeds;
+  readonly ofOrganizations: OrganizationJobs;
   readonly #deps: PushJobsDeps;
 
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
     this.courier = new Courier(deps);
     this.feeds = new JobFeeds(deps);
+    this.ofOrganizations = new OrganizationJobs(deps);
     this.coordinator = new Coordinator({
       ...deps,
       tell: (servers) => this.#tell(servers),

@@ -23,7 +23,10 @@ export interface PushOptions {
 
 export interface NewPushJob {
   id: string;
+  /** The uuid of the organization; a job without one is of /push-jobs alone. */
   organization: string | undefined;
+  /** The name of its user or client. */
+  requestor?: string | undefined;
   command: string;
   options: PushOptions;
   /** Shown instead of `options` if these hold secrets. */
@@ -73,6 +76,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.startRate ?? null,
     job.nodeTimeoutMs ?? null,
     job.quorumPercent ?? null,
+    job.requestor ?? null,
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   const { rowCount } = await database.query(
@@ -81,9 +85,9 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
      ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
            concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms,
-           quorum_percent)
+           quorum_percent, requestor)
          select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8
+             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8, $21::text
            from guard where is_met
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
@@ -239,11 +243,13 @@ export interface NodeStateRow {
   server_uuid: string;
   state: NodeAvailability;
   job: string | null;
+  /** When its server was last lost, or came back; null if it has never been there. */
+  since: Date | null;
 }
 
 export async function readNodeStates(database: Queryable, servers: readonly string[]): Promise<NodeStateRow[]> {
   const { rows } = await database.query<NodeStateRow>(
-    `select p.server_uuid, b.job,
+    `select p.server_uuid, b.job, p.since,
          case when p.run is null then 'down' when b.rehab_since is not null then 'rehab'
            when b.job is not null then 'in-job' else 'idle' end as state
        from cnapi_presence($1::uuid[]) as p left join cnapi_push_busy b on b.server_uuid = p.server_uuid`,

@@ -31,6 +31,7 @@ const TAGS = {
   servers: 'The servers, their properties and their status',
   tasks: "Work for one server's agent: durable, with exactly one end",
   'push jobs': 'One command on many servers, after enough of them have agreed',
+  pushy: 'The same jobs, for clients of Chef Push Jobs',
   waitlist: 'Tickets: locks with a queue, across all instances',
   instances: 'The instances of the control plane',
   access: 'Tokens, and the audit of changes',

@@ -8,6 +8,7 @@ import { processContracts } from './process.ts';
 import { pushEventContracts } from './push-events.ts';
 import { pushJobContracts } from './push-jobs.ts';
 import { pushScheduleContracts } from './push-schedules.ts';
+import { pushyContracts } from './pushy.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
 import { taskContracts } from './tasks.ts';
@@ -23,6 +24,7 @@ export const contractList: readonly Contract[] = [
   pushJobContracts,
   pushEventContracts,
   pushScheduleContracts,
+  pushyContracts,
   ticketContracts,
   instanceContracts,
   tokenContracts,

@@ -53,6 +53,7 @@ const bodies = {
     status: z.enum(JOB_STATUSES),
     node_count: z.int(),
     actor: z.string().nullable().describe('Who created it'),
+    organization: z.string().nullable().describe('Uuid of its organization'),
     time,
   }),
   push_schedule: answer({

@@ -103,6 +103,29 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `/push-schedules/${schedule}`);
   await expect(204, 'DELETE', `/push-schedules/${schedule}`);
 
+  const { uuid: organization } = await expect(201, 'POST', '/organizations', { name: 'acme' });
+  await expect(201, 'POST', '/bindings', { organization, server_uuid: SERVER });
+  const { hostname } = await expect(200, 'GET', server);
+  const pushy = '/organizations/acme/pushy';
+  const feed = await EventFollower.openAt(`${url}${pushy}/job_status_feed`);
+  t.teardown(() => feed.close());
+  await expect(200, 'GET', '/pushy/_status');
+  const ordered = { command: 'echo x', nodes: [hostname], capture_output: true };
+  const { id: pushyJob } = await expect(201, 'POST', `${pushy}/jobs`, ordered);
+  await expect(200, 'GET', `${pushy}/job_status_feed/${pushyJob}`);
+  await expect(200, 'GET', `${pushy}/jobs`);
+  t.match(await expect(200, 'GET', `${pushy}/jobs/${pushyJob}`), { status: 'complete' });
+  for (const stream of ['stdout', 'stderr'])
+    await expect(200, 'GET', `${pushy}/jobs/${pushyJob}/output/${hostname}/${stream}`);
+  await expect(200, 'PUT', `${pushy}/jobs/${pushyJob}/abort`);
+  await expect(200, 'DELETE', `${pushy}/jobs/${pushyJob}`);
+  await expect(200, 'GET', `${pushy}/node_states`);
+  await expect(200, 'GET', `${pushy}/node_states/${hostname}`);
+  await expect(200, 'GET', `${pushy}/config/${hostname}?ccpk=${'x'.repeat(40)}`);
+  await expect(200, 'GET', `${pushy}/connect/${hostname}`);
+  const { id: place, kind, data } = await feed.next((event) => event.kind === 'job_complete', 'the end of the job');
+  t.equal(mismatchOfEvent(place, kind, { name: 'FollowPushyJobs', data }), undefined);
+
   const { uuid: token } = await expect(201, 'POST', '/tokens', { name: 'ci', role: 'reader' });
   await expect(200, 'GET', '/tokens');
   await expect(204, 'DELETE', `/tokens/${token}`);
@@ -114,7 +137,7 @@ t.test('every route answers as its contract declares', async (t) => {
 
   for (const kind of EVENT_KINDS) {
     const { id, data } = await follower.next((event) => event.kind === kind, `an event of kind ${kind}`);
-    t.equal(mismatchOfEvent(id, kind, data), undefined);
+    t.equal(mismatchOfEvent(id, kind, { data }), undefined);
   }
   const names = contractList.map(({ name }) => name);
   t.same(
@@ -135,12 +158,16 @@ t.test('an answer is refused that has another type, an undeclared field, or an u
   t.equal(mismatch(401, { code: 'Unauthorized', message: 'x' }), undefined);
   t.match(mismatch(401, { code: 'Forbidden', message: 'x' }), /code/);
   t.match(mismatch(500, { code: 'NoSuchCode', message: 'x' }), /code/);
-  t.match(mismatchOfEvent('1', 'ticket', { uuid: SERVER }), /FollowEvents/);
+  t.match(mismatchOfEvent('1', 'ticket', { data: { uuid: SERVER } }), /FollowEvents/);
   t.end();
 });
 
-function mismatchOfEvent(id: string, kind: string, data: unknown): string | undefined {
-  const contract = contractList.find(({ name }) => name === 'FollowEvents');
+function mismatchOfEvent(
+  id: string,
+  kind: string,
+  { name: route = 'FollowEvents', data }: { name?: string; data: unknown },
+): string | undefined {
+  const contract = contractList.find(({ name }) => name === route);
   const text = `id: ${id}\nevent: ${kind}\ndata: ${JSON.stringify(data)}\n\n`;
   return contract && mismatchOf(contract, { status: 200, contentType: 'text/event-stream', text });
 }

@@ -3,7 +3,7 @@ create function cnapi_log_push_job_event() returns trigger language plpgsql as $
 begin
   perform cnapi_add_event('push_job', null, new.state_since,
     jsonb_build_object('id', new.id, 'status', coalesce(new.outcome, new.state),
-      'node_count', new.node_count, 'actor', new.actor));
+      'node_count', new.node_count, 'actor', new.actor, 'organization', new.organization));
   return null;
 end $$;
 

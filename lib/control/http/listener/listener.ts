@@ -20,14 +20,13 @@ import { isUuid } from '../../../protocol/api/rules.ts';
 import { type Actor, OPEN } from '../../access/token.ts';
 import {
   ExpectationFailedError,
-  MethodNotAllowedError,
   NotUpgradableError,
-  ResourceNotFoundError,
   StoppingError,
   UnreadableRequestError,
   UpgradeRequiredError,
 } from '../http-errors.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
+import { ErrorForms } from '../reply/error-forms.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
 import { replyAndHangUp } from '../reply/raw-reply.ts';
@@ -107,6 +106,7 @@ export class HttpListener {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
   #whenQuiet: (() => void) | undefined;
+  readonly #errorForms = new ErrorForms();
   #onArrival: Handlers['onArrival'] = () => new StoppingError();
   readonly #sockets: ListenSockets;
   #port: number | undefined;
@@ -225,6 +225,7 @@ export class HttpListener {
   }
 
   #mount(route: Route, { requireServer }: Handlers): void {
+    this.#errorForms.add(route);
     const verb = ({ GET: 'get', POST: 'post', PUT: 'put', DELETE: 'del' } as const)[route.method];
     this.#restify[verb]({ name: route.name, path: route.path }, (request, _response, next) => {
       void this.#serve(route, request as unknown as RoutedRequest, requireServer).finally(() => next(false));
@@ -358,15 +359,9 @@ export class HttpListener {
   #refuseUnrouted(request: IncomingMessage, error: unknown): void {
     const exchange = this.#exchanges.get(request);
     if (exchange === undefined) return;
-    const { statusCode } = error as { statusCode?: number };
-    if (statusCode === 405) {
-      void exchange.send(errorReply(new MethodNotAllowedError(request.method ?? '')));
-    } else if (statusCode === 404) {
-      void exchange.send(errorReply(new ResourceNotFoundError(`${exchange.path} does not exist`)));
-    } else {
-      exchange.log.error({ err: error }, 'request: routing failed');
-      void exchange.send(errorReply(error));
-    }
+    const reply = this.#errorForms.unroutedReply(error, { method: request.method ?? '', path: exchange.path });
+    if (reply === undefined) exchange.log.error({ err: error }, 'request: routing failed');
+    void exchange.send(reply ?? errorReply(error));
   }
 
   /** Input that Node could not parse as a request. Cuts off a reply in progress. */

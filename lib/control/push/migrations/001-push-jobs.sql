@@ -5,6 +5,7 @@
 --                  it replaces them
 -- quorum_percent   if the quorum is a share of the nodes: it follows nodes that are added
 -- start_rate       nodes that may start per second
+-- organization     its uuid, for a job of /pushy; requestor: the name of its user or client
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- node_timeout_ms  the limit of each command; without it only the job's run_timeout_ms
@@ -20,6 +21,7 @@ create table cnapi_push_jobs (
   masked_options json,
   file bytea,
   actor text,
+  requestor text,
   node_count int not null,
   quorum int not null check (quorum >= 1),
   quorum_percent float8,

@@ -1,0 +1,50 @@
+/** Events of push jobs as the reference sends them. Pure. */
+import type { FeedEvent } from '../push/feed-store.ts';
+import type { OrganizationJob } from '../push/organization-jobs-store.ts';
+
+export interface PushyEvent {
+  id: string;
+  name: string;
+  data: Readonly<Record<string, unknown>>;
+}
+
+/** The number in the id of an event of a job's feed; undefined for any other text. */
+export function numberOfJobEvent(id: string | undefined): number | undefined {
+  const [, digits] = /^job-(\d{1,9})$/.exec(id ?? '') ?? [];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+export function eventOf({ number, name, node, status, timestamp }: FeedEvent): PushyEvent {
+  return {
+    id: `job-${number}`,
+    name,
+    data: { timestamp, ...(node === null ? {} : { node }), ...(status === null ? {} : { status }) },
+  };
+}
+
+/** `withContents`: whether the caller may see the command and its options. */
+export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1'): PushyEvent {
+  const { user, dir, env, capture = false } = job.options;
+  const contents = {
+    command: job.command,
+    ...(user === undefined ? {} : { job_user: user }),
+    ...(dir === undefined ? {} : { dir }),
+    ...(env === undefined ? {} : { env }),
+    ...(job.hasFile ? { file_specified: true } : {}),
+    capture,
+  };
+  const data = {
+    timestamp: job.createdText,
+    ...(withContents ? contents : { withheld: true }),
+    run_timeout: job.runTimeoutMs / 1000,
+    quorum: job.quorum,
+    node_count: job.nodeCount,
+    user: job.requestor ?? '',
+  };
+  return { id, name: 'start', data };
+}
+
+/** As the reference writes a time. `micros` makes equal times differ. */
+export function feedTime(date: Date, micros = 0): string {
+  return `${date.toISOString().replace('T', ' ').slice(0, -1)}${String(micros).padStart(3, '0')}Z`;
+}

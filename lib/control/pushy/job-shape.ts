@@ -1,0 +1,89 @@
+/** A push job and its nodes in the form of the reference. Pure. */
+import type { PushyJob, PushyJobStatus, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
+import type { CountedJob, OrganizationJob } from '../push/organization-jobs-store.ts';
+import type { NodeState } from '../push/push-job.ts';
+import type { NodeStateRow } from '../push/push-store.ts';
+
+/** 32 hexadecimal digits, as the reference writes an id. */
+export const pushyIdOf = (uuid: string): string => uuid.replaceAll('-', '');
+
+/** The uuid of a job, written with dashes or without them; undefined for any other text. */
+export function uuidOfPushyId(text: string): string | undefined {
+  const digits = text.toLowerCase();
+  const [, ...parts] =
+    /^([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})$/.exec(digits) ?? [];
+  return parts.length === 0 ? undefined : parts.join('-');
+}
+
+/** A job that ends shows what it was doing. */
+export function pushyStatusOf({
+  state,
+  outcome,
+  hasRun,
+}: Pick<OrganizationJob, 'state' | 'outcome' | 'hasRun'>): PushyJobStatus {
+  if (state === 'ended') return outcome ?? 'aborted';
+  if (state === 'aborting') return hasRun ? 'running' : 'voting';
+  return state;
+}
+
+/** `withContents`: whether the caller may see the command and its options. */
+export function listedJobOf(job: OrganizationJob, withContents: boolean): PushyListedJob {
+  return {
+    id: pushyIdOf(job.id),
+    ...(withContents ? contentsOf(job) : { withheld: true }),
+    status: pushyStatusOf(job),
+    run_timeout: job.runTimeoutMs / 1000,
+    created_at: job.createdAt.toUTCString(),
+    updated_at: job.stateSince.toUTCString(),
+  };
+}
+
+export function countedJobOf(job: CountedJob, withContents: boolean): PushyListedJob {
+  const listed = listedJobOf(job, withContents);
+  return job.counts === null ? listed : { ...listed, counts: job.counts };
+}
+
+export interface JobDetails {
+  nodes: readonly { state: NodeState; names: string[] }[];
+  withContents: boolean;
+  /** The contents of its file, if the caller wants them. */
+  file?: Buffer | undefined;
+}
+
+export function jobOf(job: OrganizationJob, { nodes, withContents, file }: JobDetails): PushyJob {
+  const { file_specified: hasFile, ...listed } = listedJobOf(job, withContents);
+  return {
+    ...listed,
+    ...(hasFile !== true ? {} : file === undefined ? { file_specified: true } : { file: fileTextOf(file) }),
+    nodes: Object.fromEntries(nodes.map(({ state, names }) => [state, names])),
+  };
+}
+
+function contentsOf({ command, options, hasFile }: OrganizationJob) {
+  const { user, dir, env, capture } = options;
+  return {
+    command,
+    ...(user === undefined ? {} : { user }),
+    ...(dir === undefined ? {} : { dir }),
+    ...(env === undefined ? {} : { env: { ...env } }),
+    ...(hasFile ? { file_specified: true } : {}),
+    ...(capture === true ? { capture_output: true } : {}),
+  };
+}
+
+/** Text as it is, anything else in base64. */
+function fileTextOf(file: Buffer): string {
+  const text = file.toString('utf8');
+  return Buffer.from(text).equals(file) ? `raw:${text}` : `base64:${file.toString('base64')}`;
+}
+
+/** A node that runs a job is available, as in the reference. */
+export function nodeStateOf(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
+  const { state = 'down', since = null } = row ?? {};
+  return {
+    node_name: name,
+    status: state === 'down' ? 'offline' : 'online',
+    availability: state === 'idle' || state === 'in-job' ? 'available' : 'unavailable',
+    ...(since === null ? {} : { updated_at: since.toUTCString() }),
+  };
+}

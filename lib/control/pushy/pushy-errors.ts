@@ -1,0 +1,64 @@
+/** Refusals of requests to /pushy, and the form that the reference gives to all errors there. */
+import { CnapiError } from '../../platform/errors.ts';
+import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/pushy.ts';
+import { errorReply } from '../http/reply/error-mapping.ts';
+import type { Reply } from '../http/route.ts';
+
+/** A body that is no job. Nothing was created. */
+export class InvalidJobError extends CnapiError {
+  /** The key that is wrong. */
+  readonly field: string | undefined;
+  /** What the reference's text does not say. */
+  readonly detail: string | undefined;
+
+  constructor(text: string, field?: string, detail?: string) {
+    super('InvalidParameters', 400, text);
+    this.field = field;
+    this.detail = detail;
+  }
+}
+
+export class NotAcceptableError extends CnapiError {
+  constructor(contentType: string) {
+    super('NotAcceptable', 406, `This answers ${contentType}, which the header Accept does not name`);
+  }
+}
+
+export class NotJsonError extends CnapiError {
+  constructor(contentType: string) {
+    super('UnsupportedMediaType', 415, `Content-Type ${contentType} is not understood; send application/json`);
+  }
+}
+
+export class JobNotFoundError extends CnapiError {
+  constructor(id: string, organization: string) {
+    super('ResourceNotFound', 404, `organization '${organization}' has no push job '${id}'`);
+  }
+}
+
+export class NoOutputError extends CnapiError {
+  constructor(reason: string) {
+    super('ResourceNotFound', 404, reason);
+  }
+}
+
+/**
+ * As in the reference, what is wrong with a job is a text, and every other error a list with one
+ * text. Beside the reference's texts, `field` names what is wrong with a job.
+ */
+export function pushyErrorReply(error: unknown): Reply {
+  const reply = errorReply(error);
+  return { ...reply, body: bodyOf(error, reply) };
+}
+
+function bodyOf(error: unknown, { status, body }: Reply): PushyError {
+  if (status === 413) return { error: `JSON must be no more than ${MAX_PUSHY_BODY_BYTES} bytes.` };
+  const { message } = body as { message: string };
+  if (!(error instanceof InvalidJobError)) return { error: [message] };
+  const { field, detail } = error;
+  return {
+    error: message,
+    ...(field === undefined ? {} : { field }),
+    ...(detail === undefined ? {} : { detail }),
+  };
+}

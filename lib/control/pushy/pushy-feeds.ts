@@ -1,0 +1,156 @@
+/**
+ * The feeds of the reference: what happens to one job, and the starts and ends of all jobs of an
+ * organization. Each can be continued at any instance. Called by the routes.
+ *
+ *     job            goes on ──▶ all events, then each as it happens, until the job's end
+ *                    ended   ──▶ all events; after a few seconds its summary alone, or what is
+ *                                missing after the Last-Event-ID
+ *     organization   each start and end from now on, or after the Last-Event-ID; if that is not
+ *                    known, `start_of_history` and what happened in the last minute
+ */
+
+import type { LoggedEvent } from '../events/event.ts';
+import { UnknownEventError } from '../events/event-errors.ts';
+import type { Events } from '../events/events.ts';
+import type { ServerSentEvent } from '../http/route.ts';
+import type { OrganizationJob } from '../push/organization-jobs-store.ts';
+import type { PushJobs } from '../push/push-jobs.ts';
+import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
+import { jobOf, pushyIdOf } from './job-shape.ts';
+
+export interface PushyFeedsDeps {
+  pushJobs: Pick<PushJobs, 'feeds' | 'ofOrganizations'>;
+  events: Pick<Events, 'follow'>;
+  clock: { wallTime(): number };
+}
+
+export interface Follower {
+  lastEventId: string | undefined;
+  /** Whether it may see commands and their options. */
+  withContents: boolean;
+  signal: AbortSignal;
+}
+
+/** For this long after its end, a job's feed is sent again from the beginning. */
+const LINGER_MS = 5_000;
+const HISTORY_MS = 60_000;
+const FILTER = { kinds: ['push_job'] };
+const ENDS: readonly unknown[] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+
+export class PushyFeeds {
+  readonly #deps: PushyFeedsDeps;
+
+  constructor(deps: PushyFeedsDeps) {
+    this.#deps = deps;
+  }
+
+  /** @throws TooManyWaitersError, WaitStoppedError */
+  followJob(job: OrganizationJob, follower: Follower): AsyncIterable<ServerSentEvent> {
+    const number = numberOfJobEvent(follower.lastEventId);
+    const known = number !== undefined && number <= job.fed ? number : 0;
+    const isOver = job.endedMs !== null && job.endedMs > LINGER_MS;
+    if (isOver && known <= 1) return this.#summary(job, follower);
+    const events = this.#deps.pushJobs.feeds.follow(job.id, Math.max(1, known), follower.signal);
+    return this.#events(job, events, { ...follower, isNew: known === 0 });
+  }
+
+  /** @throws TooManyFollowersError, InstanceLeavingError, DatabaseUnavailableError */
+  async followOrganization(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
+    const { lastEventId, signal } = follower;
+    if (lastEventId === undefined || lastEventId === '')
+      return this.#organizationEvents(
+        organization,
+        await this.#deps.events.follow(FILTER, undefined, signal),
+        follower,
+      );
+    const position = /^org-(.{1,40})$/.exec(lastEventId)?.[1];
+    try {
+      if (position === undefined) throw new UnknownEventError(lastEventId);
+      return this.#organizationEvents(organization, await this.#deps.events.follow(FILTER, position, signal), follower);
+    } catch (error) {
+      if (!(error instanceof UnknownEventError)) throw error;
+      return this.#history(organization, follower);
+    }
+  }
+
+  async *#events(
+    job: OrganizationJob,
+    events: ReturnType<PushJobs['feeds']['follow']>,
+    { isNew, withContents }: Follower & { isNew: boolean },
+  ): AsyncGenerator<ServerSentEvent, void, undefined> {
+    if (isNew) yield startOf(job, withContents);
+    for await (const event of events) yield eventOf(event);
+  }
+
+  async *#summary(job: OrganizationJob, { withContents }: Follower): AsyncGenerator<ServerSentEvent, void, undefined> {
+    const nodes = await this.#deps.pushJobs.ofOrganizations.nodeNames(job.id);
+    const timestamp = feedTime(job.stateSince);
+    yield { id: 'job-1', name: 'summary', data: { timestamp, ...jobOf(job, { nodes, withContents }) } };
+  }
+
+  async #history(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
+    const { events, clock } = this.#deps;
+    const timestamp = feedTime(new Date(clock.wallTime() - HISTORY_MS));
+    const kept = await events.follow(FILTER, { sinceMs: HISTORY_MS }, follower.signal);
+    return this.#organizationEvents(organization, kept, follower, {
+      id: 'start_id',
+      name: 'start_of_history',
+      data: { timestamp },
+    });
+  }
+
+  async *#organizationEvents(
+    organization: string,
+    delivered: Awaited<ReturnType<Events['follow']>>,
+    follower: Follower,
+    first?: ServerSentEvent,
+  ): AsyncGenerator<ServerSentEvent, void, undefined> {
+    if (first !== undefined) yield first;
+    const times = new DistinctTimes();
+    for await (const { position, event } of delivered) {
+      const id = `org-${position}`;
+      if (event === undefined) yield { id };
+      const sent = event && (await this.#organizationEvent(organization, event, { follower, times, id }));
+      if (sent !== undefined) yield sent;
+    }
+  }
+
+  async #organizationEvent(
+    organization: string,
+    event: LoggedEvent,
+    { follower, times, id }: { follower: Follower; times: DistinctTimes; id: string },
+  ): Promise<ServerSentEvent | undefined> {
+    if (event.kind === 'gap') return { id, name: 'start_of_history', data: { timestamp: times.of(event.storedAt) } };
+    const { id: jobId, status } = event.body as { id: string; status: string };
+    if (event.body.organization !== organization) return undefined;
+    const job = pushyIdOf(jobId);
+    const timestamp = times.of(event.storedAt);
+    if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job, status } };
+    if (status !== 'voting') return undefined;
+    const row = await this.#deps.pushJobs.ofOrganizations.get(organization, jobId);
+    if (row === undefined) return undefined;
+    const start = startOf(row, follower.withContents, id);
+    return { ...start, data: { ...start.data, timestamp, job } };
+  }
+}
+
+/** No two events of a stream have the same time. */
+class DistinctTimes {
+  #ms = 0;
+  #micros = 0;
+
+  of(date: Date): string {
+    const ms = date.getTime();
+    if (ms > this.#ms) {
+      this.#ms = ms;
+      this.#micros = 0;
+    } else {
+      this.#micros += 1;
+      if (this.#micros > 999) {
+        this.#ms += 1;
+        this.#micros = 0;
+      }
+    }
+    return feedTime(new Date(this.#ms), this.#micros);
+  }
+}

@@ -1,0 +1,56 @@
+/** Where the agent of a node connects to, in the form of the reference's configuration of a client. */
+import { CnapiError } from '../../../platform/errors.ts';
+import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { PushyConfiguration } from '../../../protocol/api/pushy.ts';
+import type { Organizations } from '../../organizations/organizations.ts';
+import { type Requestor, requireAccess } from '../../organizations/requestor.ts';
+import { requireAccept } from './negotiation.ts';
+
+export interface NodeConfigDeps {
+  organizations: Pick<Organizations, 'nodesOf'>;
+  sessions: { run(): string };
+  config: { heartbeatMs: number; silenceMs: number };
+}
+
+interface Asked {
+  entered: Requestor & { organization: Organization };
+  node: string;
+  baseUrl: string;
+  accept: string | undefined;
+}
+
+const LIFETIME_S = 3600;
+
+/** A client may ask for its own node only; users must be readers. @throws NoAccessError, the refusals */
+export async function nodeConfig(
+  { organizations, sessions, config }: NodeConfigDeps,
+  { entered, node: name, baseUrl, accept }: Asked,
+): Promise<PushyConfiguration> {
+  const { organization, kind } = entered;
+  if (kind !== 'client') requireAccess(entered, 'read');
+  else if (entered.name !== name) throw new CnapiError('Forbidden', 403, 'Client and node name must match');
+  requireAccept(accept, 'application/json');
+  const node = (await organizations.nodesOf(organization, [name])).get(name);
+  if (node === undefined || typeof node === 'string') {
+    const reason = node === 'ambiguous' ? 'has several servers with the hostname' : 'has no node';
+    throw new CnapiError('ResourceNotFound', 404, `organization '${organization.name}' ${reason} '${name}'`);
+  }
+  const link = `${baseUrl.replace(/^http/, 'ws')}/agents/${node.serverUuid}/link`;
+  return {
+    type: 'config',
+    host: new URL(baseUrl).hostname,
+    node: name,
+    organization: organization.name,
+    push_jobs: {
+      heartbeat: {
+        out_addr: link,
+        command_addr: link,
+        interval: config.heartbeatMs / 1000,
+        offline_threshold: Math.round(config.silenceMs / config.heartbeatMs),
+        online_threshold: 1,
+      },
+    },
+    lifetime: LIFETIME_S,
+    incarnation_id: sessions.run(),
+  };
+}

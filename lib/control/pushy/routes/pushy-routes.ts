@@ -1,0 +1,257 @@
+/**
+ * Answers the routes of push jobs for clients of the reference (lib/protocol/api/pushy.ts), in its
+ * order: the signature, the organization, the group, Accept, the object, the body.
+ */
+import { CnapiError } from '../../../platform/errors.ts';
+import type { Random } from '../../../platform/random.ts';
+import type { Organization } from '../../../protocol/api/organizations.ts';
+import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
+import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
+import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
+import type { ChefAuthentication } from '../../organizations/chef-authentication.ts';
+import type { Organizations } from '../../organizations/organizations.ts';
+import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
+import type { OrganizationJob } from '../../push/organization-jobs-store.ts';
+import { PushJobEndedError } from '../../push/push-errors.ts';
+import type { PushJobs } from '../../push/push-jobs.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { parseJobBody } from '../job-body.ts';
+import { countedJobOf, jobOf, nodeStateOf, pushyIdOf, uuidOfPushyId } from '../job-shape.ts';
+import { newJobOf } from '../new-job.ts';
+import { JobNotFoundError, NoOutputError, NotJsonError, pushyErrorReply } from '../pushy-errors.ts';
+import type { PushyFeeds } from '../pushy-feeds.ts';
+import { baseUrlOf, requireAccept } from './negotiation.ts';
+import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
+
+export interface PushyRouteDeps {
+  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'ofOrganizations'> & {
+    coordinator: Pick<PushJobs['coordinator'], 'jobs'>;
+  };
+  feeds: PushyFeeds;
+  organizations: Pick<Organizations, 'nodesOf' | 'allNodes'>;
+  chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
+  tasks: Pick<Tasks, 'get'>;
+  sessions: { run(): string; readonly size: number };
+  random: Random;
+  config: NodeConfigDeps['config'] & { host: string; tlsCertFile?: string | undefined };
+}
+
+/** Who asks, and about which organization. */
+type Entered = Requestor & { organization: Organization };
+type Context<Params> = RequestContext<Params & { organization: string }>;
+
+const JSON_TYPE = 'application/json';
+const EVENTS_TYPE = 'text/event-stream';
+const BYTES_TYPE = 'application/octet-stream';
+/** The first jobs of a list, whatever their size, are read together. */
+const FIRST_JOBS = { rows: 100, bytes: 256 * 1024 };
+const MAX_LISTED_PROCESSES = 1_000;
+/** Names of 20,000 nodes. */
+const JOB_BYTES = 1024 * 1024;
+const OUTPUT_BYTES = 4 * 1024 * 1024;
+/** A proxy (nginx) must not gather events. */
+const UNBUFFERED = { 'X-Accel-Buffering': 'no' };
+
+export function pushyRoutes(deps: PushyRouteDeps): Route[] {
+  const { pushJobs, feeds, organizations, tasks, sessions, random } = deps;
+  const { ofOrganizations: jobs } = pushJobs;
+
+  async function enter(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Entered> {
+    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    requireAccess(entered, action);
+    requireAccept(context.header('Accept'), type);
+    return entered;
+  }
+
+  async function jobIn({ organization }: Entered, id: string): Promise<OrganizationJob> {
+    const uuid = uuidOfPushyId(id);
+    const job = uuid && (await jobs.get(organization.uuid, uuid));
+    if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
+    return job;
+  }
+
+  async function shown(entered: Entered, job: OrganizationJob, withFile = false) {
+    const withContents = maySeeContents(entered);
+    const file = withFile && withContents && job.hasFile ? await jobs.file(job.id) : undefined;
+    return jobOf(job, { nodes: await jobs.nodeNames(job.id), withContents, file });
+  }
+
+  async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
+    const entered = await enter(context, 'read', BYTES_TYPE);
+    const { id, node: name } = context.params;
+    const job = await jobIn(entered, id);
+    if (!maySeeContents(entered)) throw new NoOutputError('a token without the right to run tasks sees no output');
+    if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
+    const node = await jobs.node(job.id, name);
+    const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
+    const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
+    if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
+    return content({ contentType: BYTES_TYPE, content: text });
+  }
+
+  async function configOf(context: Context<{ node: string }>) {
+    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    return ok(
+      await nodeConfig(deps, {
+        entered,
+        node: context.params.node,
+        baseUrl: baseUrl(context),
+        accept: context.header('Accept'),
+      }),
+    );
+  }
+
+  const baseUrl = ({ header }: Pick<RequestContext<never>, 'header'>) =>
+    baseUrlOf({
+      host: header('Host') ?? deps.config.host,
+      forwardedProto: header('X-Forwarded-Proto'),
+      isTls: deps.config.tlsCertFile !== undefined,
+    });
+
+  const follower = (entered: Entered, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
+    lastEventId: header('Last-Event-ID'),
+    withContents: maySeeContents(entered),
+    signal,
+  });
+
+  const routes = bind(
+    pushyContracts,
+    {
+      GetPushyStatus: () =>
+        ok({
+          status: "it's alive" as const,
+          incarnation_id: sessions.run(),
+          node_fsm_count: sessions.size,
+          job_processes: [...pushJobs.coordinator.jobs].slice(0, MAX_LISTED_PROCESSES).map(pushyIdOf),
+        }),
+      async CreatePushyJob(context) {
+        const entered = await enter(context, 'write');
+        requireJson(context.header('Content-Type'));
+        const body = parseJobBody(context.body);
+        const { organization } = entered;
+        const nodes = await organizations.nodesOf(organization, body.nodes);
+        const job = newJobOf({ id: random.uuid(), body, organization, requestor: entered, nodes });
+        await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
+        const id = pushyIdOf(job.id);
+        const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
+        return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
+      },
+      async ListPushyJobs(context) {
+        const entered = await enter(context, 'read');
+        const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
+        const withContents = maySeeContents(entered);
+        const first = cursor === undefined ? undefined : (await jobIn(entered, cursor)).id;
+        return answerRows({
+          limit,
+          firstChunk: FIRST_JOBS,
+          async read(after: string | undefined, { rows, bytes }) {
+            const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
+            const page = await jobs.list(entered.organization.uuid, filter);
+            const next = page.hasMore ? page.jobs.at(-1)?.id : undefined;
+            return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next };
+          },
+        });
+      },
+      async GetPushyJob(context) {
+        const entered = await enter(context, 'read');
+        const job = await jobIn(entered, context.params.id);
+        return ok(await shown(entered, job, context.params.include_file === 'true'));
+      },
+      async AbortPushyJob(context) {
+        const entered = await enter(context, 'write');
+        const { id } = await jobIn(entered, context.params.id);
+        await context
+          .withRecord((record) => pushJobs.abort(id, { how: 'hard', actor: entered.actor.name, record }), id)
+          .catch(unlessEnded);
+        return ok(await shown(entered, await jobIn(entered, id)));
+      },
+      async DeletePushyJob(context) {
+        const entered = await enter(context, 'write');
+        const job = await jobIn(entered, context.params.id);
+        const body = await shown(entered, job);
+        await pushJobs.delete(job.id);
+        return ok(body);
+      },
+      GetPushyStdout: (context) => output(context, 'stdout'),
+      GetPushyStderr: (context) => output(context, 'stderr'),
+      async ListPushyNodeStates(context) {
+        const { organization } = await enter(context, 'read');
+        const nodes = await organizations.allNodes(organization);
+        const states = await jobs.availability(nodes.map(({ serverUuid }) => serverUuid));
+        return ok(nodes.map(({ name, serverUuid }) => nodeStateOf(name, states.get(serverUuid))));
+      },
+      async GetPushyNodeState(context) {
+        const { organization } = await enter(context, 'read');
+        const { node: name } = context.params;
+        const node = (await organizations.nodesOf(organization, [name])).get(name);
+        if (node === undefined || typeof node === 'string') return ok(nodeStateOf(name, undefined));
+        const states = await jobs.availability([node.serverUuid]);
+        return ok(nodeStateOf(name, states.get(node.serverUuid)));
+      },
+      async GetPushyConfig(context) {
+        const { node, ccpk } = context.params;
+        if (node !== '') requireCcpk(ccpk);
+        return configOf(context);
+      },
+      GetPushyConnect: configOf,
+      async FollowPushyJobs(context) {
+        const entered = await enter(context, 'read', EVENTS_TYPE);
+        const events = await feeds.followOrganization(entered.organization.uuid, follower(entered, context));
+        return { status: 200 as const, events, headers: UNBUFFERED };
+      },
+      async FollowPushyJob(context) {
+        const entered = await enter(context, 'read', EVENTS_TYPE);
+        const job = await jobIn(entered, context.params.id);
+        return { status: 200 as const, events: feeds.followJob(job, follower(entered, context)), headers: UNBUFFERED };
+      },
+    },
+    {
+      GetPushyStatus: { withoutDatabase: true, quiet: true },
+      CreatePushyJob: { commitsRecord: true },
+      AbortPushyJob: { commitsRecord: true },
+      ListPushyJobs: { answerBytes: ROW_STREAM_BYTES },
+      GetPushyJob: { answerBytes: JOB_BYTES },
+      GetPushyStdout: { answerBytes: OUTPUT_BYTES },
+      GetPushyStderr: { answerBytes: OUTPUT_BYTES },
+      ListPushyNodeStates: { answerBytes: JOB_BYTES },
+      FollowPushyJobs: { answerBytes: STREAM_BYTES },
+      FollowPushyJob: { answerBytes: STREAM_BYTES },
+    },
+  );
+  // The body is checked by its handler, after the caller's rights.
+  return routes.map((route) => ({
+    ...route,
+    params: route.method === 'POST' ? route.params.partial() : route.params,
+    rawBody: { maxBytes: MAX_PUSHY_BODY_BYTES },
+    errorReply: pushyErrorReply,
+  }));
+}
+
+/** A token sees here what it sees on /push-jobs. */
+const maySeeContents = ({ kind, actor }: { kind: string; actor: Actor }): boolean =>
+  kind !== 'token' || hasRight(actor, 'task-contents');
+
+function requireJson(contentType: string | undefined): void {
+  const type = contentType?.split(';')[0]?.trim().toLowerCase() ?? '';
+  if (type !== '' && type !== JSON_TYPE) throw new NotJsonError(type.slice(0, 100));
+}
+
+/** As in the reference, where it is a key of the node. */
+function requireCcpk(ccpk: string | undefined): void {
+  if (ccpk === undefined || ccpk === '') throw new CnapiError('InvalidParameters', 400, 'Missing ccpk');
+  if (ccpk.length !== 40) throw new CnapiError('Unauthorized', 401, 'Bad ccpk');
+}
+
+/** The task may have been deleted; its job is kept longer. */
+function taskOf(tasks: Pick<Tasks, 'get'>, id: string) {
+  return tasks.get(id).catch((error: unknown) => {
+    if (error instanceof CnapiError && error.statusCode === 404) return undefined;
+    throw error;
+  });
+}
+
+function unlessEnded(error: unknown): void {
+  if (!(error instanceof PushJobEndedError)) throw error;
+}
