@@ -15,6 +15,7 @@ import { execCommand } from './commands/exec.ts';
 import { instancesCommand } from './commands/instances.ts';
 import { jobCommand } from './commands/job.ts';
 import { lockCommand } from './commands/lock.ts';
+import { nodeCommand } from './commands/node.ts';
 import { serverCommand } from './commands/server.ts';
 import { serversCommand } from './commands/servers.ts';
 import { taskCommand } from './commands/task.ts';
@@ -82,6 +83,7 @@ const COMMANDS = [
   serverCommand,
   execCommand,
   jobCommand,
+  nodeCommand,
   taskCommand,
   tasksCommand,
   cancelCommand,

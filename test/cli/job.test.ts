@@ -1,6 +1,7 @@
 /** `cnapi job`, run as people and scripts run it. */
 import t from 'tap';
 import type { PushJob } from '../../lib/protocol/api/push-jobs.ts';
+import type { PushNodeState } from '../../lib/protocol/api/push-nodes.ts';
 import { freshZone } from '../support/apps.ts';
 import { startAgents } from '../support/simulated-agents.ts';
 import { until } from '../support/until.ts';
@@ -22,7 +23,7 @@ t.test('push jobs on the command line', async (t) => {
     const { code, stdout, stderr } = await cli.run('job', 'start', '--all', '--', 'echo hello');
     t.equal(code, 0);
     t.match(stderr, /push job [0-9a-f-]{36} asks 3 servers/);
-    t.match(stdout, /NODE +STATUS[\s\S]*succeeded[\s\S]*3 nodes completed successfully/);
+    t.match(stdout, /NODE NAME +STATUS +LAST UPDATED[\s\S]*succeeded[\s\S]*3 nodes completed successfully/);
   });
 
   await t.test('one word is for sh, several are passed on unchanged', async (t) => {
@@ -45,8 +46,52 @@ t.test('push jobs on the command line', async (t) => {
     t.equal(dry.stdout.trim().split('\n').length, 2);
     t.match(await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--', 'true'), { code: 0 });
     t.match(await cli.run('job', 'status', id, '--summary'), { code: 0, stdout: /2 nodes completed with errors/ });
-    t.match(await cli.run('job', 'status', id, '--node', servers[1] ?? ''), { stdout: /failed +3/ });
+    t.match(await cli.run('job', 'status', id, '--node', servers[1] ?? ''), {
+      stdout: /^node \S+ failed running job id \S+ at \S+ \S+: exit code 3$/m,
+    });
     t.match(await cli.run('job', 'status', id, '--node', servers[0] ?? ''), { code: 2, stderr: /has no part in/ });
+  });
+
+  await t.test('a job is run again where it did not succeed, and its secrets are given again', async (t) => {
+    const args = ['job', 'start', servers[0] ?? '', servers[1] ?? '', '--quorum', '1', '--secret-env', 'PASSWORD=x'];
+    const { stdout } = await cli.run(...args, '--timeout', '5m', '--', 'exit 3');
+    const id = /job +([0-9a-f-]{36})/.exec(stdout)?.[1] ?? '';
+    t.match(await cli.run('job', 'retry', id), { code: 2, stderr: /Give again: --secret-env PASSWORD/ });
+    const again = await json<PushJob>('job', 'retry', id, '--secret-env', 'PASSWORD=y', '--detach');
+    t.match(again, {
+      ...{ command: 'exit 3', node_count: 2, quorum: 1, run_timeout_ms: 300_000 },
+      env: { PASSWORD: '(secret)' },
+    });
+    await until(async () => (await json<PushJob>('job', 'status', again.id, '--summary')).status === 'complete');
+    t.match(await cli.run('job', 'retry', again.id, '--status', 'crashed', '--secret-env', 'PASSWORD=y'), {
+      code: 2,
+      stderr: /No node of that job matches/,
+    });
+  });
+
+  await t.test('servers are given as a query, and their output is shown live with --capture', async (t) => {
+    const { code, stdout } = await cli.run('job', 'start', 'status=running', '--capture', '--', 'echo live');
+    t.equal(code, 0);
+    t.equal(stdout.match(/^\S+ +\| live$/gm)?.length, 3);
+    t.match(await cli.run('job', 'start', 'status=running', servers[0] ?? '', '--', 'true'), {
+      code: 2,
+      stderr: /cannot be combined/,
+    });
+  });
+
+  await t.test('node status shows in which job a server is', async (t) => {
+    const job = await json<PushJob>('job', 'start', servers[0] ?? '', '--detach', '--', 'sleep 300');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 1);
+    const states = await json<PushNodeState[]>('node', 'status');
+    t.equal(states.length, 3);
+    t.match(
+      states.find(({ server_uuid }) => server_uuid === servers[0]),
+      { status: 'in_job', job: job.id },
+    );
+    t.match(await cli.run('node', 'status', servers[1] ?? ''), { stdout: /NODE NAME +STATUS +JOB\n\S+ +idle +-\n$/ });
+    t.match(await cli.run('job', 'retry', job.id), { code: 2, stderr: /is running; wait for its end/ });
+    await cli.run('job', 'abort', job.id);
+    await until(async () => (await json<PushNodeState[]>('node', 'status')).every(({ status }) => status === 'idle'));
   });
 
   await t.test('what the command wrote on a node is shown', async (t) => {

@@ -142,6 +142,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   stop();
   input?.close();
   if (servers.length > 1) summarize(context, servers, endings);
+  if (run instanceof JobRun && run.id !== undefined && endings.some(({ kind }) => kind === 'failed'))
+    output.note(`again where it failed: cnapi job retry ${run.id.slice(0, 8)}`);
   return interruptedWith ?? codeOf(endings, listener.isIncomplete());
 }
 

@@ -15,8 +15,13 @@ export async function targetsOf(
   names: readonly string[],
   { all = false, where = [] }: TargetOptions,
 ): Promise<NamedServer[]> {
+  const queries = names.filter((name) => name.includes('='));
+  if (queries.length > 0 && queries.length < names.length)
+    throw new UsageError('Servers by name and by NAME=PATTERN cannot be combined');
+  if (queries.length > 0) return targetsOf(client, [], { all, where: [...where, ...queries] });
   const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
-  if (ways === 0) throw new UsageError('On which servers? Name some, or give --where NAME=PATTERN, or --all');
+  if (ways === 0)
+    throw new UsageError('On which servers? Name some, or give NAME=PATTERN as in cnapi servers --where, or --all');
   if (ways > 1) throw new UsageError('Servers by name, --where and --all cannot be combined');
   const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
   if (servers.length === 0) throw new UsageError('No server matches; nothing was run');

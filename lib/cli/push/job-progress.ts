@@ -44,19 +44,27 @@ export function progressOf(job: PushJob): string {
   return `${job.status}: ${counts.join(', ')}`;
 }
 
+/** The specification's table, with what it has no column for after it. */
 export const NODE_COLUMNS: readonly Column<PushNode>[] = [
-  { head: 'NODE', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
+  { head: 'NODE NAME', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
+  { head: 'LAST UPDATED', of: ({ updated_at }) => shortTime(updated_at) },
   { head: 'EXIT', of: ({ exit_code }) => exit_code },
-  { head: 'UPDATED', of: ({ updated_at }) => shortTime(updated_at) },
   { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true },
-  {
-    head: 'WHY',
-    of: ({ reason, message, busy_with }) =>
-      [reason, busy_with && `with push job ${busy_with}`, message].filter((one) => one !== undefined).join(': '),
-    shrinks: true,
-  },
+  { head: 'WHY', of: reasonOf, shrinks: true },
 ];
+
+/** The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`. */
+export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>): string {
+  const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
+  const what = task_id === undefined ? 'not running' : 'running';
+  const why = exit_code === undefined ? reasonOf(node) : `exit code ${exit_code}`;
+  return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${why === '' ? '' : `: ${why}`}`;
+}
+
+function reasonOf({ reason, message, busy_with }: PushNode): string {
+  return [reason, busy_with && `with push job ${busy_with}`, message].filter((one) => one !== undefined).join(': ');
+}
 
 export const JOB_COLUMNS: readonly Column<PushJob>[] = [
   { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },

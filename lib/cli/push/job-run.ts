@@ -43,6 +43,11 @@ export class JobRun implements Run {
     this.#byUuid = new Map(servers.map((server) => [server.uuid, server]));
   }
 
+  /** Of the job, once it is known. */
+  get id(): string | undefined {
+    return this.#id;
+  }
+
   get openCount(): number {
     return this.#servers.length - this.#endings.size;
   }
@@ -69,6 +74,12 @@ export class JobRun implements Run {
     this.#id = id;
     this.#deps.onJob(id);
     return id;
+  }
+
+  /** Follows a job that exists. */
+  attach(id: string): Promise<void> {
+    this.#id = id;
+    return this.#follow(id);
   }
 
   async cancel(): Promise<void> {

@@ -33,8 +33,10 @@ import {
   listPushJobs,
   listPushNodes,
   type NewPushJob,
+  type NodeStateRow,
   type PushJobRow,
   type PushNodeRow,
+  readNodeStates,
   readPushJob,
   requestAbort,
 } from './push-store.ts';
@@ -119,6 +121,11 @@ export class PushJobs {
     const nodes = await listPushNodes(this.#deps.database, id, page);
     if (nodes.length === 0) await this.get(id);
     return nodes;
+  }
+
+  /** What these servers do for push jobs, in no order. */
+  nodeStates(servers: readonly string[]): Promise<NodeStateRow[]> {
+    return readNodeStates(this.#deps.database, servers);
   }
 
   /** Until the job's end, or until one of the signals aborts. @throws PushJobNotFoundError */

@@ -6,6 +6,7 @@ import { pushMigrations } from './push-schema.ts';
 import { PUSH_DUTY } from './push-store.ts';
 import { type PushEventRouteDeps, pushEventRoutes } from './routes/push-event-routes.ts';
 import { type PushJobRouteDeps, pushJobRoutes } from './routes/push-job-routes.ts';
+import { pushNodeRoutes } from './routes/push-node-routes.ts';
 
 const KEEP_DAYS = 30;
 
@@ -33,7 +34,11 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
     const { coordinator, courier } = pushJobs;
     return {
       name: 'push jobs',
-      routes: [...pushJobRoutes({ pushJobs, servers, random }), ...pushEventRoutes({ pushJobs, instanceLeaving })],
+      routes: [
+        ...pushJobRoutes({ pushJobs, servers, random }),
+        ...pushEventRoutes({ pushJobs, instanceLeaving }),
+        ...pushNodeRoutes({ pushJobs, servers }),
+      ],
       start: () => pushJobs.start(),
       endDrain: () => pushJobs.feeds.release(),
       stop: () => pushJobs.stop(),

@@ -7,6 +7,7 @@ import { legacyAgentContracts } from './legacy-agents.ts';
 import { processContracts } from './process.ts';
 import { pushEventContracts } from './push-events.ts';
 import { pushJobContracts } from './push-jobs.ts';
+import { pushNodeContracts } from './push-nodes.ts';
 import { pushScheduleContracts } from './push-schedules.ts';
 import { pushyContracts } from './pushy.ts';
 import { serverTaskContracts } from './server-tasks.ts';
@@ -23,6 +24,7 @@ export const contractList: readonly Contract[] = [
   taskContracts,
   pushJobContracts,
   pushEventContracts,
+  pushNodeContracts,
   pushScheduleContracts,
   pushyContracts,
   ticketContracts,

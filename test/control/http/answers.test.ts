@@ -93,6 +93,7 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `/push-jobs/${job}/nodes`);
   await expect(200, 'GET', `/push-jobs/${job}/events`);
   await expect(204, 'GET', `/push-jobs/${job}/events?after=end`);
+  await expect(200, 'GET', `/push-nodes?server_uuid=${SERVER}`);
   await expect(204, 'DELETE', `/push-jobs/${job}`);
 
   const daily = { cron: '@daily', job: { command: 'true', servers: [SERVER] } };

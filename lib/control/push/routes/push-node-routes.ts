@@ -1,0 +1,34 @@
+/** Answers what servers do for push jobs (lib/protocol/api/push-nodes.ts). */
+import { pushNodeContracts } from '../../../protocol/api/push-nodes.ts';
+import { isUuid } from '../../../protocol/api/rules.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
+import type { Servers } from '../../servers/servers.ts';
+import { InvalidPushJobError } from '../push-errors.ts';
+import type { PushJobs } from '../push-jobs.ts';
+
+export interface PushNodeRouteDeps {
+  pushJobs: Pick<PushJobs, 'nodeStates'>;
+  servers: Pick<Servers, 'hostnames'>;
+}
+
+export function pushNodeRoutes({ pushJobs, servers }: PushNodeRouteDeps): Route[] {
+  return bind(pushNodeContracts, {
+    async ListPushNodeStates({ params }) {
+      const asked = [...new Set(params.server_uuid.map((uuid) => uuid.toLowerCase()))];
+      const wrong = asked.find((uuid) => !isUuid(uuid));
+      if (wrong !== undefined) throw new InvalidPushJobError('server_uuid', `${wrong} is not a UUID`);
+      const names = await servers.hostnames(asked);
+      const states = await pushJobs.nodeStates([...names.keys()]);
+      return ok(
+        states
+          .map(({ server_uuid, state, job }) => ({
+            server_uuid,
+            name: names.get(server_uuid) ?? '',
+            status: state === 'in-job' ? ('in_job' as const) : state,
+            ...(job === null ? {} : { job }),
+          }))
+          .sort((a, b) => (a.server_uuid < b.server_uuid ? -1 : 1)),
+      );
+    },
+  });
+}

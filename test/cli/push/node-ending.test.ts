@@ -1,0 +1,62 @@
+/** How the command line words the end of a node. */
+import t from 'tap';
+import { endingOfNode } from '../../../lib/cli/push/node-ending.ts';
+import type { PushNode } from '../../../lib/protocol/api/push-jobs.ts';
+
+const TASK = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
+const node = (about: Partial<PushNode>): PushNode => ({
+  ...{ server_uuid: TASK, name: 'web-1', status: 'failed', updated_at: '2030-01-01T00:00:00Z' },
+  ...about,
+});
+const failed = (message: string, code: string) => ({ status: 'failure', error: { message, code }, result: {} });
+
+const rows: [what: string, PushNode, end: object | undefined, why: RegExp][] = [
+  ['the exit code of the command', node({ exit_code: 3, task_id: TASK }), undefined, /^exit code 3$/],
+  [
+    'what the task says of its own end',
+    node({ status: 'aborted', task_id: TASK }),
+    failed('it was cancelled', 'Cancelled'),
+    /^it was cancelled \(Cancelled\)$/,
+  ],
+  ['a server that is down', node({ status: 'unavailable', reason: 'down' }), undefined, /the server is down/],
+  [
+    'an agent that does not know push jobs',
+    node({ status: 'unavailable', reason: 'unsupported' }),
+    undefined,
+    /does not know push jobs.*cnapi exec on this server alone/,
+  ],
+  ['another push job', node({ status: 'nacked', reason: 'busy', busy_with: TASK }), undefined, new RegExp(TASK)],
+  [
+    'the rule that an agent names',
+    node({ status: 'nacked', reason: 'not-allowed', message: 'the command is not in "allow"' }),
+    undefined,
+    /not in "allow"/,
+  ],
+  [
+    'a crash, although the task was cancelled afterwards',
+    node({ status: 'crashed', task_id: TASK }),
+    failed('it was cancelled', 'Cancelled'),
+    /nobody knows how far/,
+  ],
+  ['a job that ended first', node({ status: 'was_ready' }), undefined, /cancelled before it was started/],
+  [
+    'a reason of a later version',
+    node({ status: 'unavailable', reason: 'new-reason' }),
+    undefined,
+    /unavailable: new-reason/,
+  ],
+];
+
+for (const [what, given, end, why] of rows)
+  t.test(`a failed node is reported with ${what}`, async (t) => {
+    t.match(endingOfNode(given, end as never), { kind: 'failed', why });
+  });
+
+t.test('a node that succeeded has the result of its task', async (t) => {
+  const end = { status: 'complete', result: { exitCode: 0, stdout: 'x' } };
+  t.match(endingOfNode(node({ status: 'succeeded', task_id: TASK }), end), {
+    kind: 'ok',
+    id: TASK,
+    result: end.result,
+  });
+});
