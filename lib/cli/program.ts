@@ -16,6 +16,7 @@ import { instancesCommand } from './commands/instances.ts';
 import { jobCommand } from './commands/job.ts';
 import { lockCommand } from './commands/lock.ts';
 import { nodeCommand } from './commands/node.ts';
+import { orgCommand } from './commands/org.ts';
 import { serverCommand } from './commands/server.ts';
 import { serversCommand } from './commands/servers.ts';
 import { taskCommand } from './commands/task.ts';
@@ -95,6 +96,7 @@ const COMMANDS = [
   eventsCommand,
   auditCommand,
   tokenCommand,
+  orgCommand,
   watchCommand,
   doctorCommand,
   completionCommand,

@@ -5,10 +5,10 @@
 import { Command } from 'commander';
 import { z } from 'zod';
 import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
-import { MAX_LIST } from '../../protocol/api/rules.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { listDocuments } from '../lookup/documents.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -65,14 +65,7 @@ interface ListOptions {
 async function list(noun: DocumentNoun, { client, output }: Context, { where, limit }: ListOptions): Promise<void> {
   const wanted = limit === undefined ? Number.POSITIVE_INFINITY : parseCount(limit, '--limit');
   const filter = assigned({ ...noun, fields: onlyIndexed(noun) }, where, { asText: true });
-  const found: JsonObject[] = [];
-  for (let after: unknown; ; ) {
-    const size = Math.min(MAX_LIST, wanted - found.length);
-    const page = (await client.documents(noun.contracts.list, { ...filter, limit: size, after })) ?? {};
-    found.push(...(page[noun.plural] as JsonObject[]));
-    after = page.next;
-    if (after === undefined || found.length >= wanted) break;
-  }
+  const found = await listDocuments(client, noun, filter, wanted);
   if (output.json) return output.document(found);
   output.table(columnsOf(noun), found);
   if (found.length === 0) output.note(`There are no such ${noun.plural}`);

@@ -1,8 +1,6 @@
 /** `cnapi token`: manages tokens for callers and agents. */
-import { mkdir, open, unlink } from 'node:fs/promises';
-import path from 'node:path';
+import { unlink } from 'node:fs/promises';
 import { Command } from 'commander';
-import { messageOf } from '../../platform/errors.ts';
 import type { Role } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
@@ -12,6 +10,7 @@ import { forEach } from '../invocation/each.ts';
 import { findServer, isPrefix, onlyOne } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
+import { newPrivateFile } from '../terminal/private-file.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -83,7 +82,7 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await uuidOf(context, server);
   // Opens the file first, so that no token is created that cannot be saved.
-  const handle = file === undefined ? undefined : await opened(file);
+  const handle = file === undefined ? undefined : await newPrivateFile(file);
   try {
     const asked = { name: String(name), role: role as Role, expires_in, server_uuid };
     const made = config === undefined ? await context.client.createToken(asked) : await createDirectly(config, asked);
@@ -118,15 +117,6 @@ async function createDirectly(config: string, { name, role, expires_in, server_u
   const { createTokenDirectly } = await import('../../control/direct-token.ts');
   const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
-}
-
-async function opened(file: string) {
-  try {
-    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-    return await open(file, 'wx', 0o600);
-  } catch (cause) {
-    throw new UsageError(`--file ${file} cannot be created: ${messageOf(cause)}`, { cause });
-  }
 }
 
 /** A uuid is not looked up, because an agent's token may be created before its server exists. */

@@ -43,14 +43,17 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
   );
 }
 
-const answered = (status: number, { value, etag }: Pick<BucketObject, 'value' | 'etag'>) => ({
+export const answered = <Status extends number>(
+  status: Status,
+  { value, etag }: Pick<BucketObject, 'value' | 'etag'>,
+) => ({
   ...ok(value),
   status,
   headers: { ETag: `"${etag}"` },
 });
 
 /** The etag that the document must have (RFC 9110, section 13.1.1). @throws InvalidParametersError */
-function ifMatch(header: (name: string) => string | undefined): string | undefined {
+export function ifMatch(header: (name: string) => string | undefined): string | undefined {
   const text = header('If-Match')?.trim();
   if (text === undefined || text === '*') return undefined;
   const [, etag] = /^"([^"]*)"$/.exec(text) ?? [];

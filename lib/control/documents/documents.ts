@@ -26,6 +26,8 @@ type ExpectedEtag = string | undefined;
 
 type Fields = Readonly<Record<string, unknown>>;
 
+type Changes = Fields | ((before: Fields) => Fields);
+
 type Versioned = Pick<BucketObject, 'value' | 'etag'>;
 
 /** The document has another version than the caller's `If-Match`. */
@@ -74,8 +76,10 @@ export class Documents {
     });
   }
 
-  async has(uuid: string): Promise<boolean> {
-    return (await this.#deps.buckets.getMany(this.#bucket, [uuid])).has(uuid);
+  /** The documents that exist, by uuid. */
+  async getMany(uuids: readonly string[]): Promise<Map<string, Fields>> {
+    const found = await this.#deps.buckets.getMany(this.#bucket, uuids);
+    return new Map([...found].map(([uuid, { value }]) => [uuid, value]));
   }
 
   /** Documents whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
@@ -87,16 +91,19 @@ export class Documents {
   }
 
   /**
-   * Changes the given fields; null removes one.
+   * Changes the given fields, or those that follow from the document as it was; null removes one.
    * @throws ResourceNotFoundError, VersionMismatchError, UniqueAttributeError, InvalidParametersError;
    * EtagConflictError after several conflicts
    */
-  async update(uuid: string, changes: Fields, expected: ExpectedEtag, withRecord: WithRecord): Promise<Versioned> {
+  async update(uuid: string, changes: Changes, expected: ExpectedEtag, withRecord: WithRecord): Promise<Versioned> {
     const { buckets, check } = this.#deps;
     for (let attempt = 1; ; attempt++) {
       const before = await this.get(uuid);
       if (expected !== undefined && expected !== before.etag) throw this.#mismatch(uuid, expected);
-      const value = this.#whole({ ...before.value, ...changes });
+      const value = this.#whole({
+        ...before.value,
+        ...(typeof changes === 'function' ? changes(before.value) : changes),
+      });
       await check?.(value, before.value);
       try {
         const { etag } = await withRecord((also) =>

@@ -1,11 +1,25 @@
 /** Answers the routes of organizations (lib/protocol/api/organizations.ts). */
-import { documentRoutes } from '../documents/document-routes.ts';
-import type { Route } from '../http/route.ts';
+import { listContracts, requestorContracts } from '../../protocol/api/organizations.ts';
+import { answered, documentRoutes, ifMatch } from '../documents/document-routes.ts';
+import { bind, ok, type Route } from '../http/route.ts';
+import type { ChefAuthentication } from './chef-authentication.ts';
 import { makeKeyPair } from './key-material.ts';
 import type { Organizations } from './organizations.ts';
+import { mayAct } from './requestor.ts';
 
-export function organizationRoutes({ documents }: Pick<Organizations, 'documents'>): Route[] {
+type Lists = Readonly<Record<string, readonly string[]>>;
+
+interface OrganizationRouteDeps {
+  organizations: Pick<Organizations, 'documents'>;
+  chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
+}
+
+export function organizationRoutes({
+  organizations: { documents },
+  chefAuthentication,
+}: OrganizationRouteDeps): Route[] {
   const { keys, ...others } = documents;
+  const { users, groups } = others;
   return [
     ...Object.values(others).flatMap((one) => documentRoutes(one)),
     ...documentRoutes(keys, {
@@ -20,5 +34,37 @@ export function organizationRoutes({ documents }: Pick<Organizations, 'documents
         };
       },
     }),
+    ...bind(requestorContracts, {
+      async GetRequestor({ actor, params }) {
+        const requestor = await chefAuthentication.requestor(actor, params.organization);
+        const { name, kind, groups: names } = requestor;
+        const [may_read, may_write] = [mayAct(requestor, 'read'), mayAct(requestor, 'write')];
+        return ok({ name, kind, groups: [...names].toSorted(), may_read, may_write });
+      },
+    }),
+    ...bind(
+      listContracts,
+      {
+        async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withRecord }) {
+          return answered(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+        },
+        async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withRecord }) {
+          return answered(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+        },
+      },
+      { ChangeUserOrganizations: { commitsRecord: true }, ChangeGroupMembers: { commitsRecord: true } },
+    ),
   ];
+}
+
+/** The lists of a document with these elements, or without them. */
+function changed(change: 'add' | 'remove', lists: Lists) {
+  return (before: Readonly<Record<string, unknown>>) =>
+    Object.fromEntries(
+      Object.entries(lists).map(([field, elements]) => {
+        const had = (before[field] ?? []) as string[];
+        const others = had.filter((element) => !elements.includes(element));
+        return [field, change === 'add' ? [...others, ...elements] : others];
+      }),
+    );
 }

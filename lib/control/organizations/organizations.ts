@@ -41,7 +41,7 @@ export class Organizations {
     const ports = { buckets: new BucketStore({ database }), random };
     this.documents = {
       organizations: new Documents(organizations, ports),
-      users: new Documents(users, ports),
+      users: new Documents(users, { ...ports, check: (after, before) => this.#checkUser(after, before) }),
       clients: new Documents(clients, { ...ports, check: (after, before) => this.#checkOwned(after, before) }),
       groups: new Documents(groups, { ...ports, check: (after, before) => this.#checkGroup(after, before) }),
       bindings: new Documents(bindings, { ...ports, check: (after, before) => this.#checkBinding(after, before) }),
@@ -83,6 +83,10 @@ export class Organizations {
     return store.deleteOrphans(this.#database, DELETE_BATCH);
   }
 
+  async #checkUser(after: Fields, before: Fields | undefined): Promise<void> {
+    await this.#requireNew('organizations', after, before);
+  }
+
   async #checkOwned(after: Fields, before: Fields | undefined): Promise<void> {
     refuseMove(after, before, 'organization');
     if (before === undefined) await this.#require('organization', after, [this.documents.organizations]);
@@ -90,12 +94,14 @@ export class Organizations {
 
   async #checkGroup(after: Fields, before: Fields | undefined): Promise<void> {
     await this.#checkOwned(after, before);
+    for (const kind of ['users', 'clients', 'groups'] as const) await this.#requireNew(kind, after, before);
     if (before === undefined)
       await this.#requireRoom(this.documents.groups, { organization: after.organization }, MAX_GROUPS);
   }
 
   async #checkBinding(after: Fields, before: Fields | undefined): Promise<void> {
     await this.#checkOwned(after, before);
+    await this.#requireNew('groups', after, before);
     refuseMove(after, before, 'server_uuid');
     if (before === undefined && !(await store.isServer(this.#database, String(after.server_uuid))))
       throw new InvalidArgumentError(`There is no server ${after.server_uuid}`);
@@ -112,8 +118,24 @@ export class Organizations {
   /** The object that a field names may be deleted at the same time; then `deleteOrphans` follows. */
   async #require(field: string, fields: Fields, kinds: readonly Documents[]): Promise<void> {
     const uuid = String(fields[field]);
-    for (const kind of kinds) if (await kind.has(uuid)) return;
+    for (const kind of kinds) if ((await kind.getMany([uuid])).size > 0) return;
     throw new InvalidArgumentError(`There is no ${kinds.map(({ noun }) => noun.name).join(' or ')} ${uuid}`);
+  }
+
+  /** What a list names in addition must exist, in the same organization. */
+  async #requireNew(
+    kind: 'organizations' | 'users' | 'clients' | 'groups',
+    after: Fields,
+    before: Fields | undefined,
+  ): Promise<void> {
+    const had = new Set((before?.[kind] ?? []) as string[]);
+    const added = ((after[kind] ?? []) as string[]).filter((uuid) => !had.has(uuid));
+    if (added.length === 0) return;
+    const found = await this.documents[kind].getMany(added);
+    const isOfAnother = ({ organization = after.organization }: Fields) => organization !== after.organization;
+    const missing = added.find((uuid) => isOfAnother(found.get(uuid) ?? { organization: null }));
+    if (missing !== undefined)
+      throw new InvalidArgumentError(`There is no ${this.documents[kind].noun.name} ${missing}`);
   }
 
   /** Creations at the same time may exceed the maximum. */

@@ -31,14 +31,22 @@ export function neededGroups(existing: ReadonlySet<string>): Requestor['needs'] 
 }
 
 /** @throws NoAccessError that names the group that the requestor is not in */
-export function requireAccess({ name, kind, groups, needs, actor }: Requestor, action: JobAction): void {
+export function requireAccess(requestor: Requestor, action: JobAction): void {
+  const rule = brokenRule(requestor, action);
+  if (rule !== undefined) throw new NoAccessError(requestor.name, rule);
+}
+
+export function mayAct(requestor: Requestor, action: JobAction): boolean {
+  return brokenRule(requestor, action) === undefined;
+}
+
+function brokenRule({ kind, groups, needs, actor }: Requestor, action: JobAction): string | undefined {
   if (kind === 'token') {
     const role = action === 'read' ? 'reader' : 'operator';
-    if (!permits(actor.roles, role)) throw new NoAccessError(name, `it needs a token with the role ${role}`);
-    return;
+    return permits(actor.roles, role) ? undefined : `it needs a token with the role ${role}`;
   }
   const group = needs[action];
-  if (group !== undefined && !groups.has(group)) throw new NoAccessError(name, `it is not in the group ${group}`);
+  return group === undefined || groups.has(group) ? undefined : `it is not in the group ${group}`;
 }
 
 /** Whether the requestor may run push jobs on the node. */

@@ -1,12 +1,14 @@
 /** What organizations contribute to an instance. */
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import type { ChefAuthentication } from './chef-authentication.ts';
 import { organizationRoutes } from './organization-routes.ts';
 import type { Organizations } from './organizations.ts';
 import { forgetSignatures, organizationMigrations } from './signature-store.ts';
 
 interface OrganizationParts {
   organizations: Organizations;
+  chefAuthentication: ChefAuthentication;
   database: Database;
 }
 
@@ -14,11 +16,11 @@ const FORGET_BATCH = 5_000;
 
 export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
   migrations: organizationMigrations,
-  open({ organizations, database }): Subsystem {
+  open({ organizations, chefAuthentication, database }): Subsystem {
     return {
       name: 'organizations',
       prepare: () => organizations.prepare(),
-      routes: organizationRoutes(organizations),
+      routes: organizationRoutes({ organizations, chefAuthentication }),
       chores: [
         { name: 'remains of organizations', batch: () => organizations.deleteOrphans() },
         { name: 'signatures of requests', batch: () => forgetSignatures(database, FORGET_BATCH) },

@@ -5,7 +5,7 @@
  * used.
  */
 import { z } from 'zod';
-import { answer } from './contract.ts';
+import { answer, contracts, errorResponse } from './contract.ts';
 import { type Document, documentNoun } from './documents.ts';
 import { boundedText, moment, text, textArray, uuid, uuidArray } from './rules.ts';
 
@@ -32,7 +32,7 @@ const plainName = () => text().regex(/^[A-Za-z0-9_.-]{1,255}$/, 'value is not 1 
 
 const own = { changesNeed: 'admin', hasOwnCommands: true } as const;
 
-export const organizations = documentNoun({
+const organizationNoun = documentNoun({
   ...own,
   name: 'organization',
   plural: 'organizations',
@@ -53,7 +53,7 @@ export const organizations = documentNoun({
   listColumns: ['name', 'full_name'],
 });
 
-export const users = documentNoun({
+const userNoun = documentNoun({
   ...own,
   name: 'user',
   plural: 'users',
@@ -84,7 +84,7 @@ export const clients = documentNoun({
   listColumns: ['name', 'organization'],
 });
 
-export const groups = documentNoun({
+const groupNoun = documentNoun({
   ...own,
   name: 'group',
   plural: 'groups',
@@ -170,6 +170,71 @@ export const keys = {
     },
   },
 };
+
+const change = z.enum(['add', 'remove'], 'value is neither add nor remove');
+
+const { name: _ofUser, ...userUpdate } = userNoun.contracts.update;
+const { name: _ofGroup, ...groupUpdate } = groupNoun.contracts.update;
+
+/** So that changes at the same time do not undo each other. */
+export const listContracts = contracts({
+  ChangeUserOrganizations: {
+    ...userUpdate,
+    path: '/users/:uuid/organizations',
+    summary: 'Adds a user to organizations, or removes it from them; repeating it is harmless',
+    params: z.object({ uuid: uuid().describe('Of the user'), change, organizations: uuidArray(MAX_MEMBERS) }),
+  },
+  ChangeGroupMembers: {
+    ...groupUpdate,
+    path: '/groups/:uuid/members',
+    summary: 'Adds members to a group, or removes them; repeating it is harmless',
+    params: z.object({
+      uuid: uuid().describe('Of the group'),
+      change,
+      users: uuidArray(MAX_MEMBERS).default([]),
+      clients: uuidArray(MAX_MEMBERS).default([]),
+      groups: uuidArray(MAX_MEMBERS).default([]),
+    }),
+  },
+});
+
+const { ChangeUserOrganizations, ChangeGroupMembers } = listContracts;
+
+const { name: _ofOrganization, ...organizationGet } = organizationNoun.contracts.get;
+
+export const requestorContracts = contracts({
+  GetRequestor: {
+    ...organizationGet,
+    path: '/organizations/:organization/requestor',
+    summary: 'Who sends this request, signed or with a token, and what that permits in the organization',
+    signed: true,
+    params: z.object({ organization: text().describe('The name of the organization') }),
+    requestHeaders: {
+      'X-Ops-Sign': 'And the other headers of a signed request (docs/organizations.md), in place of a token',
+    },
+    responses: {
+      200: {
+        description: 'OK',
+        schema: answer({
+          name: z.string(),
+          kind: z.enum(['user', 'client', 'token']),
+          groups: z.array(z.string()).describe('The groups that it belongs to, also by way of other groups'),
+          may_read: z.boolean().describe('Push jobs, their output and the states of nodes'),
+          may_write: z.boolean().describe('Create and change push jobs'),
+        }).meta({ id: 'Requestor' }),
+      },
+      400: errorResponse('Headers of a signature are missing, or its version is unknown', 'BadSignatureHeaders'),
+      403: errorResponse('A user of other organizations only', 'Forbidden'),
+      404: errorResponse('No such organization', 'ResourceNotFound'),
+    },
+  },
+});
+
+const { GetRequestor } = requestorContracts;
+
+export const organizations = { ...organizationNoun, further: { GetRequestor } };
+export const users = { ...userNoun, further: { ChangeUserOrganizations } };
+export const groups = { ...groupNoun, further: { ChangeGroupMembers } };
 
 export type Organization = Document<typeof organizations>;
 export type User = Document<typeof users>;

@@ -162,3 +162,40 @@ t.test('what belonged to a deleted organization, owner or server is deleted by h
     t.equal(body[kind]?.length, 1, kind);
   }
 });
+
+t.test('changes of members at the same time do not undo each other, and name what exists', async (t) => {
+  const { app } = await start(t);
+  const acme = await create(app, '/organizations', { name: 'acme' });
+  const other = await create(app, '/organizations', { name: 'other' });
+  const clients = await Promise.all(
+    ['a', 'b', 'c', 'd'].map((name) => create(app, '/clients', { organization: acme, name })),
+  );
+  const group = await create(app, '/groups', { organization: acme, name: 'admins', clients: clients.slice(0, 1) });
+  const change = (way: string, fields: object) => app.post(`/groups/${group}/members`, { change: way, ...fields });
+  const answers = await Promise.all(clients.map((client) => change('add', { clients: [client] })));
+  t.same(
+    answers.map(({ status }) => status),
+    [200, 200, 200, 200],
+  );
+  const read = async () => (await app.get<{ clients: string[] }>(`/groups/${group}`)).body.clients.toSorted();
+  t.same(await read(), clients.toSorted());
+  await change('remove', { clients: clients.slice(1) });
+  t.same(await read(), clients.slice(0, 1));
+
+  const foreign = await create(app, '/clients', { organization: other, name: 'a' });
+  for (const [field, uuid] of [
+    ['clients', foreign],
+    ['clients', randomUUID()],
+    ['users', randomUUID()],
+    ['groups', randomUUID()],
+  ] as const)
+    t.match(await change('add', { [field]: [uuid] }), {
+      status: 409,
+      body: { message: new RegExp(`There is no ${field.slice(0, -1)} ${uuid}`) },
+    });
+  const user = await create(app, '/users', { name: 'alice' });
+  t.match(await app.post(`/users/${user}/organizations`, { change: 'add', organizations: [randomUUID()] }), {
+    status: 409,
+    body: { message: /There is no organization/ },
+  });
+});

@@ -1,0 +1,90 @@
+/** `cnapi org group`. */
+import { Command } from 'commander';
+import { clients, type Group, groups, listContracts, users } from '../../protocol/api/organizations.ts';
+import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { listDocuments } from '../lookup/documents.ts';
+import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
+import { column, create, list, ofOrganization, organizationOf, remove, UUID } from './documents.ts';
+
+const GROUP = 'its name or uuid';
+
+export function groupCommand(runner: CommandRunner): Command {
+  const command = new Command('group').description('Manages groups of users, clients and other groups.');
+  withMembers(ofOrganization(command.command('create')))
+    .description('Creates a group and prints its uuid.')
+    .argument('<name>', 'pushy_job_readers, pushy_job_writers and admins have a meaning')
+    .action(
+      runner.action(async (context, [given, name], options: MemberNames) => {
+        const organization = await organizationOf(context, given);
+        const members = await findMembers(context.client, organization, options);
+        await create(context, groups, { organization: organization.uuid, name, ...members });
+      }),
+    );
+  ofOrganization(command.command('list'))
+    .description('Lists the groups of an organization.')
+    .action(
+      runner.action(async (context, [name]) => {
+        const filter = { organization: (await organizationOf(context, name)).uuid };
+        await list(context, groups, { filter, columns: [column('GROUP', 'name'), UUID] });
+      }),
+    );
+  ofOrganization(command.command('get'))
+    .description('Shows the members of a group.')
+    .argument('<group>', GROUP)
+    .action(runner.action((context, [organization, name]) => show(context, organization, name)));
+  for (const [change, about] of [
+    ['add', 'Adds members to a group.'],
+    ['remove', 'Removes members from a group.'],
+  ] as const)
+    withMembers(ofOrganization(command.command(change)))
+      .description(about)
+      .argument('<group>', GROUP)
+      .action(
+        runner.action(async (context, [given, name], options: MemberNames) => {
+          const organization = await organizationOf(context, given);
+          const { uuid } = await findGroup(context.client, organization, String(name));
+          const members = await findMembers(context.client, organization, options);
+          await context.client.documents(listContracts.ChangeGroupMembers, { uuid, change, ...members });
+        }),
+      );
+  ofOrganization(command.command('delete'))
+    .description('Deletes a group, not its members.')
+    .argument('<group>', GROUP)
+    .action(
+      runner.action(async (context, [given, name]) => {
+        const organization = await organizationOf(context, given);
+        await remove(context, groups, await findGroup(context.client, organization, String(name)));
+      }),
+    );
+  return command;
+}
+
+const withMembers = (command: Command): Command =>
+  command
+    .option('--user <user>', 'a user', repeated)
+    .option('--client <client>', 'a client of the organization', repeated)
+    .option('--group <group>', 'a group whose members are members', repeated);
+
+/** With the names of the members; a deleted one is left out. */
+async function show(context: Context, given: unknown, name: unknown): Promise<void> {
+  const { client, output } = context;
+  const organization = await organizationOf(context, given);
+  const group = await findGroup(client, organization, String(name));
+  if (output.json) return output.document(group);
+  const namesOf = async (kind: 'users' | 'clients' | 'groups') => {
+    const wanted = new Set(group[kind]);
+    if (wanted.size === 0) return undefined;
+    const noun = { users, clients, groups }[kind];
+    const filter = kind === 'users' ? {} : { organization: organization.uuid };
+    const found = (await listDocuments(client, noun, filter)) as unknown as Group[];
+    return found.flatMap((one) => (wanted.has(one.uuid) ? [one.name] : [])).join(', ');
+  };
+  output.facts([
+    ['uuid', group.uuid],
+    ['name', group.name],
+    ['users', await namesOf('users')],
+    ['clients', await namesOf('clients')],
+    ['groups', await namesOf('groups')],
+  ]);
+}

@@ -1,0 +1,93 @@
+/** `cnapi org key`. */
+import { readFile, unlink } from 'node:fs/promises';
+import { Command } from 'commander';
+import { messageOf } from '../../platform/errors.ts';
+import { keys } from '../../protocol/api/organizations.ts';
+import type { CommandRunner } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findDocument } from '../lookup/documents.ts';
+import { findOwner } from '../lookup/owners.ts';
+import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { newPrivateFile } from '../terminal/private-file.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { column, list, remove, UUID } from './documents.ts';
+
+const OWNER = 'a user, or ORGANIZATION/CLIENT';
+
+interface KeyOptions {
+  name: string;
+  publicKey?: string;
+  file?: string;
+  expires?: string;
+}
+
+export function keyCommand(runner: CommandRunner): Command {
+  const command = new Command('key').description('Manages the keys with which users and clients sign requests.');
+  command
+    .command('create')
+    .description('Creates a key: with a public key of yours, or a pair whose private key is shown once.')
+    .argument('<owner>', OWNER)
+    .option('--name <name>', 'of the key', 'default')
+    .option('--public-key <file>', 'the public key as PEM (default: the instance makes a pair)')
+    .option('--file <file>', 'write the private key to this new file, mode 0600, instead of printing it')
+    .option('--expires <duration>', 'such as 90d (default: never)')
+    .action(runner.action((context, [owner], options: KeyOptions) => createKey(context, String(owner), options)));
+  command
+    .command('list')
+    .description('Lists the keys of a user or client.')
+    .argument('<owner>', OWNER)
+    .action(
+      runner.action(async (context, [owner]) => {
+        const filter = { owner: (await findOwner(context.client, String(owner))).uuid };
+        const expires = { head: 'EXPIRES', of: (key: Record<string, unknown>) => shortTime(key.expires_at as string) };
+        await list(context, keys, { filter, columns: [column('KEY', 'name'), UUID, expires] });
+      }),
+    );
+  command
+    .command('delete')
+    .description('Deletes a key; requests that were signed with it are refused from then on.')
+    .argument('<owner>', OWNER)
+    .argument('<name>', 'of the key')
+    .action(
+      runner.action(async (context, [given, name]) => {
+        const owner = (await findOwner(context.client, String(given))).uuid;
+        await remove(context, keys, await findDocument(context.client, keys, String(name), { owner }));
+      }),
+    );
+  return command;
+}
+
+async function createKey(context: Context, given: string, options: KeyOptions): Promise<void> {
+  const { client, output, random, clock } = context;
+  const { name, publicKey, file, expires } = options;
+  if (publicKey !== undefined && file !== undefined)
+    throw new UsageError('--file is for the private key of a pair that the instance makes; you have yours already');
+  const public_key = publicKey === undefined ? undefined : await readPem(publicKey);
+  const { uuid: owner } = await findOwner(client, given);
+  const expires_at =
+    expires === undefined ? undefined : new Date(clock.wallTime() + parseDuration(expires, '--expires')).toISOString();
+  // Opened first, so that no key is made whose private half cannot be saved.
+  const handle = file === undefined ? undefined : await newPrivateFile(file);
+  try {
+    const params = { uuid: random.uuid(), owner, name, public_key, expires_at };
+    const { private_key, ...made } = (await client.documents(keys.contracts.create, params)) ?? {};
+    if (handle !== undefined) await handle.writeFile(String(private_key));
+    if (output.json) return output.document({ ...made, ...(handle === undefined ? { private_key } : { file }) });
+    output.note(`key ${made.uuid} (${name} of ${given})`);
+    if (file !== undefined) output.line(file);
+    else if (private_key !== undefined) output.raw(String(private_key));
+  } catch (error) {
+    if (file !== undefined) await unlink(file);
+    throw error;
+  } finally {
+    await handle?.close();
+  }
+}
+
+async function readPem(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (cause) {
+    throw new UsageError(`--public-key ${file} cannot be read: ${messageOf(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,112 @@
+/** `cnapi org server`. */
+import { Command } from 'commander';
+import { type Binding, bindings, type Group, groups, type Organization } from '../../protocol/api/organizations.ts';
+import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { listDocuments } from '../lookup/documents.ts';
+import { findServers } from '../lookup/find.ts';
+import { findGroup } from '../lookup/owners.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { ofOrganization, organizationOf } from './documents.ts';
+
+const SERVERS = 'uuids or hostnames';
+
+export function serverBindingCommand(runner: CommandRunner): Command {
+  const command = new Command('server').description('Manages which servers belong to an organization.');
+  ofOrganization(command.command('add'))
+    .description('Binds servers to an organization. Push jobs know them by their hostnames.')
+    .argument('<server...>', SERVERS)
+    .option(
+      '--group <group>',
+      'only its members may run push jobs on them (default: all who may create jobs)',
+      repeated,
+    )
+    .action(
+      runner.action((context, [name, given], { group }: { group?: string[] }) =>
+        bind(context, name, { servers: given as string[], groups: group }),
+      ),
+    );
+  ofOrganization(command.command('list'))
+    .description('Lists the servers of an organization.')
+    .action(runner.action((context, [name]) => list(context, name)));
+  ofOrganization(command.command('remove'))
+    .description('Takes servers from an organization.')
+    .argument('<server...>', SERVERS)
+    .action(runner.action((context, [name, given]) => unbind(context, name, given as string[])));
+  return command;
+}
+
+async function bind(
+  context: Context,
+  name: unknown,
+  { servers, groups: names }: { servers: readonly string[]; groups: string[] | undefined },
+): Promise<number> {
+  const { client, output, random } = context;
+  const organization = await organizationOf(context, name);
+  const needed: string[] = [];
+  for (const one of names ?? []) needed.push((await findGroup(client, organization, one)).uuid);
+  const uuids = (await findServers(client, servers)).map(({ uuid }) => uuid);
+  const { results, exitCode } = await forEach(output, uuids, (server_uuid) =>
+    client.documents(bindings.contracts.create, {
+      uuid: random.uuid(),
+      organization: organization.uuid,
+      server_uuid,
+      ...(names !== undefined && { groups: needed }),
+    }),
+  );
+  if (output.json) output.document(results);
+  return exitCode;
+}
+
+async function unbind(context: Context, name: unknown, given: readonly string[]): Promise<number> {
+  const { client, output } = context;
+  const organization = await organizationOf(context, name);
+  const found: string[] = [];
+  for (const { uuid: server_uuid, hostname } of await findServers(client, given)) {
+    const [binding] = await listDocuments(client, bindings, { organization: organization.uuid, server_uuid }, 1);
+    if (binding === undefined) throw new UsageError(`${hostname} does not belong to ${organization.name}`);
+    found.push(String(binding.uuid));
+  }
+  const { exitCode } = await forEach(output, found, (uuid) => client.documents(bindings.contracts.delete, { uuid }));
+  return exitCode;
+}
+
+interface Row {
+  hostname: string | undefined;
+  server: string;
+  groups: string | undefined;
+}
+
+const COLUMNS: readonly Column<Row>[] = [
+  { head: 'NODE', of: ({ hostname }) => hostname, shrinks: true },
+  { head: 'SERVER', of: ({ server }) => server },
+  { head: 'GROUPS', of: ({ groups: names }) => names, shrinks: true },
+];
+
+async function list(context: Context, name: unknown): Promise<void> {
+  const { client, output } = context;
+  const organization = await organizationOf(context, name);
+  const found = await bindingsOf(context, organization);
+  if (output.json) return output.document(found);
+  const hostnames = new Map<string, string>();
+  if (found.length > 0)
+    for await (const { uuid, hostname } of client.allServers({ fields: 'uuid,hostname' }))
+      hostnames.set(uuid, hostname ?? '');
+  const named = (await listDocuments(client, groups, { organization: organization.uuid })) as unknown as Group[];
+  const nameOf = new Map(named.map((group) => [group.uuid, group.name]));
+  output.table(
+    COLUMNS,
+    found.map(({ server_uuid, groups: needed }) => ({
+      hostname: hostnames.get(server_uuid),
+      server: server_uuid,
+      groups: needed?.map((uuid) => nameOf.get(uuid) ?? uuid).join(', '),
+    })),
+  );
+  if (found.length === 0) output.note(`${organization.name} has no servers`);
+}
+
+async function bindingsOf({ client }: Context, { uuid }: Organization): Promise<Binding[]> {
+  return (await listDocuments(client, bindings, { organization: uuid })) as unknown as Binding[];
+}

@@ -1,0 +1,109 @@
+/** `cnapi org user` and `cnapi org client`. */
+import { Command } from 'commander';
+import { clients, listContracts, users } from '../../protocol/api/organizations.ts';
+import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { listDocuments } from '../lookup/documents.ts';
+import { findClient, findUser } from '../lookup/owners.ts';
+import { column, create, list, ofOrganization, organizationOf, remove, UUID } from './documents.ts';
+
+const NAME = 'as requests give it';
+
+export function userCommand(runner: CommandRunner): Command {
+  const command = new Command('user').description('Manages users, who may act in several organizations.');
+  command
+    .command('create')
+    .description('Creates a user and prints its uuid.')
+    .argument('<name>', NAME)
+    .option('--org <organization>', 'an organization in which it may act', repeated)
+    .action(runner.action((context, [name], options: { org?: string[] }) => createUser(context, name, options.org)));
+  command
+    .command('list')
+    .description('Lists users.')
+    .argument('[organization]', 'only those who may act in it')
+    .action(runner.action((context, [name]) => listUsers(context, name)));
+  for (const [change, about] of [
+    ['add', 'Lets users act in an organization.'],
+    ['remove', 'No longer lets users act in an organization.'],
+  ] as const)
+    ofOrganization(command.command(change))
+      .description(about)
+      .argument('<user...>', 'names or uuids')
+      .action(
+        runner.action((context, [name, given]) => changeUsers(context, change, { name, given: given as string[] })),
+      );
+  command
+    .command('delete')
+    .description('Deletes a user, in all organizations.')
+    .argument('<name>', 'or the uuid')
+    .action(
+      runner.action(async (context, [name]) => remove(context, users, await findUser(context.client, String(name)))),
+    );
+  return command;
+}
+
+export function clientCommand(runner: CommandRunner): Command {
+  const command = new Command('client').description('Manages clients: programs of one organization.');
+  ofOrganization(command.command('create'))
+    .description('Creates a client and prints its uuid.')
+    .argument('<name>', NAME)
+    .action(
+      runner.action(async (context, [organization, name]) =>
+        create(context, clients, { organization: (await organizationOf(context, organization)).uuid, name }),
+      ),
+    );
+  ofOrganization(command.command('list'))
+    .description('Lists the clients of an organization.')
+    .action(
+      runner.action(async (context, [name]) => {
+        const filter = { organization: (await organizationOf(context, name)).uuid };
+        await list(context, clients, { filter, columns: [column('CLIENT', 'name'), UUID] });
+      }),
+    );
+  ofOrganization(command.command('delete'))
+    .description('Deletes a client.')
+    .argument('<name>', 'or the uuid')
+    .action(
+      runner.action(async (context, [organization, name]) => {
+        const found = await findClient(context.client, await organizationOf(context, organization), String(name));
+        await remove(context, clients, found);
+      }),
+    );
+  return command;
+}
+
+async function createUser(context: Context, name: unknown, names: readonly string[] = []): Promise<void> {
+  const organizations: string[] = [];
+  for (const one of names) organizations.push((await organizationOf(context, one)).uuid);
+  await create(context, users, { name, organizations });
+}
+
+async function changeUsers(
+  context: Context,
+  change: 'add' | 'remove',
+  { name, given }: { name: unknown; given: readonly string[] },
+): Promise<number> {
+  const { client, output } = context;
+  const organizations = [(await organizationOf(context, name)).uuid];
+  const found = [];
+  for (const one of given) found.push(await findUser(client, one));
+  const { exitCode } = await forEach(
+    output,
+    found.map(({ uuid }) => uuid),
+    (uuid) => client.documents(listContracts.ChangeUserOrganizations, { uuid, change, organizations }),
+  );
+  return exitCode;
+}
+
+/** Users are not indexed by their organizations, so all are read. */
+async function listUsers(context: Context, name: unknown): Promise<void> {
+  const columns = [column('USER', 'name'), UUID];
+  if (name === undefined) return list(context, users, { filter: {}, columns });
+  const { uuid } = await organizationOf(context, name);
+  const all = await listDocuments(context.client, users, {});
+  const found = all.filter(({ organizations }) => (organizations as string[]).includes(uuid));
+  if (context.output.json) return context.output.document(found);
+  context.output.table(columns, found);
+  if (found.length === 0) context.output.note('There are no users in it');
+}

@@ -1,0 +1,15 @@
+/** A new file for a secret, which only its owner can read. */
+import { type FileHandle, mkdir, open } from 'node:fs/promises';
+import path from 'node:path';
+import { messageOf } from '../../platform/errors.ts';
+import { UsageError } from './usage-error.ts';
+
+/** @throws UsageError if the file exists or cannot be created */
+export async function newPrivateFile(file: string): Promise<FileHandle> {
+  try {
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+    return await open(file, 'wx', 0o600);
+  } catch (cause) {
+    throw new UsageError(`--file ${file} cannot be created: ${messageOf(cause)}`, { cause });
+  }
+}
