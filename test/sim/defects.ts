@@ -185,8 +185,8 @@ export const defects: Defect[] = [
     breaks: 'I8',
     firstSeed: 1,
     kind: 'duties-',
-    find: 'd.claimable_at, cnapi_is_free_duty(d, cnapi_now()) as is_free',
-    put: "d.claimable_at, d.state = 'waiting' as is_free",
+    find: 'else d.run = any (now.ended) and cnapi_is_free_duty(d, now.moment) end as is_free',
+    put: 'else false end as is_free',
   },
   {
     name: 'the end of a duty is stored whoever holds it now',

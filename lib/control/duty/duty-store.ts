@@ -25,17 +25,23 @@ interface DutyLoad extends Omit<DutyBacklog, 'overdue'> {
 
 const MAX_NEXT_FREE = 1_000;
 
-/** What there is to do for all instances. */
+/**
+ * What there is to do for all instances. What a live run holds is counted, and nothing else is asked
+ * about it: every instance reads this at each slow poll.
+ */
 export async function readDutyLoad(database: Queryable, kinds: readonly string[]): Promise<DutyLoad> {
   const { rows } = await database.query<DutyLoad>(
-    `select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
+    `with now as materialized (select cnapi_now() as moment, cnapi_ended_holders() as ended)
+     select count(*)::int as unfinished, count(*) filter (where is_free)::int as free,
          coalesce((array_agg(id || ' ' || generation order by claimable_at, id) filter (where is_free))[1:$2::int], '{}') as "nextFree",
-         ceil(1000 * extract(epoch from min(claimable_at) filter (where state = 'waiting' and not is_free) - cnapi_now()))::int
+         ceil(1000 * extract(epoch from min(claimable_at) filter (where state = 'waiting' and not is_free) - (select moment from now)))::int
            as "resumesInMs",
          (select count(*)::int from cnapi_instances where state = 'live' and draining_since is null) as instances
        from (
-         select d.id, d.state, d.generation, d.claimable_at, cnapi_is_free_duty(d, cnapi_now()) as is_free
-           from cnapi_duties d where d.state <> 'ended' and d.kind = any ($1::text[])
+         select d.id, d.state, d.generation, d.claimable_at,
+             case when d.state = 'waiting' then cnapi_is_due_duty(d, now.moment)
+               else d.run = any (now.ended) and cnapi_is_free_duty(d, now.moment) end as is_free
+           from cnapi_duties d, now where d.state <> 'ended' and d.kind = any ($1::text[])
        ) as unfinished`,
     [kinds, MAX_NEXT_FREE],
   );

@@ -13,6 +13,7 @@ import {
   settleDuties,
 } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -66,6 +67,28 @@ t.test('statements about duties', async (t) => {
     const { nextFree, ...load } = await readDutyLoad(database, [kind]);
     t.match(load, { unfinished: 3, free: 3 });
     t.same(nextFree.toSorted(), [`${duty.id} 1`, `${next} 0`, `${later} 0`].toSorted());
+  });
+
+  t.test('what live runs hold costs a poll and a claim next to nothing', async (t) => {
+    const kind = `kind ${++kinds}`;
+    const [dead, ...live] = [await liveRun(database), await liveRun(database), await liveRun(database)] as const;
+    await createDuties(database, kind, newIds(10_005));
+    await database.query(
+      `update cnapi_duties d set state = 'held', generation = 1, held_since = cnapi_now(),
+           run = case when numbered.n <= 3 then $2::uuid when numbered.n % 2 = 0 then $3::uuid else $4::uuid end
+         from (select id, row_number() over () as n from cnapi_duties where kind = $1) as numbered
+         where numbered.id = d.id and numbered.n <= 10003`,
+      [kind, dead, ...live],
+    );
+    await killRun(database, dead, 500);
+    await countCalls(database, 'cnapi_is_free_duty');
+    const load = await readDutyLoad(database, [kind]);
+    t.match(load, { unfinished: 10_005, free: 5 });
+    t.ok((await callsSoFar(database)) <= 5, 'the poll asks only about duties of ended runs, and those that wait');
+    const [run = ''] = live;
+    t.equal((await claimDuties(database, run, { kinds: [kind], most: 200 })).length, 5);
+    t.ok((await callsSoFar(database)) <= 20, 'and so does the claim');
+    await database.query('delete from cnapi_duties where kind = $1', [kind]);
   });
 
   t.test('a duty whose holders die soon is left alone for longer each time, but not the first time', async (t) => {
@@ -175,3 +198,22 @@ t.test('statements about duties', async (t) => {
     });
   });
 });
+
+/** Counts from now on how often this function about a duty is called. */
+async function countCalls(database: Queryable, name: string): Promise<void> {
+  await database.query('create sequence calls minvalue 0 start 0');
+  await database.query(`select nextval('calls')`);
+  await database.query(`alter function ${name} (cnapi_duties, timestamptz) rename to counted`);
+  await database.query(
+    `create function ${name} (p_duty cnapi_duties, p_moment timestamptz) returns boolean language plpgsql as $$
+     begin
+       perform nextval('calls');
+       return counted(p_duty, p_moment);
+     end $$`,
+  );
+}
+
+async function callsSoFar(database: Queryable): Promise<number> {
+  const { rows } = await database.query<{ calls: number }>('select last_value::int as calls from calls');
+  return rows[0]?.calls ?? 0;
+}

@@ -62,12 +62,32 @@ language sql stable as $$
     else least(300, 5 * 2 ^ least(p_duty.takeovers - 1, 10)) * interval '1 second' end
 $$;
 
+-- Whether the pause of a waiting duty is over.
+create function cnapi_is_due_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
+language sql immutable as $$
+  select p_moment < p_duty.waiting_since or p_moment >= p_duty.claimable_at
+$$;
+
+-- The runs that hold duties and have ended. Reads one row for each run that holds some, however many
+-- duties it holds.
+create function cnapi_ended_holders() returns uuid[]
+language sql stable as $$
+  with recursive holders (run) as (
+    (select d.run from cnapi_duties d where d.state = 'held' order by d.run limit 1)
+    union all
+    select (select d.run from cnapi_duties d where d.state = 'held' and d.run > holders.run order by d.run limit 1)
+      from holders where holders.run is not null
+  )
+  select array(select h.run from holders h where h.run is not null
+    and not exists (select 1 from cnapi_instances i where i.run = h.run and i.state = 'live'))
+$$;
+
 -- Whether nobody carries it out. A dead run never becomes live again, so what this says of a locked
 -- row stays true.
 create function cnapi_is_free_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
 language sql stable as $$
   select case p_duty.state
-    when 'waiting' then p_moment < p_duty.waiting_since or p_moment >= p_duty.claimable_at
+    when 'waiting' then cnapi_is_due_duty(p_duty, p_moment)
     when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run
       and (i.state = 'live' or p_moment >= i.ended_at and p_moment < i.ended_at + cnapi_takeover_pause(p_duty)))
     else false end
@@ -84,11 +104,13 @@ language plpgsql volatile as $$
 declare
   picked uuid[];
   left_behind uuid[];
+  ended uuid[] := cnapi_ended_holders();
   moment timestamptz := cnapi_now();
 begin
   picked := array(
     select d.id from cnapi_duties d
-      where d.state <> 'ended' and d.kind = any (p_kinds) and cnapi_is_free_duty(d, moment)
+      where (d.state = 'waiting' or d.state = 'held' and d.run = any (ended)) and d.kind = any (p_kinds)
+        and cnapi_is_free_duty(d, moment)
       order by d.claimable_at, d.id limit p_most
       for update of d skip locked);
   if not exists (select 1 from cnapi_instances i where i.run = p_run and i.state = 'live') then
