@@ -238,6 +238,8 @@ export const pushyContracts = contracts({
     path: `${jobs}/:id/abort`,
     summary: 'Aborts a push job. Repeating it, and aborting a job that has ended, is harmless',
     params: z.object(oneJob),
+    // Clients send `{}`, which is part of what they sign.
+    takesAnyBody: true,
     responses: { ...ofJob, 200: { description: 'The job; it ends when its nodes have', schema: job } },
   },
   DeletePushyJob: {
