@@ -44,7 +44,8 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   const deps = { database, bus, ...ports, config };
   const courier = new Courier({ ...deps, session: () => undefined, unsent: { isFull: false } });
   courier.start();
-  const coordinator = new Coordinator({ ...deps, random: systemRandom, tell: () => {}, sendErrands: () => {} });
+  const quiet = { tell: () => {}, sendErrands: () => {}, waitlist: undefined as never };
+  const coordinator = new Coordinator({ ...deps, random: systemRandom, ...quiet });
   coordinator.start();
   const keeper = new DutyKeeper({
     ...deps,

@@ -258,6 +258,9 @@ const pushJobs: Record<string, string> = {
   'a push job votes, and its quorum is not the share of its nodes that it should be': `
     select j.id::text from cnapi_push_jobs j
       where j.state = 'voting' and j.quorum <> cnapi_push_quorum(j.quorum_percent, j.node_count)`,
+  'a push job waits for its ticket, and one of its nodes was asked': `
+    select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n join cnapi_push_jobs j on j.id = n.job
+      where j.state = 'waiting' and n.state <> 'new'`,
   'a node was aborted before its start, and it has a task': `
     select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n
       where n.state in ('unavailable', 'was_ready') and n.reason = 'aborted' and n.task is not null`,

@@ -44,6 +44,7 @@ import {
   readPushJob,
   requestAbort,
 } from '../../lib/control/push/push-store.ts';
+import { beginVoting, forgetPushTicket, notePushTicket, readPushTicket } from '../../lib/control/push/ticket-store.ts';
 import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 
 /** A job of all servers of a world, which needs all of them. */
@@ -155,6 +156,7 @@ const statements: readonly Statement[] = [
   }),
   writes(closeVoting, { voting: coordinated('asked') }),
   writes(abortJob, {
+    waiting: coordinated('waiting', ending),
     voting: coordinated('asked', ending),
     ready: coordinated('ready', ending),
     running: coordinated('running', ending),
@@ -201,6 +203,10 @@ const statements: readonly Statement[] = [
   }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
   writes(deleteEndedPushJobs, { 'older than a day': { args: () => [1, 100] } }),
+  writes(notePushTicket, { waiting: coordinated('waiting', randomUUID()) }),
+  writes(forgetPushTicket, { waiting: coordinated('waiting') }),
+  writes(beginVoting, { waiting: coordinated('waiting') }),
+  reads(readPushTicket, ofJob('waiting')),
   reads(readPushJob, ofJob('running')),
   reads(listPushJobs, () => [{ limit: 10 }]),
   reads(listPushNodes, (world) => {

@@ -4,7 +4,7 @@ import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import { claimDuties } from '../../lib/control/duty/duty-store.ts';
 import { abortJob, endJob, startNodes } from '../../lib/control/push/coordinator-store.ts';
 import { storeVotes } from '../../lib/control/push/courier-store.ts';
-import { createPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
+import { createPushJob, type NewPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
 import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { newPushJob, votesOf } from './push-statements.ts';
@@ -21,12 +21,15 @@ export async function createPushJobs(
   state: PushState,
 ): Promise<PushJobs> {
   const servers = seats.map(({ serverUuid }) => serverUuid);
-  const created = async () => {
-    await createPushJob(database, newPushJob(servers));
+  const created = async (more: Partial<NewPushJob> = {}) => {
+    await createPushJob(database, { ...newPushJob(servers), ...more });
     return (await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 }))[0] as HeldDuty;
   };
   const duty = await created();
-  if (state === 'asked') return { asked: duty, alsoAsked: await created() };
+  if (state === 'asked') {
+    const ticket = { serverUuid: 'default', scope: 'push', id: 'one', expiresInSeconds: 3_600, timeoutMs: 60_000 };
+    return { asked: duty, alsoAsked: await created(), waiting: await created({ ticket }) };
+  }
   await storeVotes(database, votesOf(duty.id, { seats }, true));
   if (state === 'ready') return { ready: duty };
   if (state === 'running') {

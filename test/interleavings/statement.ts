@@ -54,6 +54,8 @@ export type DutyKind =
   | 'left';
 
 export type PushKind =
+  /** Waiting for its ticket. */
+  | 'waiting'
   /** Voting: nobody has voted yet. */
   | 'asked'
   /** Another job that asks the same servers. */

@@ -82,6 +82,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/duty',
     'control/tasks',
+    'control/waitlist',
   ],
   'control/push/schedules/subsystem.ts': [...database, ...subsystem, 'control/push', 'control/push/routes'],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],

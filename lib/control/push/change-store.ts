@@ -52,7 +52,7 @@ export async function changePushJob(
          voting_timeout_ms = coalesce($10::int, j.voting_timeout_ms),
          run_timeout_ms = coalesce($11::int, j.run_timeout_ms)
        where j.id = $1::uuid and j.abort_requested is null and coalesce($2::int, 0) <= j.node_count
-         and (j.state = 'voting' or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
+         and (j.state in ('waiting', 'voting') or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
     parameters.values,
     { name: statementName('change push job', record) },
   );

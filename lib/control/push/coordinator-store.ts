@@ -31,7 +31,7 @@ interface AdvanceRow {
 }
 
 /** What one round found. The starts are counted by the holder of the duty. */
-export interface JobRound extends Omit<JobView, 'startsPaidMs'> {
+export interface JobRound extends Omit<JobView, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
   /** New events of the job's feed. */
   fed: number;
 }

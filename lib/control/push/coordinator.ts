@@ -29,10 +29,12 @@ import {
   type ServerToTell,
   startNodes,
 } from './coordinator-store.ts';
+import { JobTicket, type JobTicketDeps } from './job-ticket.ts';
 import { type JobAction, type JobView, nextAction, StartsPaid } from './push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_FEED_TOPIC } from './push-topics.ts';
+import { beginVoting, readPushTicket } from './ticket-store.ts';
 
-export interface CoordinatorDeps {
+export interface CoordinatorDeps extends JobTicketDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;
@@ -111,13 +113,23 @@ export class Coordinator implements DutyHandler {
 
   async #rounds(duty: HeldDuty, run: Run, signal: AbortSignal): Promise<DutyOutcome> {
     const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
+    const row = await readPushTicket(this.#deps.database, duty.id);
+    const ticket = row && new JobTicket(this.#deps, duty, row);
     for (;;) {
       signal.throwIfAborted();
       run.changed = new AbortController();
       const counted = times.corrected(await advanceJob(this.#deps.database, duty));
       if (counted.fed > 0) this.#fed(duty.id);
-      if (counted.job.state === 'ended') return 'complete';
-      const view = { ...counted, startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()) };
+      if (counted.job.state === 'ended') {
+        await ticket?.release();
+        return 'complete';
+      }
+      const view: JobView = {
+        ...counted,
+        startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()),
+        ticket: (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none',
+        ticketTimeoutMs: ticket?.timeoutMs ?? 0,
+      };
       const action = nextAction(view);
       const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
       if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
@@ -140,6 +152,10 @@ export class Coordinator implements DutyHandler {
           log.info({ push_job: duty.id, tally: view.tally }, 'push job: voting -> running');
         return tell(servers);
       }
+      case 'begin-voting':
+        await beginVoting(database, duty);
+        log.info({ push_job: duty.id }, 'push job: waiting -> voting');
+        return sendErrands(duty.id);
       case 'close-voting':
         return closeVoting(database, duty);
       case 'abort-nodes':
@@ -199,7 +215,7 @@ function runTimeoutOf({ job, stateMs }: JobView): number {
 }
 
 /**
- * The job's age and the time in its state. The rows count them in ticks of a second, which stand
+ * How long ago the job asked its agents, and the time in its state. The rows count them in ticks of a second, which stand
  * still while no instance is healthy; this holder's clock counts on from what they said first. The
  * counter may have been behind when the job was created, so its lag does not count: no timeout ends
  * early, and each holder may add the lag.
@@ -220,6 +236,7 @@ class JobTimes {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);
+    if (this.#state === 'waiting' && view.job.state !== 'waiting') this.#createdAt = now;
     if (this.#state !== view.job.state) this.#stateAt = isFirst ? now - this.#without(view.stateMs) : now;
     this.#state = view.job.state;
     return { ...view, ageMs: now - this.#createdAt, stateMs: now - this.#stateAt };

@@ -9,10 +9,13 @@ import {
   DEFAULT_VOTING_TIMEOUT_MS,
   type pushJobContracts,
 } from '../../protocol/api/push-jobs.ts';
+import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../protocol/api/push-tickets.ts';
+import { complaintOf } from '../waitlist/ticket.ts';
 import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
 import { InvalidPushJobError } from './push-errors.ts';
 import { quorumOf } from './push-job.ts';
 import type { NewPushJob, PushOptions } from './push-store.ts';
+import type { WantedTicket } from './ticket-store.ts';
 
 export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
@@ -50,7 +53,20 @@ export async function newPushJobOf(
     nodeTimeoutMs: request.node_timeout_ms,
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
+    ticket: request.ticket && (await wantedTicketOf(request.ticket, known.servers)),
   };
+}
+
+async function wantedTicketOf(
+  { server_uuid: serverUuid = 'default', scope, id, expires_in, timeout_ms }: NonNullable<JobRequest['ticket']>,
+  servers: KnownServers,
+): Promise<WantedTicket> {
+  const expiresInSeconds = expires_in ?? DEFAULT_TICKET_SECONDS;
+  const complaint = complaintOf({ serverUuid, scope, id, expiry: { expiresInSeconds } });
+  if (complaint !== undefined) throw new InvalidPushJobError('ticket', `${complaint.field} ${complaint.message}`);
+  if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))
+    throw new InvalidPushJobError('ticket', `there is no server ${serverUuid}`);
+  return { serverUuid, scope, id, expiresInSeconds, timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS };
 }
 
 function checkSecrets(env: Readonly<Record<string, string>>, names: readonly string[]): void {

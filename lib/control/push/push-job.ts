@@ -3,14 +3,18 @@
  * `coordinator.ts`. The states are those of the specification (5.7.3), docs/design/push-jobs.md
  * draws them.
  *
+ *     waiting ──its ticket is active──▶ voting
+ *        └── ticket lost, time over, abort ──▶ aborting
  *     voting ──ready ≥ quorum──▶ running ──no node is left──▶ ended
  *        └── quorum out of reach, time over, abort ──▶ aborting ──started nodes have ended──▶ ended
  *                                  running ── abort, time over, too many failures ──▶ aborting
+ *
+ * Only a job with a ticket begins in `waiting`; one that loses its ticket later is aborted.
  */
 import { RateLimit } from '../../platform/rate-limiter.ts';
 import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 
-export type JobState = 'voting' | 'running' | 'aborting' | 'ended';
+export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
 /** Those up to `running` may change; the others are final. */
@@ -21,6 +25,12 @@ export type Tally = Readonly<Record<NodeState, number>>;
 
 /** Ends that count as failures for `maxFailures`: the command ran, and not to success. */
 const FAILURES: readonly NodeState[] = ['failed', 'crashed', 'timed_out'];
+
+/**
+ * The ticket that a job holds, or waits for. `lost`: it has expired, or somebody else has released or
+ * deleted it.
+ */
+export type TicketHold = 'none' | 'queued' | 'active' | 'lost';
 
 export interface PushJob {
   state: JobState;
@@ -46,6 +56,9 @@ export interface PushJob {
 export interface JobView {
   job: PushJob;
   tally: Tally;
+  ticket: TicketHold;
+  /** How long it waits for its ticket. */
+  ticketTimeoutMs: number;
   /** Nodes whose task exists and has not ended, whether or not its start is known. */
   started: number;
   /** Those of them whose task was not cancelled. */
@@ -54,13 +67,15 @@ export interface JobView {
   toAbort: number;
   /** In how many ms the nodes that were started are paid for at the job's start rate. */
   startsPaidMs: number;
-  /** Since it was created, and since it entered its present state. */
+  /** Since it asked its agents, and since it entered its present state. */
   ageMs: number;
   stateMs: number;
 }
 
 export type JobAction =
   | { do: 'wait'; forMs: number | undefined }
+  /** It has its ticket: its agents are asked. */
+  | { do: 'begin-voting' }
   /** Let ready nodes start, at most so many; the first time the job becomes `running`. */
   | { do: 'start'; most: number }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
@@ -73,6 +88,8 @@ export type JobAction =
 /** What the holder of the job's duty does next. */
 export function nextAction(view: JobView): JobAction {
   switch (view.job.state) {
+    case 'waiting':
+      return whileWaiting(view);
     case 'voting':
       return whileVoting(view);
     case 'running':
@@ -86,9 +103,19 @@ export function nextAction(view: JobView): JobAction {
   }
 }
 
-function whileVoting(view: JobView): JobAction {
-  const { job, tally, toAbort, ageMs } = view;
+function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobView): JobAction {
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
+  if (ticket === 'active' || ticket === 'none') return { do: 'begin-voting' };
+  if (ticket === 'lost') return abort('aborted', LOST);
+  const leftMs = ticketTimeoutMs - stateMs;
+  if (leftMs > 0) return { do: 'wait', forMs: leftMs };
+  return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs} ms`);
+}
+
+function whileVoting(view: JobView): JobAction {
+  const { job, tally, ticket, toAbort, ageMs } = view;
+  if (job.abortRequested) return abort('aborted', 'a caller asked for it');
+  if (ticket === 'lost') return abort('aborted', LOST);
   if (toAbort > 0) return { do: 'abort-nodes' };
   if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: mayStart(view, tally.ready).most };
   if (tally.ready + tally.new < Math.max(1, job.quorum))
@@ -99,7 +126,7 @@ function whileVoting(view: JobView): JobAction {
 }
 
 function whileRunning(view: JobView): JobAction {
-  const { job, tally, started, toAbort, ageMs, stateMs } = view;
+  const { job, tally, ticket, started, toAbort, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return abort('aborted', 'a caller asked for it', true);
   const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
@@ -107,6 +134,7 @@ function whileRunning(view: JobView): JobAction {
     return abort('aborted', `${failed} nodes failed, and ${job.maxFailures} may`, true);
   if (toAbort > 0) return { do: 'abort-nodes' };
   if (tally.new + tally.ready + tally.running === 0) return { do: 'end', outcome: 'complete' };
+  if (ticket === 'lost') return abort('aborted', LOST);
   const runLeftMs = job.runTimeoutMs - stateMs;
   if (runLeftMs <= 0) return abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
   const votingLeftMs = job.votingTimeoutMs - ageMs;
@@ -117,12 +145,13 @@ function whileRunning(view: JobView): JobAction {
   return { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 ? votingLeftMs : runLeftMs) };
 }
 
-function whileAborting({ job, tally, started, toCancel, toAbort, stateMs }: JobView): JobAction {
+function whileAborting({ job, tally, ticket, started, toCancel, toAbort, stateMs }: JobView): JobAction {
   const outcome = job.ending ?? 'aborted';
   if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
   if (job.isSoft && toAbort > 0) return { do: 'abort-nodes' };
   if (started === 0 && tally.running === 0) return { do: 'end', outcome };
   if (job.isSoft && job.abortRequested === 'hard') return abort(outcome, 'a caller asked for it');
+  if (job.isSoft && ticket === 'lost') return abort(outcome, LOST);
   const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;
   if (leftMs > 0) return { do: 'wait', forMs: leftMs };
   return job.isSoft ? abort(outcome, 'its commands did not end in time') : { do: 'end', outcome };
@@ -169,6 +198,8 @@ export class StartsPaid {
     if (startRate !== undefined) this.#at = startLimitOf(startRate).charge(count, this.#at ?? now, now);
   }
 }
+
+const LOST = 'its ticket ended before it did';
 
 const abort = (ending: JobOutcome, reason: string, soft = false): JobAction => ({ do: 'abort', ending, soft, reason });
 

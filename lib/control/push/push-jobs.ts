@@ -17,6 +17,7 @@ import type { ServerToTell } from './coordinator-store.ts';
 import { Courier, type PushSession } from './courier.ts';
 import { JobFeeds } from './job-feeds.ts';
 import { type FollowOptions, followJob, type JobNews } from './job-follower.ts';
+import type { JobTicketDeps } from './job-ticket.ts';
 import { OrganizationJobs } from './organization-jobs.ts';
 import {
   InvalidPushJobError,
@@ -58,6 +59,8 @@ export interface PushJobsDeps {
   hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */
   hintDuties: () => void;
+  /** For the tickets of jobs. */
+  waitlist: JobTicketDeps['waitlist'];
 }
 
 const DELETE_BATCH = 100;

@@ -1,7 +1,9 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
+import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
 import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
+import type { WantedTicket } from './ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
 export const PUSH_DUTY = 'push-job';
@@ -47,6 +49,8 @@ export interface NewPushJob {
   nodeTimeoutMs?: number | undefined;
   abortTimeoutMs: number;
   actor: string | undefined;
+  /** It asks its agents when it has this. */
+  ticket?: WantedTicket | undefined;
   /** A record of who asks for it, written in the same statement. */
   record?: StatementPart | undefined;
   /** A condition, evaluated in the same statement: nothing is created unless it is true. */
@@ -77,6 +81,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.nodeTimeoutMs ?? null,
     job.quorumPercent ?? null,
     job.requestor ?? null,
+    job.ticket === undefined ? null : JSON.stringify(toShown(job.ticket)),
   ]);
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   const { rowCount } = await database.query(
@@ -85,19 +90,26 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
      ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
            concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms,
-           quorum_percent, requestor)
+           quorum_percent, requestor, ticket, state)
          select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8, $21::text
+             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8, $21::text, $22::jsonb,
+             case when $22::jsonb is null then 'voting' else 'waiting' end
            from guard where is_met
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
          select $1::uuid, n.server_uuid, n.name,
-             case when n.denied then 'failed' when p.run is null then 'unavailable' else 'new' end,
-             case when n.denied then 'permission-denied' when p.run is null then 'down' end
+             case when n.denied then 'failed' when p.run is null and $22::jsonb is null then 'unavailable' else 'new' end,
+             case when n.denied then 'permission-denied' when p.run is null and $22::jsonb is null then 'down' end
            from unnest($14::uuid[], $15::text[], $16::boolean[]) as n (server_uuid, name, denied)
            join cnapi_presence($14::uuid[]) as p on p.server_uuid = n.server_uuid
            join guard on guard.is_met
            order by n.server_uuid
+     ), tickets as (
+       insert into cnapi_push_tickets (job, server_uuid, scope, id, expires_in, timeout_ms, actor)
+         select $1::uuid, t.server_uuid, t.scope, t.id, t.expires_in, t.timeout_ms, $7::text
+           from jsonb_to_record($22::jsonb) as t (server_uuid text, scope text, id text, expires_in int, timeout_ms int)
+             join guard on guard.is_met
+           where $22::jsonb is not null
      )
      select cnapi_create_duties(array[$1::uuid], $17::text) from guard where is_met`,
     parameters.values,
@@ -105,6 +117,13 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
   );
   return rowCount > 0;
 }
+
+/** As callers see it; `uuid` is added once it exists. */
+type ShownTicket = NonNullable<PushJobView['ticket']>;
+
+const toShown = ({ serverUuid, scope, id, expiresInSeconds, timeoutMs }: WantedTicket): ShownTicket => ({
+  ...{ server_uuid: serverUuid, scope, id, expires_in: expiresInSeconds, timeout_ms: timeoutMs },
+});
 
 export interface PushJobRow {
   id: string;
@@ -121,6 +140,7 @@ export interface PushJobRow {
   voting_timeout_ms: number;
   run_timeout_ms: number;
   node_timeout_ms: number | null;
+  ticket: ShownTicket | null;
   state: JobState;
   outcome: JobOutcome | null;
   reason: string | null;
@@ -131,7 +151,7 @@ export interface PushJobRow {
 }
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
-  j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.state, j.outcome,
+  j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
   j.reason, j.created_at, j.state_since,
   (select coalesce(json_object_agg(c.state, c.count), '{}')
     from (select n.state, count(*)::int as count from cnapi_push_nodes n where n.job = j.id group by n.state) as c) as counts`;

@@ -11,7 +11,8 @@ import { pushNodeRoutes } from './routes/push-node-routes.ts';
 const KEEP_DAYS = 30;
 
 /** What push jobs need of an instance. */
-interface PushParts extends Pick<PushJobsDeps, 'database' | 'bus' | 'clock' | 'random' | 'log' | 'config'> {
+interface PushParts
+  extends Pick<PushJobsDeps, 'database' | 'bus' | 'clock' | 'random' | 'log' | 'config' | 'waitlist'> {
   inventoriedSessions: { run(): string; readonly isFull: boolean; session: PushJobsDeps['session'] };
   tasks: { dispatcher: { sessions: { hintAll: PushJobsDeps['hintTasks'] } } };
   duties: { hint(): void };

@@ -15,7 +15,7 @@ export function uuidOfPushyId(text: string): string | undefined {
   return parts.length === 0 ? undefined : parts.join('-');
 }
 
-/** A job that ends shows what it was doing. */
+/** A job that ends shows what it was doing; one that waits for its ticket has asked nobody yet. */
 export function pushyStatusOf({
   state,
   outcome,
@@ -23,7 +23,7 @@ export function pushyStatusOf({
 }: Pick<OrganizationJob, 'state' | 'outcome' | 'hasRun'>): PushyJobStatus {
   if (state === 'ended') return outcome ?? 'aborted';
   if (state === 'aborting') return hasRun ? 'running' : 'voting';
-  return state;
+  return state === 'waiting' ? 'voting' : state;
 }
 
 /** `withContents`: whether the caller may see the command and its options. */

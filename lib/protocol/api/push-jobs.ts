@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { heldTicket, wantedTicket } from './push-tickets.ts';
 import { boolean, booleanText, boundedText, integer, isUuid, number, text, textArray, textMap, uuid } from './rules.ts';
 
 export const MAX_PUSH_NODES = 20_000;
@@ -15,6 +16,7 @@ export const DEFAULT_VOTING_TIMEOUT_MS = 60_000;
 export const DEFAULT_ABORT_TIMEOUT_MS = 60_000;
 
 export const JOB_STATUSES = [
+  'waiting',
   'voting',
   'running',
   'aborting',
@@ -83,6 +85,7 @@ export const pushJob = answer({
   env: z.record(z.string(), z.string()).optional().describe('Secret values show as (secret)'),
   file_specified: z.boolean().optional(),
   capture_output: z.boolean().optional(),
+  ticket: heldTicket.optional().describe('It waits for this ticket, and holds it until its end'),
   actor: z.string().nullable().describe('Who created it'),
   created_at: z.string(),
   updated_at: z.string().describe('When the job entered its present status; changes of its nodes do not count'),
@@ -244,6 +247,7 @@ export const pushJobContracts = contracts({
         .describe(
           `\`raw:\` or \`base64:\` and the contents of a file, at most ${MAX_PUSH_FILE_BYTES} bytes. CHEF_PUSH_JOB_FILE names it to the command`,
         ),
+      ticket: wantedTicket.optional(),
       capture_output: boolean().optional().describe('For the reference; output is kept in any case'),
     }),
     preconditions: [],

@@ -50,6 +50,7 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
     random,
     log,
     config: { slowPollMs: 5_000 },
+    waitlist: undefined as never,
     tell: () => {},
     sendErrands: () => {},
   });

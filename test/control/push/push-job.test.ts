@@ -31,6 +31,8 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
       ...job,
     },
     tally,
+    ticket: 'none',
+    ticketTimeoutMs: 600_000,
     started: 0,
     toCancel: 0,
     toAbort: 0,
@@ -42,6 +44,46 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
 }
 
 const rows: Record<string, [JobView, Record<string, unknown>]> = {
+  'WAITING, its ticket is queued: it asks nobody': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued' }),
+    { do: 'wait', forMs: 599_000 },
+  ],
+  'WAITING, its ticket is active: it asks its agents': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'active' }),
+    { do: 'begin-voting' },
+  ],
+  'WAITING, a caller aborts it, although its ticket is active': [
+    view({ state: 'waiting', abortRequested: 'soft' }, { new: 10 }, { ticket: 'active' }),
+    { do: 'abort', ending: 'aborted', soft: false },
+  ],
+  'WAITING, its ticket has ended: it is aborted': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'lost' }),
+    { do: 'abort', ending: 'aborted' },
+  ],
+  'WAITING, for too long: it is timed out': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 600_000 }),
+    { do: 'abort', ending: 'timed_out' },
+  ],
+  'WAITING, the time of the votes does not pass': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 300_000, ageMs: 300_000 }),
+    { do: 'wait', forMs: 300_000 },
+  ],
+  'VOTING, its ticket is lost: nothing starts, although the quorum is ready': [
+    view({}, { ready: 10 }, { ticket: 'lost' }),
+    { do: 'abort', ending: 'aborted', soft: false },
+  ],
+  'EXECUTING, its ticket is lost: its commands are stopped': [
+    view({ state: 'running' }, { running: 8 }, { started: 8, ticket: 'lost' }),
+    { do: 'abort', ending: 'aborted', soft: false },
+  ],
+  'EXECUTING, its ticket is lost after the last command: it is complete': [
+    view({ state: 'running' }, { succeeded: 8 }, { ticket: 'lost' }),
+    { do: 'end', outcome: 'complete' },
+  ],
+  'ABORTING softly, its ticket is lost: its commands are stopped': [
+    view({ state: 'aborting', ending: 'aborted', isSoft: true }, { running: 2 }, { started: 2, ticket: 'lost' }),
+    { do: 'abort', soft: false },
+  ],
   'VOTING, quorum success: it starts, although some have not voted': [view({}, { ready: 8, new: 2 }), { do: 'start' }],
   'VOTING, not enough votes yet: it waits until the voting is over': [
     view({}, { ready: 7, new: 3 }),

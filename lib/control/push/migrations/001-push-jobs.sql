@@ -10,7 +10,9 @@
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- node_timeout_ms  the limit of each command; without it only the job's run_timeout_ms
 -- state_tick, created_tick
---                  by the counter of deadlines: no clock step ends a job
+--                  by the counter of deadlines: no clock step ends a job. created_tick: when it began
+--                  to ask its agents
+-- ticket           that it holds while it asks and runs, as callers see it (006-tickets.sql)
 -- fed, fed_at      number and time of the last event of its feed (005-feed.sql); has_run: the feed
 --                  has told that the quorum was reached. Only for a job of an organization
 create table cnapi_push_jobs (
@@ -32,13 +34,15 @@ create table cnapi_push_jobs (
   run_timeout_ms int not null,
   node_timeout_ms int,
   abort_timeout_ms int not null,
-  state text not null default 'voting' check (state in ('voting', 'running', 'aborting', 'ended')),
+  state text not null default 'voting'
+    check (state in ('waiting', 'voting', 'running', 'aborting', 'ended')),
   outcome text check (outcome in ('complete', 'quorum_failed', 'timed_out', 'aborted')),
   ending text,
   is_soft boolean not null default false,
   reason text,
   abort_requested text check (abort_requested in ('soft', 'hard')),
   abort_actor text,
+  ticket jsonb,
   created_at timestamptz not null default cnapi_now(),
   state_since timestamptz not null default cnapi_now(),
   created_tick bigint not null default cnapi_tick(),

@@ -23,6 +23,7 @@ export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
     run_timeout_ms: row.run_timeout_ms,
     ...given('node_timeout_ms', row.node_timeout_ms),
     voting_timeout_ms: row.voting_timeout_ms,
+    ...given('ticket', row.ticket),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
     updated_at: row.state_since.toISOString(),
