@@ -129,14 +129,15 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
   return rows.map(toServerToTell);
 }
 
-/** @throws DutyLostError */
-export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<void> {
-  await fenced(
-    database,
-    duty,
-    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::json, $6::json) as held',
-    [outcome, ...CANCELS],
+/** False if nodes were added since they were counted: the job goes on. @throws DutyLostError */
+export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<boolean> {
+  const { rows } = await database.query<{ has_ended: boolean | null }>(
+    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::json, $6::json) as has_ended',
+    [...fenceOf(duty), outcome, ...CANCELS],
   );
+  const hasEnded = rows[0]?.has_ended ?? null;
+  if (hasEnded === null) throw new DutyLostError(duty);
+  return hasEnded;
 }
 
 /** The tasks of a job's nodes that have not ended. */
@@ -153,8 +154,8 @@ const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string;
   run: run ?? undefined,
 });
 
-async function fenced(database: Queryable, duty: HeldDuty, sql: string, more: unknown[] = []): Promise<void> {
-  const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);
+async function fenced(database: Queryable, duty: HeldDuty, sql: string): Promise<void> {
+  const { rows } = await database.query<{ held: boolean }>(sql, fenceOf(duty));
   if (rows[0]?.held !== true) throw new DutyLostError(duty);
 }
 

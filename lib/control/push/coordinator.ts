@@ -169,7 +169,7 @@ export class Coordinator implements DutyHandler {
         return sendErrands(duty.id);
       }
       case 'end':
-        await endJob(database, duty, action.outcome);
+        if (!(await endJob(database, duty, action.outcome))) return;
         this.#fed(duty.id);
         log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
         return sendErrands(duty.id);

@@ -284,7 +284,8 @@ begin
 end $$;
 
 -- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents are
--- in rehab.
+-- in rehab. Returns null if the caller does not hold the duty any more, and false if the job goes on:
+-- it was to be complete, and nodes were added since they were counted.
 create function cnapi_end_push_job(
   p_job uuid, p_run uuid, p_generation int, p_outcome text,
   p_cancelled json, p_cancelled_uncertain json
@@ -295,9 +296,15 @@ declare
   tasks uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
-    return false;
+    return null;
   end if;
   perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  if p_outcome = 'complete' and exists (
+    select 1 from cnapi_push_nodes n
+      where n.job = p_job and n.state in ('new', 'ready', 'running')
+  ) then
+    return false;
+  end if;
   with ended as (
     update cnapi_push_nodes n
       set state = case when n.state = 'new' then 'unavailable'
