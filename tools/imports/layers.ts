@@ -63,7 +63,14 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/duty': [...database, 'platform/bus', 'platform/waits'],
   'control/events': [...database, 'platform/bus', 'platform/waits', 'control/config.ts'],
   'control/roster': [...database, 'platform/bus', 'protocol', 'protocol/api', 'control/run-topic.ts'],
-  'control/servers': [...database, 'platform/moray', 'protocol', 'protocol/api'],
+  // Push jobs are created for groups of servers, which are documents.
+  'control/servers': [
+    ...database,
+    'platform/moray',
+    'protocol',
+    'protocol/api',
+    'control/documents/document-bucket.ts',
+  ],
   'control/legacy': [
     ...database,
     'platform/bus',
@@ -99,7 +106,15 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/events/event-routes.ts': [...rest, 'control/events'],
   // Documents of the bucket store, and the nouns that consist of them. A noun that needs another one
   // gets a line of its own.
-  'control/documents': [...base, 'platform/moray', 'protocol/api', 'control/http', 'control/subsystem.ts'],
+  'control/documents': [
+    ...base,
+    'platform/moray',
+    'protocol/api',
+    'control/http',
+    'control/subsystem.ts',
+    'control/documents/document-bucket.ts',
+  ],
+  'control/documents/document-bucket.ts': ['platform/moray', 'protocol/api'],
   'control/nouns/*/contract.ts': [...base, 'protocol/api'],
   'control/nouns/*': [
     ...base,

@@ -19,7 +19,8 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
   const { name, plural, about, fields, indexes } = noun;
   const uuid = `of the ${name}`;
   const assignment = `of ${Object.keys(fields).join(', ')}`;
-  const command = new Command(name).description(`${about}.`);
+  const commandName = noun.command ?? name;
+  const command = new Command(commandName).description(`${about}.`);
   command
     .command('list')
     .description(`Lists ${plural} in order of uuid.`)
@@ -54,7 +55,7 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
       runner.action(async ({ client }, [id]) => void (await client.documents(noun.contracts.delete, { uuid: id }))),
     );
   const [filter = 'uuid'] = Object.keys(indexes);
-  return examples(command, [`cnapi ${name} list --where ${filter}=VALUE`, `cnapi ${name} list --json`]);
+  return examples(command, [`cnapi ${commandName} list --where ${filter}=VALUE`, `cnapi ${commandName} list --json`]);
 }
 
 interface ListOptions {

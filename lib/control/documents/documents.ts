@@ -5,7 +5,7 @@
  * `document-routes.ts`.
  */
 import { CnapiError } from '../../platform/errors.ts';
-import { type BucketObject, type DocumentBucket, documentBucket } from '../../platform/moray/bucket.ts';
+import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.ts';
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
@@ -13,6 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
 import { InvalidParametersError, ResourceNotFoundError } from '../http/http-errors.ts';
 import type { WithRecord } from '../http/route.ts';
+import { bucketOf } from './document-bucket.ts';
 
 interface DocumentsDeps {
   buckets: BucketStore;
@@ -156,29 +157,6 @@ export class Documents {
   #mismatch(uuid: string, expected: string): CnapiError {
     return new VersionMismatchError(`${this.noun.name} ${uuid}`, expected);
   }
-}
-
-function bucketOf({
-  name,
-  plural,
-  version,
-  indexes,
-  unique = [],
-  uniqueTogether = [],
-  eventFields,
-  serverField = '',
-}: DocumentNoun): DocumentBucket {
-  return documentBucket({
-    name: `cnapi_${plural}`,
-    version,
-    indexes: Object.fromEntries(
-      Object.entries(indexes).flatMap(([field, type]) =>
-        type === undefined ? [] : [[field, { type, unique: unique.includes(field) }]],
-      ),
-    ),
-    uniqueTogether,
-    onChange: { name: 'cnapi_log_document_event', arguments: [name, serverField, 'uuid', ...eventFields] },
-  });
 }
 
 function withoutNulls<Value extends Fields>(fields: Value): Value {

@@ -4,3 +4,4 @@
  */
 export type { DocumentNoun } from '../../protocol/api/documents.ts';
 export { bindings, clients, groups, keys, organizations, users } from '../../protocol/api/organizations.ts';
+export { serverGroups } from '../../protocol/api/server-groups.ts';

@@ -1,8 +1,10 @@
 /**
- * The servers that a new job is for: by uuid, by conditions on servers, or those of an earlier job.
+ * The servers that a new job is for: by uuid, by conditions on servers, those of a group, or of an
+ * earlier job.
  * Called by `job-request.ts`, for each job anew.
  */
 import { MAX_PUSH_NODES, type NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
+import type { ServerGroup } from '../../protocol/api/server-groups.ts';
 import { parseWhere, type WhereCondition } from '../../protocol/where.ts';
 import { InvalidPushJobError } from './push-errors.ts';
 import type { NewNode, PushNodeRow } from './push-store.ts';
@@ -16,6 +18,8 @@ export interface KnownServers {
     conditions: readonly WhereCondition[],
     most: number,
   ): Promise<{ servers: readonly { serverUuid: string; hostname: string }[]; unknown: string | undefined }>;
+  /** By the name of the group. */
+  group(name: string): Promise<Pick<ServerGroup, 'servers' | 'where'> | undefined>;
 }
 
 /** What is known of earlier jobs. */
@@ -30,11 +34,12 @@ export interface KnownJobs {
 export interface TargetRequest {
   servers?: readonly string[] | undefined;
   where?: readonly string[] | undefined;
+  group?: string | undefined;
   from_job?: string | undefined;
   from_status?: (typeof NODE_STATUSES)[number] | undefined;
 }
 
-const KINDS = ['servers', 'where', 'from_job'] as const;
+const KINDS = ['servers', 'where', 'group', 'from_job'] as const;
 const PAGE = 1_000;
 
 /** @throws InvalidPushJobError unless exactly one kind of target is given, and there are such servers */
@@ -42,13 +47,14 @@ export async function targetsOf(
   request: TargetRequest,
   { servers, jobs }: { servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewNode[]> {
-  const { servers: uuids, where, from_job: job, from_status: status } = request;
+  const { servers: uuids, where, group, from_job: job, from_status: status } = request;
   const [kind = 'servers', ...others] = KINDS.filter((name) => request[name] !== undefined);
   if (others.length > 0) throw new InvalidPushJobError(kind, `value cannot be combined with ${others.join(' and ')}`);
   if (status !== undefined && job === undefined)
     throw new InvalidPushJobError('from_status', 'value says which nodes of from_job: name that as well');
   if (uuids !== undefined) return newNodesOf(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
+  if (group !== undefined) return serversOfGroup(group, servers);
   if (job !== undefined) return newNodesOf(await serversOf(job, status, jobs), servers, 'from_job');
   throw new InvalidPushJobError('servers', `value is missing: name the servers by ${KINDS.join(', or by ')}`);
 }
@@ -64,6 +70,16 @@ export async function newNodesOf(
   if (unknown.length === 0) return uuids.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' }));
   const more = unknown.length > 10 ? ` and ${unknown.length - 10} more` : '';
   throw new InvalidPushJobError(field, `there are no such servers: ${unknown.slice(0, 10).join(', ')}${more}`);
+}
+
+/** @throws InvalidPushJobError */
+async function serversOfGroup(name: string, known: KnownServers): Promise<NewNode[]> {
+  const group = await known.group(name);
+  if (group === undefined) throw new InvalidPushJobError('group', `there is no server group ${JSON.stringify(name)}`);
+  const { servers = [], where } = group;
+  if (where !== undefined) return selected('group', where, known);
+  if (servers.length > 0) return newNodesOf(servers, known, 'group');
+  throw new InvalidPushJobError('group', `server group ${name} has no servers`);
 }
 
 /** @throws InvalidPushJobError */

@@ -10,12 +10,15 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
+import { eq } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
+import { bucketOf } from '../documents/document-bucket.ts';
 import { ReportQueue } from './report-queue.ts';
 import { type Selection, selectServers } from './selection-store.ts';
 import {
@@ -82,6 +85,9 @@ const MAX_DIGESTS = 200;
 const MAX_DOCUMENTS = 50;
 /** Written in one statement; each has about 40 KB. */
 const MAX_SYSINFOS = 25;
+
+const MAX_GROUP_BYTES = 1024 * 1024;
+const serverGroupsBucket = bucketOf(serverGroups);
 
 type Stored = BucketObject<ServerDocument>;
 
@@ -182,6 +188,16 @@ export class Servers {
   /** The servers that meet all of these conditions, at most `most`. */
   select(conditions: readonly WhereCondition[], most: number): Promise<Selection> {
     return selectServers(this.#database, conditions, most);
+  }
+
+  /** The group of servers with this name. */
+  async group(name: string): Promise<ServerGroup | undefined> {
+    const { objects } = await this.#buckets.page<ServerGroup>(serverGroupsBucket, eq('name', name), {
+      limit: 1,
+      after: undefined,
+      bytes: MAX_GROUP_BYTES,
+    });
+    return objects[0]?.value;
   }
 
   /** The server, whole by default, or the defaults under the name `default`. */

@@ -16,6 +16,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   /** In the singular: the kind of its events and the name of its command. */
   name: string;
   plural: string;
+  /** The name of its command, if that is another one. */
+  command?: string;
   /** One line for the table of contents of the API. */
   about: string;
   /** All but `uuid`, which each document has. */

@@ -5,8 +5,21 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { file } from './push-file.ts';
 import { heldTicket, wantedTicket } from './push-tickets.ts';
-import { boolean, booleanText, boundedText, integer, isUuid, number, text, textArray, textMap, uuid } from './rules.ts';
+import {
+  boolean,
+  booleanText,
+  boundedText,
+  integer,
+  isUuid,
+  number,
+  serverConditions,
+  text,
+  textArray,
+  textMap,
+  uuid,
+} from './rules.ts';
 
 export const MAX_PUSH_NODES = 20_000;
 export const PUSH_PAGE = 100;
@@ -136,9 +149,6 @@ const quorum = z
     ],
   });
 
-const MAX_CONDITIONS = 20;
-const MAX_CONDITION_CHARS = 500;
-
 const MIN_START_RATE = 0.001;
 const startRate = () =>
   number()
@@ -165,28 +175,6 @@ function reasonNotServers(value: unknown): string | undefined {
   return undefined;
 }
 
-const file = text()
-  .transform((value, context) => {
-    const bytes = fileOf(value);
-    if (typeof bytes !== 'string') return bytes;
-    context.addIssue(bytes);
-    return z.NEVER;
-  })
-  .meta({ type: 'string' });
-
-/** The file's bytes, or why there are none. */
-function fileOf(value: string): Buffer | string {
-  if (value.startsWith('raw:')) return bounded(Buffer.from(value.slice(4)));
-  const [, content] = /^base64:((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)$/.exec(value) ?? [];
-  if (content !== undefined) return bounded(Buffer.from(content, 'base64'));
-  return value.startsWith('base64:')
-    ? 'value is not valid base64 after "base64:"'
-    : 'value begins with neither "raw:" nor "base64:"';
-}
-
-const bounded = (bytes: Buffer): Buffer | string =>
-  bytes.length > MAX_PUSH_FILE_BYTES ? `value has more than ${MAX_PUSH_FILE_BYTES} bytes` : bytes;
-
 export const pushJobContracts = contracts({
   CreatePushJob: {
     method: 'POST',
@@ -199,17 +187,13 @@ export const pushJobContracts = contracts({
         .min(1, 'value is empty')
         .max(MAX_PUSH_COMMAND_CHARS, `value is longer than ${MAX_PUSH_COMMAND_CHARS} characters`)
         .describe('sh runs it'),
-      servers: servers.optional().describe('Uuids of the servers, each once; or else `where` or `from_job`'),
-      where: textArray(MAX_CONDITIONS)
-        .refine((values) => values.length > 0, 'value is empty')
-        .refine(
-          (values) => values.every(({ length }) => length <= MAX_CONDITION_CHARS),
-          'value has a condition that is too long',
-        )
+      servers: servers.optional().describe('Uuids of the servers, each once; or else `where`, `group` or `from_job`'),
+      where: serverConditions()
         .optional()
         .describe(
           'Servers that meet all of these conditions on what GET /servers shows, such as `hostname=web-*`, `traits.rack=r1` or `status!=unknown`; `*` is any text',
         ),
+      group: boundedText(100).optional().describe('The name of a server group: its servers'),
       from_job: uuid().optional().describe('The servers of this earlier push job'),
       from_status: z
         .enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`)

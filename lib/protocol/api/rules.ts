@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { isJsonObject } from '../bounded-json.ts';
+import { parseWhere } from '../where.ts';
 
 const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;
@@ -83,6 +84,13 @@ export const uuidArray = (maximum: number) =>
   )
     .meta({ type: 'array', items: { type: 'string', ...uuidSchema }, maxItems: maximum })
     .overwrite((values) => [...new Set(values.map((value) => value.toLowerCase()))]);
+const MAX_CONDITIONS = 20;
+const MAX_CONDITION_CHARS = 500;
+/** Conditions on servers (lib/protocol/where.ts), all of which hold. */
+export const serverConditions = () =>
+  textArray(MAX_CONDITIONS).refine((values) => reasonNotConditions(values) === undefined, {
+    error: ({ input }) => reasonNotConditions(input as string[]) ?? '',
+  });
 export const textMap = (maximum: number) =>
   listed<Record<string, Scalar>>(
     (value) =>
@@ -100,6 +108,14 @@ function listed<Value>(reasonAgainst: (value: unknown) => string | undefined) {
   return z.custom<Value>((value) => reasonAgainst(value) === undefined, {
     error: ({ input }) => reasonAgainst(input) ?? '',
   });
+}
+
+function reasonNotConditions(values: readonly string[]): string | undefined {
+  if (values.length === 0) return 'value is empty';
+  if (values.some(({ length }) => length > MAX_CONDITION_CHARS))
+    return `value has a condition that is longer than ${MAX_CONDITION_CHARS} characters`;
+  const wrong = values.find((value) => parseWhere(value) === undefined);
+  return wrong === undefined ? undefined : `${JSON.stringify(wrong)} is not NAME=PATTERN, such as hostname=web-*`;
 }
 
 function reasonNotArray(value: unknown, maximum: number): string | undefined {

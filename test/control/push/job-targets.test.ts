@@ -72,6 +72,40 @@ t.test('a zone with servers of two racks', async (t) => {
     await app.post(`/servers/${first}`, { traits: { rack: 'r1' } });
   });
 
+  await t.test('a job is for the servers of a named group, as they are when it is created', async (t) => {
+    const listed = { name: 'listed', servers: uuids.slice(0, 2) };
+    const racks = { name: 'racks', where: ['traits.rack=r2', 'status=running'] };
+    for (const group of [listed, racks]) t.equal((await app.post('/server_groups', group)).status, 201);
+    for (const [group, wanted] of [
+      ['listed', uuids.slice(0, 2)],
+      ['racks', others],
+    ] as const) {
+      const { id } = await createdJob(app, { command: 'true', group });
+      t.same(
+        (await nodesOfJob(app, id)).map(({ server_uuid }) => server_uuid),
+        wanted,
+        group,
+      );
+      await endedJob(app, id);
+    }
+    await refused({ group: 'nobody' }, 'group', /there is no server group "nobody"/);
+    await refused({ group: 'racks', servers: uuids }, 'servers', /cannot be combined with group/);
+    await app.post('/server_groups', { name: 'gone', servers: [randomUUID()] });
+    await refused({ group: 'gone' }, 'group', /there are no such servers/);
+    await app.post('/server_groups', { name: 'empty', servers: [] });
+    await refused({ group: 'empty' }, 'group', /has no servers/);
+    await app.post('/server_groups', { name: 'strange', where: ['hostnam=x'] });
+    await refused({ group: 'strange' }, 'group', /no server has a property hostnam/);
+  });
+
+  await t.test('a group has either servers or conditions, and its name is taken once', async (t) => {
+    for (const group of [{}, { servers: uuids, where: ['hostname=*'] }])
+      t.match(await app.post('/server_groups', { name: 'odd', ...group }), { status: 409 });
+    for (const where of [[], ['hostname']])
+      t.ok((await app.post('/server_groups', { name: 'odd', where })).status >= 400);
+    t.match(await app.post('/server_groups', { name: 'listed', where: ['hostname=*'] }), { status: 409 });
+  });
+
   await t.test('a job is for the nodes of an earlier one, all or those with a status', async (t) => {
     const earlier = await createdJob(app, { command: 'true', servers: all, quorum: 1 });
     await endedJob(app, earlier.id);
@@ -94,7 +128,7 @@ t.test('a zone with servers of two racks', async (t) => {
     await refused({}, 'servers', /missing/);
     await refused({ where: [] }, 'where', /empty/);
     await refused({ where: ['hostname'] }, 'where', /NAME=PATTERN/);
-    await refused({ where: [`hostname=${'x'.repeat(500)}`] }, 'where', /too long/);
+    await refused({ where: [`hostname=${'x'.repeat(500)}`] }, 'where', /longer than 500/);
     await refused({ where: ['hostnam!=web'] }, 'where', /no server has a property hostnam/);
     await refused({ where: ['agents!=x'] }, 'where', /no server has a property agents/);
     await refused({ where: ['status=rebooted'] }, 'where', /no server matches/);

@@ -13,7 +13,7 @@ export interface PushJobRouteDeps {
     PushJobs,
     'create' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
   >;
-  servers: Pick<Servers, 'hostnames' | 'select'>;
+  servers: Pick<Servers, 'hostnames' | 'select' | 'group'>;
   random: Random;
 }
 

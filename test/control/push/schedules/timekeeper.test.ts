@@ -25,6 +25,7 @@ async function zone(t: Test) {
       ...{ database: open(), clock, random: systemRandom, log: silentLogger, config: { slowPollMs: 5_000 } },
       servers: {
         hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))),
+        group: async () => undefined,
         select: async () => ({ servers: [], unknown: undefined }),
       },
       jobCreated: () => {},

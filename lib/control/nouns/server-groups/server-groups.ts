@@ -1,0 +1,24 @@
+/** Groups of servers: their documents, their routes and their rule. */
+import { serverGroups as noun, type ServerGroup } from '../../../protocol/api/server-groups.ts';
+import { documentRoutes } from '../../documents/document-routes.ts';
+import { Documents } from '../../documents/documents.ts';
+import type { NounDefinition } from '../../documents/noun.ts';
+import { InvalidArgumentError } from '../../http/http-errors.ts';
+import type { Subsystem } from '../../subsystem.ts';
+
+/** @throws InvalidArgumentError unless it has either servers or conditions */
+export function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>): void {
+  if ((group.servers === undefined) === (group.where === undefined))
+    throw new InvalidArgumentError(`server group ${group.name} has either servers or where`);
+}
+
+export const serverGroups: NounDefinition = {
+  open({ buckets, random }): Subsystem {
+    const documents = new Documents(noun, {
+      buckets,
+      random,
+      check: (after) => checkServerGroup(after as ServerGroup),
+    });
+    return { name: 'server groups', prepare: () => documents.prepare(), routes: documentRoutes(documents) };
+  },
+};

@@ -1,0 +1,25 @@
+/** Named groups of servers, for which push jobs can be created: a list of servers, or conditions. */
+import { type Document, documentNoun } from './documents.ts';
+import { boundedText, serverConditions, text, uuidArray } from './rules.ts';
+
+const MAX_SERVERS = 5_000;
+
+export const serverGroups = documentNoun({
+  name: 'server_group',
+  plural: 'server_groups',
+  command: 'group',
+  about: 'Named groups of servers, for which push jobs can be created',
+  fields: {
+    name: text().regex(/^[A-Za-z0-9_.-]{1,100}$/, 'value is not 1 to 100 letters, digits and . _ -'),
+    servers: uuidArray(MAX_SERVERS).optional().describe('Uuids of its servers; or else `where`'),
+    where: serverConditions().optional().describe('Its servers meet all of these conditions, whenever it is used'),
+    description: boundedText(500).optional(),
+  },
+  indexes: { name: 'string' },
+  unique: ['name'],
+  version: 1,
+  eventFields: ['name'],
+  listColumns: ['name', 'where', 'servers'],
+});
+
+export type ServerGroup = Document<typeof serverGroups>;
