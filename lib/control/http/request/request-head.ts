@@ -12,6 +12,9 @@ import { ForbiddenError, InvalidContentError, printable, RequestTooLargeError } 
 
 export const MAX_URL_CHARS = 8 * 1024;
 
+/** Elsewhere a signature is ignored, and proves nothing about the caller. */
+const SIGNED_PATH = /^\/organizations\/[^/?]+\/pushy\//;
+
 interface RequestHead {
   url: string;
   httpVersion: string;
@@ -20,13 +23,14 @@ interface RequestHead {
   origin: string | undefined;
   /** The scheme of this port. */
   scheme: 'http' | 'https';
-  /** Whether it brings a token, valid or not. */
+  /** Whether it brings a token, valid or not, or a signature where that is always checked. */
   hasToken: boolean;
 }
 
 export function headOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
   const { url = '', httpVersion, headers, headersDistinct } = request;
-  const hasToken = headers.authorization !== undefined;
+  const hasSignature = headers['x-ops-sign'] !== undefined && SIGNED_PATH.test(url);
+  const hasToken = headers.authorization !== undefined || hasSignature;
   return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };
 }
 type RawRequest = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;

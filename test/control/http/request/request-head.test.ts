@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { reasonToRefuse } from '../../../../lib/control/http/request/request-head.ts';
+import { headOf, reasonToRefuse } from '../../../../lib/control/http/request/request-head.ts';
 import { raw, SERVER, startApi } from '../support.ts';
 
 t.test('a Host that is not this instance is 403, which prevents DNS rebinding', async (t) => {
@@ -145,4 +145,18 @@ t.test('random requests get an answer or a closed connection, and the next one i
     'none of them is logged as an error',
   );
   t.equal((await call('GET', '/ping')).status, 200);
+});
+
+t.test('with tokens, a signature admits any name of the host, where it is checked', (t) => {
+  const own = { names: new Set<string>(), anyAddress: true };
+  const refusal = (url: string, headers: Record<string, string>) => {
+    const request = { url, httpVersion: '1.1', headers, headersDistinct: { host: ['chef.example'] } };
+    return reasonToRefuse(headOf(request, 'https'), own)?.statusCode;
+  };
+  const signed = { 'x-ops-sign': 'algorithm=sha256;version=1.3;' };
+  t.equal(refusal('/organizations/acme/pushy/jobs', signed), undefined);
+  t.equal(refusal('/organizations/acme/pushy/jobs', {}), 403);
+  for (const url of ['/servers', '/organizations', '/organizations/acme', '/servers?x=/organizations/acme/pushy/'])
+    t.equal(refusal(url, signed), 403, url);
+  t.end();
 });
