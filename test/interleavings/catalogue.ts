@@ -22,6 +22,9 @@ export const otherModules: Readonly<Record<string, string>> = {
   'lib/control/access/token-store.ts': 'tokens, each statement guarded on its own row; no rows of coordination',
   'lib/control/audit/audit-store.ts': 'rows that are added, and get their outcome once; no rows of coordination',
   'lib/control/legacy/source-store.ts': 'addresses of agents, one row each; no rows of coordination',
+  'lib/control/organizations/organization-store.ts':
+    'questions about documents, and the deletion of those whose owner is gone; no rows of coordination',
+  'lib/control/organizations/signature-store.ts': 'a row for each signature, inserted once; no rows of coordination',
   'lib/control/promotion/promotion-watch.ts':
     'reads the timeline; what is under way is a statement of the store of claims',
   'lib/control/doctor/access.ts': 'questions of `cnapi doctor`, which changes nothing',
