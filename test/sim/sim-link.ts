@@ -156,7 +156,11 @@ export class InstanceEnd implements AgentSocket, Peer {
     this.#frameMs = frameMs;
     this.#network = network;
     this.#out = network.channel(this, agent);
+    const out = this.#out;
     this.stream = {
+      get bytesWritten() {
+        return out.bytesSent;
+      },
       remoteAddress: agent.process.name,
       on: (_event, listener) => {
         this.#heard = listener;

@@ -124,6 +124,9 @@ export class Channel {
     this.to = to;
   }
 
+  /** All data that was sent. */
+  bytesSent = 0;
+
   /** The data that the network has not accepted. */
   get bufferedBytes(): number {
     return this.#held.reduce((sum, packet) => sum + ('text' in packet ? packet.text.length : 0), 0);
@@ -137,6 +140,7 @@ export class Channel {
   send(packet: Packet): void {
     if (this.#isOver) return;
     if (packet.kind === 'end') this.#isOver = true;
+    if ('text' in packet) this.bytesSent += packet.text.length;
     this.#held.push(packet);
     this.flush();
   }

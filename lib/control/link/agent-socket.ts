@@ -25,6 +25,8 @@ export interface AgentSocket {
 
 export interface AgentStream {
   readonly remoteAddress?: string | undefined;
+  /** All bytes that were written, with those that wait. */
+  readonly bytesWritten: number;
   /** Emitted for all bytes that arrive, of any kind. */
   on(event: 'data', listener: (chunk: Buffer) => void): unknown;
   write(text: string, encoding: 'latin1'): unknown;

@@ -58,7 +58,7 @@ export interface ConnectionHandlers {
     reason: 'protocol-error' | 'no-inventory' | 'slow-reader',
     detail: string,
   ): void;
-  /** Earlier data is still unsent, so the answer to a heartbeat is delayed. */
+  /** Much is unsent, and none of it has left since the previous heartbeat. */
   backedUp(connection: Connection): void;
 }
 
@@ -96,10 +96,7 @@ const BACKED_UP_BYTES = 64 * 1024;
 /** Limit for the bytes unsent to an agent that does not read. */
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
-/**
- * Limit for logged `error` frames of one peer. More would add no information and would fill the
- * disk.
- */
+/** More `error` frames of one peer are not logged: they would fill the disk. */
 const MAX_COMPLAINTS_LOGGED = 10;
 
 const CLOSE_NORMAL = 1000;
@@ -122,6 +119,7 @@ export class Connection implements SessionSocket {
   #pings: Pings | undefined;
   readonly #reads: ReadLimiter;
   #greetingBytes = 0;
+  #sentBytes = 0;
   #greetingFrames = 0;
   #isGone = false;
 
@@ -338,8 +336,15 @@ export class Connection implements SessionSocket {
    */
   #answerHeartbeat(sequence: number): void {
     if (!this.#canSend() || this.#socket.readyState !== WebSocket.OPEN) return;
-    if (this.isBackedUp) this.#deps.handlers.backedUp(this);
+    if (this.isBackedUp && this.#standsStill()) this.#deps.handlers.backedUp(this);
     this.#stream.write(shortFrame(encodeHeartbeat(sequence)), 'latin1');
+  }
+
+  /** Whether no bytes have left since this was last asked. A slow connection is not a stuck one. */
+  #standsStill(): boolean {
+    const before = this.#sentBytes;
+    this.#sentBytes = this.#stream.bytesWritten - this.unsentBytes;
+    return this.#sentBytes <= before;
   }
 
   #canSend(): boolean {

@@ -1,8 +1,9 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
+import type { AgentSocket } from '../../../lib/control/link/agent-socket.ts';
 import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
 import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
 import { UnsentFrames } from '../../../lib/control/link/unsent-frames.ts';
@@ -61,4 +62,48 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   t.equal(connection.send(frame), false);
   t.same(broken, ['slow-reader'], 'it is reported once');
   peer.terminate();
+});
+
+t.test('a connection counts as one that does not read only while none of its bytes leave', async (t) => {
+  const { serverUuid } = newMachine();
+  const backedUp: Connection[] = [];
+  const handlers = {
+    backedUp: (one: Connection) => backedUp.push(one),
+    closed: () => undefined,
+  } as unknown as ConnectionDeps['handlers'];
+  const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
+  const socket = Object.assign(new EventEmitter(), {
+    bufferedAmount: 0,
+    readyState: WebSocket.OPEN,
+    send: () => undefined,
+  }) as unknown as AgentSocket & EventEmitter & { bufferedAmount: number };
+  const stream = Object.assign(new EventEmitter(), { bytesWritten: 1_000_000, write: () => true });
+  const connection = new Connection(
+    { socket, stream, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
+    {
+      handlers,
+      healthyTimer,
+      counters: { framesRefused: 0, readsPaused: 0 },
+      unsent: { sent: () => undefined },
+      mayLog: () => true,
+      clock: systemClock,
+      log: silentLogger,
+    },
+  );
+  connection.welcome({ serverUuid, epoch: 1 } as Session, { type: 'heartbeat', sequence: 1 });
+  const isCountedWith = (unsent: number) => {
+    socket.bufferedAmount = unsent;
+    backedUp.length = 0;
+    socket.emit('message', Buffer.from('{"type":"heartbeat","sequence":1}'), false);
+    return backedUp.length === 1;
+  };
+  t.notOk(isCountedWith(900_000), 'it may be moving');
+  t.notOk(isCountedWith(800_000));
+  stream.bytesWritten += 500_000;
+  t.notOk(isCountedWith(1_200_000), 'more waits than before, and some has left');
+  t.ok(isCountedWith(1_200_000), 'nothing has left for a whole period');
+  t.ok(isCountedWith(1_200_000));
+  t.notOk(isCountedWith(1_100_000));
+  t.notOk(isCountedWith(0));
+  socket.emit('close');
 });
