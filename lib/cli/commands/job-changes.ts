@@ -30,7 +30,10 @@ export function changeCommand(runner: CommandRunner): Command {
     .option('--concurrency <count>', 'on this many servers at the same time, or none for no limit')
     .option('--start-rate <rate>', 'start at most this many per second, or none for no limit')
     .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, 5%, or none for no limit')
-    .option('--timeout <duration>', 'abort the job after this time from its start')
+    .option(
+      '--timeout <duration>',
+      'abort the job after this time from its start; commands that run already get no more time',
+    )
     .option('--voting-timeout <duration>', 'how long to wait for votes, from its creation')
     .action(runner.action(change));
   return examples(command, [

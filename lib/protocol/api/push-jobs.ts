@@ -304,7 +304,9 @@ export const pushJobContracts = contracts({
         .describe('From the creation of the job'),
       run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe('From the start of the first node'),
+        .describe(
+          'From the start of the first node. A command that runs already keeps the limit with which it was started, if that is earlier',
+        ),
     }),
     preconditions: [],
     responses: {
