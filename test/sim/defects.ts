@@ -227,7 +227,7 @@ export const defects: Defect[] = [
   {
     name: 'what a former holder of a duty writes is stored',
     breaks: 'I9',
-    firstSeed: 5,
+    firstSeed: 9,
     kind: 'push-',
     find: `where d.id = p_id and d.state = 'held' and d.run = p_run and d.generation = p_generation
     for share;`,
