@@ -111,7 +111,8 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
       log,
       serverUuid,
       send: (frame) => this.#link.send(frame),
-      refusalOf: (prepare) => refusalOf(prepare, { machine, allowed: deps.pushCommands }),
+      refusalOf: (prepare) =>
+        refusalOf(prepare, { machine, isPaused: this.#runner.isPaused, allowed: deps.pushCommands }),
     });
     const pushJobs = this.#push;
     this.#runner = new Runner({ clock, log, serverUuid, journal, machine, outbox, tasks, allowReboot, pushJobs });

@@ -3,6 +3,8 @@
  * nothing to do with a job any more. `node-state.ts` decides. The start is the task `push_command`
  * (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
+
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -39,6 +41,7 @@ interface Vote {
 
 /** Prepares whose check has not ended; a check may start processes. */
 const MAX_CHECKS = 16;
+const MAX_REMEMBERED = 1_000;
 
 export class PushNode {
   readonly #deps: PushNodeDeps;
@@ -48,8 +51,10 @@ export class PushNode {
   #timer: Timer | undefined;
   #isStopping = false;
   #stopping = new AbortController();
-  /** The last prepare of each job whose check has not ended. */
+  /** The prepare of each job whose check has not ended. */
   readonly #checking = new Map<string, PushPrepareFrame>();
+  /** The last jobs whose commands this process has started. */
+  readonly #hasRun = new BoundedMap<string, true>(MAX_REMEMBERED);
 
   constructor(deps: PushNodeDeps) {
     this.#deps = deps;
@@ -75,11 +80,13 @@ export class PushNode {
     if (this.#isStopping) return this.#vote({ job, ready: false, reason: 'stopping' });
     // Another job, or the vote again: the command need not be checked.
     if (this.state.name !== 'ready') return this.#on({ name: 'prepare', job });
+    // One that was sent long ago, over a slow link.
+    if (this.#hasRun.get(job) === true) return;
     // It is asked again while it does not answer.
-    if (this.#checking.size >= MAX_CHECKS && !this.#checking.has(job)) return;
+    if (this.#checking.size >= MAX_CHECKS || this.#checking.has(job)) return;
     this.#checking.set(job, frame);
     const refusal = await this.#refusalOf(frame);
-    // Meanwhile the same prepare came again, or an abort, or the agent stops.
+    // Meanwhile an abort came, and perhaps the prepare again, or the agent stops.
     if (this.#checking.get(job) !== frame) return;
     this.#checking.delete(job);
     const isFree = this.#state.name === 'ready';
@@ -110,6 +117,7 @@ export class PushNode {
     this.#on({ name: 'start', job });
     if (this.#state.name !== 'running' || this.#state.job !== job || prepare?.job !== job)
       throw new TaskFailure(pushEnds.startRefused, `this agent did not wait for push job ${job}: nothing was started`);
+    this.#hasRun.set(job, true);
     this.#stopping = new AbortController();
     return { prepare, signal: this.#stopping.signal, ended: () => this.#on({ name: 'exited' }) };
   }

@@ -12,14 +12,17 @@ export interface Refusal {
 
 export interface RefusalDeps {
   machine: Pick<Machine, 'refusalOf'>;
+  /** Whether this agent starts no tasks at present. */
+  isPaused: boolean;
   /** Undefined: every command is allowed. */
   allowed: AllowedCommands | undefined;
 }
 
 export async function refusalOf(
   prepare: PushPrepareFrame,
-  { machine, allowed }: RefusalDeps,
+  { machine, isPaused, allowed }: RefusalDeps,
 ): Promise<Refusal | undefined> {
+  if (isPaused) return { reason: 'paused', message: 'this agent is paused and starts no commands' };
   const rule = allowed?.refusalOf(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {

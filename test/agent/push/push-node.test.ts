@@ -65,6 +65,36 @@ t.test('an abort while the command is checked leaves no vote behind', async (t) 
   t.throws(started(made, prepare.job), refused);
 });
 
+t.test('a prepare that is repeated while the command is checked does not begin another check', async (t) => {
+  const check = Promise.withResolvers<undefined>();
+  const checked: string[] = [];
+  const { node: made, sent } = node({
+    refusalOf({ job }) {
+      checked.push(job);
+      return check.promise;
+    },
+  });
+  const prepare = prepareFrame();
+  const answers = [made.onPrepare(prepare), made.onPrepare({ ...prepare }), made.onPrepare({ ...prepare })];
+  check.resolve(undefined);
+  await Promise.all(answers);
+  t.same(checked, [prepare.job]);
+  t.same(sent(), [{ type: 'push_vote', job: prepare.job, ready: true }]);
+});
+
+t.test('a prepare that arrives after the command has run is ignored', async (t) => {
+  const { node: made, sent } = node();
+  const prepare = prepareFrame();
+  await made.onPrepare(prepare);
+  made.begin(prepare.job).ended();
+  sent();
+  await made.onPrepare(prepare);
+  t.same(sent(), []);
+  const next = prepareFrame();
+  await made.onPrepare(next);
+  t.same(sent(), [{ type: 'push_vote', job: next.job, ready: true }], 'it is free for the next job');
+});
+
 t.test('an agent that waited for its start too long withdraws its vote, and starts nothing', async (t) => {
   const { node: made, timers, sent } = node();
   const prepare = prepareFrame({ readyMs: 7_000 });

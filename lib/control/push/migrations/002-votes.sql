@@ -62,7 +62,7 @@ begin
     set state = case
           when v.ready and v.has = v.job then 'ready'
           when v.ready or v.reason = 'busy' then 'nacked'
-          when v.reason in ('not-allowed', 'bad-options') then 'nacked'
+          when v.reason in ('not-allowed', 'bad-options', 'paused') then 'nacked'
           else 'unavailable' end,
         reason = case when v.ready and v.has = v.job then null
           when v.ready then 'busy' else v.reason end,
