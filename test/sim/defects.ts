@@ -267,8 +267,8 @@ export const defects: Defect[] = [
     find: "where j.id = any (free_jobs) and j.state in ('voting', 'running'));",
     put: "where j.id = any (free_jobs) and j.state <> 'ended');",
     also: {
-      find: "where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)\n        returning",
-      put: "where n.job = p_job and n.state = 'ready' and n.task is null\n        returning",
+      find: "where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)\n        and",
+      put: "where n.job = p_job and n.state = 'ready' and n.task is null\n        and",
     },
   },
   {
@@ -276,9 +276,15 @@ export const defects: Defect[] = [
     breaks: 'I9',
     firstSeed: 2,
     kind: 'push-',
-    find: 'perform cnapi_cancel_tasks(tasks, p_cancelled, p_cancelled_uncertain);',
-    put: '',
-    also: { find: 'perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);', put: '' },
+    find: `locked_tasks := cnapi_cancel_tasks(array(
+      select n.task from cnapi_push_nodes n
+        where n.job = p_job and n.server_uuid = any (given_up) and n.task is not null),
+    p_cancelled, p_cancelled_uncertain);`,
+    put: "locked_tasks := '{}';",
+    also: {
+      find: 'except select unnest(cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain))',
+      put: '',
+    },
   },
   {
     name: 'nodes of a push job that have started are started again',

@@ -6,6 +6,7 @@ import { PUSH_TASK } from '../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../tasks/record/task.ts';
+import { fenced, fenceOf } from './duty-fence.ts';
 import type { JobOutcome, JobState, JobView, NodeState, Tally } from './push-job.ts';
 
 interface AdvanceRow {
@@ -25,6 +26,9 @@ interface AdvanceRow {
   started: number;
   to_cancel: number;
   to_abort: number;
+  to_release: number;
+  more: boolean;
+  in_rehab: number;
   fed: number;
   states: NodeState[];
   counts: number[];
@@ -34,6 +38,10 @@ interface AdvanceRow {
 export interface JobRound extends Omit<JobView, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
   /** New events of the job's feed. */
   fed: number;
+  /** Not all nodes have got the ends of their tasks yet: there were too many for one round. */
+  isMore: boolean;
+  /** Servers that are in rehab from now on: their agents are to be told. */
+  inRehab: number;
 }
 
 /** A server to tell that there is something for it, and the run that acts for it. */
@@ -43,6 +51,9 @@ export interface ServerToTell {
   run: string | undefined;
 }
 
+/** What one statement does at most, so that it ends in time on a busy database. */
+export const NODES_A_STEP = 1_000;
+
 const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)];
 
 /**
@@ -51,8 +62,8 @@ const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.can
  */
 export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
   const { rows } = await database.query<AdvanceRow>(
-    'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::json, $5::json)',
-    [...fenceOf(duty), ...CANCELS],
+    'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
+    [...fenceOf(duty), NODES_A_STEP, ...CANCELS],
     { name: 'advance push job' },
   );
   const row = rows[0];
@@ -77,9 +88,12 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     started: row.started,
     toCancel: row.to_cancel,
     toAbort: row.to_abort,
+    toRelease: row.to_release,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
     fed: row.fed,
+    isMore: row.more,
+    inRehab: row.in_rehab,
   };
 }
 
@@ -98,7 +112,8 @@ export async function startNodes(
 }
 
 export async function closeVoting(database: Queryable, duty: HeldDuty): Promise<void> {
-  await fenced(database, duty, 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int) as held');
+  const sql = 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int, $4::int) as held';
+  await fenced(database, duty, sql, [NODES_A_STEP]);
 }
 
 /** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
@@ -129,15 +144,18 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
   return rows.map(toServerToTell);
 }
 
-/** False if nodes were added since they were counted: the job goes on. @throws DutyLostError */
-export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<boolean> {
-  const { rows } = await database.query<{ has_ended: boolean | null }>(
-    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::json, $6::json) as has_ended',
-    [...fenceOf(duty), outcome, ...CANCELS],
+/**
+ * Returns how many nodes are left before the job ends: to give up, or, if it was to be complete, added
+ * since they were counted. @throws DutyLostError
+ */
+export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<number> {
+  const { rows } = await database.query<{ unended: number | null }>(
+    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::int, $6::json, $7::json) as unended',
+    [...fenceOf(duty), outcome, NODES_A_STEP, ...CANCELS],
   );
-  const hasEnded = rows[0]?.has_ended ?? null;
-  if (hasEnded === null) throw new DutyLostError(duty);
-  return hasEnded;
+  const unended = rows[0]?.unended ?? null;
+  if (unended === null) throw new DutyLostError(duty);
+  return unended;
 }
 
 /** The tasks of a job's nodes that have not ended. */
@@ -153,10 +171,3 @@ const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string;
   serverUuid,
   run: run ?? undefined,
 });
-
-async function fenced(database: Queryable, duty: HeldDuty, sql: string): Promise<void> {
-  const { rows } = await database.query<{ held: boolean }>(sql, fenceOf(duty));
-  if (rows[0]?.held !== true) throw new DutyLostError(duty);
-}
-
-const fenceOf = ({ id, run, generation }: HeldDuty): unknown[] => [id, run, generation];

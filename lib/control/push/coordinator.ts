@@ -25,6 +25,7 @@ import {
   closeVoting,
   endJob,
   type JobRound,
+  NODES_A_STEP,
   readTasksOfJob,
   type ServerToTell,
   startNodes,
@@ -53,11 +54,14 @@ const GATHER_MS = 50;
 const GATHER_MS_OF_JOB = 3;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
-/** After each step: one that changes nothing must not be repeated at full speed. */
+/** After each step. */
 const PAUSE_MS = 10;
+/** After one that changed nothing, because rows are locked. */
+const BLOCKED_PAUSE_MS = 250;
 /** While nodes start: nobody tells when a command has started. */
 const STARTING_ROUND_MS = 250;
-const MAX_CANCELS = 1_000;
+/** A round reads each node, so that of a large job is rarer while there is no news. */
+const ROUND_MS_OF_NODE = 0.2;
 
 /** A job that is carried out here. */
 interface Run {
@@ -65,6 +69,15 @@ interface Run {
   changed: AbortController;
   tasks: Set<string>;
   startsPaid: StartsPaid;
+  /** The last step and the counts before it, unless the run waited since. */
+  step: string | undefined;
+}
+
+interface Wait {
+  /** Without news. */
+  roundMs: number;
+  /** Until the next timeout. */
+  forMs: number | undefined;
 }
 
 export class Coordinator implements DutyHandler {
@@ -100,7 +113,12 @@ export class Coordinator implements DutyHandler {
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
-    const run: Run = { changed: new AbortController(), tasks: new Set(), startsPaid: new StartsPaid() };
+    const run: Run = {
+      changed: new AbortController(),
+      tasks: new Set(),
+      startsPaid: new StartsPaid(),
+      step: undefined,
+    };
     this.#runs.set(duty.id, run);
     try {
       this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
@@ -120,6 +138,7 @@ export class Coordinator implements DutyHandler {
       run.changed = new AbortController();
       const counted = times.corrected(await advanceJob(this.#deps.database, duty));
       if (counted.fed > 0) this.#fed(duty.id);
+      if (counted.inRehab > 0) this.#deps.sendErrands(duty.id);
       if (counted.job.state === 'ended') {
         await ticket?.release();
         return 'complete';
@@ -131,14 +150,22 @@ export class Coordinator implements DutyHandler {
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
       const action = nextAction(view);
-      const roundMs = view.started > view.tally.running ? STARTING_ROUND_MS : ROUND_MS;
-      if (action.do === 'wait') await this.#wait(run, Math.min(roundMs, action.forMs ?? roundMs), signal);
+      if (counted.isMore) await this.#deps.clock.sleep(PAUSE_MS, signal);
+      else if (action.do === 'wait') await this.#wait(run, { roundMs: roundMsOf(view), ...action }, signal);
       else {
         if (action.do === 'start') run.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
         await this.#carryOut(duty, action, view);
-        await this.#deps.clock.sleep(PAUSE_MS, signal);
+        await this.#deps.clock.sleep(this.#isRepeated(run, action, view) ? BLOCKED_PAUSE_MS : PAUSE_MS, signal);
       }
     }
+  }
+
+  /** Whether the last step was the same, with the same counts before it. */
+  #isRepeated(run: Run, action: JobAction, { tally, started, toCancel, toAbort, toRelease }: JobView): boolean {
+    const step = JSON.stringify([action, tally, started, toCancel, toAbort, toRelease]);
+    const isRepeated = run.step === step;
+    run.step = step;
+    return isRepeated;
   }
 
   async #carryOut(duty: HeldDuty, action: Exclude<JobAction, { do: 'wait' }>, view: JobView): Promise<void> {
@@ -159,17 +186,17 @@ export class Coordinator implements DutyHandler {
       case 'close-voting':
         return closeVoting(database, duty);
       case 'abort-nodes':
-        tell(await abortNodes(database, duty, MAX_CANCELS));
+        tell(await abortNodes(database, duty, NODES_A_STEP));
         return sendErrands(duty.id);
       case 'abort': {
         const { ending, soft, reason } = action;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft)
           log.info({ push_job: duty.id, ending, soft, reason, tally: view.tally }, 'push job: aborting');
-        tell(await abortJob(database, duty, { ending, soft, reason, most: MAX_CANCELS }));
+        tell(await abortJob(database, duty, { ending, soft, reason, most: NODES_A_STEP }));
         return sendErrands(duty.id);
       }
       case 'end':
-        if (!(await endJob(database, duty, action.outcome))) return;
+        if ((await endJob(database, duty, action.outcome)) > 0) return;
         this.#fed(duty.id);
         log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
         return sendErrands(duty.id);
@@ -179,11 +206,13 @@ export class Coordinator implements DutyHandler {
   }
 
   /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
-  async #wait(run: Run, forMs: number, signal: AbortSignal): Promise<void> {
+  async #wait(run: Run, { roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    const gatherMs = Math.min(ROUND_MS, GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB);
-    await clock.sleep(Math.min(gatherMs, forMs), signal);
-    await clock.sleep(Math.max(0, forMs - gatherMs), AbortSignal.any([run.changed.signal, signal]));
+    run.step = undefined;
+    const gatherMs = Math.min(GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB, forMs);
+    await clock.sleep(gatherMs, signal);
+    const restMs = Math.max(0, Math.min(roundMs, forMs) - gatherMs);
+    await clock.sleep(restMs, AbortSignal.any([run.changed.signal, signal]));
   }
 
   /** The job's feed has new events. */
@@ -206,6 +235,12 @@ export class Coordinator implements DutyHandler {
       if (job !== undefined) this.#runs.get(job)?.changed.abort();
     }
   }
+}
+
+/** How long nothing is looked up while nobody says that something has changed. */
+function roundMsOf({ started, tally }: JobView): number {
+  const nodes = Object.values(tally).reduce((sum, count) => sum + count, 0);
+  return (started > tally.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
 }
 
 /** What is left of the run's time is the limit of each command that starts now. */
@@ -236,9 +271,11 @@ class JobTimes {
     const now = this.#clock.now();
     const isFirst = this.#createdAt === undefined;
     this.#createdAt ??= now - this.#without(view.ageMs);
-    if (this.#state === 'waiting' && view.job.state !== 'waiting') this.#createdAt = now;
-    if (this.#state !== view.job.state) this.#stateAt = isFirst ? now - this.#without(view.stateMs) : now;
-    this.#state = view.job.state;
+    if (this.#state?.startsWith('waiting') && view.job.state !== 'waiting') this.#createdAt = now;
+    // A hard abort after a soft one begins its own time.
+    const state = `${view.job.state}${view.job.isSoft ? ', soft' : ''}`;
+    if (this.#state !== state) this.#stateAt = isFirst ? now - this.#without(view.stateMs) : now;
+    this.#state = state;
     return { ...view, ageMs: now - this.#createdAt, stateMs: now - this.#stateAt };
   }
 

@@ -65,6 +65,8 @@ export interface JobView {
   toCancel: number;
   /** Nodes that a caller wants to be aborted, which has not been done yet. */
   toAbort: number;
+  /** Nodes that have not started, of a job that is aborting. */
+  toRelease: number;
   /** In how many ms the nodes that were started are paid for at the job's start rate. */
   startsPaidMs: number;
   /** Since it asked its agents, and since it entered its present state. */
@@ -145,8 +147,9 @@ function whileRunning(view: JobView): JobAction {
   return { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 ? votingLeftMs : runLeftMs) };
 }
 
-function whileAborting({ job, tally, ticket, started, toCancel, toAbort, stateMs }: JobView): JobAction {
+function whileAborting({ job, tally, ticket, started, toCancel, toAbort, toRelease, stateMs }: JobView): JobAction {
   const outcome = job.ending ?? 'aborted';
+  if (toRelease > 0) return abort(outcome, 'some of its nodes take part still', job.isSoft);
   if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
   if (job.isSoft && toAbort > 0) return { do: 'abort-nodes' };
   if (started === 0 && tally.running === 0) return { do: 'end', outcome };

@@ -1,6 +1,8 @@
 /** SQL of the tickets of push jobs. The writes are fenced by the job's duty. */
+
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
+import type { HeldDuty } from '../duty/duty.ts';
+import { fenced } from './duty-fence.ts';
 
 /** What a job asks of the waitlist. */
 export interface WantedTicket {
@@ -56,9 +58,4 @@ export async function forgetPushTicket(database: Queryable, duty: HeldDuty): Pro
 /** @throws DutyLostError */
 export async function beginVoting(database: Queryable, duty: HeldDuty): Promise<void> {
   await fenced(database, duty, 'select cnapi_begin_push_voting($1::uuid, $2::uuid, $3::int) as held');
-}
-
-async function fenced(database: Queryable, duty: HeldDuty, sql: string, more: unknown[] = []): Promise<void> {
-  const { rows } = await database.query<{ held: boolean }>(sql, [duty.id, duty.run, duty.generation, ...more]);
-  if (rows[0]?.held !== true) throw new DutyLostError(duty);
 }

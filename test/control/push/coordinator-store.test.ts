@@ -39,6 +39,6 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 
   const added = await addPushNodes(database, id, { nodes: [{ serverUuid: await newServer(), name: 'new' }], most: 10 });
   t.match(added, { refusal: null });
-  t.equal(await endJob(database, held, 'complete'), false);
+  t.equal(await endJob(database, held, 'complete'), 1);
   t.match(await readPushJob(database, id), { state: 'running', counts: { new: 1, was_ready: 1 } });
 });

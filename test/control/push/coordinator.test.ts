@@ -25,6 +25,9 @@ const VOTING = {
   started: 0,
   to_cancel: 0,
   to_abort: 0,
+  to_release: 0,
+  more: false,
+  in_rehab: 0,
   fed: 0,
   states: ['new'],
   counts: [1],
@@ -78,4 +81,23 @@ t.test('nodes that start later have whole milliseconds left, which the database 
   await clock.advance(1_000.2);
   const [start] = asked('cnapi_start_push_nodes');
   t.ok(Number.isInteger(start?.values.at(-1)), `${start?.values.at(-1)} ms`);
+});
+
+t.test('a hard abort after a soft one has an abort timeout of its own', async (t) => {
+  const soft = { state: 'aborting', is_soft: true, abort_timeout_ms: 4_000 };
+  const { clock, job, asked } = atWork(t, { ...soft, states: ['running'], started: 1 });
+  await clock.advance(0);
+  for (let second = 0; second < 6; second += 1) await clock.advance(1_000);
+  Object.assign(job, { is_soft: false });
+  for (let second = 0; second < 3; second += 1) await clock.advance(1_000);
+  t.equal(asked('cnapi_end_push_job').length, 0, 'its commands have just been told to end');
+  for (let second = 0; second < 3; second += 1) await clock.advance(1_000);
+  t.ok(asked('cnapi_end_push_job').length > 0);
+});
+
+t.test('a step that changes nothing, because a row is locked, is repeated at a pace', async (t) => {
+  const { clock, asked } = atWork(t, { state: 'aborting', states: ['running'], started: 1, to_cancel: 1 });
+  await clock.advance(0);
+  for (let times = 0; times < 100; times += 1) await clock.advance(10);
+  t.ok(asked('cnapi_abort_push_job').length <= 6, `${asked('cnapi_abort_push_job').length} times in a second`);
 });

@@ -36,6 +36,7 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
     started: 0,
     toCancel: 0,
     toAbort: 0,
+    toRelease: 0,
     startsPaidMs: 0,
     ageMs: 1_000,
     stateMs: 1_000,
@@ -198,6 +199,14 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
   'ABORTING, some commands have not been cancelled yet: they are, whichever instance goes on': [
     view({ state: 'aborting', ending: 'timed_out' }, { running: 9 }, { started: 9, toCancel: 4 }),
     { do: 'abort', ending: 'timed_out', soft: false },
+  ],
+  'ABORTING, nodes that have not started: they are released first, and commands may still end by themselves': [
+    view(
+      { state: 'aborting', ending: 'aborted', isSoft: true },
+      { running: 1, ready: 2 },
+      { started: 1, toRelease: 2 },
+    ),
+    { do: 'abort', ending: 'aborted', soft: true },
   ],
   'ABORTING, aborting timeout: it ends whether they have or not': [
     view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1, stateMs: 30_000 }),

@@ -1,41 +1,63 @@
 -- What the coordinator of a job does: the holder of its duty. Each function locks the duty first and
 -- returns nothing if the caller does not hold it any more; then the job's row, which no vote is
--- being stored to; then nodes, servers in `cnapi_push_busy`, and tasks, in key order.
+-- being stored to; then nodes, servers in `cnapi_push_busy`, and tasks, in key order. It leaves out
+-- nodes of which one of these rows is locked (law 9), and does at most p_most: a round counts what
+-- is left, and the coordinator calls again.
+
+-- Those of these servers whose rows in `cnapi_push_busy`, if this job has them, are locked now.
+create function cnapi_lock_push_servers(p_job uuid, p_servers uuid[]) returns uuid[]
+language plpgsql volatile as $$
+declare
+  free uuid[];
+begin
+  free := array(
+    select b.server_uuid from cnapi_push_busy b
+      where b.server_uuid = any (p_servers) and b.job = p_job
+      order by b.server_uuid for update skip locked);
+  return array(
+    select unnest(p_servers) except (
+      select b.server_uuid from cnapi_push_busy b
+        where b.server_uuid = any (p_servers) and b.job = p_job
+        except select unnest(free)));
+end $$;
 
 -- Their agents may still have something to do with the job: they are asked to forget it, until they
--- say that they have.
+-- say that they have. The caller has locked their rows.
 create function cnapi_begin_push_rehab(p_job uuid, p_servers uuid[]) returns void
 language plpgsql volatile as $$
 begin
-  perform 1 from cnapi_push_busy b where b.server_uuid = any (p_servers) and b.job = p_job
-    order by b.server_uuid for update;
   update cnapi_push_busy b set rehab_since = cnapi_now()
     where b.server_uuid = any (p_servers) and b.job = p_job and b.rehab_since is null;
 end $$;
 
 -- One round: gives nodes the ends of their tasks, finds those whose agents are gone, and counts.
--- p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran. `fed`: the number of new
--- events of the job's feed.
+-- `more`: there was more to do than p_most. `in_rehab`: how many servers are in rehab from now on.
+-- `to_release`: nodes that take no part any more, because the job ends. `fed`: the number of new events
+-- of the job's feed. p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
 --
 -- When a command ends, its agent is idle. When its task ended without it (cancelled before it was
 -- accepted, or given up), nobody knows what the agent does: rehab.
 create function cnapi_advance_push_job(
-  p_job uuid, p_run uuid, p_generation int, p_cancelled json, p_cancelled_uncertain json
+  p_job uuid, p_run uuid, p_generation int, p_most int, p_cancelled json,
+  p_cancelled_uncertain json
 ) returns table (
   state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
   start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
   abort_timeout_ms int, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
-  to_abort int, fed int,
+  to_abort int, to_release int, more boolean, in_rehab int, fed int,
   states text[], counts int[]
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   job cnapi_push_jobs;
   moment timestamptz;
-  gone uuid[];
+  picked uuid[];
+  picked_tasks uuid[];
+  locked_tasks uuid[];
   idle uuid[];
   unclear uuid[];
-  lost_tasks uuid[];
+  is_more boolean := false;
+  new_rehabs int := 0;
   new_events int := 0;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
@@ -48,6 +70,17 @@ begin
   end if;
   moment := cnapi_now();
   if job.state <> 'ended' then
+    picked := array(
+      select n.server_uuid
+        from cnapi_progress_of_tasks(array(
+            select o.task from cnapi_push_nodes o
+              where o.job = p_job and o.state in ('ready', 'running') and o.task is not null)) as t
+        join cnapi_push_nodes n on n.job = p_job and n.task = t.id
+        where n.state in ('ready', 'running')
+          and (t.has_ended or t.has_started and n.state = 'ready')
+        order by n.server_uuid limit p_most for update of n skip locked);
+    is_more := cardinality(picked) = p_most;
+    picked := cnapi_lock_push_servers(p_job, picked);
     with settled as (
       update cnapi_push_nodes n
         set state = case
@@ -59,17 +92,16 @@ begin
                 case when job.ending = 'timed_out' then 'timed_out'
                   when t.has_started or n.state = 'running' then 'aborted' else 'was_ready' end
               when t.error_code = 'AgentStopped' then 'aborted'
-              when t.error_code in ('StartRefused', 'NotTaken') and n.state = 'ready'
-                then 'unavailable'
+              when t.error_code in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask')
+                and n.state = 'ready' then 'unavailable'
               when t.error_code in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
               else 'crashed' end,
             reason = t.error_code, message = t.message, exit_code = t.exit_code,
             updated_at = moment
         from cnapi_progress_of_tasks(array(
             select o.task from cnapi_push_nodes o
-              where o.job = p_job and o.state in ('ready', 'running') and o.task is not null)) as t
-        where n.job = p_job and n.task = t.id and n.state in ('ready', 'running')
-          and (t.has_ended or t.has_started and n.state = 'ready')
+              where o.job = p_job and o.server_uuid = any (picked))) as t
+        where n.job = p_job and n.server_uuid = any (picked) and n.task = t.id
         returning n.server_uuid, t.has_ended, t.has_started, n.state
     )
     select coalesce(array_agg(s.server_uuid) filter (
@@ -77,26 +109,34 @@ begin
         coalesce(array_agg(s.server_uuid) filter (
           where s.has_ended and not (s.has_started and s.state <> 'crashed')), '{}')
       into idle, unclear from settled s;
-    with lost as (
-      update cnapi_push_nodes n
-        set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
-            reason = case when p.run is null then 'down' else 'restarted' end,
-            updated_at = moment
+    delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
+    perform cnapi_begin_push_rehab(p_job, unclear);
+    picked := array(
+      select n.server_uuid
         from cnapi_presence(array(
             select o.server_uuid from cnapi_push_nodes o
               where o.job = p_job and o.state in ('ready', 'running'))) as p
-        where n.job = p_job and n.server_uuid = p.server_uuid and n.state in ('ready', 'running')
-          and p.incarnation is distinct from n.incarnation
-        returning n.server_uuid, n.task
-    )
-    select coalesce(array_agg(l.server_uuid), '{}'),
-        coalesce(array_agg(l.task) filter (where l.task is not null), '{}')
-      into gone, lost_tasks from lost l;
-    perform 1 from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job
-      order by b.server_uuid for update;
-    delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
-    perform cnapi_begin_push_rehab(p_job, unclear || gone);
-    perform cnapi_cancel_tasks(lost_tasks, p_cancelled, p_cancelled_uncertain);
+        join cnapi_push_nodes n on n.job = p_job and n.server_uuid = p.server_uuid
+        where n.state in ('ready', 'running') and p.incarnation is distinct from n.incarnation
+        order by n.server_uuid limit p_most for update of n skip locked);
+    is_more := is_more or cardinality(picked) = p_most;
+    picked := cnapi_lock_push_servers(p_job, picked);
+    picked_tasks := array(
+      select n.task from cnapi_push_nodes n
+        where n.job = p_job and n.server_uuid = any (picked) and n.task is not null);
+    locked_tasks := cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
+    picked := array(
+      select n.server_uuid from cnapi_push_nodes n
+        where n.job = p_job and n.server_uuid = any (picked)
+          and (n.task is null or not n.task = any (locked_tasks)));
+    update cnapi_push_nodes n
+      set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
+          reason = case when p.run is null then 'down' else 'restarted' end,
+          updated_at = moment
+      from cnapi_presence(picked) as p
+      where n.job = p_job and n.server_uuid = any (picked) and n.server_uuid = p.server_uuid;
+    perform cnapi_begin_push_rehab(p_job, picked);
+    new_rehabs := cardinality(unclear) + cardinality(picked);
     new_events := cnapi_feed_push_job(p_job, null);
   end if;
   return query
@@ -105,7 +145,7 @@ begin
         job.abort_timeout_ms,
         cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
         coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
-        coalesce(sum(c.to_abort), 0)::int, new_events,
+        coalesce(sum(c.to_abort), 0)::int, coalesce(sum(c.to_release), 0)::int, is_more, new_rehabs, new_events,
         coalesce(array_agg(c.state), '{}'),
         coalesce(array_agg(c.count), '{}')
       from (
@@ -117,7 +157,9 @@ begin
             count(*) filter (where n.abort_requested is not null
               and (n.state = 'new' or n.state = 'ready' and n.task is null
                 or n.abort_requested = 'hard' and n.state in ('ready', 'running')
-                  and n.reason is distinct from 'cancelled'))::int as to_abort
+                  and n.reason is distinct from 'cancelled'))::int as to_abort,
+            count(*) filter (where job.state = 'aborting'
+              and (n.state = 'new' or n.state = 'ready' and n.task is null))::int as to_release
           from cnapi_push_nodes n where n.job = p_job group by n.state
       ) as c;
 end $$;
@@ -154,7 +196,7 @@ begin
   picked := array(
     select n.server_uuid from cnapi_push_nodes n
       where n.job = p_job and n.state = 'ready' and n.task is null and n.abort_requested is null
-      order by n.server_uuid limit greatest(room, 0) for update);
+      order by n.server_uuid limit greatest(room, 0) for update skip locked);
   if cardinality(picked) = 0 then
     return;
   end if;
@@ -168,17 +210,43 @@ end $$;
 
 -- Nodes without a vote take no part any more. One that is ready all the same is told so when its
 -- vote arrives.
-create function cnapi_close_push_voting(p_job uuid, p_run uuid, p_generation int) returns boolean
-language plpgsql volatile as $$
+create function cnapi_close_push_voting(p_job uuid, p_run uuid, p_generation int, p_most int)
+returns boolean language plpgsql volatile as $$
+declare
+  picked uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return false;
   end if;
   perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n where n.job = p_job and n.state = 'new'
+      order by n.server_uuid limit p_most for update skip locked);
   update cnapi_push_nodes n
     set state = 'unavailable', reason = 'no-vote', updated_at = cnapi_now()
-    where n.job = p_job and n.state = 'new';
+    where n.job = p_job and n.server_uuid = any (picked);
   return true;
+end $$;
+
+-- At most p_most nodes that have not started take no part any more: all, or those that a caller wants
+-- to be aborted alone. p_ready: what becomes of those that had voted.
+create function cnapi_release_push_nodes(
+  p_job uuid, p_requested_only boolean, p_ready text, p_reason text, p_most int
+) returns void language plpgsql volatile as $$
+declare
+  picked uuid[];
+begin
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)
+        and (n.abort_requested is not null or not p_requested_only)
+      order by n.server_uuid limit p_most for update skip locked);
+  picked := cnapi_lock_push_servers(p_job, picked);
+  update cnapi_push_nodes n
+    set state = case n.state when 'new' then 'unavailable' else p_ready end, reason = p_reason,
+        updated_at = cnapi_now()
+    where n.job = p_job and n.server_uuid = any (picked);
+  perform cnapi_begin_push_rehab(p_job, picked);
 end $$;
 
 -- Cancels the tasks of at most p_most of the job's nodes, or of those that a caller wants to be
@@ -187,21 +255,26 @@ create function cnapi_cancel_push_nodes(
   p_job uuid, p_requested_only boolean, p_most int, p_cancelled json, p_cancelled_uncertain json
 ) returns uuid[] language plpgsql volatile as $$
 declare
-  picked uuid[];
   picked_tasks uuid[];
+  cancelled uuid[];
 begin
-  select coalesce(array_agg(s.server_uuid), '{}'), coalesce(array_agg(s.task), '{}')
-    into picked, picked_tasks
-    from (
-      select n.server_uuid, n.task from cnapi_push_nodes n
-        where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
-          and n.reason is distinct from 'cancelled'
-          and (n.abort_requested = 'hard' or not p_requested_only)
-        order by n.server_uuid limit p_most for update) as s;
-  update cnapi_push_nodes n set reason = 'cancelled'
-    where n.job = p_job and n.server_uuid = any (picked);
-  perform cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
-  return picked;
+  picked_tasks := array(
+    select n.task from cnapi_push_nodes n
+      where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
+        and n.reason is distinct from 'cancelled'
+        and (n.abort_requested = 'hard' or not p_requested_only)
+      order by n.server_uuid limit p_most for update skip locked);
+  picked_tasks := array(
+    select unnest(picked_tasks)
+      except select unnest(cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain)));
+  with marked as (
+    update cnapi_push_nodes n set reason = 'cancelled'
+      from unnest(picked_tasks) as c (task)
+      where n.job = p_job and n.task = c.task
+      returning n.server_uuid
+  )
+  select coalesce(array_agg(m.server_uuid), '{}') into cancelled from marked m;
+  return cancelled;
 end $$;
 
 -- Aborts the nodes for which a caller asked that. Those that have not started take no part any more;
@@ -214,7 +287,6 @@ create function cnapi_abort_push_nodes(
 #variable_conflict use_column
 declare
   job cnapi_push_jobs;
-  released uuid[];
   picked uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
@@ -224,23 +296,12 @@ begin
   if not found or job.state = 'ended' then
     return;
   end if;
-  with ended as (
-    update cnapi_push_nodes n
-      set state = case n.state when 'new' then 'unavailable' else 'was_ready' end,
-          reason = 'aborted', updated_at = cnapi_now()
-      where n.job = p_job and n.abort_requested is not null
-        and (n.state = 'new' or n.state = 'ready' and n.task is null)
-      returning n.server_uuid, n.state
-  )
-  select coalesce(array_agg(e.server_uuid) filter (where e.state = 'was_ready'), '{}')
-    into released from ended e;
-  perform cnapi_begin_push_rehab(p_job, released);
+  perform cnapi_release_push_nodes(p_job, true, 'was_ready', 'aborted', p_most);
   picked := cnapi_cancel_push_nodes(p_job, true, p_most, p_cancelled, p_cancelled_uncertain);
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
--- The job begins to end: nothing more starts. Unless p_soft, cancels at most p_most tasks; a round
--- counts what is left to cancel. Returns the servers to tell of the cancels, and their runs.
+-- The job begins to end, or goes on to end: nothing more starts. Unless p_soft, cancels tasks. Returns the servers to tell of the cancels, and their runs.
 create function cnapi_abort_push_job(
   p_job uuid, p_run uuid, p_generation int, p_ending text, p_soft boolean, p_reason text,
   p_most int, p_cancelled json, p_cancelled_uncertain json
@@ -248,7 +309,6 @@ create function cnapi_abort_push_job(
 #variable_conflict use_column
 declare
   job cnapi_push_jobs;
-  released uuid[];
   picked uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
@@ -264,18 +324,9 @@ begin
           reason = coalesce(j.reason, p_reason), state_since = cnapi_now(), state_tick = cnapi_tick()
       where j.id = p_job
       returning * into job;
-    with ended as (
-      update cnapi_push_nodes n
-        set state = case when n.state = 'new' then 'unavailable'
-              when job.ending = 'timed_out' then 'timed_out' else 'was_ready' end,
-            reason = 'job-ended', updated_at = cnapi_now()
-        where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)
-        returning n.server_uuid, n.state
-    )
-    select coalesce(array_agg(e.server_uuid) filter (where e.state <> 'unavailable'), '{}')
-      into released from ended e;
-    perform cnapi_begin_push_rehab(p_job, released);
   end if;
+  perform cnapi_release_push_nodes(p_job, false,
+    case job.ending when 'timed_out' then 'timed_out' else 'was_ready' end, 'job-ended', p_most);
   if p_soft then
     return;
   end if;
@@ -284,46 +335,58 @@ begin
 end $$;
 
 -- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents are
--- in rehab. Returns null if the caller does not hold the duty any more, and false if the job goes on:
--- it was to be complete, and nodes were added since they were counted.
+-- in rehab. Returns null if the caller does not hold the duty any more; otherwise how many nodes are
+-- left: then the job has not ended. A job that was to be complete gives none up: they were added
+-- since they were counted.
 create function cnapi_end_push_job(
-  p_job uuid, p_run uuid, p_generation int, p_outcome text,
+  p_job uuid, p_run uuid, p_generation int, p_outcome text, p_most int,
   p_cancelled json, p_cancelled_uncertain json
-) returns boolean language plpgsql volatile as $$
+) returns int language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   given_up uuid[];
-  tasks uuid[];
+  locked_tasks uuid[];
+  unended int;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return null;
   end if;
   perform 1 from cnapi_push_jobs j where j.id = p_job for update;
-  if p_outcome = 'complete' and exists (
-    select 1 from cnapi_push_nodes n
-      where n.job = p_job and n.state in ('new', 'ready', 'running')
-  ) then
-    return false;
+  select count(*) into unended from cnapi_push_nodes n
+    where n.job = p_job and n.state in ('new', 'ready', 'running');
+  if p_outcome = 'complete' and unended > 0 then
+    return unended;
   end if;
-  with ended as (
-    update cnapi_push_nodes n
-      set state = case when n.state = 'new' then 'unavailable'
-            when p_outcome = 'timed_out' then 'timed_out'
-            when n.state = 'running' then 'aborted' else 'was_ready' end,
-          reason = 'given-up', updated_at = cnapi_now()
+  given_up := array(
+    select n.server_uuid from cnapi_push_nodes n
       where n.job = p_job and n.state in ('new', 'ready', 'running')
-      returning n.server_uuid, n.task
-  )
-  select coalesce(array_agg(e.server_uuid), '{}'),
-      coalesce(array_agg(e.task) filter (where e.task is not null), '{}')
-    into given_up, tasks from ended e;
+      order by n.server_uuid limit p_most for update skip locked);
+  given_up := cnapi_lock_push_servers(p_job, given_up);
+  locked_tasks := cnapi_cancel_tasks(array(
+      select n.task from cnapi_push_nodes n
+        where n.job = p_job and n.server_uuid = any (given_up) and n.task is not null),
+    p_cancelled, p_cancelled_uncertain);
+  given_up := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and n.server_uuid = any (given_up)
+        and (n.task is null or not n.task = any (locked_tasks)));
+  update cnapi_push_nodes n
+    set state = case when n.state = 'new' then 'unavailable'
+          when p_outcome = 'timed_out' then 'timed_out'
+          when n.state = 'running' then 'aborted' else 'was_ready' end,
+        reason = 'given-up', updated_at = cnapi_now()
+    where n.job = p_job and n.server_uuid = any (given_up);
   perform cnapi_begin_push_rehab(p_job, given_up);
-  perform cnapi_cancel_tasks(tasks, p_cancelled, p_cancelled_uncertain);
+  select count(*) into unended from cnapi_push_nodes n
+    where n.job = p_job and n.state in ('new', 'ready', 'running');
+  if unended > 0 then
+    return unended;
+  end if;
   update cnapi_push_jobs j
     set state = 'ended', outcome = p_outcome, state_since = cnapi_now(), state_tick = cnapi_tick()
     where j.id = p_job and j.state <> 'ended';
   if found then
     perform cnapi_feed_push_job(p_job, p_outcome);
   end if;
-  return true;
+  return 0;
 end $$;

@@ -15,17 +15,16 @@ begin
       from unnest(p_ids, p_servers) as t (id, server_uuid) order by t.id;
 end $$;
 
--- Ends those that are queued, and requests the end of those that are claimed. Returns how many are
--- not ended yet. Waits for rows that reports are being stored to.
+-- Ends those that are queued, and requests the end of those that are claimed. Returns those that are
+-- to be cancelled again: their rows are locked, for instance because a report is being stored.
 create function cnapi_cancel_tasks(p_ids uuid[], p_error json, p_uncertain_error json)
-returns int language plpgsql volatile as $$
+returns uuid[] language plpgsql volatile as $$
 declare
   picked uuid[];
-  unended int;
 begin
   picked := array(
     select t.id from cnapi_tasks t where t.id = any (p_ids) and (t.state || '') <> 'ended'
-      order by t.id for update);
+      order by t.id for update skip locked);
   update cnapi_tasks t
     set cancel_requested_at = coalesce(t.cancel_requested_at, cnapi_now()),
         state = case t.state when 'queued' then 'ended' else t.state end,
@@ -33,9 +32,9 @@ begin
         error = case when t.state <> 'queued' then null
           when t.uncertain then p_uncertain_error else p_error end
     where t.id = any (picked) and (t.state || '') <> 'ended';
-  select count(*) into unended from cnapi_tasks t
-    where t.id = any (picked) and (t.state || '') <> 'ended';
-  return unended;
+  return array(
+    select t.id from cnapi_tasks t where t.id = any (p_ids) and (t.state || '') <> 'ended'
+      except select unnest(picked));
 end $$;
 
 -- How far these tasks are. `error_code`: why it failed; an error of the task's agent or of cnapi.

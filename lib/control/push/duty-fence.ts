@@ -1,0 +1,16 @@
+/** The fence of statements that write for the holder of a job's duty. */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
+
+/** A statement that says whether the duty is held still. @throws DutyLostError */
+export async function fenced(
+  database: Queryable,
+  duty: HeldDuty,
+  sql: string,
+  more: readonly unknown[] = [],
+): Promise<void> {
+  const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);
+  if (rows[0]?.held !== true) throw new DutyLostError(duty);
+}
+
+export const fenceOf = ({ id, run, generation }: HeldDuty): unknown[] => [id, run, generation];
