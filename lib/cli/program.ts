@@ -17,6 +17,7 @@ import { jobCommand } from './commands/job.ts';
 import { lockCommand } from './commands/lock.ts';
 import { nodeCommand } from './commands/node.ts';
 import { orgCommand } from './commands/org.ts';
+import { scheduleCommand } from './commands/schedule.ts';
 import { serverCommand } from './commands/server.ts';
 import { serversCommand } from './commands/servers.ts';
 import { taskCommand } from './commands/task.ts';
@@ -84,6 +85,7 @@ const COMMANDS = [
   serverCommand,
   execCommand,
   jobCommand,
+  scheduleCommand,
   nodeCommand,
   taskCommand,
   tasksCommand,

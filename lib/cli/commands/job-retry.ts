@@ -6,10 +6,10 @@ import { type CommandRunner, examples, explained, repeated } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { findJob, nodesOf } from '../push/find-job.ts';
 import { started } from '../push/follow-job.ts';
+import { fileOf } from '../push/job-options.ts';
 import { hasEnded } from '../push/job-progress.ts';
 import { hasNodeEnded } from '../push/node-ending.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { fileOf } from './job-start.ts';
 
 interface Options {
   status?: string[];

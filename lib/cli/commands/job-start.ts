@@ -1,37 +1,18 @@
 /** `cnapi job start`: starts a push job and follows it. */
-import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
-import { messageOf } from '../../platform/errors.ts';
 import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
-import { jobVariablesOf, shellCommandOf, variablesOf } from '../exec/program.ts';
-import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { type TargetOptions, targetsOf } from '../lookup/targets.ts';
-import { amountOf, quorumOf } from '../push/amounts.ts';
+import { targetsOf } from '../lookup/targets.ts';
 import { findJob, nodesOf } from '../push/find-job.ts';
 import { started } from '../push/follow-job.ts';
-import { parseCount, parseRate } from '../terminal/count.ts';
-import { parseDuration } from '../terminal/duration.ts';
+import { type JobOptions, jobBodyOf, maxFailuresOf, withJobOptions } from '../push/job-options.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { createSchedule } from './schedule-create.ts';
 
-interface StartOptions extends TargetOptions {
-  quorum?: string;
-  concurrency?: string;
-  startRate?: string;
-  maxFail?: string;
-  timeout?: string;
-  nodeTimeout?: string;
-  votingTimeout?: string;
-  env?: string[];
-  secretEnv?: string[];
-  file?: string;
-  capture?: boolean;
-  user?: string;
-  dir?: string;
-  fromJob?: string;
-  status?: string;
+interface StartOptions extends JobOptions {
+  at?: string;
   dryRun?: boolean;
   detach?: boolean;
 }
@@ -57,35 +38,13 @@ decides about them); 1 otherwise; 2 wrong usage; 128 + N when signal N ended thi
 `;
 
 export function startCommand(runner: CommandRunner): Command {
-  const command = new Command('start')
-    .description('Starts a push job and follows it to its end.')
-    .usage('[options] [query|server...] -- command [argument...]')
-    .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
-    .option('--all', 'on all servers')
-    .option(
-      '--where <name=pattern>',
-      'on the servers with this property, as in cnapi servers; may be repeated',
-      repeated,
-    )
-    .option('--from-job <job>', 'on the servers of this earlier push job')
-    .option('--status <status>', 'with --from-job: only its nodes with this status, such as failed')
-    .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
-    .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
-    .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
-    .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, or 5%')
-    .option('--timeout <duration>', 'abort the job after this time from its start (default: 1h)')
-    .option('--node-timeout <duration>', 'end each command after this time from its own start')
-    .option('--voting-timeout <duration>', 'how long to wait for votes (default: 1m)')
-    .option('--env <name=value>', 'set this variable for the command; may be repeated', repeated)
-    .option(
-      '--secret-env <name>',
-      'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',
-      repeated,
-    )
-    .option('--file <path>', 'send this file, at most 100,000 bytes; CHEF_PUSH_JOB_FILE names it to the command')
-    .option('--user <name>', 'run the command as this user')
-    .option('--dir <path>', 'run the command in this directory')
-    .option('--capture', 'show what the command writes on each server, as it writes it')
+  const command = withJobOptions(
+    new Command('start')
+      .description('Starts a push job and follows it to its end.')
+      .usage('[options] [query|server...] -- command [argument...]')
+      .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames'),
+  )
+    .option('--at <time>', 'start it later: 22:00, 90m (from now), or 2030-01-31T22:00:00Z; see cnapi schedule')
     .option('--dry-run', 'list the servers and start nothing')
     .option('-d, --detach', 'print the id of the job and do not wait')
     .action(runner.action(start, { rest: true }));
@@ -94,45 +53,38 @@ export function startCommand(runner: CommandRunner): Command {
     "cnapi job start 'traits.role=web' 'status=running' --capture -- chef-client",
     'cnapi job start --all --concurrency 20 --max-fail 5% -- ./upgrade.sh',
     'cnapi job start --from-job c0ff --status failed -- ./upgrade.sh',
+    'cnapi job start --all --ticket rollout/web --quorum 80% -- ./upgrade.sh',
+    "cnapi job start --at 22:00 'hostname=web-*' -- systemctl restart nginx",
   ]);
 }
 
 async function start(context: Context, [names]: readonly unknown[], options: StartOptions): Promise<number> {
-  const { client, output, rest } = context;
+  const { client, output } = context;
+  if (options.at !== undefined) return startLater(context, names as string[], { ...options, at: options.at });
   const servers = await serversOf(context, names as string[], options);
-  const { percent, count } = amountOf(options.maxFail, '--max-fail');
-  const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * servers.length);
-  if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
-    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
+  maxFailuresOf(options, servers.length);
   if (options.dryRun) {
     if (output.json) output.document(servers);
     else for (const { uuid, hostname } of servers) output.line(`${uuid}  ${escapeControls(hostname ?? '')}`.trimEnd());
     return EXIT.ok;
   }
-  const command = shellCommandOf(rest ?? []);
-  if (command === '')
-    throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
-  const ms = (text: string | undefined, option: string) =>
-    text === undefined ? undefined : parseDuration(text, option);
-  const variables = variablesOf(options, context.env);
-  const file = await fileOf(options.file);
   const job = await client.ask(pushJobContracts.CreatePushJob, {
-    command,
     servers: servers.map(({ uuid }) => uuid),
-    quorum: quorumOf(options.quorum),
-    concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
-    start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
-    max_failures: maxFailures,
-    run_timeout_ms: ms(options.timeout, '--timeout'),
-    node_timeout_ms: ms(options.nodeTimeout, '--node-timeout'),
-    voting_timeout_ms: ms(options.votingTimeout, '--voting-timeout'),
-    ...jobVariablesOf(variables),
-    file,
-    capture_output: options.capture,
-    user: options.user,
-    dir: options.dir,
+    ...(await jobBodyOf(context, options, servers.length)),
   });
   return started(context, { job, servers, detach: options.detach, capture: options.capture });
+}
+
+/** Creates a schedule of one time. */
+async function startLater(
+  context: Context,
+  names: readonly string[],
+  options: StartOptions & { at: string },
+): Promise<number> {
+  if (options.dryRun || options.detach)
+    throw new UsageError('--at goes neither with --dry-run nor with --detach: nothing is started now');
+  await createSchedule(context, names, options);
+  return EXIT.ok;
 }
 
 async function serversOf(context: Context, names: readonly string[], options: StartOptions) {
@@ -146,15 +98,4 @@ async function serversOf(context: Context, names: readonly string[], options: St
   const nodes = await nodesOf(context, await findJob(context, fromJob), wanted as PushNode['status'] | undefined);
   if (nodes.length === 0) throw new UsageError('No node of that job matches; nothing was run');
   return nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
-}
-
-/** @throws UsageError */
-export async function fileOf(path: string | undefined): Promise<string | undefined> {
-  if (path === undefined) return undefined;
-  const bytes = await readFile(path).catch((cause: unknown) => {
-    throw new UsageError(`--file ${path} cannot be read: ${messageOf(cause)}`, { cause });
-  });
-  if (bytes.length > MAX_PUSH_FILE_BYTES)
-    throw new UsageError(`--file ${path} is larger than ${MAX_PUSH_FILE_BYTES} bytes`);
-  return `base64:${bytes.toString('base64')}`;
 }

@@ -101,6 +101,7 @@ export function showSummary(output: Context['output'], job: PushJob): void {
     ['status', job.reason === undefined ? job.status : `${job.status}: ${job.reason}`],
     ['command', job.command],
     ['quorum', `${job.quorum} of ${job.node_count}`],
+    ['ticket', job.ticket && `${job.ticket.scope}/${job.ticket.id} of ${job.ticket.server_uuid}`],
   ]);
   for (const line of summaryOf(job)) output.line(line);
 }

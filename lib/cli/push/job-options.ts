@@ -1,0 +1,127 @@
+/** The options that describe a push job: of `cnapi job start`, and of schedules. */
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { messageOf } from '../../platform/errors.ts';
+import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
+import { jobVariablesOf, shellCommandOf, variablesOf } from '../exec/program.ts';
+import { repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findServer } from '../lookup/find.ts';
+import type { TargetOptions } from '../lookup/targets.ts';
+import { parseCount, parseRate } from '../terminal/count.ts';
+import { parseDuration } from '../terminal/duration.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { amountOf, quorumOf } from './amounts.ts';
+
+export interface JobOptions extends TargetOptions {
+  quorum?: string;
+  concurrency?: string;
+  startRate?: string;
+  maxFail?: string;
+  timeout?: string;
+  nodeTimeout?: string;
+  votingTimeout?: string;
+  ticket?: string;
+  ticketServer?: string;
+  ticketTimeout?: string;
+  env?: string[];
+  secretEnv?: string[];
+  file?: string;
+  capture?: boolean;
+  user?: string;
+  dir?: string;
+  fromJob?: string;
+  status?: string;
+}
+
+export function withJobOptions(command: Command): Command {
+  return command
+    .option('--all', 'on all servers')
+    .option(
+      '--where <name=pattern>',
+      'on the servers with this property, as in cnapi servers; may be repeated',
+      repeated,
+    )
+    .option('--from-job <job>', 'on the servers of this earlier push job')
+    .option('--status <status>', 'with --from-job: only its nodes with this status, such as failed')
+    .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
+    .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
+    .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
+    .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, or 5%')
+    .option('--timeout <duration>', 'abort the job after this time from its start (default: 1h)')
+    .option('--node-timeout <duration>', 'end each command after this time from its own start')
+    .option('--voting-timeout <duration>', 'how long to wait for votes (default: 1m)')
+    .option('--ticket <scope/id>', 'wait for this lock before the vote, and hold it until the job has ended')
+    .option('--ticket-server <server>', 'the server of the lock (default: the whole datacenter)')
+    .option('--ticket-timeout <duration>', 'how long to wait for the lock (default: 10m)')
+    .option('--env <name=value>', 'set this variable for the command; may be repeated', repeated)
+    .option(
+      '--secret-env <name>',
+      'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',
+      repeated,
+    )
+    .option('--file <path>', 'send this file, at most 100,000 bytes; CHEF_PUSH_JOB_FILE names it to the command')
+    .option('--user <name>', 'run the command as this user')
+    .option('--dir <path>', 'run the command in this directory')
+    .option('--capture', 'show what the command writes on each server, as it writes it');
+}
+
+/** The request for the job, without its servers. `nodeCount`: undefined if it is not known. @throws UsageError */
+export async function jobBodyOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
+  const command = shellCommandOf(context.rest ?? []);
+  if (command === '')
+    throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
+  const ms = (text: string | undefined, option: string) =>
+    text === undefined ? undefined : parseDuration(text, option);
+  return {
+    command,
+    quorum: quorumOf(options.quorum),
+    concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
+    start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
+    max_failures: maxFailuresOf(options, nodeCount),
+    run_timeout_ms: ms(options.timeout, '--timeout'),
+    node_timeout_ms: ms(options.nodeTimeout, '--node-timeout'),
+    voting_timeout_ms: ms(options.votingTimeout, '--voting-timeout'),
+    ticket: await ticketOf(context, options),
+    ...jobVariablesOf(variablesOf(options, context.env)),
+    file: await fileOf(options.file),
+    capture_output: options.capture,
+    user: options.user,
+    dir: options.dir,
+  };
+}
+
+/** @throws UsageError */
+export function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
+  const { percent, count } = amountOf(options.maxFail, '--max-fail');
+  if (percent !== undefined && nodeCount === undefined)
+    throw new UsageError('--max-fail takes a number here: how many servers there will be is not known');
+  const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * (nodeCount ?? 0));
+  if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
+    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
+  return maxFailures;
+}
+
+async function ticketOf({ client }: Context, { ticket, ticketServer, ticketTimeout }: JobOptions) {
+  if (ticket === undefined) {
+    if (ticketServer !== undefined || ticketTimeout !== undefined)
+      throw new UsageError('--ticket-server and --ticket-timeout go with --ticket');
+    return undefined;
+  }
+  const [, scope, id] = /^([^/]+)\/(.+)$/s.exec(ticket) ?? [];
+  if (scope === undefined || id === undefined) throw new UsageError(`--ticket ${ticket} is not SCOPE/ID`);
+  const timeout = ticketTimeout === undefined ? {} : { timeout_ms: parseDuration(ticketTimeout, '--ticket-timeout') };
+  const server = ticketServer === undefined ? {} : { server_uuid: (await findServer(client, ticketServer)).uuid };
+  return { scope, id, ...server, ...timeout };
+}
+
+/** @throws UsageError */
+export async function fileOf(path: string | undefined): Promise<string | undefined> {
+  if (path === undefined) return undefined;
+  const bytes = await readFile(path).catch((cause: unknown) => {
+    throw new UsageError(`--file ${path} cannot be read: ${messageOf(cause)}`, { cause });
+  });
+  if (bytes.length > MAX_PUSH_FILE_BYTES)
+    throw new UsageError(`--file ${path} is larger than ${MAX_PUSH_FILE_BYTES} bytes`);
+  return `base64:${bytes.toString('base64')}`;
+}
