@@ -1,8 +1,8 @@
 /**
  * The systems that stand on the core: nouns whose work is duties, tasks and tickets. The core does
  * not know them. They are made here, each from the core and those before it, because routes and
- * other systems use them. A new one is a folder, a line here and a line in `subsystems.ts`; one that
- * no other part uses is made in its own `open` and has no line here.
+ * other systems use them. A new one is a folder, a line here and a line in `subsystems.ts`; one
+ * that no other part uses is made in its own `open` and has no line here.
  */
 import type { Core } from './core.ts';
 import { makePushJobs } from './push/subsystem.ts';

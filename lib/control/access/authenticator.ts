@@ -193,7 +193,7 @@ export class Authenticator {
     return token === undefined ? undefined : this.#signIn.remembered(token);
   }
 
-  /** Whether the caller may do this, as far as is known without asking the database; decides nothing. */
+  /** Whether the caller may do this, as far as is known without the database; decides nothing. */
   knows({ address, authorization, requiredRole, serverUuid }: Omit<AuthenticationRequest, 'mayBeStale'>): boolean {
     if (this.isOpen) return true;
     const actor = carriesToken(authorization)

@@ -32,9 +32,9 @@ export interface Actor {
 }
 
 /**
- * With whom an agent's input is counted: with all who have the same token, if it is valid for several
- * servers, and in a trusted network with all who come from the same address. Undefined for an agent
- * with a token of its own, and while access is open.
+ * With whom an agent's input is counted: with all who have the same token, if it is valid for
+ * several servers, and in a trusted network with all who come from the same address. Undefined for
+ * an agent with a token of its own, and while access is open.
  */
 export function senderGroupOf(actor: Actor, address: string): string | undefined {
   if (actor.serverUuid !== undefined || actor === OPEN) return undefined;

@@ -18,7 +18,7 @@ const GROUP_BYTES_PER_MS = BYTES_PER_MS;
 /** The price rises by one for each such period that it takes to pay for what was sent so far. */
 const PRICE_MS = 1000;
 const MAX_PRICE = 32;
-/** What a sender may send at any price without paying more: a burst, then the rate of the highest price. */
+/** What a sender may send at any price without paying more. */
 const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_PRICE, burst: BURST_BYTES });
 /** The cost of a connection: authentication, the upgrade, its greeting. */
 const CONNECTION_BYTES = 64 * 1024;
@@ -112,7 +112,7 @@ export class SenderAccount implements ReadAccount {
     return this.pauseMs(now);
   }
 
-  /** Counts a connection as arriving until the returned function is called, which calls `settle`. */
+  /** Counts a connection as arriving until the result is called, which calls `settle`. */
   arrive(settle: () => void): () => void {
     const { group } = this;
     this.#arriving += 1;
