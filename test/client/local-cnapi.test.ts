@@ -55,7 +55,7 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9100'], tokenFile: '/two' });
   const several = /Several .* --url URL or CNAPI_URL: http:..127.0.0.1:\d+ \(its data: .data.\w+\) or http/;
   t.throws(() => discoveryOf({}, env), { message: several });
-  const context = createContext({}, { env, rest: undefined });
+  const context = createContext({}, { env, rest: undefined, streams: process });
   t.throws(() => context.client, { message: several }, 'only for a command that makes a call');
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/two' });
   t.throws(() => discoveryOf({}, env), { message: several }, 'the default address is not preferred');

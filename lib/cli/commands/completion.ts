@@ -7,7 +7,7 @@ import type { CnapiClient } from '../../client/client.ts';
 import { beginning, complete, isPlainWord, type Wanted } from '../completion/complete.ts';
 import { completionScripts, SHELLS, type Shell } from '../completion/completion-scripts.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
-import { createContext } from '../invocation/context.ts';
+import { type Context, createContext } from '../invocation/context.ts';
 
 /** Maximum time that a user waits after pressing Tab. */
 const WITHIN_MS = 1000;
@@ -34,12 +34,14 @@ export function completionCommand(runner: CommandRunner): Command {
 export function completeCommand(runner: CommandRunner, program: Command): Command {
   return new Command('__complete').action(
     runner.action(
-      async ({ output, rest = [], env }) => {
+      async ({ output, rest = [], env, streams }) => {
         const completion = complete(program, rest);
         const typed = rest.at(-1) ?? '';
         // Names in the fleet may contain any character; only plain words are offered.
         const words =
-          'words' in completion ? completion.words : (await asked(rest, env, completion.wanted)).filter(isPlainWord);
+          'words' in completion
+            ? completion.words
+            : (await asked(rest, { env, streams }, completion.wanted)).filter(isPlainWord);
         for (const word of beginning(words, typed).slice(0, MAX_WORDS)) output.line(word);
       },
       { rest: true },
@@ -48,13 +50,20 @@ export function completeCommand(runner: CommandRunner, program: Command): Comman
 }
 
 /** Returns an empty list when no instance answers in time: a completion reports no errors. */
-async function asked(words: readonly string[], env: NodeJS.ProcessEnv, wanted: Wanted): Promise<string[]> {
+async function asked(
+  words: readonly string[],
+  { env, streams }: Pick<Context, 'env' | 'streams'>,
+  wanted: Wanted,
+): Promise<string[]> {
+  const context = createContext(placeIn(words), { env, streams, rest: undefined });
   try {
-    const { client, clock } = createContext(placeIn(words), { env, rest: undefined });
+    const { client, clock } = context;
     const late = clock.sleep(WITHIN_MS).then(() => []);
     return await Promise.race([namesOf(client, wanted, words.at(-1) ?? ''), late]);
   } catch {
     return [];
+  } finally {
+    context.close();
   }
 }
 

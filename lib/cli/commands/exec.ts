@@ -104,7 +104,7 @@ export function execCommand(runner: CommandRunner): Command {
 async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
   const { client, clock, output } = context;
   const concurrency = parseCount(options.concurrency, '--concurrency', MAX_PUSH_NODES);
-  const input = options.script === '-' ? undefined : new UnreadInput(output);
+  const input = options.script === '-' ? undefined : new UnreadInput(context);
   const asked = await askedOf(context, options);
   const servers = await targetsOf(client, names as string[], options);
   const listener = listenerOf(context, servers, options);

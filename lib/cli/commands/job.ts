@@ -9,6 +9,7 @@ import { show, showSummary } from '../push/follow-job.ts';
 import { JOB_COLUMNS, lineOf } from '../push/job-progress.ts';
 import { parseCount } from '../terminal/count.ts';
 import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
+import type { OutputName } from '../terminal/streams.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { abortCommand, addCommand, changeCommand } from './job-changes.ts';
 import { retryCommand } from './job-retry.ts';
@@ -93,10 +94,9 @@ async function showOutput(context: Context, [text, name]: readonly unknown[]): P
   if (node.task_id === undefined) throw new UsageError(`The command did not start there: the node is ${node.status}`);
   const task = await client.task(node.task_id);
   if (output.json) return output.document(task);
+  const safe = (name: OutputName, text: string) => (output.isTerminalOf(name) ? escapeControlsInLines(text) : text);
   for (const { event } of task.history) {
-    if (typeof event.stdout === 'string') output.raw(safeFor(process.stdout, event.stdout));
-    if (typeof event.stderr === 'string') process.stderr.write(safeFor(process.stderr, event.stderr));
+    if (typeof event.stdout === 'string') output.raw(safe('stdout', event.stdout));
+    if (typeof event.stderr === 'string') output.rawError(safe('stderr', event.stderr));
   }
 }
-
-const safeFor = ({ isTTY }: NodeJS.WriteStream, text: string): string => (isTTY ? escapeControlsInLines(text) : text);

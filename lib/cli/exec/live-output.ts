@@ -19,7 +19,7 @@ interface Stream {
   isHeldReported: boolean;
 }
 
-type Sink = Pick<Output, 'raw' | 'note' | 'complain'>;
+type Sink = Pick<Output, 'raw' | 'rawError' | 'note' | 'complain' | 'isTerminalOf'>;
 
 interface LiveOutputOptions {
   raw: boolean;
@@ -86,7 +86,7 @@ export class LiveOutput {
     const { pieces, isWhole } = this.#sequence.fillGaps(result);
     for (const { stream, text } of pieces.filter((piece) => 'text' in piece)) {
       const bytes = Buffer.byteLength(text);
-      if (!terminalOf(stream)) {
+      if (!this.#output.isTerminalOf(stream)) {
         if (taskId !== undefined)
           this.#report('complain', `cnapi task ${taskId} shows ${bytes} bytes that are missing`);
         continue;
@@ -96,7 +96,7 @@ export class LiveOutput {
       this.#endPending(stream);
       this.#endLine(stream);
     }
-    this.#isIncomplete = !isWhole || pieces.some(({ stream }) => !terminalOf(stream));
+    this.#isIncomplete = !isWhole || pieces.some(({ stream }) => !this.#output.isTerminalOf(stream));
   }
 
   /**
@@ -107,7 +107,7 @@ export class LiveOutput {
     this.#timer = undefined;
     for (const name of STREAMS) {
       if (!this.#sequence.isHolding(name)) continue;
-      if (terminalOf(name)) this.#take(this.#sequence.goOn(name));
+      if (this.#output.isTerminalOf(name)) this.#take(this.#sequence.goOn(name));
       else this.#reportHeld(name);
     }
   }
@@ -159,12 +159,12 @@ export class LiveOutput {
   /** Ends the line, so that the shell's prompt and remarks begin on a new line. */
   #endLine(name: StreamName): void {
     const stream = this.#streams[name];
-    if (!stream.lastWasLineEnd && terminalOf(name)) this.#emit(name, '\n');
+    if (!stream.lastWasLineEnd && this.#output.isTerminalOf(name)) this.#emit(name, '\n');
     stream.lastWasLineEnd = true;
   }
 
   #emit(name: StreamName, text: string): void {
-    const safe = terminalOf(name) && !this.#options.raw ? escapeControlsInLines(text) : text;
+    const safe = this.#output.isTerminalOf(name) && !this.#options.raw ? escapeControlsInLines(text) : text;
     const { prefix } = this.#options;
     // Splits at line feeds only; other characters that a pattern treats as line ends belong to the
     // command's output.
@@ -177,7 +177,7 @@ export class LiveOutput {
             .map((line) => `${prefix}${line}\n`)
             .join('');
     if (name === 'stdout') this.#output.raw(shown);
-    else process.stderr.write(shown);
+    else this.#output.rawError(shown);
   }
 }
 
@@ -185,8 +185,6 @@ export class LiveOutput {
 export function prefixOf(label: string, width: number): string {
   return `${label.padEnd(width)} | `;
 }
-
-const terminalOf = (name: StreamName): boolean => process[name].isTTY === true;
 
 function newStream(): Stream {
   return { pending: '', lastWasLineEnd: true, isHeldReported: false };

@@ -5,25 +5,29 @@
  * so far: if bytes arrive later, stderr reports them.
  */
 import { fstatSync } from 'node:fs';
+import type { Context } from '../invocation/context.ts';
 import type { Output } from '../terminal/output.ts';
+import type { Streams } from '../terminal/streams.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
 const REFUSAL = 'standard input does not reach the command';
 
 export class UnreadInput {
   readonly #output: Output;
+  readonly #stdin: Streams['stdin'];
   #hasArrived = false;
   #isRunning = false;
 
   /** Watches from now on. */
-  constructor(output: Output) {
+  constructor({ output, streams: { stdin } }: Pick<Context, 'output' | 'streams'>) {
     this.#output = output;
-    const kind = kindOfInput();
+    this.#stdin = stdin;
+    const kind = stdin === undefined ? 'none' : kindOfInput(stdin.fd);
     if (kind === 'file') this.#hasArrived = true;
     if (kind !== 'stream') return;
-    process.stdin.on('data', this.#onData).on('error', () => undefined);
+    stdin?.on('data', this.#onData).on('error', () => undefined);
     // It does not keep the process running.
-    (process.stdin as { unref?: () => void }).unref?.();
+    (stdin as { unref?: () => void } | undefined)?.unref?.();
   }
 
   /** Call before anything runs. @throws UsageError */
@@ -36,8 +40,8 @@ export class UnreadInput {
   }
 
   close(): void {
-    process.stdin.off('data', this.#onData);
-    process.stdin.pause();
+    this.#stdin?.off('data', this.#onData);
+    this.#stdin?.pause();
   }
 
   readonly #onData = (): void => {
@@ -47,9 +51,9 @@ export class UnreadInput {
 }
 
 /** `file`: a file with content; the content after its current position is not examined. */
-function kindOfInput(): 'none' | 'file' | 'stream' {
+function kindOfInput(fd: number): 'none' | 'file' | 'stream' {
   try {
-    const input = fstatSync(0);
+    const input = fstatSync(fd);
     if (input.isFile()) return input.size > 0 ? 'file' : 'none';
     return input.isFIFO() || input.isSocket() ? 'stream' : 'none';
   } catch {

@@ -1,5 +1,6 @@
-/** How commands are run: created by main.ts, passed to every file of commands/. */
+/** How commands are run: created by run.ts, passed to every file of commands/. */
 import type { Command } from 'commander';
+import type { Streams } from '../terminal/streams.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { type Context, createContext, type GlobalOptions } from './context.ts';
 import { HELP_WIDTH, wrapped } from './help-text.ts';
@@ -19,15 +20,23 @@ export interface CommandRunner {
 /** For help texts, and to ask whether a command line is accepted: no command does anything. */
 export const parseOnly: CommandRunner = { action: () => async () => undefined };
 
-/** One call of `cnapi`: what its command leaves to main.ts. */
+/** What a call is given beside its arguments. */
+export interface Surroundings {
+  env: NodeJS.ProcessEnv;
+  streams: Streams;
+}
+
+/** One call of `cnapi`: what its command leaves to run.ts. */
 export class Invocation implements CommandRunner {
   exitCode: number = EXIT.ok;
   context: Context | undefined;
   readonly #rest: readonly string[] | undefined;
+  readonly #surroundings: Surroundings;
 
   /** `rest`: the words after `--`. */
-  constructor(rest: readonly string[] | undefined) {
+  constructor(rest: readonly string[] | undefined, surroundings: Surroundings) {
     this.#rest = rest;
+    this.#surroundings = surroundings;
   }
 
   action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
@@ -36,7 +45,7 @@ export class Invocation implements CommandRunner {
       if (!takesRest && this.#rest !== undefined)
         throw new UsageError(`${command.name()} takes nothing after --; see ${pathOf(command)} --help`);
       const options = command.optsWithGlobals<Options & GlobalOptions>();
-      this.context = createContext(options, { env: process.env, rest: this.#rest });
+      this.context = createContext(options, { ...this.#surroundings, rest: this.#rest });
       this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
     };
   }

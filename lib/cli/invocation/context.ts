@@ -11,6 +11,7 @@ import { parseServer } from '../../platform/dns/resolve.ts';
 import { type Random, systemRandom } from '../../platform/random.ts';
 import { VERSION } from '../../platform/version.ts';
 import { Output } from '../terminal/output.ts';
+import type { Streams } from '../terminal/streams.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { RememberedAddress } from './remembered-address.ts';
 
@@ -36,15 +37,19 @@ export interface Context {
   clock: Clock;
   random: Random;
   env: NodeJS.ProcessEnv;
+  streams: Streams;
   /** The words after `--`; undefined when there was no `--`. */
   rest: readonly string[] | undefined;
 }
 
 const LOCAL_URL = 'http://127.0.0.1:8080';
 
-export function createContext(options: GlobalOptions, { env, rest }: Pick<Context, 'env' | 'rest'>): Context {
+export function createContext(
+  options: GlobalOptions,
+  { env, rest, streams }: Pick<Context, 'env' | 'rest' | 'streams'>,
+): Context {
   const color = options.color !== false;
-  const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color });
+  const output = new Output({ json: options.json === true, quiet: options.quiet === true, env, color, streams });
   let client: CnapiClient | undefined;
   return {
     get client() {
@@ -56,6 +61,7 @@ export function createContext(options: GlobalOptions, { env, rest }: Pick<Contex
     clock: systemClock,
     random: systemRandom,
     env,
+    streams,
     rest,
   };
 }

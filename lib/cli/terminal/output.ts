@@ -5,6 +5,7 @@
  */
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
+import type { OutputName, Streams } from './streams.ts';
 import { type Column, facts, table } from './table.ts';
 
 interface OutputOptions {
@@ -12,6 +13,7 @@ interface OutputOptions {
   quiet: boolean;
   env: NodeJS.ProcessEnv;
   color: boolean;
+  streams: Pick<Streams, OutputName>;
 }
 
 /** Resolves when everything written has left this process, or when nobody reads it any more. */
@@ -45,34 +47,45 @@ export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly #color: boolean;
+  readonly #streams: Pick<Streams, OutputName>;
   /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
   onReaderGone: (error: NodeJS.ErrnoException) => void = () => process.exit(0);
   #isGone = false;
 
-  constructor({ json, quiet, env, color }: OutputOptions) {
+  constructor({ json, quiet, env, color, streams }: OutputOptions) {
     this.json = json;
     this.quiet = quiet;
-    this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && process.stdout.isTTY === true;
-    process.stdout.on('error', (error) => {
+    this.#streams = streams;
+    this.#color = color && !env.NO_COLOR && env.TERM !== 'dumb' && streams.stdout.isTTY === true;
+    streams.stdout.on('error', (error) => {
       if (this.#isGone) return;
       this.#isGone = true;
       this.onReaderGone(error);
     });
-    process.stderr.on('error', () => undefined);
+    streams.stderr.on('error', () => undefined);
   }
 
   get isTerminal(): boolean {
-    return process.stdout.isTTY === true;
+    return this.isTerminalOf('stdout');
+  }
+
+  isTerminalOf(name: OutputName): boolean {
+    return this.#streams[name].isTTY === true;
   }
 
   /** Width of the terminal; undefined without a terminal. */
   get columns(): number | undefined {
-    return this.isTerminal ? process.stdout.columns || 80 : undefined;
+    return this.isTerminal ? this.#streams.stdout.columns || 80 : undefined;
   }
 
   /** Writes the text unchanged; the caller has made it safe. */
   raw(text: string | Uint8Array): void {
-    if (!this.#isGone) process.stdout.write(text);
+    if (!this.#isGone) this.#streams.stdout.write(text);
+  }
+
+  /** The same to stderr. */
+  rawError(text: string): void {
+    this.#streams.stderr.write(text);
   }
 
   /**
@@ -80,10 +93,11 @@ export class Output {
    * output is written.
    */
   async ready(): Promise<void> {
-    while (!this.#isGone && process.stdout.writableNeedDrain) {
+    const { stdout } = this.#streams;
+    while (!this.#isGone && stdout.writableNeedDrain) {
       await new Promise<void>((resolve) => {
-        process.stdout.once('drain', resolve);
-        process.stdout.once('error', () => resolve());
+        stdout.once('drain', resolve);
+        stdout.once('error', () => resolve());
       });
     }
   }
@@ -109,7 +123,7 @@ export class Output {
 
   /** Writes to stderr, also with --quiet. */
   complain(text: string): void {
-    process.stderr.write(`cnapi: ${escapeControlsInLines(text)}\n`);
+    this.rawError(`cnapi: ${escapeControlsInLines(text)}\n`);
   }
 
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {

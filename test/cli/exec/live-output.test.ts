@@ -1,5 +1,5 @@
 /** What `cnapi exec` shows of output that did not come while the command ran. */
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { LiveOutput } from '../../../lib/cli/exec/live-output.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
@@ -7,13 +7,7 @@ const piece = (offset: number, text: string) => ({ data: { stream: 'stdout', off
 const TASK = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
 const HOLD_MS = 2000;
 
-function shownOn(t: Test, { isTTY, prefix }: { isTTY: boolean; prefix?: string }) {
-  const own = Object.getOwnPropertyDescriptor(process.stdout, 'isTTY');
-  Object.defineProperty(process.stdout, 'isTTY', { value: isTTY, configurable: true });
-  t.teardown(() => {
-    if (own === undefined) Reflect.deleteProperty(process.stdout, 'isTTY');
-    else Object.defineProperty(process.stdout, 'isTTY', own);
-  });
+function shownOn({ isTTY, prefix }: { isTTY: boolean; prefix?: string }) {
   const clock = new ManualClock();
   let text = '';
   const add = (added: string | Uint8Array) => {
@@ -21,14 +15,14 @@ function shownOn(t: Test, { isTTY, prefix }: { isTTY: boolean; prefix?: string }
   };
   const remark = (added: string) => add(`[${added}]\n`);
   const live = new LiveOutput(
-    { output: { raw: add, note: remark, complain: remark }, clock },
+    { output: { raw: add, rawError: add, note: remark, complain: remark, isTerminalOf: () => isTTY }, clock },
     { raw: false, prefix, label: '' },
   );
   return { live, clock, text: () => text };
 }
 
 t.test('on a terminal, output that came with the result is shown at the end, and nothing is missing', async (t) => {
-  const { live, clock, text } = shownOn(t, { isTTY: true });
+  const { live, clock, text } = shownOn({ isTTY: true });
   live.write(piece(0, '1\n2\n'));
   live.write(piece(6, '4\n'));
   await clock.advance(HOLD_MS);
@@ -43,7 +37,7 @@ t.test('on a terminal, output that came with the result is shown at the end, and
 });
 
 t.test('the missing part of a line begins and ends a line, with the prefix of its server', async (t) => {
-  const { live, clock, text } = shownOn(t, { isTTY: true, prefix: 'web-1 | ' });
+  const { live, clock, text } = shownOn({ isTTY: true, prefix: 'web-1 | ' });
   live.write(piece(0, 'a'));
   live.write(piece(2, 'c'));
   await clock.advance(HOLD_MS);
@@ -53,7 +47,7 @@ t.test('the missing part of a line begins and ends a line, with the prefix of it
 
 t.test('what the result does not have stays missing', async (t) => {
   for (const result of [undefined, {}, { stdout: '1\n\n[… 4 bytes cut …]\n4\n' }]) {
-    const { live, clock } = shownOn(t, { isTTY: true });
+    const { live, clock } = shownOn({ isTTY: true });
     live.write(piece(0, '1\n'));
     live.write(piece(6, '4\n'));
     await clock.advance(HOLD_MS);
@@ -63,7 +57,7 @@ t.test('what the result does not have stays missing', async (t) => {
 });
 
 t.test('a pipe gets nothing out of order: it names the task that has what is missing', async (t) => {
-  const { live, text } = shownOn(t, { isTTY: false });
+  const { live, text } = shownOn({ isTTY: false });
   const isMore = 'x'.repeat(600_000);
   live.write(piece(2, isMore));
   live.write(piece(2 + isMore.length, isMore));

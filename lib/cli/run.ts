@@ -1,0 +1,54 @@
+/**
+ * One call of the command line: reads the arguments, runs one command, and reports an error in one
+ * line. Called by main.ts for the process, and by tests with streams of their own.
+ */
+import { CommanderError } from 'commander';
+import { Invocation, type Surroundings } from './invocation/command-runner.ts';
+import { helpWidthOf } from './invocation/help-text.ts';
+import { hintOfUsage } from './invocation/usage-hint.ts';
+import { createProgram, helpOf } from './program.ts';
+import { errorReportOf, errorReportText } from './terminal/error-report.ts';
+import { safeJson } from './terminal/escape-controls.ts';
+import type { OutputStream } from './terminal/streams.ts';
+import { EXIT } from './terminal/usage-error.ts';
+
+/** Returns the exit code. */
+export async function runCli(argv: readonly string[], surroundings: Surroundings): Promise<number> {
+  const { stdout, stderr } = surroundings.streams;
+  const { args, rest } = split(argv);
+  const invocation = new Invocation(rest, surroundings);
+  const program = createProgram(invocation, helpWidthOf(stdout.isTTY ? stdout.columns : undefined));
+  try {
+    if (args.length === 0) {
+      stdout.write(helpOf(program));
+      return EXIT.usage;
+    }
+    await program.parseAsync(args, { from: 'user' });
+    return invocation.exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) return usage(error, hintOfUsage(error, program, argv), stderr);
+    return complain(error, args.includes('--json'), stderr);
+  } finally {
+    invocation.context?.close();
+  }
+}
+
+/** The words after the first `--` belong to the command that is to be run; they are not parsed. */
+function split(argv: readonly string[]): { args: string[]; rest: string[] | undefined } {
+  const at = argv.indexOf('--');
+  return at < 0 ? { args: [...argv], rest: undefined } : { args: argv.slice(0, at), rest: argv.slice(at + 1) };
+}
+
+/** The user asked for help, or the command line is wrong. */
+function usage(error: CommanderError, hint: string, stderr: OutputStream): number {
+  if (error.exitCode === 0 || error.code === 'commander.help') return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  stderr.write(`cnapi: ${error.message.replace(/^error: /, '')}\n  ${hint}\n`);
+  return EXIT.usage;
+}
+
+function complain(error: unknown, isJson: boolean, stderr: OutputStream): number {
+  const report = errorReportOf(error);
+  const { exitCode, ...about } = report;
+  stderr.write(isJson ? `${safeJson({ error: about })}\n` : `cnapi: ${errorReportText(report)}\n`);
+  return exitCode;
+}
