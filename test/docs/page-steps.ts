@@ -63,9 +63,15 @@ export function carryOut(copy: string, { newFiles, additions }: PageSteps): void
   for (const { file, after, text } of additions) {
     const target = path.join(copy, file);
     const lines = readFileSync(target, 'utf8').trimEnd().split('\n');
-    const at = after === undefined ? lines.length - 1 : lines.findIndex((line) => line.includes(`\`${after}\``));
+    const at = after === undefined ? lines.length - 1 : lineOf(after, lines);
     if (at < 0) throw new Error(`${file} has no line of ${after}`);
     lines.splice(at + 1, 0, ...text.trimEnd().split('\n'));
     writeFileSync(target, `${lines.join('\n')}\n`);
   }
+}
+
+/** The first line with the word in backquotes, as in a page; otherwise the first with the word, as in code. */
+function lineOf(word: string, lines: readonly string[]): number {
+  const quoted = lines.findIndex((line) => line.includes(`\`${word}\``));
+  return quoted >= 0 ? quoted : lines.findIndex((line) => new RegExp(`\\b${word}\\b`).test(line));
 }
