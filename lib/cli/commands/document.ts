@@ -21,24 +21,26 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
   const assignment = `of ${Object.keys(fields).join(', ')}`;
   const commandName = noun.command ?? name;
   const command = new Command(commandName).description(`${about}.`);
-  command
-    .command('list')
-    .description(`Lists ${plural} in order of uuid.`)
+  const [filter = 'uuid'] = Object.keys(indexes);
+  const [field = 'name'] = Object.keys(fields);
+  const add = (subcommand: string, ...words: string[]) => {
+    const lines = words.map((text) => `cnapi ${commandName} ${subcommand} ${text}`.trim());
+    return examples(command.command(subcommand), lines);
+  };
+  add('list', '', `--where ${filter}=VALUE`)
+    .description(`Lists ${plural.replaceAll('_', ' ')} in order of uuid.`)
     .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, repeated)
     .option('--limit <count>', 'at most this many (default: all)')
     .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
-  command
-    .command('get')
+  add('get', 'UUID')
     .description(`Shows ${withArticle(name)}.`)
     .argument('<uuid>', uuid)
     .action(runner.action((context, [id]) => show(context, noun, 'get', { uuid: id })));
-  command
-    .command('create')
+  add('create', `${field}=VALUE`)
     .description(`Creates ${withArticle(name)} and prints its uuid.`)
     .argument('<field=value...>', assignment)
     .action(runner.action((context, [given]) => create(noun, context, given as Assignments)));
-  command
-    .command('update')
+  add('update', `UUID ${field}=VALUE`)
     .description(`Changes fields of ${withArticle(name)}; FIELD= removes an optional one.`)
     .argument('<uuid>', uuid)
     .argument('<field=value...>', assignment)
@@ -47,14 +49,12 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
         show(context, noun, 'update', { uuid: id, ...assigned(noun, given as Assignments, { emptyIs: null }) }),
       ),
     );
-  command
-    .command('delete')
+  add('delete', 'UUID')
     .description(`Deletes ${withArticle(name)}.`)
     .argument('<uuid>', uuid)
     .action(
       runner.action(async ({ client }, [id]) => void (await client.documents(noun.contracts.delete, { uuid: id }))),
     );
-  const [filter = 'uuid'] = Object.keys(indexes);
   return examples(command, [`cnapi ${commandName} list --where ${filter}=VALUE`, `cnapi ${commandName} list --json`]);
 }
 

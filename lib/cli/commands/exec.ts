@@ -143,7 +143,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   input?.close();
   if (servers.length > 1) summarize(context, servers, endings);
   if (run instanceof JobRun && run.id !== undefined && endings.some(({ kind }) => kind === 'failed'))
-    output.note(`again where it failed: cnapi job retry ${run.id.slice(0, 8)}`);
+    output.note(`to retry the failed servers: cnapi job retry ${run.id.slice(0, 8)}`);
   return interruptedWith ?? codeOf(endings, listener.isIncomplete());
 }
 

@@ -25,7 +25,7 @@ function statusCommand(runner: CommandRunner): Command {
     .description('Shows what servers do for push jobs, and in which job they are.')
     .argument(
       '[query|server...]',
-      'name=pattern as in cnapi servers --where; or uuids, beginnings of them, or hostnames',
+      'name=pattern as with --where of cnapi servers; or uuids, beginnings of them, or hostnames',
     )
     .action(runner.action(status));
   return examples(explained(command, MORE), [

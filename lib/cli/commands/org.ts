@@ -46,7 +46,7 @@ export function orgCommand(runner: CommandRunner): Command {
 
 /** Of each command, by its words after `org`. */
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
-  create: ['cnapi org create acme', "cnapi org create acme --allow chef-client --allow 'systemctl restart *'"],
+  create: ['cnapi org create acme', 'cnapi org create acme --allow chef-client --allow uptime'],
   list: ['cnapi org list'],
   get: ['cnapi org get acme'],
   delete: ['cnapi org delete acme'],

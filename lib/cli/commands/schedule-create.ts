@@ -1,4 +1,4 @@
-/** `cnapi schedule create`, and `cnapi job start --at`: push jobs that start later. */
+/** `cnapi schedule create`, and `--at` of `cnapi job start`: push jobs that start later. */
 import { Command } from 'commander';
 import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
@@ -29,7 +29,7 @@ export function createCommand(runner: CommandRunner): Command {
   const command = withJobOptions(
     new Command('create')
       .description('Creates push jobs at a time, or again and again.')
-      .usage('[options] [query|server...] -- command [argument...]')
+      .usage('[options] [query|server...] -- command...')
       .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
       .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
       .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
@@ -41,8 +41,8 @@ export function createCommand(runner: CommandRunner): Command {
     }),
   );
   return examples(explained(command, MORE), [
-    "cnapi schedule create --cron '30 2 * * *' --all --quorum 80% -- 'apt-get -q update'",
-    "cnapi schedule create --cron @weekly --time-zone Europe/Berlin 'hostname=web-*' -- ./rotate.sh",
+    'cnapi schedule create --cron @daily --all --quorum 80% -- apt-get -q update',
+    "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",
   ]);
 }
 

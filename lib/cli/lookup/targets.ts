@@ -21,7 +21,9 @@ export async function targetsOf(
   if (queries.length > 0) return targetsOf(client, [], { all, where: [...where, ...queries] });
   const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
   if (ways === 0)
-    throw new UsageError('On which servers? Name some, or give NAME=PATTERN as in cnapi servers --where, or --all');
+    throw new UsageError(
+      'On which servers? Name some, or give NAME=PATTERN as with --where of cnapi servers, or --all',
+    );
   if (ways > 1) throw new UsageError('Servers by name, --where and --all cannot be combined');
   const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
   if (servers.length === 0) throw new UsageError('No server matches; nothing was run');

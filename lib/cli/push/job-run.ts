@@ -60,7 +60,7 @@ export class JobRun implements Run {
     } catch (error) {
       for (const server of this.#servers) this.#end(server, this.#endingWithout(server, error));
     }
-    const lost = new Error('the job ended without a word about this server');
+    const lost = new Error('the job ended without a result for this server');
     return this.#servers.map((server) => {
       this.#end(server, this.#endingWithout(server, lost));
       return this.#endings.get(server) as Ending;
