@@ -29,6 +29,13 @@ export function newJobOf({ id, body, organization, requestor, nodes }: JobOrder)
       'command',
       `organization '${organization.name}' does not allow it`,
     );
+  // PATH, BASH_ENV or LD_PRELOAD would make another program of an allowed command.
+  if (organization.allowed_commands != null && env !== undefined && Object.keys(env).length > 0)
+    throw new InvalidJobError(
+      'invalid environment value',
+      'env',
+      `organization '${organization.name}' has a list of allowed commands, so their environment cannot be set`,
+    );
   return {
     id,
     organization: organization.uuid,

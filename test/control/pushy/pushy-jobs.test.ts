@@ -147,6 +147,8 @@ t.test('an organization with three nodes', async (t) => {
       status: 400,
       body: { error: 'invalid command supplied', field: 'command', detail: /acme/ },
     });
+    const withEnv = { command: 'echo it', nodes, env: { BASH_ENV: '$(id)' } };
+    t.match(await asked(b, 'POST', JOBS, { body: withEnv }), { status: 400, body: { field: 'env', detail: /acme/ } });
     await a.post(`/organizations/${acme}`, { allowed_commands: ['*'] });
     const long = { command: 'true', nodes, file: `raw:${'x'.repeat(1_000_000)}` };
     const tooLong = await asked(a, 'POST', JOBS, { body: long });
