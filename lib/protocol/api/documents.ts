@@ -155,7 +155,10 @@ function filtersOf({ indexes }: Declaration<z.ZodRawShape>): Record<string, z.Zo
     uuid,
   };
   return Object.fromEntries(
-    Object.entries(indexes).map(([field, type]) => [field, rules[type as IndexType]().optional()]),
+    Object.entries(indexes).map(([field, type]) => {
+      const rule = rules[type as IndexType]().optional();
+      return [field, rule.description === undefined ? rule.describe('The whole value') : rule];
+    }),
   );
 }
 

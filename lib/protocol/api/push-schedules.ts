@@ -73,6 +73,9 @@ const time = z
 
 const request = pushJobContracts.CreatePushJob.params.strict();
 
+/** More than a body of POST /push-jobs can have. */
+const MAX_MEMBERS = 100;
+
 /** A body of POST /push-jobs. It is kept as it is, because it is read again each time. */
 const job = z
   .unknown()
@@ -81,10 +84,14 @@ const job = z
       context.addIssue('value is not an object: the body of POST /push-jobs');
       return z.NEVER;
     }
+    if (Object.keys(value).length > MAX_MEMBERS) {
+      context.addIssue(`value has more than ${MAX_MEMBERS} members`);
+      return z.NEVER;
+    }
     for (const complaint of complaintsOf(value)) context.addIssue(complaint);
     return value;
   })
-  .meta({ type: 'object', additionalProperties: {} });
+  .meta({ type: 'object', additionalProperties: {}, maxProperties: MAX_MEMBERS });
 
 const MAX_COMPLAINTS = 20;
 

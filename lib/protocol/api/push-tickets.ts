@@ -2,14 +2,14 @@
 import { z } from 'zod';
 import { MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer } from './contract.ts';
-import { boundedText, integer, uuid, uuidOrDefault } from './rules.ts';
+import { boundedText, integer, members, uuid, uuidOrDefault } from './rules.ts';
 
 export const DEFAULT_TICKET_SECONDS = 3_600;
 export const DEFAULT_TICKET_TIMEOUT_MS = 600_000;
 
 /** A place in a queue of the waitlist, taken and kept by cnapi. */
-export const wantedTicket = z
-  .strictObject(
+export const wantedTicket = members(
+  z.strictObject(
     {
       server_uuid: uuidOrDefault().optional().describe('`default`, for a lock of the whole datacenter, when absent'),
       scope: boundedText(256).min(1, 'scope is empty').describe('What kind of thing is locked'),
@@ -24,8 +24,8 @@ export const wantedTicket = z
         .describe(`How long the job waits for it; ${DEFAULT_TICKET_TIMEOUT_MS} when absent`),
     },
     { error: 'value is not an object with scope and id, and perhaps server_uuid, expires_in and timeout_ms' },
-  )
-  .describe('The job asks its agents when it holds this ticket, keeps it valid, and releases it at its end');
+  ),
+).describe('The job asks its agents when it holds this ticket, keeps it valid, and releases it at its end');
 
 export const heldTicket = answer({
   uuid: uuid().optional().describe('The ticket, once it exists: GET /tickets/:ticket_uuid'),

@@ -3,7 +3,7 @@
  * errors. docs/pushy.md. What our own tools use is `push-jobs.ts`.
  */
 import { z } from 'zod';
-import { MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_COMMAND_VARIABLES, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, NODE_STATUSES } from './push-jobs.ts';
 import { integer } from './rules.ts';
@@ -150,6 +150,9 @@ const output = { description: 'What the command wrote', schema: z.string(), cont
 const feed = { description: 'Server-sent events', schema: feedEvent, contentType: 'text/event-stream' };
 const after = { 'Last-Event-ID': 'Resume after the event with this id, on any instance' };
 
+/** Described here, and checked by the handler, which answers in the words of Chef. */
+const checkedLater = <Value>(described: Record<string, unknown>) => z.custom<Value>().meta(described);
+
 export const pushyContracts = contracts({
   GetPushyStatus: {
     method: 'GET',
@@ -181,7 +184,9 @@ export const pushyContracts = contracts({
     params: z.object({
       ...inOrganization,
       command: z.string(),
-      nodes: z.array(z.string()).min(1).max(MAX_PUSH_NODES).describe('Names of nodes, each once'),
+      nodes: checkedLater<string[]>({
+        ...{ type: 'array', items: { type: 'string' }, minItems: 1, maxItems: MAX_PUSH_NODES },
+      }).describe('Names of nodes, each once'),
       quorum: z.number().optional().describe('How many nodes must be ready before one starts; all when absent'),
       run_timeout: z
         .number()
@@ -189,7 +194,9 @@ export const pushyContracts = contracts({
         .describe(`Seconds, at most ${MAX_TASK_TIMEOUT_MS / 1000}; ${DEFAULT_RUN_TIMEOUT_MS / 1000} when absent`),
       user: z.string().max(32).optional().describe('Run as this user'),
       dir: z.string().optional().describe('Run in this directory'),
-      env: z.record(z.string(), z.string()).optional(),
+      env: checkedLater<Record<string, string>>({
+        ...{ type: 'object', additionalProperties: { type: 'string' }, maxProperties: MAX_COMMAND_VARIABLES },
+      }).optional(),
       file: z
         .string()
         .optional()

@@ -110,6 +110,21 @@ function listed<Value>(reasonAgainst: (value: unknown) => string | undefined) {
   });
 }
 
+/** An object with these members. One failure names the first of them that is wrong. */
+export function members<Shape extends z.ZodRawShape>(schema: z.ZodObject<Shape, z.core.$strict>) {
+  const { $schema: _, ...described } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+  return z
+    .unknown()
+    .transform((value, context) => {
+      const { data, error } = schema.safeParse(value);
+      if (error === undefined) return data as z.output<typeof schema>;
+      const [{ path, message } = { path: [], message: '' }] = error.issues;
+      context.addIssue(path.length === 0 ? message : `${path.join('.')}: ${message}`);
+      return z.NEVER;
+    })
+    .meta({ ...described, maxProperties: Object.keys(schema.shape).length });
+}
+
 function reasonNotConditions(values: readonly string[]): string | undefined {
   if (values.length === 0) return 'value is empty';
   if (values.some(({ length }) => length > MAX_CONDITION_CHARS))
