@@ -21,6 +21,11 @@ const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
+/** Their errors have the form of the reference: a text, or a list of texts. */
+const PUSHY: ReadonlySet<string | undefined> = new Set(
+  contractList.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
+);
+
 /** 5xx that are answered deliberately. Every other one is a finding. */
 export const EXCEPTIONS: readonly Exception[] = [
   {
@@ -81,6 +86,8 @@ export const MAY_WAIT: ReadonlySet<string> = new Set([
   'WaitTicket',
   'FollowTask',
   'FollowPushJob',
+  'FollowPushyJob',
+  'FollowPushyJobs',
   'TaskHistory',
 ]);
 
@@ -99,6 +106,7 @@ export function complaintOf(
   const type = headers['content-type'];
   if (isNotReady(operationId, status, error)) return undefined;
   if (type !== 'application/json') return `an error (${status}) as ${type}: ${shown(body)}`;
+  if (PUSHY.has(operationId) && isPushyError(error)) return status < 500 ? undefined : `${status}: ${shown(body)}`;
   if (!isError(error)) return `an error (${status}) without code and message: ${shown(body)}`;
   if (status < 500 || isDeliberate(status, error, operationId)) return undefined;
   return `${status} ${error.code}: ${error.message}`;
@@ -146,6 +154,12 @@ function parsed(text: string): unknown {
 function isError(value: unknown): value is { code: string; message: string } {
   const { code, message } = (value ?? {}) as { code?: unknown; message?: unknown };
   return typeof code === 'string' && code !== '' && typeof message === 'string' && message !== '';
+}
+
+function isPushyError(value: unknown): boolean {
+  const { error } = (value ?? {}) as { error?: unknown };
+  const texts: readonly unknown[] = Array.isArray(error) ? error : [error];
+  return texts.length > 0 && texts.every((text) => typeof text === 'string' && text !== '');
 }
 
 function shown(text: string): string {
