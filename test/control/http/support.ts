@@ -24,7 +24,11 @@ import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-rout
 import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
+import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
+import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-routes.ts';
+import { pushScheduleRoutes } from '../../../lib/control/push/routes/schedule-routes.ts';
+import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
@@ -92,6 +96,9 @@ export type Parts = Parameters<typeof processRoutes>[0] &
   Parameters<typeof taskRoutes>[0] &
   Parameters<typeof ticketRoutes>[0] &
   Parameters<typeof pushJobRoutes>[0] &
+  Parameters<typeof pushEventRoutes>[0] &
+  Parameters<typeof pushNodeRoutes>[0] &
+  Parameters<typeof pushScheduleRoutes>[0] &
   Parameters<typeof instanceRoutes>[0] &
   Parameters<typeof tokenRoutes>[0] &
   Parameters<typeof auditRoutes>[0] &
@@ -143,6 +150,18 @@ const noPushJobs: Parts['pushJobs'] = {
   change: noSuchJob,
   addNodes: noSuchJob,
   delete: noSuchJob,
+  async *follow() {},
+  nodeStates: async () => [],
+};
+
+const noSuchSchedule = (id: string) => Promise.reject(new PushScheduleNotFoundError(id));
+const noSchedules: Parts['pushSchedules'] = {
+  create: () => Promise.reject(new Error('not here')),
+  get: noSuchSchedule,
+  list: async () => [],
+  pause: noSuchSchedule,
+  resume: noSuchSchedule,
+  delete: noSuchSchedule,
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
@@ -187,6 +206,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     tasks,
     waitlist,
     pushJobs: noPushJobs,
+    pushSchedules: noSchedules,
     random: systemRandom,
     events: { follow: () => Promise.reject(new Error('not here')) },
     legacyAgentApi: { has: async () => false, history: async () => [], setPaused: async () => {} },
@@ -211,6 +231,9 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     taskRoutes,
     ticketRoutes,
     pushJobRoutes,
+    pushEventRoutes,
+    pushNodeRoutes,
+    pushScheduleRoutes,
     instanceRoutes,
   ];
   const others = [processRoutes, tokenRoutes, auditRoutes, eventRoutes];
