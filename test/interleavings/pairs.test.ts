@@ -58,6 +58,7 @@ const WITHOUT_EFFECT = [
   'startNodes: below its quorum',
   'storeVotes: too late',
   'deletePushJob: running',
+  'endJob: that goes on',
   'changePushJob: the quorum, too late',
   // It locks.
   'isHolder: mine',

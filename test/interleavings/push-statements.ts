@@ -163,8 +163,8 @@ const statements: readonly Statement[] = [
     softly: coordinated('running', { ...ending, soft: true }),
   }),
   writes(endJob, {
-    voting: coordinated('asked', 'quorum_failed' as const),
-    running: coordinated('running', 'timed_out' as const),
+    'that goes on': coordinated('running', 'complete' as const),
+    aborting: coordinated('aborting', 'timed_out' as const),
   }),
   writes(endRehab, {
     all: {

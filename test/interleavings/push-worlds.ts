@@ -10,7 +10,7 @@ import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { newPushJob, votesOf } from './push-statements.ts';
 import type { PushKind, Seat } from './statement.ts';
 
-export type PushState = 'asked' | 'ready' | 'running' | 'rehab';
+export type PushState = 'asked' | 'ready' | 'running' | 'aborting' | 'rehab';
 type PushJobs = Partial<Record<PushKind, HeldDuty>>;
 
 /** Jobs of these servers, carried out by this run. */
@@ -37,6 +37,11 @@ export async function createPushJobs(
     await startNodes(database, duty, { ids, timeoutMs: 60_000 });
     await cancelTask(database, ids[0]);
     return { running: duty };
+  }
+  if (state === 'aborting') {
+    await startNodes(database, duty, { ids: [randomUUID(), randomUUID()], timeoutMs: 60_000 });
+    await abortJob(database, duty, { ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
+    return { aborting: duty };
   }
   await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: 9 });
   await endJob(database, duty, 'aborted');

@@ -64,6 +64,8 @@ export type PushKind =
   | 'ready'
   /** One server has a task, another one's has ended, the third is ready. */
   | 'running'
+  /** Two servers have tasks, and may end them; the third is in rehab. */
+  | 'aborting'
   /** Ended; its servers are in rehab. */
   | 'aborted';
 

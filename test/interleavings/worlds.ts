@@ -64,6 +64,7 @@ export const WORLDS = {
   asked: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_duties'],
   ready: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   running: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
+  aborting: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
   rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
 } as const;
@@ -103,6 +104,7 @@ export async function buildWorld(database: Database, name: WorldName): Promise<S
     case 'asked':
     case 'ready':
     case 'running':
+    case 'aborting':
     case 'rehab':
       return pushWorld(ground, name);
     case 'scheduled':

@@ -336,8 +336,8 @@ end $$;
 
 -- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents are
 -- in rehab. Returns null if the caller does not hold the duty any more; otherwise how many nodes are
--- left: then the job has not ended. A job that was to be complete gives none up: they were added
--- since they were counted.
+-- left: then the job has not ended. Only a job that is aborting gives nodes up: if it was to be
+-- complete, they were added since they were counted.
 create function cnapi_end_push_job(
   p_job uuid, p_run uuid, p_generation int, p_outcome text, p_most int,
   p_cancelled json, p_cancelled_uncertain json
@@ -346,15 +346,16 @@ create function cnapi_end_push_job(
 declare
   given_up uuid[];
   locked_tasks uuid[];
+  job_state text;
   unended int;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return null;
   end if;
-  perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  select j.state into job_state from cnapi_push_jobs j where j.id = p_job for update;
   select count(*) into unended from cnapi_push_nodes n
     where n.job = p_job and n.state in ('new', 'ready', 'running');
-  if p_outcome = 'complete' and unended > 0 then
+  if job_state <> 'aborting' and unended > 0 then
     return unended;
   end if;
   given_up := array(
