@@ -1,11 +1,10 @@
 /**
- * Refusals of requests about organizations, with the statuses and texts of the reference
- * (chef-server and pushy). Where the reference has one text for several reasons, ours goes on with
- * the reason.
+ * Refusals of requests about organizations, with the statuses and texts of Chef (chef-server and
+ * pushy). Where Chef uses one text for several causes, ours appends the cause.
  */
 import { CnapiError } from '../../platform/errors.ts';
 
-/** Of 401: how a request is signed. The reference names two of the versions that it understands. */
+/** Of 401: how a request is signed. Chef names two of the versions that it understands. */
 export const CHEF_CHALLENGE = 'X-Ops-Sign version="1.0" version="1.1"';
 
 /** 400: headers are missing, or the version is unknown. */
@@ -15,7 +14,7 @@ export class UnsignedRequestError extends CnapiError {
   }
 }
 
-/** 401: not signed by whom it names, not now, or received before. */
+/** 401: wrong signer, timestamp out of range, or replayed. */
 export class NotAuthenticatedError extends CnapiError {
   constructor(message: string) {
     super('Unauthorized', 401, message, { challenge: CHEF_CHALLENGE });

@@ -38,8 +38,6 @@ export interface SignedTarget {
 export interface HeaderRefusal {
   status: 400 | 401;
   message: string;
-  /** As far as the headers name one. */
-  userId?: string;
 }
 
 type Header = (name: string) => string | undefined;
@@ -85,7 +83,7 @@ export function readClaim(header: Header): SignatureClaim | HeaderRefusal {
   };
   const bad = Object.entries(isBad).flatMap(([name, is]) => (is ? [name] : []));
   if (signedAt === undefined || signature === undefined || bad.length > 0)
-    return { status: 401, message: `bad header(s) '${bad.join("', '")}'`, userId };
+    return { status: 401, message: `bad header(s) '${bad.join("', '")}'` };
   return { version, userId, signedAt, contentHash, signature, apiVersion: Number(apiVersion) };
 }
 

@@ -25,7 +25,7 @@ export interface Requestor {
   actor: Actor;
 }
 
-/** `existing`: the groups of the organization, at least those of the rule that exist. */
+/** `existing`: must include every existing group that the rule names. */
 export function neededGroups(existing: ReadonlySet<string>): Requestor['needs'] {
   return { read: existing.has(READERS) ? READERS : undefined, write: existing.has(WRITERS) ? WRITERS : ADMINS };
 }

@@ -50,7 +50,7 @@ export interface CoordinatorDeps extends JobTicketDeps {
 
 /** Votes and ends gather for this long: a round costs the same for one as for thousands. */
 const GATHER_MS = 50;
-/** And for this much longer for each job that is carried out here: so many rounds are one load. */
+/** Added for each job of this instance, so that the total load of rounds stays bounded. */
 const GATHER_MS_OF_JOB = 3;
 /** Finds agents that are gone, and changes whose message was lost. */
 const ROUND_MS = 1_000;
@@ -60,7 +60,7 @@ const PAUSE_MS = 10;
 const BLOCKED_PAUSE_MS = 250;
 /** While nodes start: nobody tells when a command has started. */
 const STARTING_ROUND_MS = 250;
-/** A round reads each node, so that of a large job is rarer while there is no news. */
+/** A round reads every node, so a large job without changes is polled less often. */
 const ROUND_MS_OF_NODE = 0.2;
 
 /** A job that is carried out here. */
@@ -237,7 +237,7 @@ export class Coordinator implements DutyHandler {
   }
 }
 
-/** How long nothing is looked up while nobody says that something has changed. */
+/** The poll interval when no change is announced. */
 function roundMsOf({ started, tally }: JobView): number {
   const nodes = Object.values(tally).reduce((sum, count) => sum + count, 0);
   return (started > tally.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;

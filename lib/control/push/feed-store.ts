@@ -12,10 +12,7 @@ export interface FeedEvent {
   timestamp: string;
 }
 
-/** Events of a row of the feed, at most; see cnapi_feed_push_job. */
-const ROW_EVENTS = 500;
 const PAGE_ROWS = 2;
-export const FEED_PAGE = ROW_EVENTS * PAGE_ROWS;
 
 /** The next events after this number, in order. */
 export async function readFeed(database: Queryable, job: string, after: number): Promise<FeedEvent[]> {

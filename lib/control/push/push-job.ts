@@ -67,7 +67,7 @@ export interface JobView {
   toAbort: number;
   /** Nodes that have not started, of a job that is aborting. */
   toRelease: number;
-  /** In how many ms the nodes that were started are paid for at the job's start rate. */
+  /** Ms until the start rate allows further starts. */
   startsPaidMs: number;
   /** Since it asked its agents, and since it entered its present state. */
   ageMs: number;
@@ -161,7 +161,7 @@ function whileAborting({ job, tally, ticket, started, toCancel, toAbort, toRelea
 }
 
 /** Nodes started by one statement. More are started by the next. */
-export const MAX_STARTS = 1_000;
+const MAX_STARTS = 1_000;
 
 /** How many of the nodes that wait may start now, and in how many ms the next ones may. */
 function mayStart({ job, started, startsPaidMs }: JobView, waiting: number): { most: number; inMs: number } {
@@ -191,7 +191,7 @@ const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / pe
 export class StartsPaid {
   #at: number | undefined;
 
-  /** In how many ms they are paid for; negative: for so long they have been. */
+  /** Ms until the start rate allows the next start; negative if it has been allowed for that long. */
   inMs({ state, startRate }: PushJob, now: number): number {
     this.#at ??= state === 'voting' || startRate === undefined ? now : now + burstMs(startLimitOf(startRate));
     return this.#at - now;

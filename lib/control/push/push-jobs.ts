@@ -1,7 +1,7 @@
 /**
  * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
- * holds. The feeds tell followers. Created by `core.ts`.
+ * holds. The feeds tell followers. Created by `systems.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';

@@ -126,9 +126,9 @@ t.test('a zone of two instances', async (t) => {
     const refusals = [
       [{ quorum: 7 }, 400, /7, and the job has 6 nodes/],
       [{ quorum: 0 }, 400, /quorum|number of nodes/],
-      [{ concurrency: 0 }, 400, /./],
-      [{ start_rate: -1 }, 400, /./],
-      [{ run_timeout_ms: null }, 400, /./],
+      [{ concurrency: 0 }, 400, /concurrency/],
+      [{ start_rate: -1 }, 400, /start_rate/],
+      [{ run_timeout_ms: null }, 400, /run_timeout_ms/],
       [{ command: 'false' }, 409, /command/],
     ] as const;
     for (const [body, status, says] of refusals) {

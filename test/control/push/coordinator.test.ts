@@ -99,5 +99,6 @@ t.test('a step that changes nothing, because a row is locked, is repeated at a p
   const { clock, asked } = atWork(t, { state: 'aborting', states: ['running'], started: 1, to_cancel: 1 });
   await clock.advance(0);
   for (let times = 0; times < 100; times += 1) await clock.advance(10);
-  t.ok(asked('cnapi_abort_push_job').length <= 6, `${asked('cnapi_abort_push_job').length} times in a second`);
+  const times = asked('cnapi_abort_push_job').length;
+  t.ok(times >= 2 && times <= 6, `${times} times in a second`);
 });

@@ -160,6 +160,7 @@ t.test('a zone of two instances', async (t) => {
     })();
     const all = await Promise.all(Array.from({ length: 20 }, () => followed(job.id)));
     await left;
+    t.ok(all[0]?.some(({ name }) => name === 'job_complete'));
     for (const events of all) t.same(events, all[0]);
     t.equal(feeds.followers, 0);
   });

@@ -1,7 +1,7 @@
 /** What a request says of its answer: which form it takes, and under which address it knows us. Pure. */
 import { NotAcceptableError } from '../pushy-errors.ts';
 
-/** @throws NotAcceptableError if the header Accept does not name the type, also not as a part of a range */
+/** @throws NotAcceptableError if the header Accept accepts neither the type nor a range that includes it */
 export function requireAccept(accept: string | undefined, contentType: string): void {
   const type = contentType.slice(0, contentType.indexOf('/'));
   const ranges = (accept ?? '*/*').split(',').map(parseRange);
