@@ -21,7 +21,7 @@ const OF_THE_REFERENCE = contractList.flatMap(({ name, origin, referenceAborts }
   origin === 'reference' && referenceAborts !== true ? [name] : [],
 );
 
-/** Their errors have the form of the reference: a text, or a list of texts. */
+/** Their errors have the form of Chef: a text, or a list of texts. */
 const PUSHY: ReadonlySet<string | undefined> = new Set(
   contractList.flatMap(({ name, tag }) => (tag === 'pushy' ? [name] : [])),
 );
@@ -61,6 +61,19 @@ export const EXCEPTIONS: readonly Exception[] = [
     of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
     status: 500,
     code: 'NoAgentAddress',
+  },
+  {
+    name: 'a negative offset in the list of servers: 500, as the reference',
+    of: ['ListServers'],
+    status: 500,
+    code: 'InternalError',
+    message: /^OFFSET must not be negative$/,
+  },
+  {
+    name: 'as many push jobs as may be unfinished',
+    of: ['CreatePushJob'],
+    status: 503,
+    code: 'TooManyPushJobs',
   },
   {
     name: 'an instance that cannot keep up with its work, or is about to stop, admits no agents',
@@ -106,7 +119,9 @@ export function complaintOf(
   const type = headers['content-type'];
   if (isNotReady(operationId, status, error)) return undefined;
   if (type !== 'application/json') return `an error (${status}) as ${type}: ${shown(body)}`;
-  if (PUSHY.has(operationId) && isPushyError(error)) return status < 500 ? undefined : `${status}: ${shown(body)}`;
+  // A method that its path does not have belongs to no operation.
+  if ((operationId === undefined || PUSHY.has(operationId)) && isPushyError(error))
+    return status < 500 ? undefined : `${status}: ${shown(body)}`;
   if (!isError(error)) return `an error (${status}) without code and message: ${shown(body)}`;
   if (status < 500 || isDeliberate(status, error, operationId)) return undefined;
   return `${status} ${error.code}: ${error.message}`;

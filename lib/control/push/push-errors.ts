@@ -10,6 +10,16 @@ export class InvalidPushJobError extends CnapiError {
   }
 }
 
+/** There are as many jobs that have not ended as there may be. */
+export class TooManyPushJobsError extends CnapiError {
+  constructor({ inAll, ofOrganization }: { inAll: number; ofOrganization: number }) {
+    const most = `at most ${inAll} push jobs, and ${ofOrganization} of one organization, may be unfinished`;
+    super('TooManyPushJobs', 503, `Nothing was created: ${most}; try again when some have ended`, {
+      retryAfterSeconds: 5,
+    });
+  }
+}
+
 /** The job does not exist, or was deleted. */
 export class PushJobNotFoundError extends CnapiError {
   constructor(id: string) {

@@ -25,6 +25,7 @@ import {
   PushJobNotChangeableError,
   PushJobNotEndedError,
   PushJobNotFoundError,
+  TooManyPushJobsError,
 } from './push-errors.ts';
 import {
   createPushJob,
@@ -33,6 +34,7 @@ import {
   type JobFilter,
   listPushJobs,
   listPushNodes,
+  MAX_UNFINISHED,
   type NewPushJob,
   type NodeStateRow,
   type PushJobRow,
@@ -95,8 +97,9 @@ export class PushJobs {
     await Promise.all([this.courier.stop(), this.feeds.stop()]);
   }
 
+  /** @throws TooManyPushJobsError */
   async create(job: NewPushJob): Promise<void> {
-    await createPushJob(this.#deps.database, job);
+    if (!(await createPushJob(this.#deps.database, job))) throw new TooManyPushJobsError(MAX_UNFINISHED);
     this.created(job.id);
   }
 

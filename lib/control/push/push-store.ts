@@ -57,7 +57,14 @@ export interface NewPushJob {
   guard?: StatementPart | undefined;
 }
 
-/** False if the guard was not met. Creates the job, its nodes and its duty. Nodes whose servers are not running do not take part. */
+/** Jobs that have not ended: an instance carries out 2,000. */
+export const MAX_UNFINISHED = { inAll: 2_000, ofOrganization: 500 } as const;
+const unfinished = (most: number, where: string) =>
+  `(select count(*) from (select from cnapi_push_jobs where state <> 'ended' and ${where} limit ${most}) as j) < ${most}`;
+const HAS_ROOM = `${unfinished(MAX_UNFINISHED.inAll, 'true')}
+         and ($2::text is null or ${unfinished(MAX_UNFINISHED.ofOrganization, 'organization = $2::text')})`;
+
+/** False if the guard was not met, or there are as many jobs as may be. Creates the job, its nodes and its duty. Nodes whose servers are not running do not take part. */
 export async function createPushJob(database: Queryable, job: NewPushJob): Promise<boolean> {
   const parameters = new Parameters([
     job.id,
@@ -86,7 +93,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
   const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
   const { rowCount } = await database.query(
     `with ${recorded}guard as materialized (
-       select ${job.guard?.(parameters) ?? 'true'} as is_met
+       select case when ${HAS_ROOM} then ${job.guard?.(parameters) ?? 'true'} else false end as is_met
      ), made as (
        insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
            concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms,

@@ -45,6 +45,7 @@ export const ERROR_CODES = {
   TooManyAgentRequests: 'The instance waits for as many legacy agents as it may',
   TooManyFollowers: 'The instance has as many followers of events as it may',
   TooManyNewServers: 'The caller has created as many servers in an hour as it may',
+  TooManyPushJobs: 'As many push jobs are unfinished as there may be',
   TooManyRequests: 'Too many requests of this address or token',
   TooManySchedules: 'There are as many push schedules as there may be',
   TooManyTasks: 'The queue of the server is full',

@@ -238,6 +238,7 @@ export const pushJobContracts = contracts({
     responses: {
       201: { description: 'Created', schema: pushJob, example: { ...example, status: 'voting', counts: { new: 21 } } },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
+      503: errorResponse('TooManyPushJobs: nothing was created', 'TooManyPushJobs'),
     },
   },
   ListPushJobs: {
