@@ -1,6 +1,6 @@
 /**
- * How a caller finds an `npm start` that runs as the same user on this machine, and its token. While
- * it runs, `npm start` keeps one small file here for each data directory. The file holds the
+ * How a caller finds an `npm start` that runs as the same user on this machine, and its token.
+ * While it runs, `npm start` keeps one small file here for each data directory. The file holds the
  * addresses of its instances and the path of the token file. The token is sent to those addresses
  * only. Written by tools/start, read by credentials.ts and the command line.
  */

@@ -1,8 +1,8 @@
 /**
  * Creates tokens directly in the database that a configuration names: the first one, without which
  * nobody can authenticate; another one when all admins' tokens were lost; and those of `npm start`.
- * Anybody who can read the configuration could do anything in that database anyway. Each creation is
- * in the audit. Called by `cnapi token create` with --config, and by tools/start.
+ * Anybody who can read the configuration could do anything in that database anyway. Each creation
+ * is in the audit. Called by `cnapi token create` with --config, and by tools/start.
  */
 
 import { systemClock as clock } from '../platform/clock.ts';

@@ -1,6 +1,6 @@
 /**
- * The life of an instance: folds the ordered list of its subsystems (`subsystem.ts`) into one start,
- * one drain and one stop. Knows no noun.
+ * The life of an instance: folds the ordered list of its subsystems (`subsystem.ts`) into one
+ * start, one drain and one stop. Knows no noun.
  *
  *     new ──start()──▶ waiting for the database ──▶ prepared ──▶ starting ──▶ live
  *      └──────────────────────────┴────────────────────┴───────────┴──stop()───┴──▶ stopped
@@ -53,7 +53,9 @@ export class Lifecycle {
     this.#deps = deps;
   }
 
-  /** Opens each subsystem with what it needs of the instance, and adds it. Only before `start()`. */
+  /**
+   * Opens each subsystem with what it needs of the instance, and adds it. Only before `start()`.
+   */
   open<Parts>(definitions: readonly SubsystemDefinition<Parts>[], parts: Parts): void {
     for (const { open } of definitions) if (open !== undefined) this.add(open(parts));
   }

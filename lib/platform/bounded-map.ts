@@ -1,6 +1,6 @@
 /**
- * A map of limited size, for what callers and peers can create at will. With one entry too many, the
- * entry that was set longest ago is dropped. Setting an entry again makes it the newest.
+ * A map of limited size, for what callers and peers can create at will. With one entry too many,
+ * the entry that was set longest ago is dropped. Setting an entry again makes it the newest.
  */
 export class BoundedMap<Key, Value> {
   readonly #max: number;

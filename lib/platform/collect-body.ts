@@ -14,8 +14,8 @@ export interface BodyProgress {
 const FIRST_BYTES = 4096;
 
 /**
- * `onPiece` refuses the body by throwing; the rest of it then stays unread. Rejects with that error,
- * or when the body ends early.
+ * `onPiece` refuses the body by throwing; the rest of it then stays unread. Rejects with that
+ * error, or when the body ends early.
  */
 export function collectBody(message: Readable, onPiece: (progress: BodyProgress) => void): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();

@@ -4,7 +4,7 @@
  */
 export interface ErrorFields {
   cause?: unknown;
-  /** One entry per wrong field, in the form of the reference's validation errors. */
+  /** One entry per wrong field, in the form of Triton's validation errors. */
   errors?: FieldError[];
   /** Seconds after which a retry makes sense (HTTP Retry-After). */
   retryAfterSeconds?: number;

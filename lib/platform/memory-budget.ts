@@ -37,7 +37,10 @@ export class MemoryBudget {
     return this.#refused;
   }
 
-  /** The byte count of one user of memory; starts at 0. Undefined: a caller without a limit of its own. */
+  /**
+   * The byte count of one user of memory; starts at 0. Undefined: a caller without a limit of its
+   * own.
+   */
   open(caller: string | undefined): MemoryShare {
     return new MemoryShare(this, caller);
   }
@@ -61,7 +64,9 @@ export class MemoryBudget {
   }
 }
 
-/** The bytes of the budget that one user holds, such as an answer. Release it at the end of the use. */
+/**
+ * The bytes of the budget that one user holds, such as an answer. Release it at the end of the use.
+ */
 export class MemoryShare {
   readonly #budget: MemoryBudget;
   readonly #caller: string | undefined;

@@ -1,7 +1,7 @@
 /**
- * What one peer of the agent link may send: a burst, then a steady rate. Input above the rate is read
- * later, so that a flood of one peer does not delay the others (invariant I7). Pure. Both ends use
- * it: an agent for its connection, an instance for each sender.
+ * What one peer of the agent link may send: a burst, then a steady rate. Input above the rate is
+ * read later, so that a flood of one peer does not delay the others (invariant I7). Pure. Both ends
+ * use it: an agent for its connection, an instance for each sender.
  *
  * Bytes, frames and JSON values are converted to one unit, the byte, because each of them costs
  * work: seven million pongs are only 42 MB, and a megabyte of members takes as long to parse as

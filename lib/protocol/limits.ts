@@ -35,7 +35,10 @@ export const AGENT_FRAME_LIMITS: Readonly<Record<string, FrameLimits>> = {
 export const OTHER_AGENT_FRAME_LIMITS: FrameLimits = { bytes: MAX_FRAME_BYTES, values: 40_000 };
 /** Maximum size of a frame before the greeting is complete. */
 export const MAX_GREETING_BYTES = 64 * 1024;
-/** Maximum number of WebSocket frames before the greeting is complete, with pings, pongs and fragments. */
+/**
+ * Maximum number of WebSocket frames before the greeting is complete, with pings, pongs and
+ * fragments.
+ */
 export const MAX_GREETING_FRAMES = 8;
 /** Maximum number of tasks in an agent's journal and in an inventory. */
 export const MAX_INVENTORY_TASKS = 5_000;
@@ -51,7 +54,7 @@ export const MAX_COMMAND_VARIABLES = 1_000;
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
 /** Maximum length of a push job's command, in UTF-16 units. */
 export const MAX_PUSH_COMMAND_CHARS = 32_768;
-/** Maximum size of the file that a push job brings; the reference's limit. */
+/** Maximum size of the file that a push job brings; Triton's limit. */
 export const MAX_PUSH_FILE_BYTES = 100_000;
 /** Maximum time that a goaway may give an agent to leave. */
 export const MAX_GOAWAY_MS = 3_600_000;
@@ -91,7 +94,8 @@ export const WELCOME_WITHIN_MS = 5000;
 export const INVENTORY_WITHIN_MS = 2000;
 /**
  * The longest time that an instance asks an agent to wait before it returns, and that an agent does
- * not use an address. With 15,000 waiting agents this is 125 refusals per second and instance, which
- * an instance hardly notices. With 30 s it was 500, and refusals alone kept the instances busy.
+ * not use an address. With 15,000 waiting agents this is 125 refusals per second and instance,
+ * which an instance hardly notices. With 30 s it was 500, and refusals alone kept the instances
+ * busy.
  */
 export const MAX_RETURN_MS = 120_000;

@@ -1,6 +1,6 @@
 /**
- * The filter language over servers: `hostname=web-*`, `traits.rack=r1`, `status!=running`. The name is
- * a property of GET /servers, or the path to a part of one; `*` stands for any text. A missing
+ * The filter language over servers: `hostname=web-*`, `traits.rack=r1`, `status!=running`. The name
+ * is a property of GET /servers, or the path to a part of one; `*` stands for any text. A missing
  * property counts as an empty text. Pure.
  */
 export interface WhereCondition {

@@ -11,7 +11,7 @@ import { until } from '../support/until.ts';
 export const CNAPI = path.resolve(import.meta.dirname, '../../tools/cnapi');
 const MAIN = path.resolve(import.meta.dirname, '../../lib/cli/main.ts');
 
-/** `lock` passes its streams to a child; the others take paths that begin at the working directory. */
+/** `lock` passes its streams to a child; the others take paths relative to the working directory. */
 const NEEDS_PROCESS: ReadonlySet<string> = new Set(['lock', '--file', '--public-key', '--script']);
 
 export interface Ran {
@@ -44,7 +44,10 @@ export class Cli {
     this.#env = { ...env, CNAPI_URL: urls.join(',') };
   }
 
-  /** In this process if that makes no difference, because a process of its own costs several times as much. */
+  /**
+   * In this process if that makes no difference, because a process of its own costs several times
+   * as much.
+   */
   async run(...args: string[]): Promise<Ran> {
     if (args.some((arg) => NEEDS_PROCESS.has(arg))) return this.start(args).ended;
     const said = { stdout: '', stderr: '' };

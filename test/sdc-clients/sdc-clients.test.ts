@@ -1,6 +1,6 @@
 /**
  * The client that Triton's own programs use (the package `sdc-clients`, unmodified) against two
- * instances and a real agent. Either instance answers each call as the reference does.
+ * instances and a real agent. Either instance answers each call as Triton's CNAPI does.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';

@@ -112,7 +112,7 @@ export class SimClient {
   }
 }
 
-/** The reference's message for an expired ticket is a 500; every other 500 is a defect. */
+/** Triton's message for an expired ticket is a 500; every other 500 is a defect. */
 const isAnAnswer = (route: string, { statusCode }: CnapiError) =>
   statusCode < 500 || statusCode === 503 || route === 'WaitTicket';
 

@@ -1,5 +1,5 @@
 /**
- * The HTTP side of a legacy agent, as the reference's cn-agent serves it: /tasks (held until the
+ * The HTTP side of a legacy agent, as Triton's cn-agent serves it: /tasks (held until the
  * task ends), /history, /pause and /resume. The test controls what it does. It knows the tasks
  * `nop` and `hold` (until `finish`).
  */

@@ -93,7 +93,7 @@ export class FakeLegacyCnapi {
     this.#servers.delete(serverUuid);
   }
 
-  /** Posts a task like the reference: to the admin address and the port in sysinfo. */
+  /** Posts a task like Triton's CNAPI: to the admin address and the port in sysinfo. */
   async runTask(serverUuid: string, task: string, params: Record<string, unknown> = {}) {
     const response = await fetch(`${this.#agentUrl(serverUuid)}/tasks`, {
       method: 'POST',

@@ -1,6 +1,6 @@
 /**
  * The agent's own HTTP port, where legacy CNAPIs post tasks: POST /tasks (answered when the task
- * has ended), GET /history, POST /pause, POST /resume. Answers are those of the reference agent,
+ * has ended), GET /history, POST /pause, POST /resume. Answers are those of Triton's agent,
  * oddities included. The code that starts the agent owns the port. The port listens before the
  * agent exists, because sysinfo names it, and takes tasks once `serve` is called.
  *

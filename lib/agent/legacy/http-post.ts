@@ -21,7 +21,10 @@ interface TaskPost {
 
 /** Limit for all bodies that one port is reading. */
 const MAX_BYTES_HELD = 64 * 1024 * 1024;
-/** Chunks of the sender, or reads from its connection: one of 128 bytes for each in the largest body. */
+/**
+ * Chunks of the sender, or reads from its connection: one of 128 bytes for each in the largest
+ * body.
+ */
 const MAX_PIECES = 64 * 1024;
 
 /** For all bodies that one port is reading. */

@@ -21,7 +21,7 @@ export interface PostedTask {
   requestId?: string | undefined;
 }
 
-/** In the form of the reference agent's history. */
+/** In the form of Triton's agent's history. */
 export interface HistoryEntry {
   started_at: string;
   finished_at?: string;
@@ -52,7 +52,7 @@ const KEPT = 16;
 const MAX_MESSAGES = 100;
 const MAX_KEPT_PARAMS = 64 * 1024;
 export const MAX_POSTED = 500;
-/** The reference's timeout. */
+/** Triton's timeout. */
 const TIMEOUT_MS = 3_600_000;
 
 export class PostedTasks {

@@ -1,9 +1,9 @@
 /**
  * The files of a running command: its script, and the file that a push job brings. They lie in the
- * agent's own directory. Those of a command that runs as another user lie in a directory of their own
- * among the temporary files, because that user cannot enter the agent's: root owns the directory, so
- * nobody can replace them, and the user alone may read them. A link in the agent's directory leads
- * there, by which the next agent removes what a killed one has left.
+ * agent's own directory. Those of a command that runs as another user lie in a directory of their
+ * own among the temporary files, because that user cannot enter the agent's: root owns the
+ * directory, so nobody can replace them, and the user alone may read them. A link in the agent's
+ * directory leads there, by which the next agent removes what a killed one has left.
  */
 import { chmod, chown, mkdtemp, readdir, readlink, rmdir, symlink, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

@@ -1,8 +1,8 @@
 /**
  * How a command becomes another user of this server, and enters its directory: the words to put in
- * front of its own. The user is changed by setpriv of util-linux and looked up by getent, both found
- * on the agent's PATH. Used by command.ts, and by linux-machine.ts to tell in advance what cannot
- * work.
+ * front of its own. The user is changed by setpriv of util-linux and looked up by getent, both
+ * found on the agent's PATH. Used by command.ts, and by linux-machine.ts to tell in advance what
+ * cannot work.
  */
 import { execFile } from 'node:child_process';
 import { access, constants } from 'node:fs/promises';

@@ -1,6 +1,6 @@
 /**
  * `agent_pause`, `agent_resume`: whether the agent refuses other tasks. Forgotten when the agent
- * restarts, as in the reference.
+ * restarts, as in Triton's CNAPI.
  */
 import { z } from 'zod';
 import { defineTask } from './task.ts';

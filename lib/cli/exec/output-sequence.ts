@@ -1,6 +1,6 @@
 /**
  * Assembles the output of a command from live pieces and from what its result kept: each stream in
- * order, without duplicates. Pure; used by live-output.ts, and by commands/exec.ts for JSON.
+ * order, without duplicates. Pure; used by live-output.ts, and by reports.ts for JSON.
  *
  * Live pieces may be missing (an agent limits its live output) or come twice (a report whose commit
  * was not answered is stored again); their offsets show this. After a gap, pieces are held back,

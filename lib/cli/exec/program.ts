@@ -1,4 +1,7 @@
-/** The command that a user wants to run, with its environment, as the API takes it. */
+/**
+ * The command that a user wants to run, with its environment, as the API takes it. Used by exec.ts
+ * and by the options of push jobs.
+ */
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { messageOf } from '../../platform/errors.ts';
@@ -118,7 +121,9 @@ const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`;
 const wordsOnly = (words: readonly string[]): string =>
   words.length === 1 ? shellCommandOf(words) : `exec ${shellCommandOf(words)}`;
 
-/** Names the interpreter as a kernel does, because the file may lie where nothing may be executed. */
+/**
+ * Names the interpreter as a kernel does: where the file lies, executing files may be forbidden.
+ */
 function commandOfScript(script: string, words: readonly string[]): string {
   const [, interpreter = '/bin/sh', argument = ''] = /^#![ \t]*([^\s]+)[ \t]*([^\n]*)/.exec(script) ?? [];
   const before = [interpreter, ...(argument.trim() === '' ? [] : [argument.trim()])];

@@ -1,4 +1,4 @@
-/** How commands are run: created by run.ts, passed to every file of commands/. */
+/** How commands are run: created by run.ts, passed to each command of program.ts. */
 import type { Command } from 'commander';
 import type { Streams } from '../terminal/streams.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';

@@ -1,6 +1,6 @@
 /**
- * What a command works with: the client for the instances that the options name, the output, the clock
- * and randomness.
+ * What a command works with: the client for the instances that the options name, the output, the
+ * clock and randomness.
  */
 import type { Discovery } from '../../client/address.ts';
 import { CnapiClient } from '../../client/client.ts';

@@ -2,7 +2,7 @@
  * A ticket of the waitlist from its creation to its end, for one holder. It creates the ticket even
  * if answers are lost, waits for it, renews it and releases it. `lost` aborts when the lock may no
  * longer be held: an instance reported it, or the ticket could not be renewed and may have expired.
- * Used by commands/lock.ts.
+ * Used by lock.ts.
  *
  *      taken ──▶ queued ──▶ active ──release()──▶ ended
  *                   └──────────┴── deleted, expired, not renewed in time ──▶ lost

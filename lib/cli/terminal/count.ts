@@ -1,7 +1,10 @@
 /** Parses the numbers of options such as --limit. Pure. */
 import { UsageError } from './usage-error.ts';
 
-/** Parses a whole number from 1 to `max`. Without `max` it has at most nine digits. @throws UsageError */
+/**
+ * Parses a whole number from 1 to `max`. Without `max` it has at most nine digits.
+ * @throws UsageError
+ */
 export function parseCount(text: string, option: string, max?: number): number {
   const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
   if (count >= 1 && count <= (max ?? count)) return count;

@@ -42,7 +42,9 @@ const IS_OVER = 'revoked_at is not null or coalesce(expires_at <= cnapi_now(), f
 
 const KNOWN = `uuid, name, role, server_uuid as "serverUuid", secret_hash as "secretHash", ${IS_OVER} as "isOver"`;
 
-/** `also`: a record of who asks for it, written in the same statement. @throws TokenNameTakenError */
+/**
+ * `also`: a record of who asks for it, written in the same statement. @throws TokenNameTakenError
+ */
 export async function insertToken(
   database: Queryable,
   token: NewToken,

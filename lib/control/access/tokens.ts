@@ -1,6 +1,6 @@
 /**
- * Creates, lists and revokes tokens. Called by the routes, and by `cnapi token create` with --config
- * for the first one.
+ * Creates, lists and revokes tokens. Called by the routes, and by `cnapi token create` with
+ * --config for the first one.
  */
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';

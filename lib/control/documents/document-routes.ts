@@ -52,7 +52,9 @@ export const answered = <Status extends number>(
   headers: { ETag: `"${etag}"` },
 });
 
-/** The etag that the document must have (RFC 9110, section 13.1.1). @throws InvalidParametersError */
+/**
+ * The etag that the document must have (RFC 9110, section 13.1.1). @throws InvalidParametersError
+ */
 export function ifMatch(header: (name: string) => string | undefined): string | undefined {
   const text = header('If-Match')?.trim();
   if (text === undefined || text === '*') return undefined;

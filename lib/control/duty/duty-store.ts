@@ -26,8 +26,8 @@ interface DutyLoad extends Omit<DutyBacklog, 'overdue'> {
 const MAX_NEXT_FREE = 1_000;
 
 /**
- * What there is to do for all instances. What a live run holds is counted, and nothing else is asked
- * about it: every instance reads this at each slow poll.
+ * What there is to do for all instances. What a live run holds is counted, and nothing else is
+ * asked about it: every instance reads this at each slow poll.
  */
 export async function readDutyLoad(database: Queryable, kinds: readonly string[]): Promise<DutyLoad> {
   const { rows } = await database.query<DutyLoad>(

@@ -39,10 +39,10 @@ export type DutyOutcome = 'complete' | 'failure';
 export interface DutyHandler {
   /**
    * Continues the work from what its rows say, and resolves when it is done. May be called again
-   * with a later generation, on any instance. Each write is fenced (`cnapi_lock_duty`); a write that
-   * is refused throws DutyLostError. Rejects soon after `signal` aborts, and for an error. After a
-   * temporary error of the database it is called again with the same duty. Any other error is a
-   * failure: the duty is handed over and continued after a pause.
+   * with a later generation, on any instance. Each write is fenced (`cnapi_lock_duty`); a write
+   * that is refused throws DutyLostError. Rejects soon after `signal` aborts, and for an error.
+   * After a temporary error of the database it is called again with the same duty. Any other error
+   * is a failure: the duty is handed over and continued after a pause.
    */
   carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
 }
@@ -144,7 +144,9 @@ export class FreeDuties {
     this.#patienceMs = patienceMs;
   }
 
-  /** `keys`: id and generation of duties that are free now. Returns how many have been so too long. */
+  /**
+   * `keys`: id and generation of duties that are free now. Returns how many have been so too long.
+   */
   overdue(keys: readonly string[], now: number): number {
     this.#firstSeenAt = new Map(keys.map((key) => [key, this.#firstSeenAt.get(key) ?? now]));
     return [...this.#firstSeenAt.values()].filter((firstSeenAt) => now - firstSeenAt >= this.#patienceMs).length;

@@ -1,4 +1,6 @@
-/** Answers the route of live events (lib/protocol/api/events.ts). Any instance serves all of them. */
+/**
+ * Answers the route of live events (lib/protocol/api/events.ts). Any instance serves all of them.
+ */
 import { EVENT_KINDS, eventContracts } from '../../protocol/api/events.ts';
 import { InvalidParametersError } from '../http/http-errors.ts';
 import { STREAM_BYTES } from '../http/reply/event-stream.ts';

@@ -5,7 +5,8 @@
 export interface LoggedEvent {
   id: number;
   /**
-   * One of `EVENT_KINDS`, or the noun of a document; `gap`: changes before this event may be missing.
+   * One of `EVENT_KINDS`, or the noun of a document; `gap`: changes before this event may be
+   * missing.
    */
   kind: string;
   /** Null for an event that does not concern one server. */

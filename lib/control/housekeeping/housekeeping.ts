@@ -69,8 +69,8 @@ export class Housekeeping {
   }
 
   /**
-   * Runs each chore that no instance has begun in the last half hour. A beginning far in the future is
-   * of a time when the database's clock was wrong.
+   * Runs each chore that no instance has begun in the last half hour. A beginning far in the future
+   * is of a time when the database's clock was wrong.
    */
   async runDue(): Promise<void> {
     for (const chore of this.#deps.chores) {

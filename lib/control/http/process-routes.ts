@@ -46,7 +46,8 @@ export function processRoutes({ isReady, health, logLevel, metrics, openApi, ...
           start_timestamp: about.startedAt,
           memory: { ...process.memoryUsage() },
           taskCallbacks: {},
-          // A ticket becomes active together with the change that allows it, so none is ever pending.
+          // A ticket becomes active together with the change that allows it, so none is ever
+          // pending.
           pendingActivationsByServer: {},
           ...about.stats(),
         }),

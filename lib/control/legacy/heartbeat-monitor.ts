@@ -205,7 +205,9 @@ export class HeartbeatMonitor {
     this.#transitions.write(returned, 'server: unknown -> running');
   }
 
-  /** Skips locked rows: their servers are running, and another instance records their next posts. */
+  /**
+   * Skips locked rows: their servers are running, and another instance records their next posts.
+   */
   async #recordLast(): Promise<void> {
     const { log } = this.#deps;
     const message = 'legacy agents: their last heartbeats were not recorded';

@@ -39,8 +39,8 @@ export async function recordHeartbeats(
 }
 
 /**
- * Marks servers `unknown` if their epoch and their last record of heartbeats are unchanged. Returns the
- * servers that it changed.
+ * Marks servers `unknown` if their epoch and their last record of heartbeats are unchanged. Returns
+ * the servers that it changed.
  */
 export async function recordSilences(
   database: Queryable,
@@ -60,8 +60,8 @@ export async function recordSilences(
 }
 
 /**
- * At most `limit` rows, in order of uuid. Grouped instead of joined: the number of heartbeats cannot
- * be estimated, and the planner may choose to compare each with each.
+ * At most `limit` rows, in order of uuid. Grouped instead of joined: the number of heartbeats
+ * cannot be estimated, and the planner may choose to compare each with each.
  */
 export async function readHeartbeatRows(database: Queryable, limit: number): Promise<HeartbeatRow[]> {
   const { rows } = await database.query<HeartbeatRow>(

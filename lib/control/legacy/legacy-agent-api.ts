@@ -19,7 +19,7 @@ import { readSources } from './source-store.ts';
 import { endOfError, endOfReply, failure, listOfReply, type PostedEnd } from './task-reply.ts';
 
 /**
- * A legacy agent gave no answer, or a wrong one. 500, as in the reference. Only the log has the
+ * A legacy agent gave no answer, or a wrong one. 500, as in Triton's CNAPI. Only the log has the
  * reason of a failed connection: a caller that controls the address of a server's agent must not
  * learn what listens there.
  */
@@ -113,7 +113,7 @@ export class LegacyAgentApi {
         requestId: requestId ?? id,
         method: 'POST',
         path: '/tasks',
-        // One map of parameters, as in the reference.
+        // One map of parameters, as in Triton's CNAPI.
         body: { task: name, params: { server_uuid: serverUuid, ...params } },
         timeoutMs,
         signal,

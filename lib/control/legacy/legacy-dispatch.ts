@@ -1,8 +1,8 @@
 /**
  * Gives tasks to servers with legacy agents, which hold no session: claims their queued tasks, has
- * each task posted once, and records its end (docs/design/legacy-agents.md). Any
- * instance may claim. The row names the run that claimed, and only that run's process posts. Created
- * by `core.ts` and owned by the dispatcher.
+ * each task posted once, and records its end (docs/design/legacy-agents.md). Any instance may
+ * claim. The row names the run that claimed, and only that run's process posts. Created by
+ * `core.ts` and owned by the dispatcher.
  *
  *     hint (created here or offered by another instance) ─┐
  *     slow poll: servers that wait ───────────────────────┴▶ claim ──▶ held ──read──▶ posted
@@ -198,7 +198,9 @@ export class LegacyDispatch implements PostDispatch {
     });
   }
 
-  /** Held posts end as unknown, and their ends go to the recorder. The dispatcher limits its time. */
+  /**
+   * Held posts end as unknown, and their ends go to the recorder. The dispatcher limits its time.
+   */
   async stop(): Promise<void> {
     this.stopClaiming();
     this.#isStopping = true;
@@ -276,7 +278,10 @@ export class LegacyDispatch implements PostDispatch {
     this.#reads.add(post, GATHER_MS);
   }
 
-  /** A task that is not returned has ended. If one read fails, all are repeated: nothing begins before. */
+  /**
+   * A task that is not returned has ended. If one read fails, all are repeated: nothing begins
+   * before.
+   */
   async #read(posts: readonly Post[], database: Queryable): Promise<undefined> {
     const orders = new Map<string, PostOrder>();
     for (const [run, some] of Map.groupBy(posts, (one) => one.run))

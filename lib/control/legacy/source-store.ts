@@ -28,9 +28,9 @@ const IS_NAMED = `coalesce(crowded.address in (i.sysinfo ->> 'CN Agent IP', i.sy
 
 /**
  * Stores addresses of servers that exist; returns those stored. Above the limit per server, the
- * addresses with the oldest last posts are deleted, but last of all the ones that its sysinfo names.
- * Tasks are sent only to those, and posts from elsewhere in the server's name must not push them
- * out.
+ * addresses with the oldest last posts are deleted, but last of all the ones that its sysinfo
+ * names. Tasks are sent only to those, and posts from elsewhere in the server's name must not push
+ * them out.
  */
 export async function recordSources(database: Queryable, posted: readonly Source[]): Promise<Source[]> {
   const servers = posted.map(({ serverUuid }) => serverUuid);

@@ -48,7 +48,7 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
           'Servers whose agents are connected to this instance, or recently posted a heartbeat to it',
           () => roster.sessions.size + monitor.heartbeating,
         ),
-        // The names of the reference, where it counts the same.
+        // The names of Triton's CNAPI, where it counts the same.
         counter(
           'reconciler_new_heartbeaters_total',
           'Servers that began to post heartbeats, or began again',

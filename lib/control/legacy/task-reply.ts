@@ -1,7 +1,7 @@
 /**
- * Interprets a legacy agent's reply to `POST /tasks`, or its absence (spec of the reference: 200 is
- * the task's result, 500 `{error, details}` its failure, all others are refusals), and the list in
- * its reply to `GET /history`. A reply with more values than a frame may have, or nested too
+ * Interprets a legacy agent's reply to `POST /tasks`, or its absence (spec of Triton's CNAPI: 200
+ * is the task's result, 500 `{error, details}` its failure, all others are refusals), and the list
+ * in its reply to `GET /history`. A reply with more values than a frame may have, or nested too
  * deeply, is not parsed. Pure.
  */
 
@@ -64,7 +64,7 @@ interface Parsed {
   excess?: string;
 }
 
-/** An empty body counts as an empty object, as in the reference's client. */
+/** An empty body counts as an empty object, as in Triton's client. */
 function parse(text: string): Parsed {
   if (text.trim() === '') return { value: {} };
   try {
@@ -75,7 +75,8 @@ function parse(text: string): Parsed {
 }
 
 /**
- * Lists stay lists, as in the reference. A body that is not JSON may not come from an agent at all.
+ * Lists stay lists, as in Triton's CNAPI. A body that is not JSON may not come from an agent at
+ * all.
  */
 function completion({ value, isUnreadable }: Parsed): PostedEnd {
   if (isUnreadable) {
@@ -90,7 +91,8 @@ function objectOf(value: unknown): JsonObject {
 }
 
 /**
- * The message that the reference uses: the agent's `error`, or the `message` of an HTTP error body.
+ * The message that Triton's CNAPI uses: the agent's `error`, or the `message` of an HTTP error
+ * body.
  */
 function refusal(status: number, body: JsonObject): TaskError {
   const restCode = objectOf(body.details).restCode;

@@ -1,7 +1,7 @@
 /**
- * Metrics as values: each part of the instance lists its own, and `metrics.ts` shows them. Names are
- * without the prefix `cnapi_`; names of counters end in `_total`. `docs/metrics.md` says which ones
- * to alert on.
+ * Metrics as values: each part of the instance lists its own, and `metrics.ts` shows them. Names
+ * are without the prefix `cnapi_`; names of counters end in `_total`. `docs/metrics.md` says which
+ * ones to alert on.
  */
 
 /** A number that another object holds: read at each scrape. */

@@ -1,4 +1,6 @@
-/** RSA keys of users and clients: checks public ones, and makes pairs. Pure, except `makeKeyPair`. */
+/**
+ * RSA keys of users and clients: checks public ones, and makes pairs. Pure, except `makeKeyPair`.
+ */
 import { createPublicKey, generateKeyPair, type KeyObject } from 'node:crypto';
 import { promisify } from 'node:util';
 import { InvalidArgumentError } from '../http/http-errors.ts';

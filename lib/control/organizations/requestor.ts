@@ -1,5 +1,5 @@
 /**
- * Who sends a request about an organization, and what that permits. Pure. The rule of the reference:
+ * Who sends a request about an organization, and what that permits. Pure. The rule of Chef:
  * reading needs the group `pushy_job_readers` where it exists, else any user or client may;
  * creating and changing needs `pushy_job_writers`, or `admins` where that group does not exist.
  */

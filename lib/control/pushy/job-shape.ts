@@ -1,10 +1,10 @@
-/** A push job and its nodes in the form of the reference. Pure. */
+/** A push job and its nodes in the form of Chef. Pure. */
 import type { PushyJob, PushyJobStatus, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
 import type { CountedJob, OrganizationJob } from '../push/organization-jobs-store.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
 
-/** 32 hexadecimal digits, as the reference writes an id. */
+/** 32 hexadecimal digits, as Chef writes an id. */
 export const pushyIdOf = (uuid: string): string => uuid.replaceAll('-', '');
 
 /** The uuid of a job, written with dashes or without them; undefined for any other text. */
@@ -77,7 +77,7 @@ function fileTextOf(file: Buffer): string {
   return Buffer.from(text).equals(file) ? `raw:${text}` : `base64:${file.toString('base64')}`;
 }
 
-/** A node that runs a job is available, as in the reference. */
+/** A node that runs a job is available, as in Chef. */
 export function nodeStateOf(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
   const { state = 'down', since = null } = row ?? {};
   return {

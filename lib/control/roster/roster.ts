@@ -175,8 +175,8 @@ export class Roster {
   }
 
   /**
-   * Resolves when the instance is live, or when `signal` has aborted. `listeners` learn what happens
-   * to its run.
+   * Resolves when the instance is live, or when `signal` has aborted. `listeners` learn what
+   * happens to its run.
    */
   async start(signal: AbortSignal, listeners: readonly RunListener[] = []): Promise<void> {
     this.#listeners = listeners;

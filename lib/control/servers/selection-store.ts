@@ -11,7 +11,9 @@ export interface SelectedServer {
 export interface Selection {
   /** In order of uuid. */
   servers: SelectedServer[];
-  /** The name of a condition that no server has. With `!=` a misspelt name would select all servers. */
+  /**
+   * The name of a condition that no server has. With `!=` a misspelt name would select all servers.
+   */
   unknown: string | undefined;
 }
 

@@ -7,7 +7,7 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { isObject, type ServerDocument } from './server.ts';
 
-/** Keys as on the wire. `nics` is accepted and has no effect, as in the reference. */
+/** Keys as on the wire. `nics` is accepted and has no effect, as in Triton's CNAPI. */
 export interface ServerUpdate {
   agents?: unknown[] | undefined;
   boot_params?: JsonObject | undefined;
@@ -29,7 +29,7 @@ export interface ServerUpdate {
   transitional_status?: string | undefined;
 }
 
-/** A value that the rules of its field do not allow; 409 as in the reference. */
+/** A value that the rules of its field do not allow; 409 as in Triton's CNAPI. */
 export class InvalidServerUpdateError extends CnapiError {
   constructor(field: string, message: string) {
     super('InvalidArgument', 409, message, { errors: [{ field, code: 'Invalid', message }] });

@@ -83,7 +83,7 @@ export interface ServerParts {
 }
 
 /**
- * An agent's report about its machine: `POST …/events/status` of the reference, `status` on the
+ * An agent's report about its machine: `POST …/events/status` of Triton's CNAPI, `status` on the
  * link.
  */
 export interface ServerReport {
@@ -137,7 +137,7 @@ export function parseReport(status: JsonObject): ServerReport {
 
 /**
  * Merges a newer report over an older one. Figures that it leaves out stay; its list of VMs is
- * complete, as in the reference.
+ * complete, as in Triton's CNAPI.
  */
 export function mergeReports(older: ServerReport, newer: ServerReport): ServerReport {
   return {

@@ -140,7 +140,9 @@ export class Dispatcher {
     publishChanges(bus, TASK_ENDS_TOPIC, ended);
   }
 
-  /** Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError */
+  /**
+   * Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError
+   */
   async poll(): Promise<void> {
     void this.posts.poll();
     let isNoted = false;

@@ -3,7 +3,7 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { Complaint, TicketStatus } from './ticket.ts';
 
 /**
- * The ticket does not exist or was deleted. The texts are the reference's; a wait has its own text.
+ * The ticket does not exist or was deleted. The texts are Triton's; a wait has its own text.
  */
 export class TicketNotFoundError extends CnapiError {
   readonly ticketUuid: string;
@@ -13,7 +13,7 @@ export class TicketNotFoundError extends CnapiError {
   }
 }
 
-/** A field has a value that no ticket can have. The reference crashed on it. */
+/** A field has a value that no ticket can have. Triton's CNAPI crashed on it. */
 export class InvalidTicketError extends CnapiError {
   constructor({ field, message }: Complaint) {
     super('InvalidParameters', 400, 'Request parameters failed validation', {

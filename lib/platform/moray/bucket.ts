@@ -16,8 +16,8 @@ export interface IndexDeclaration {
 export interface DocumentDeclaration {
   name: string;
   /**
-   * Incremented whenever `indexes` or `uniqueTogether` grows or `onChange` changes. Indexes are only
-   * ever added.
+   * Incremented whenever `indexes` or `uniqueTogether` grows or `onChange` changes. Indexes are
+   * only ever added.
    */
   version: number;
   indexes: Record<string, IndexDeclaration>;

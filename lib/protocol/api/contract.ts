@@ -1,7 +1,7 @@
 /**
  * A contract: one value that says how a route of the REST API is called, what it takes and what it
- * answers. It has no handler. Everything that knows the API derives from it: the server validates by
- * it and binds a handler to it (lib/control/http/route.ts), the client calls by it, `openapi.ts`
+ * answers. It has no handler. Everything that knows the API derives from it: the server validates
+ * by it and binds a handler to it (lib/control/http/route.ts), the client calls by it, `openapi.ts`
  * describes it, and docs/rest-api.md is generated from it. Each noun's contracts are in a file of
  * their own; `contracts.ts` is the table of all.
  */
@@ -18,7 +18,7 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'DELETE';
 type Precondition = 'server' | 'running';
 
 /**
- * The source of a route. The reference's routes answer a type failure with 500, as its clients
+ * The source of a route. Triton's routes answer a type failure with 500, as its clients
  * expect.
  */
 type Origin = 'reference' | 'own';
@@ -89,7 +89,7 @@ export interface Contract {
   /** Query parameters that may be repeated; their values are joined by commas. */
   repeatable?: readonly string[];
   /**
-   * The reference's process crashes on parameters that fail their rules; here they are 400 for any
+   * Triton's process crashes on parameters that fail their rules; here they are 400 for any
    * origin.
    */
   referenceAborts?: boolean;
@@ -123,8 +123,8 @@ export function errorResponse<const Codes extends readonly ErrorCode[]>(descript
 }
 
 /**
- * The object of an answer. Clients keep fields that it does not declare, because a later version may
- * have more. No route answers them: declare each field.
+ * The object of an answer. Clients keep fields that it does not declare, because a later version
+ * may have more. No route answers them: declare each field.
  */
 export const answer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape);
 

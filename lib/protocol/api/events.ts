@@ -72,7 +72,10 @@ const bodies = {
 const event = <Kind extends keyof typeof bodies>(kind: Kind) =>
   answer({ id: z.string().describe('Where to resume after it'), event: z.literal(kind), data: bodies[kind] });
 
-/** A change of a document: the kind is its noun, and there are the fields that its declaration names. */
+/**
+ * A change of a document: the kind is its noun, and there are the fields that its declaration
+ * names.
+ */
 const documentEvent = <Kind extends z.ZodType<string>>(kind: Kind) =>
   answer({
     id: z.string(),
@@ -93,8 +96,8 @@ const ownEvents = [
 const fleetEvent = z.union([...ownEvents, documentEvent(z.string().regex(KIND))]).meta({ id: 'FleetEvent' });
 
 /**
- * The events of an instance with these nouns, for its description: a kind that may be any text would
- * keep typed clients from telling the kinds apart.
+ * The events of an instance with these nouns, for its description: a kind that may be any text
+ * would keep typed clients from telling the kinds apart.
  */
 export const fleetEventsWith = (nouns: readonly string[]): z.ZodType =>
   z.union(nouns.length === 0 ? ownEvents : [...ownEvents, documentEvent(z.enum(nouns))]).meta({ id: 'FleetEvent' });

@@ -1,6 +1,6 @@
 /**
  * Posts of agents without a link, to any instance: sysinfo, heartbeats, and sometimes the machine's
- * state. Paths, bodies and answers are the reference's; a request that crashed it gets a clear 409.
+ * state. Paths, bodies and answers are Triton's; a request that crashed it gets a clear 409.
  */
 import { z } from 'zod';
 import { contracts, errorResponse } from './contract.ts';

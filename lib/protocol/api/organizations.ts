@@ -1,8 +1,8 @@
 /**
  * Organizations, who may act in them, and their servers. Users belong to any number of
- * organizations; clients, groups and bindings of servers belong to one. Users and clients sign their
- * requests with keys. Each of these is a noun of documents; docs/organizations.md shows how they are
- * used.
+ * organizations; clients, groups and bindings of servers belong to one. Users and clients sign
+ * their requests with keys. Each of these is a noun of documents; docs/organizations.md shows how
+ * they are used.
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse } from './contract.ts';

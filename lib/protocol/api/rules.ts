@@ -1,5 +1,5 @@
 /**
- * The kinds of parameters, with the messages of the reference's validator. Each is a zod schema:
+ * The kinds of parameters, with the messages of Triton's validator. Each is a zod schema:
  * the contracts consist of these, validation runs them, and the OpenAPI document describes them.
  */
 import { z } from 'zod';
@@ -10,7 +10,7 @@ const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;
 
 /**
- * The class name that the reference prints for a value of the wrong kind, e.g. `[object
+ * The class name that Triton's CNAPI prints for a value of the wrong kind, e.g. `[object
  * Undefined]`.
  */
 const classOf = (value: unknown): string => Object.prototype.toString.call(value);
@@ -62,7 +62,7 @@ export const array = () =>
     maxItems: MAX_MEMBERS,
   });
 
-/** A text, or a value that the reference's shell would convert to a text. */
+/** A text, or a value that Triton's shell would convert to a text. */
 type Scalar = string | number | boolean;
 const isScalar = (value: unknown): value is Scalar =>
   typeof value === 'string' || Number.isFinite(value) || typeof value === 'boolean';
@@ -165,7 +165,7 @@ export const integer = (name: string, minimum: number, maximum: number) =>
     .refine((value) => value >= minimum && value <= maximum, `value is not between ${minimum} and ${maximum}`)
     .meta({ minimum, maximum, multipleOf: 1 });
 
-/** An integer as the reference's lists accept it: of any size, as a number or a text. */
+/** An integer as Triton's lists accept it: of any size, as a number or a text. */
 export const plainInteger = (name: string) =>
   z
     .unknown()
@@ -173,7 +173,7 @@ export const plainInteger = (name: string) =>
     .transform(Number)
     .meta({ type: 'integer' });
 
-/** The timeout of a wait that names none, as in the reference; also the maximum. */
+/** The timeout of a wait that names none, as in Triton's CNAPI; also the maximum. */
 export const MAX_WAIT_SECONDS = 3600;
 /** A wait's timeout; larger values count as the maximum. */
 export const waitSeconds = () =>
@@ -185,7 +185,7 @@ export const waitSeconds = () =>
     .describe(`Seconds, at most ${MAX_WAIT_SECONDS}, which is also the default`);
 
 /**
- * The reference's timeout of a task wait: `parseInt` of the text, 3600 if that is 0 or not a
+ * Triton's timeout of a task wait: `parseInt` of the text, 3600 if that is 0 or not a
  * number.
  */
 export const taskWaitSeconds = () =>
@@ -231,10 +231,10 @@ export const list = (name: string, element: RegExp) =>
     })
     .refine((values) => values.every((value) => element.test(value)), `Invalid value for param '${name}'`);
 
-/** Marks a failure that the reference answers with 400, unlike all others. */
+/** Marks a failure that Triton's CNAPI answers with 400, unlike all others. */
 export const BAD_REQUEST = { statusCode: 400 } as const;
 
-/** The maximum of rows in a page, as in the reference. */
+/** The maximum of rows in a page, as in Triton's CNAPI. */
 export const MAX_LIST = 1000;
 
 /** The id of a server in a path. */

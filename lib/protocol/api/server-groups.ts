@@ -1,4 +1,6 @@
-/** Named groups of servers, for which push jobs can be created: a list of servers, or conditions. */
+/**
+ * Named groups of servers, for which push jobs can be created: a list of servers, or conditions.
+ */
 import { type Document, documentNoun } from './documents.ts';
 import { boundedText, serverConditions, text, uuidArray } from './rules.ts';
 

@@ -1,5 +1,5 @@
 /**
- * Work for one server's agent. Asynchronous routes answer with a task's id; the reference's
+ * Work for one server's agent. Asynchronous routes answer with a task's id; Triton's
  * synchronous ones run the task and wait. Either way the task is durable: it continues if its
  * caller disconnects or an instance dies.
  */
@@ -69,7 +69,7 @@ const taskId = answer({ id: uuid() }).meta({ id: 'TaskId' });
 const taskIdExample = { id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11' };
 
 /**
- * For every route here that creates a task. A failure is 400, also on the reference's routes,
+ * For every route here that creates a task. A failure is 400, also on Triton's routes,
  * because the parameter is our own.
  */
 const underTicket = {

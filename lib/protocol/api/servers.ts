@@ -127,7 +127,7 @@ const statusChange = answer({
 
 export type StatusChange = Known<z.output<typeof statusChange>>;
 
-/** A value outside 1..1000 is the one failure that the reference answers with 400. */
+/** A value outside 1..1000 is the one failure that Triton's CNAPI answers with 400. */
 const listLimit = plainInteger('limit')
   .refine((value) => value >= 1 && value <= MAX_LIST, {
     message: `limit must be in the range 1-${MAX_LIST} (inclusive)`,

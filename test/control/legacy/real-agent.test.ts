@@ -1,5 +1,5 @@
 /**
- * Our own agent as a real process that posts like the reference's agents, and real instances: both
+ * Our own agent as a real process that posts like Triton's agents, and real instances: both
  * ends of the legacy protocol.
  */
 import { randomUUID } from 'node:crypto';

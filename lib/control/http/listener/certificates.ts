@@ -1,8 +1,8 @@
 /**
  * The certificate and key of an instance that speaks TLS: read from their files, checked, and read
- * again without a restart when the files change or a reload is requested. Owned by `lib/control/app.ts`,
- * used by the listener. At start an unusable pair is an error; later it is logged, and the previous
- * pair stays in use.
+ * again without a restart when the files change or a reload is requested. Owned by
+ * `lib/control/app.ts`, used by the listener. At start an unusable pair is an error; later it is
+ * logged, and the previous pair stays in use.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';

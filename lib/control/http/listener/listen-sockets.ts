@@ -29,8 +29,8 @@ interface ListenSocketsDeps {
 }
 
 /**
- * Measured with 1, 8 and 24: docs/performance-costs.md, "When an instance dies". An idle socket costs
- * nothing.
+ * Measured with 1, 8 and 24: docs/performance-costs.md, "When an instance dies". An idle socket
+ * costs nothing.
  */
 const SOCKETS = 16;
 /** Connections that the system accepts before this process does. */

@@ -1,7 +1,8 @@
 /**
  * The HTTP listener of an instance: restify on one port, for REST and the agent link. Owns the
  * socket, its limits, and each request from the first check (`request-head.ts`) to the one reply
- * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in use.
+ * (`exchange.ts`). Composed by `lib/control/app.ts`. Only `start()` throws, if the address is in
+ * use.
  *
  *     new ──start()──▶ listening ──beginDrain()──▶ leaving
  *     leaving ──stopAccepting()──▶ closed to new connections ──stop()──▶ stopped

@@ -1,4 +1,7 @@
-/** Answers requests for which there is no route, in the form that the routes of the path have for errors. */
+/**
+ * Answers requests for which there is no route, in the form that the routes of the path have for
+ * errors.
+ */
 import { MethodNotAllowedError, ResourceNotFoundError } from '../http-errors.ts';
 import type { Reply, Route } from '../route.ts';
 import { errorReply } from './error-mapping.ts';

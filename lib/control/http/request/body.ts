@@ -1,8 +1,8 @@
 /**
  * Reads a request's body as the JSON object or form that it claims to be, possibly compressed by
  * gzip. Bounded in bytes, before and after decompression, in pieces and in values. Called by
- * `pipeline.ts`, after the caller has been authorized and only for routes that take a parameter from
- * the body.
+ * `pipeline.ts`, after the caller has been authorized and only for routes that take a parameter
+ * from the body.
  */
 import type { IncomingMessage } from 'node:http';
 import { promisify } from 'node:util';
@@ -25,7 +25,9 @@ export const MAX_BODY_BYTES = 1024 * 1024;
 const MAX_BODY_VALUES = 50_000;
 /** Chunks of the sender, or reads from its connection. Clients send a megabyte in 16 to 800. */
 const MAX_BODY_PIECES = 16 * 1024;
-/** A body of many pieces is charged for, and its caller checked, each time that so many have come. */
+/**
+ * A body of many pieces is charged for, and its caller checked, each time that so many have come.
+ */
 const CHARGED_PIECES = 256;
 const FORM = 'application/x-www-form-urlencoded';
 
@@ -35,7 +37,9 @@ interface BodyReader {
   acceptBody(): void;
   /** Called before a body is read. @throws BodyCostError */
   checkEarlierBodies(): void;
-  /** Called with each part of a body's cost as soon as it is known, also of a body that is refused. */
+  /**
+   * Called with each part of a body's cost as soon as it is known, also of a body that is refused.
+   */
   chargeBody(size: BodySize): void;
   openBodyMemory(): MemoryShare;
 }
@@ -72,7 +76,9 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
   }
 }
 
-/** For a route that takes no body: a caller in debt may send none that costs. @throws BodyCostError */
+/**
+ * For a route that takes no body: a caller in debt may send none that costs. @throws BodyCostError
+ */
 export function checkDropped(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();
 }

@@ -1,6 +1,6 @@
 /**
  * Merges the parameters of path, query and body into one flat namespace, and validates them by a
- * route's schema. Pure. As in the reference: path before query before body; undeclared parameters
+ * route's schema. Pure. As in Triton's CNAPI: path before query before body; undeclared parameters
  * are refused by name before anything else; all failures are listed. Names such as `__proto__` are
  * ordinary names here: the map has no prototype.
  */
@@ -83,7 +83,7 @@ export function parsePathParams(route: Contract, params: Params): Record<string,
 
 /**
  * All parameters, by the route's schema.
- * @throws InvalidParametersError: 500 where the reference uses it (its clients expect it), 400 on
+ * @throws InvalidParametersError: 500 where Triton's CNAPI uses it (its clients expect it), 400 on
  * own routes.
  */
 export function parseParams(route: Contract, params: Params): z.output<z.ZodObject> {
@@ -97,7 +97,7 @@ export function parseParams(route: Contract, params: Params): z.output<z.ZodObje
 }
 
 /**
- * Each failure of each field, as the reference lists them; once if many elements of a list fail
+ * Each failure of each field, as Triton's CNAPI lists them; once if many elements of a list fail
  * alike.
  */
 function fieldErrors(issues: readonly z.core.$ZodIssue[]): FieldError[] {

@@ -1,4 +1,4 @@
-/** Where the agent of a node connects to, in the form of the reference's configuration of a client. */
+/** Where the agent of a node connects to, in the form of Chef's configuration of a client. */
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import type { PushyConfiguration } from '../../../protocol/api/pushy.ts';
@@ -21,7 +21,10 @@ interface Asked {
 
 const LIFETIME_S = 3600;
 
-/** A client may ask for its own node only; users must be readers. @throws NoAccessError, the refusals */
+/**
+ * A client may ask for its own node only; users must be readers. @throws NoAccessError, the
+ * refusals
+ */
 export async function nodeConfig(
   { organizations, sessions, config }: NodeConfigDeps,
   { entered, node: name, baseUrl, accept }: Asked,

@@ -1,7 +1,7 @@
 /**
- * How far away the database is: the shortest answer to a beat in the last minutes. A beat is a small
- * statement on a connection of its own. So a database that is busy, a locked row or a lost packet
- * makes some of them slow, while distance makes all of them slow. Pure.
+ * How far away the database is: the shortest answer to a beat in the last minutes. A beat is a
+ * small statement on a connection of its own. So a database that is busy, a locked row or a lost
+ * packet makes some of them slow, while distance makes all of them slow. Pure.
  */
 
 const PERIOD_MS = 150_000;

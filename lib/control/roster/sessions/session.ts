@@ -5,7 +5,8 @@
  *     pending ──accept statement applied──▶ live ──inventory recorded──▶ live, inventoried
  *        └─refused, or its socket closed──▶ gone            any live ──end()──▶ ended, for good
  *
- * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads them.
+ * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads
+ * them.
  */
 import type { Address, InstanceFrame } from '../../../protocol/frames.ts';
 import type { LossReason } from '../status/authority-row.ts';
@@ -19,7 +20,9 @@ export interface SessionSocket {
   readonly isBackedUp: boolean;
   /** Bytes sent that have not left this instance. */
   readonly unsentBytes: number;
-  /** Whether the log may have another line about what its peer does; if not, the line is counted. */
+  /**
+   * Whether the log may have another line about what its peer does; if not, the line is counted.
+   */
   mayLog(): boolean;
   /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
   send(frame: InstanceFrame): boolean;

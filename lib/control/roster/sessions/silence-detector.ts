@@ -59,7 +59,8 @@ export class SilenceDetector {
     const run = this.#deps.run();
     let isRenewalDue = false;
     let quiet = 0;
-    // An agent that is not read gets no answers to its heartbeats; without the probes it would leave.
+    // An agent that is not read gets no answers to its heartbeats; without the probes it would
+    // leave.
     this.#unreadMs += tickMs;
     const isProbeOfUnreadDue = this.#unreadMs >= this.#deps.limits.probeMs;
     if (isProbeOfUnreadDue) this.#unreadMs = 0;

@@ -34,9 +34,9 @@ export function countTick(silence: Silence, tickMs: number, limits: SilenceLimit
 }
 
 /**
- * Whether no byte has arrived for probeMs, whatever the phase of the ticks. A session is probed up to
- * one tick earlier: a heartbeat that comes a moment after a tick instead of before it is counted as
- * five ticks of 250 ms, although it is on time.
+ * Whether no byte has arrived for probeMs, whatever the phase of the ticks. A session is probed up
+ * to one tick earlier: a heartbeat that comes a moment after a tick instead of before it is counted
+ * as five ticks of 250 ms, although it is on time.
  */
 export function isOverdue({ quietMs }: Silence, tickMs: number, { probeMs }: SilenceLimits): boolean {
   return quietMs - tickMs >= probeMs;

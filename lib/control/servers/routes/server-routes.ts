@@ -32,7 +32,7 @@ const LIST_BYTES = 2 * 1024 * 1024;
 /** Without the wide parts a server has about 700 bytes: the longest list is one statement. */
 const NARROW_CHUNK = { rows: MAX_LIST, bytes: (3 * LIST_BYTES) / 8 };
 
-/** The reference takes any integer for `offset`, and its store refuses a negative one. */
+/** Triton's CNAPI takes any integer for `offset`, and its store refuses a negative one. */
 class NegativeOffsetError extends CnapiError {
   constructor() {
     super('InternalError', 500, 'OFFSET must not be negative');

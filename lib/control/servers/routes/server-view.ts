@@ -1,13 +1,13 @@
 /**
  * The part of a server that a list shows: `extras` widen it, `fields` narrow it. Pure. The rules
- * are the reference's.
+ * are Triton's.
  */
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { ServerObject } from '../server.ts';
 import type { PartSelection } from '../server-store.ts';
 
 /**
- * The reference's allocator writes this into every server that it reads, whatever was posted: a
+ * Triton's allocator writes this into every server that it reads, whatever was posted: a
  * core may be promised four times, memory and disk once.
  */
 export const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;

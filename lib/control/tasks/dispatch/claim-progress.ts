@@ -55,8 +55,8 @@ export class ClaimProgress {
   }
 
   /**
-   * A claim for these servers failed; throws the error on. One that no repetition helps counts as an
-   * answer: otherwise the tasks of its server would have no end.
+   * A claim for these servers failed; throws the error on. One that no repetition helps counts as
+   * an answer: otherwise the tasks of its server would have no end.
    */
   failed(servers: readonly string[], error: unknown): never {
     if (servers.length === 1 && !isTemporary(error)) this.answered(servers);

@@ -1,7 +1,7 @@
 /** Task errors that a caller can act on. Thrown by the store, the waiters and the facade. */
 import { CnapiError } from '../../../platform/errors.ts';
 
-/** The task does not exist, or it was deleted after its 30 days. The text is the reference's. */
+/** The task does not exist, or it was deleted after its 30 days. The text is Triton's. */
 export class TaskNotFoundError extends CnapiError {
   readonly taskId: string;
   constructor(taskId: string) {

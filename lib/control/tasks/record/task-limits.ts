@@ -1,6 +1,6 @@
 /**
- * How many tasks a server may hold. Claims keep to these limits, and the sweep does not count a task
- * as refused while a limit holds it back.
+ * How many tasks a server may hold. Claims keep to these limits, and the sweep does not count a
+ * task as refused while a limit holds it back.
  */
 
 /** Maximum of unfinished tasks that an agent is given. Its journal holds more. */

@@ -1,6 +1,6 @@
 /**
  * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types,
- * how it is served (like the reference's, docs/compatibility.md), and the decision about it when
+ * how it is served (like Triton's, docs/compatibility.md), and the decision about it when
  * its server comes back (docs/design/tasks.md).
  *
  *              claim: attempt + 1                  the agent's end; timed out; outcome unknown
@@ -56,7 +56,7 @@ export interface TaskRequest {
 }
 
 /**
- * One entry of `GET /servers/:uuid/task-history`, with the reference agent's keys and the task's
+ * One entry of `GET /servers/:uuid/task-history`, with Triton's agent's keys and the task's
  * id.
  */
 export interface ServerTaskHistoryEntry {
@@ -134,7 +134,7 @@ export function toTask(row: TaskRow): Task {
   };
 }
 
-/** For an ended task, exactly what the reference keeps; before the end, its progress. */
+/** For an ended task, exactly what Triton's CNAPI keeps; before the end, its progress. */
 function historyOf(row: TaskRow): Task['history'] {
   if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
   const steps: [string, Date | null, JsonObject][] = [

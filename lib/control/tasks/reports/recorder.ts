@@ -41,7 +41,9 @@ interface RecorderDeps {
 interface Gathered {
   subject: ReportSubject;
   events: EventReport[];
-  /** Whether some of them may be stored already, because the answer to their statement did not come. */
+  /**
+   * Whether some of them may be stored already, because the answer to their statement did not come.
+   */
   isRepeated?: boolean;
   end?: EndReport | undefined;
   /** Informs the sender of the end that it is recorded. */

@@ -28,7 +28,7 @@ interface ServerTaskRouteDeps {
 
 type RunContext = RequestContext<{ server_uuid: string; ticket_uuid?: string | undefined }>;
 
-/** A synchronous route's task failed, or did not end in time: 500, with the reference's text. */
+/** A synchronous route's task failed, or did not end in time: 500, with Triton's text. */
 class TaskRunError extends CnapiError {
   constructor(message: string) {
     super('InternalError', 500, message);
@@ -188,7 +188,7 @@ function failureOf(task: Task): string {
 }
 
 /**
- * As in the reference: with `json` everything; else only stdout, and a failed command is an error.
+ * As in Triton's CNAPI: with `json` everything; else only stdout, and a failed command is an error.
  */
 function executed(result: Record<string, unknown>, json: boolean) {
   const { exitCode, stdout, stderr } = result as Partial<CommandResult>;

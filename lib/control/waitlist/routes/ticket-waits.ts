@@ -18,21 +18,21 @@ class TicketWaitTimeoutError extends CnapiError {
   }
 }
 
-/** The reference waits for ever here. */
+/** Triton's CNAPI waits for ever here. */
 class TicketFinishedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('TicketFinished', 409, `Ticket ${ticketUuid} is finished and will not be active; create another one`);
   }
 }
 
-/** The reference waits for ever here. */
+/** Triton's CNAPI waits for ever here. */
 class TicketDeletedError extends CnapiError {
   constructor(ticketUuid: string) {
     super('ResourceNotFound', 404, `Ticket ${ticketUuid} was deleted while it was waited for`);
   }
 }
 
-/** Status, code and both texts are the reference's, because clients know them. */
+/** Status, code and both texts are Triton's, because clients know them. */
 class TicketExpiredError extends CnapiError {
   constructor(ticketUuid: string, atOnce: boolean) {
     super('InternalError', 500, atOnce ? `ticket ${ticketUuid} is expired` : 'ticket has expired');
