@@ -12,8 +12,9 @@
  * If only the packages of the product are installed, the others are added beside them, so that an
  * `npm start` of this checkout keeps its files.
  *
- * A `node_modules` that is a link to that of another checkout counts as set up. The stamp is
- * removed first and written last, so that an interrupted set-up is repeated.
+ * A `node_modules` that is a link to that of another checkout counts as set up; only the runtime is
+ * installed then. The stamp is removed first and written last, so that an interrupted set-up is
+ * repeated.
  */
 import { existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -44,11 +45,14 @@ function isOfProduct(program = '') {
  * Resolves to the path of the Node that runs it.
  */
 async function setUp(root, wanted) {
+  const isSetUp = (node) => hasPackages(root, node, wanted) || (node.present && isBorrowed(root));
   const found = nodeForProject(root);
-  if (hasPackages(root, found, wanted) || (found.present && isBorrowed(root))) return found.path;
+  if (isSetUp(found)) return found.path;
   const lock = await lockSetUp(path.join(root, '.runtime'));
   const node = nodeForProject(root);
-  if (!hasPackages(root, node, wanted)) await install(root, node, { lock, wanted });
+  if (isSetUp(node)) return node.path;
+  if (!isBorrowed(root)) await install(root, node, { lock, wanted });
+  else if (node.package !== undefined) await installRuntime(root, node, lock, say);
   return node.path;
 }
 

@@ -83,6 +83,21 @@ t.test('a node_modules that links to another checkout is left alone', async (t) 
   t.ok(existsSync(path.join(others, 'package')));
 });
 
+t.test('with a linked node_modules under an old Node, only the pinned Node is installed', async (t) => {
+  const checkout = new Checkout(t);
+  const others = path.join(checkout.root, '../others');
+  mkdirSync(path.join(others, 'package'), { recursive: true });
+  symlinkSync(others, path.join(checkout.root, 'node_modules'));
+  const { code } = await checkout.run({ underOldNode: true });
+  t.equal(code, 0);
+  t.ok(
+    checkout.npmCalls.every((call) => call.includes('/.runtime/node ')),
+    checkout.npmCalls.join(', '),
+  );
+  t.equal(checkout.npmCalls.length, 1);
+  t.ok(existsSync(path.join(others, 'package')));
+});
+
 t.test('a failure says what failed and what to do, and the next run repairs it', async (t) => {
   const checkout = new Checkout(t);
   checkout.npmFails('npm error code ENOTFOUND\nnpm error network request to the registry failed');
