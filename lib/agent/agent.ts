@@ -277,6 +277,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
 
   onPush(frame: PushOrderFrame): void {
     if (frame.type === 'push_abort') this.#push.onAbort(frame);
+    else if (frame.type === 'push_timeout') this.#push.onTimeout(frame);
     else void this.#push.onPrepare(frame);
   }
 

@@ -76,15 +76,15 @@ How they and this agent know each other; files are read anew when they change
   --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
   --boot-parameter NAME=VALUE
                        a boot parameter to report beside those of the kernel's command line; may be given several times
-  --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as the reference's agents
+  --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as Triton's agents
                        make them; link: the link only; legacy: POSTs only
-  --http-port PORT     take tasks over HTTP as well, as the reference's agents do; CNAPIs without the link give them
+  --http-port PORT     take tasks over HTTP as well, as Triton's agents do; CNAPIs without the link give them
                        there (default: off, or CN_AGENT_HTTP_PORT)
   --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Whoever may post there can run
                        commands on this machine: it takes the token in DATA/http-token, made at the first start
   --http-from NETWORK  callers from this address or network need no token, such as CNAPIs without the link, which have
                        none; may be given several times (or CN_AGENT_HTTP_FROM, by comma)
-  --http-open          nobody needs a token there, as with the reference's agent (or CN_AGENT_HTTP_OPEN=1)
+  --http-open          nobody needs a token there, as with Triton's agent (or CN_AGENT_HTTP_OPEN=1)
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
   --config FILE        options from a JSON object in FILE, in camelCase; the command line goes over it
   --help               this text

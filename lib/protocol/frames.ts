@@ -118,12 +118,12 @@ const inventory = z.object({
 const heartbeat = z.object({ type: z.literal('heartbeat'), sequence: z.int().min(0) });
 
 /**
- * Agent → instance: the description of the machine (with the reference's key names) and its digest.
+ * Agent → instance: the description of the machine (with Triton's key names) and its digest.
  */
 const sysinfo = z.object({ type: z.literal('sysinfo'), digest: z.string().min(1).max(128), sysinfo: jsonObject });
 
 /**
- * Agent → instance, on change: VMs, memory and disk, in the form of the reference's status body.
+ * Agent → instance, on change: VMs, memory and disk, in the form of Triton's status body.
  */
 const status = z.object({ type: z.literal('status'), status: jsonObject });
 
@@ -198,8 +198,8 @@ const goaway = z.object({
 });
 
 /**
- * Instance → agent: can you run this job's command? It comes with everything but the start, which is
- * a task. docs/design/push-jobs.md.
+ * Instance → agent: can you run this job's command? It comes with everything but the start, which
+ * is a task. docs/design/push-jobs.md.
  */
 const pushPrepare = z.object({
   type: z.literal('push_prepare'),
@@ -238,6 +238,17 @@ const pushVote = z.object({
 export const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'paused', 'stopping', 'waited-too-long'] as const;
 export type PushRefusal = (typeof PUSH_REFUSALS)[number];
 
+/**
+ * Instance → agent: the run timeout of the job was changed, and its command has this limit now,
+ * counted like that of its task. Once in each session, to agents with the capability
+ * `push-timeouts`.
+ */
+const pushTimeout = z.object({
+  type: z.literal('push_timeout'),
+  job: uuid,
+  timeoutMs: z.int().min(1).max(MAX_TASK_TIMEOUT_MS),
+});
+
 /** Instance → agent: have nothing more to do with this job. Repeated until push_aborted. */
 const pushAbort = z.object({ type: z.literal('push_abort'), job: uuid });
 
@@ -272,6 +283,7 @@ export const instanceFrames = {
   task_ack: taskAck,
   task_cancel: taskCancel,
   push_prepare: pushPrepare,
+  push_timeout: pushTimeout,
   push_abort: pushAbort,
   goaway,
   error,
@@ -291,9 +303,10 @@ export type TaskAckFrame = z.infer<typeof taskAck>;
 export type TaskCancelFrame = z.infer<typeof taskCancel>;
 export type PushPrepareFrame = z.infer<typeof pushPrepare>;
 export type PushVoteFrame = z.infer<typeof pushVote>;
+export type PushTimeoutFrame = z.infer<typeof pushTimeout>;
 export type PushAbortFrame = z.infer<typeof pushAbort>;
 /** What an instance tells an agent about a push job. */
-export type PushOrderFrame = PushPrepareFrame | PushAbortFrame;
+export type PushOrderFrame = PushPrepareFrame | PushTimeoutFrame | PushAbortFrame;
 export type PushAbortedFrame = z.infer<typeof pushAborted>;
 export type GoawayFrame = z.infer<typeof goaway>;
 export type ErrorFrame = z.infer<typeof error>;

@@ -220,7 +220,7 @@ async function readState(path: string, deps: JournalFileDeps): Promise<JournalSt
     if (!(err instanceof DamagedJournal) && !(err instanceof JournalRecordError)) throw err;
     const aside = `${path}.damaged-${deps.random.uuid().slice(0, 8)}`;
     await rename(path, aside);
-    deps.log.error({ err, aside }, 'the journal is damaged; it is set aside and a new one begins');
+    deps.log.error({ err, aside }, 'the journal is damaged; renamed it and started a new one');
     return undefined;
   }
 }

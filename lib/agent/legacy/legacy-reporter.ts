@@ -17,7 +17,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import { adviceOn } from '../link/refusals.ts';
-import { type Machine, REFERENCE_AGENTS } from '../machine/machine.ts';
+import { type Machine, TRITON_AGENTS } from '../machine/machine.ts';
 import { isWorthSending, STATUS_LOOK_MS, STATUS_PERIOD_MS, SYSINFO_LOOK_MS } from '../machine/reports.ts';
 import type { LegacyCnapiClient } from './legacy-cnapi-client.ts';
 
@@ -133,7 +133,7 @@ export class LegacyReporter {
     if (digest !== this.#sentDigest && !(await this.#post('/sysinfo', { sysinfo }, signal))) return false;
     this.#sentDigest = digest;
     this.#sysinfoSentAt = this.#deps.clock.now();
-    this.#hasSentAgents ||= await this.#post('', { agents: REFERENCE_AGENTS }, signal);
+    this.#hasSentAgents ||= await this.#post('', { agents: TRITON_AGENTS }, signal);
     return true;
   }
 
@@ -188,7 +188,7 @@ const LONGEST_RETRY_MS = 120_000;
 const RETRY_FACTOR = 1.6;
 
 /**
- * The reference agent's backoff, varied by a fifth; a success resets it. `failures` counts from 1.
+ * Triton's agent's backoff, varied by a fifth; a success resets it. `failures` counts from 1.
  */
 export function retryMs(failures: number, chance: number): number {
   const ms = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * RETRY_FACTOR ** Math.min(failures - 1, 50));

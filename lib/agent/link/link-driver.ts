@@ -335,6 +335,7 @@ export class Link {
       case 'task_cancel':
         return this.#state.session ? this.#deps.owner.onCancel(frame) : undefined;
       case 'push_prepare':
+      case 'push_timeout':
       case 'push_abort':
         return this.#state.session?.socket === socket ? this.#deps.owner.onPush(frame) : undefined;
       case 'error':

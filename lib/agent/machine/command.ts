@@ -5,14 +5,17 @@
  * journal holds the group. If the agent dies before that, the pipe closes and nothing has run. The
  * next agent process therefore knows every group that may have done something.
  *
- * A command has ended when its leader has exited and its outputs are closed, or one second after
- * the exit. Processes that still hold the outputs are then killed. At a timeout, cancel or stop the
- * whole group gets SIGTERM, and SIGKILL two seconds later.
+ * A command has ended when its leader has exited and its outputs are closed. Processes of its group
+ * that still hold them one second after the exit are killed. What they wrote before is read, also by
+ * an agent that stood still meanwhile. A process that has left the group and goes on writing
+ * prolongs this by two seconds. At a timeout, cancel or stop the whole group gets SIGTERM, and
+ * SIGKILL two seconds later.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { Socket } from 'node:net';
 import type { Readable, Writable } from 'node:stream';
-import type { Clock } from '../../platform/clock.ts';
+import type { Clock, Timer } from '../../platform/clock.ts';
 import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
@@ -30,6 +33,8 @@ interface CommandDeps {
 const GATE = 'read -r go <&3 || exit 125; exec 3<&-; exec "$0" "$@"';
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
+/** Each reads 64 KiB or more, and a connection between two processes holds less than ten times that. */
+const LAST_READS = 20;
 /**
  * How long to wait until a killed group is gone; a process stuck in the kernel must not block the
  * task.
@@ -59,7 +64,10 @@ export function interpreterOf(script: string): string[] {
   return argument ? [line[1], argument] : [line[1]];
 }
 
-/** Passes only PATH, HOME and LANG of the agent's own environment; another user has a HOME of its own. */
+/**
+ * Passes only PATH, HOME and LANG of the agent's own environment; another user has a HOME of its
+ * own.
+ */
 export function environmentOf(
   given: Record<string, string>,
   own: NodeJS.ProcessEnv,
@@ -130,13 +138,24 @@ interface Exit {
  */
 function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promise<Exit> {
   return new Promise((resolve) => {
-    let timer: { cancel(): void } | undefined;
+    let timer: Timer | undefined;
+    const outputs = [child.stdout, child.stderr].filter((stream) => stream instanceof Socket);
+    const closeWhenRead = (exit: Exit, before: number, readsLeft: number) => {
+      const read = bytesRead(outputs);
+      if (readsLeft > 0 && (read > before || outputs.some(isWaiting))) {
+        timer = clock.after(READ_PAUSE_MS, () => {
+          clock.afterPoll(() => closeWhenRead(exit, read, readsLeft - 1));
+        });
+        return;
+      }
+      for (const stream of outputs) stream.destroy();
+      resolve(exit);
+    };
     child.on('exit', (code, signal) => {
       timer = clock.after(OUTPUT_AFTER_EXIT_MS, () => {
         signalProcess(-pgid, 'SIGKILL');
-        child.stdout?.destroy();
-        child.stderr?.destroy();
-        resolve({ code, signal });
+        // The first look is no reason to close: what arrived while the agent stood still is read after it.
+        closeWhenRead({ code, signal }, -1, LAST_READS);
       });
       (child.stdio[3] as Writable).destroy();
     });
@@ -146,6 +165,11 @@ function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promi
     });
   });
 }
+
+const bytesRead = (streams: readonly Socket[]): number => streams.reduce((sum, stream) => sum + stream.bytesRead, 0);
+
+/** Reading pauses, or bytes that were read have not been taken. */
+const isWaiting = (stream: Socket): boolean => stream.isPaused() || stream.readableLength > 0;
 
 /**
  * The returned function resolves when the group is gone, to whether the abort signal ended the

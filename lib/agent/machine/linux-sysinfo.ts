@@ -1,11 +1,11 @@
 /**
- * Sysinfo of a Linux machine, under the reference's key names where Linux has an equivalent.
- * Numbers are strings where the reference has strings. All reads are asynchronous; values that
+ * Sysinfo of a Linux machine, under Triton's key names where Linux has an equivalent.
+ * Numbers are strings where Triton's CNAPI has strings. All reads are asynchronous; values that
  * cannot be read are left out.
  */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { hostname, type NetworkInterfaceInfo, networkInterfaces, release, type as systemType } from 'node:os';
-import { REFERENCE_AGENTS, type Sysinfo, type TaskAddress, taskAddressSysinfo } from './machine.ts';
+import { type Sysinfo, type TaskAddress, TRITON_AGENTS, taskAddressSysinfo } from './machine.ts';
 
 const BYTES_PER_GB = 1e9;
 const SECTOR_BYTES = 512;
@@ -43,7 +43,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     'Virtual Network Interfaces': {},
     'Link Aggregations': {},
     'Boot Parameters': { ...parseBootParameters(commandLine ?? ''), ...server.bootParameters },
-    'SDC Agents': REFERENCE_AGENTS,
+    'SDC Agents': TRITON_AGENTS,
     Setup: 'true',
     'CN Agent Version': server.agentVersion,
     ...taskAddressSysinfo(server.taskAddress),

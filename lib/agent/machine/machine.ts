@@ -6,7 +6,7 @@ import { isIPv4 } from 'node:net';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { OutputStream } from '../runner/output.ts';
 
-/** Properties of a machine under the reference's key names (docs/agent-protocol.md). */
+/** Properties of a machine under Triton's key names (docs/agent-protocol.md). */
 export type Sysinfo = Record<string, unknown>;
 
 /** Where tasks may be posted. */
@@ -23,16 +23,16 @@ export function taskAddressSysinfo(address: TaskAddress | undefined): Sysinfo {
 }
 
 /**
- * The agents of this machine, for clients of the reference. They decide by the version of its agent
- * what they ask for. From this version on they read sysinfo and reboot servers by tasks, which this
- * agent knows.
+ * The agents of this machine, for clients of Triton's CNAPI. They decide by the version of its
+ * agent what they ask for. From this version on they read sysinfo and reboot servers by tasks,
+ * which this agent knows.
  */
-export const REFERENCE_AGENTS = [
+export const TRITON_AGENTS = [
   { name: 'cn-agent', version: '2.11.0', image_uuid: '00000000-0000-0000-0000-000000000000' },
 ];
 
 /**
- * The reference's twelve storage figures, for a machine without VMs: the system uses all used
+ * Triton's twelve storage figures, for a machine without VMs: the system uses all used
  * space.
  */
 export function diskInfo({ sizeBytes, usedBytes }: { sizeBytes: number; usedBytes: number }): Record<string, number> {
@@ -90,9 +90,11 @@ export interface Machine {
   /** As in the sysinfo. */
   readonly hostname: string;
   sysinfo(): Promise<Sysinfo>;
-  /** Memory, disk and VMs in the form of the reference's status body. */
+  /** Memory, disk and VMs in the form of Triton's status body. */
   status(): Promise<Record<string, unknown>>;
-  /** Why a command with this user and directory cannot run here, as a sentence; undefined if it can. */
+  /**
+   * Why a command with this user and directory cannot run here, as a sentence; undefined if it can.
+   */
   refusalOf(command: Command): Promise<string | undefined>;
   execute(command: Command, run: CommandRun): Promise<CommandResult>;
   reboot(): Promise<void>;

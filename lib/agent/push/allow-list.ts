@@ -42,7 +42,8 @@ const schema = z.strictObject({
 
 /** @throws Error naming the option and the file when it cannot be used */
 export function openAllowedCommands(path: string, log: Logger): AllowedCommands {
-  const complain = (reason: string) => log.warn({ reason }, 'push jobs: the former list of allowed commands stays');
+  const complain = (reason: string) =>
+    log.warn({ reason }, 'push jobs: the new list of allowed commands is invalid; keeping the previous one');
   const file = new ReloadedFile({ path, maxBytes: MAX_FILE_BYTES, isSecret: false, parse: parseAllowList, complain });
   try {
     file.load();

@@ -6,7 +6,9 @@
  *                                              ▲                  │                  │ │
  *                                              ├── abort, its time is over ──────────┘ │ │
  *                                              ├── the command has ended ──────────────┘ │
- *                                              └── it has exited ── terminating ◀── abort, time limit
+ *                                              └── it has exited ── terminating ◀── abort
+ *
+ * The time limit of a command is that of its task: the runner ends it, and it has exited.
  *
  * Other than there, an abort names its job. An abort of a job that the agent is not in is answered,
  * and changes nothing.
@@ -27,8 +29,6 @@ export type NodeEvent =
   | { name: 'abort'; job: string }
   /** The start did not come in time. */
   | { name: 'waited-too-long' }
-  /** The command has run longer than it may. */
-  | { name: 'time-limit' }
   /** Nothing of the command runs any more. */
   | { name: 'exited' }
   /** This process ends. */
@@ -41,7 +41,7 @@ export type NodeEffect =
   | { name: 'execute'; job: string }
   | { name: 'refuse-start'; job: string }
   /** The command must end now. */
-  | { name: 'terminate'; why: 'abort' | 'time-limit' };
+  | { name: 'terminate' };
 
 export interface Step {
   state: NodeState;
@@ -114,12 +114,10 @@ function whileRunning(state: InJob, event: NodeEvent): Step {
       return busy(state, event.job);
     case 'abort':
       if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'terminating', job }, { name: 'terminate', why: 'abort' });
+      return to({ name: 'terminating', job }, { name: 'terminate' });
     case 'start':
       // The same start comes again as the same task, which the journal answers.
       return event.job === job ? to(state) : to(state, { name: 'refuse-start', job: event.job });
-    case 'time-limit':
-      return to({ name: 'terminating', job }, { name: 'terminate', why: 'time-limit' });
     case 'exited':
       return to({ name: 'ready' });
     default:

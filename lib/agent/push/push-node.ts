@@ -1,14 +1,20 @@
 /**
- * The part of an agent that takes part in push jobs: votes, waits for the start, and says when it has
- * nothing to do with a job any more. `node-state.ts` decides. The start is the task `push_command`
- * (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
+ * The part of an agent that takes part in push jobs: votes, waits for the start, and says when it
+ * has nothing to do with a job any more. `node-state.ts` decides. The start is the task
+ * `push_command` (`push-command.ts`), which fetches here what was prepared. Owned by Agent.
  */
 
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushRefusal } from '../../protocol/frames.ts';
+import type {
+  AgentFrame,
+  PushAbortFrame,
+  PushPrepareFrame,
+  PushRefusal,
+  PushTimeoutFrame,
+} from '../../protocol/frames.ts';
 import { pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
@@ -47,6 +53,9 @@ export class PushNode {
   readonly #deps: PushNodeDeps;
   #state: NodeState = { name: 'startup' };
   #prepared: PushPrepareFrame | undefined;
+  /** The limit that the command of its job was given since it was asked. */
+  #timeoutMs: number | undefined;
+  #onTimeout: ((timeoutMs: number) => void) | undefined;
   #refusalMessage: string | undefined;
   #timer: Timer | undefined;
   #isStopping = false;
@@ -111,14 +120,28 @@ export class PushNode {
     this.#on({ name: 'abort', job });
   }
 
-  /** The job's start. @throws TaskFailure if this agent does not wait for it: nothing may run */
-  begin(job: string): PushRun {
+  /** The limit may come before the command starts, and not only once. */
+  onTimeout({ job, timeoutMs }: PushTimeoutFrame): void {
+    if (!('job' in this.#state) || this.#state.job !== job || this.#timeoutMs === timeoutMs) return;
+    const { log, serverUuid } = this.#deps;
+    log.info({ server_uuid: serverUuid, push_job: job, timeout_ms: timeoutMs }, 'push job: its timeout was changed');
+    this.#timeoutMs = timeoutMs;
+    this.#onTimeout?.(timeoutMs);
+  }
+
+  /**
+   * The job's start. `onTimeout` is called with each limit that the command is given instead of
+   * that of its task. @throws TaskFailure if this agent does not wait for it: nothing may run
+   */
+  begin(job: string, onTimeout?: (timeoutMs: number) => void): PushRun {
     const prepare = this.#prepared;
     this.#on({ name: 'start', job });
     if (this.#state.name !== 'running' || this.#state.job !== job || prepare?.job !== job)
       throw new TaskFailure(pushEnds.startRefused, `this agent did not wait for push job ${job}: nothing was started`);
     this.#hasRun.set(job, true);
     this.#stopping = new AbortController();
+    this.#onTimeout = onTimeout;
+    if (this.#timeoutMs !== undefined) onTimeout?.(this.#timeoutMs);
     return { prepare, signal: this.#stopping.signal, ended: () => this.#on({ name: 'exited' }) };
   }
 
@@ -136,7 +159,11 @@ export class PushNode {
     const { state, effects } = step(from, event);
     this.#state = state;
     if (from.name === 'waiting' && state.name !== 'waiting') this.#timer?.cancel();
-    if (state.name === 'ready') this.#prepared = undefined;
+    if (state.name === 'ready') {
+      this.#prepared = undefined;
+      this.#timeoutMs = undefined;
+      this.#onTimeout = undefined;
+    }
     for (const effect of effects) this.#do(effect);
   }
 

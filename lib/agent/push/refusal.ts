@@ -10,7 +10,7 @@ export interface Refusal {
   message: string;
 }
 
-export interface RefusalDeps {
+interface RefusalDeps {
   machine: Pick<Machine, 'refusalOf'>;
   /** Whether this agent starts no tasks at present. */
   isPaused: boolean;

@@ -18,7 +18,7 @@
  * higher one, unless the lower one was asked for since.
  */
 
-import { isoNow, type Timer } from '../../platform/clock.ts';
+import { isoNow } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { LogLimiter } from '../../platform/log-limiter.ts';
@@ -32,6 +32,7 @@ import { isTooDeep } from './depth.ts';
 import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
+import { TimeLimit } from './time-limit.ts';
 import { UnpersistedEnds } from './unpersisted-ends.ts';
 
 interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs'> {
@@ -49,7 +50,7 @@ interface Work {
   /** The acceptance is on disk. */
   isAccepted: boolean;
   abort: AbortController;
-  timer: Timer;
+  timer: TimeLimit;
   /** The place in a lane. */
   place: { leave(): void } | undefined;
   /** Settles when nothing of the task runs any more. */
@@ -255,7 +256,7 @@ export class Runner {
   }
 
   #newWork(frame: TaskFrame, task: AgentTask, phase: Work['phase']): Work {
-    const timer = this.#deps.clock.after(frame.timeoutMs, () => this.#abort(work, taskTimeout(frame)));
+    const timer = new TimeLimit(this.#deps.clock, frame.timeoutMs, (ms) => this.#abort(work, taskTimeout(ms)));
     const isAccepted = phase === 'queued';
     const abort = new AbortController();
     const work: Work = { frame, task, phase, isAccepted, abort, timer, place: undefined, run: undefined };
@@ -302,6 +303,7 @@ export class Runner {
       output: (stream, offset, text) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });
       },
+      changeTimeout: (timeoutMs) => work.timer.change(timeoutMs),
       setPaused: (paused) => {
         this.#paused = paused;
       },

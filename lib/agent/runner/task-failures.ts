@@ -4,14 +4,14 @@ import { TaskFailure } from './task-end.ts';
 
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 
-export const taskTimeout = ({ timeoutMs }: TaskFrame) =>
+export const taskTimeout = (timeoutMs: number) =>
   new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);
 
 export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
 
 export const tooDeep = () => new TaskFailure('InvalidParameters', 'The parameters are nested too deep');
 
-/** The message is the reference agent's. */
+/** The message is Triton's agent's. */
 export const agentPaused = () => new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance');
 
 export const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');

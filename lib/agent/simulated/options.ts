@@ -31,7 +31,7 @@ export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
 Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
 
   --agents N           how many
-  --legacy N           so many of them post as the reference's agents do, and take no tasks (default 0). Orders to be
+  --legacy N           so many of them post as Triton's agents do, and take no tasks (default 0). Orders to be
                        silent, to vanish, to be slow and to be cut are about links, and nothing to them
   --rate N             agents started per second (default 500)
   --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time

@@ -2,7 +2,7 @@
  * Plausible sysinfo of a simulated machine: small, or as large as that of a big server (about 40
  * KB). Pure.
  */
-import { REFERENCE_AGENTS } from '../machine/machine.ts';
+import { TRITON_AGENTS } from '../machine/machine.ts';
 
 export type SysinfoSize = 'small' | 'real';
 
@@ -57,7 +57,7 @@ export function standInSysinfo({
     'Virtual Network Interfaces': sysinfoSize === 'small' ? {} : vnics(number),
     'Link Aggregations': {},
     'Boot Parameters': {},
-    'SDC Agents': REFERENCE_AGENTS,
+    'SDC Agents': TRITON_AGENTS,
     Setup: 'true',
     'CN Agent Version': agentVersion,
   };

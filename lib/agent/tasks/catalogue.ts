@@ -1,8 +1,8 @@
 /**
- * The tasks this agent knows, by the name in a task frame. lib/protocol/tasks.ts holds what agents and
- * instances both know of them.
+ * The tasks this agent knows, by the name in a task frame. lib/protocol/tasks.ts holds what agents
+ * and instances both know of them.
  */
-import { PUSH_CAPABILITY, PUSH_TASK } from '../../protocol/push.ts';
+import { PUSH_CAPABILITY, PUSH_TASK, PUSH_TIMEOUT_CAPABILITY } from '../../protocol/push.ts';
 import { taskCapability } from '../../protocol/tasks.ts';
 import { agentPause, agentResume } from './agent-pause.ts';
 import { commandExecute } from './command-execute.ts';
@@ -29,5 +29,5 @@ export const catalogue: Catalogue = new Map([
 /** The agent's capabilities for the greeting. */
 export const capabilitiesOf = (tasks: Catalogue): string[] => [
   ...Array.from(tasks.keys(), taskCapability),
-  ...(tasks.has(PUSH_TASK) ? [PUSH_CAPABILITY] : []),
+  ...(tasks.has(PUSH_TASK) ? [PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY] : []),
 ];

@@ -13,8 +13,8 @@ export const pushCommand = defineTask({
   gated: true,
   params: z.object({ job: z.string() }),
   async run({ job }, context) {
-    const { id, machine, begin, output, pushJobs } = context;
-    const { prepare, signal: aborted, ended } = pushJobs.begin(job);
+    const { id, machine, begin, output, pushJobs, changeTimeout } = context;
+    const { prepare, signal: aborted, ended } = pushJobs.begin(job, changeTimeout);
     const signal = AbortSignal.any([context.signal, aborted]);
     try {
       const command = commandOf(prepare);

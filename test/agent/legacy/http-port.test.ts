@@ -102,7 +102,7 @@ t.test('a form or a query with too many parameters is refused', async (t) => {
   t.match(await ask('POST', `/tasks?${text(999)}`), refused);
 });
 
-t.test('errors have the wording of the reference agent', async (t) => {
+t.test("errors have the wording of Triton's agent", async (t) => {
   const { ask, serverUuid } = await posted(t);
   const deep = `${'{"a":'.repeat(300)}1${'}'.repeat(300)}`;
   const rows: [string, Question, object][] = [

@@ -8,8 +8,9 @@ import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import type { Command } from '../../../lib/agent/machine/machine.ts';
 import { allProcesses, parseStat } from '../../../lib/agent/machine/proc.ts';
 import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { until } from '../../support/until.ts';
 
 async function folder(t: Test): Promise<string> {
@@ -21,9 +22,13 @@ async function folder(t: Test): Promise<string> {
 interface CommandOptions extends Partial<Command> {
   begin?: (group?: ProcessGroup) => Promise<void>;
   abort?: AbortController;
+  clock?: Clock;
 }
 
-async function start(t: Test, { begin, abort = new AbortController(), ...command }: CommandOptions) {
+async function start(
+  t: Test,
+  { begin, abort = new AbortController(), clock = systemClock, ...command }: CommandOptions,
+) {
   const directory = await folder(t);
   const output: string[] = [];
   const groups: ProcessGroup[] = [];
@@ -69,6 +74,38 @@ t.test('a script runs under its own interpreter with its arguments and variables
   const { stdout } = await run(t, { script: 'env; ls -l /proc/self/fd | wc -l' });
   t.notMatch(stdout, /AGENT_SECRET/);
   t.match(stdout, /^PATH=/m);
+});
+
+t.test('output that an agent reads late, because it stood still, is complete', async (t) => {
+  const clock = new ManualClock();
+  // More than is read before the first pause, and no more than the connection holds.
+  const script = 'head -c 150000 /dev/zero | tr "\\0" x';
+  const { result, output } = await start(t, { script, isPaced: true, clock });
+  await until(() => clock.timers >= 3, 'a pause, a flush, and the exit');
+  await clock.stall(5_000);
+  let isEnded = false;
+  void result.finally(() => {
+    isEnded = true;
+  });
+  await until(async () => {
+    await clock.advance(10);
+    return isEnded;
+  });
+  t.match(await result, { exitCode: 0, killed: false });
+  t.equal((await result).stdout.length, 150_000);
+  t.equal(output.join('').replaceAll('stdout: ', '').length, 150_000, 'live');
+});
+
+t.test('a process that has left the group and goes on writing does not keep a command from ending', async (t) => {
+  // It ends when nobody reads any more; the count ends it if this test fails.
+  const writer = 'i=0; while [ $i -lt 5000 ] && echo more; do sleep 0.02; i=$((i+1)); done';
+  const { result } = await start(t, { script: `echo first; setsid sh -c '${writer}' & sleep 0.2` });
+  let isEnded = false;
+  void result.finally(() => {
+    isEnded = true;
+  });
+  await until(() => isEnded, 'the end');
+  t.match(await result, { exitCode: 0, stdout: /^first\nmore\n/, killed: false });
 });
 
 t.test('the first line selects the interpreter as the kernel would', async (t) => {
@@ -182,7 +219,12 @@ t.test('only the owner can read a command’s script file, which is removed afte
 
 t.test('the next agent kills what a killed agent left running, and nothing else', async (t) => {
   const runDirectory = await folder(t);
-  const machine = await openLinuxMachine({ clock, serverUuid: random.uuid(), agentVersion: '1', runDirectory });
+  const machine = await openLinuxMachine({
+    clock: systemClock,
+    serverUuid: random.uuid(),
+    agentVersion: '1',
+    runDirectory,
+  });
   const abort = new AbortController();
   const begun: ProcessGroup[] = [];
   const result = machine.execute(

@@ -14,7 +14,7 @@ import { matchLists } from '../../support/match-lists.ts';
 
 const serverUuid = random.uuid();
 
-t.test('the sysinfo of this machine has the keys of the reference', async (t) => {
+t.test("the sysinfo of this machine has the keys of Triton's CNAPI", async (t) => {
   const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1.2.3', runDirectory: '/nowhere' });
   const sysinfo = await machine.sysinfo();
   t.match(sysinfo, {
@@ -53,7 +53,7 @@ t.test("boot parameters are the kernel's, overridden by those given to the agent
   for (const [line, parameters] of rows) t.same(parseBootParameters(line), parameters, line);
 });
 
-t.test('real and simulated machines report the storage figures and agents that the reference reports', async (t) => {
+t.test("real and simulated machines report the storage figures and agents that Triton's CNAPI reports", async (t) => {
   const twelve = ['cores_quota', 'cores_quota_used', 'installed_images_used', 'kvm_quota', 'kvm_quota_used']
     .concat(['kvm_zvol_used', 'kvm_zvol_volsize', 'pool_alloc', 'pool_size', 'system_used', 'zone_quota'])
     .concat('zone_quota_used')
@@ -68,7 +68,7 @@ t.test('real and simulated machines report the storage figures and agents that t
   }
 });
 
-t.test('the status of this machine has the parts of the reference', async (t) => {
+t.test("the status of this machine has the parts of Triton's CNAPI", async (t) => {
   const machine = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
   const status = (await machine.status()) as { meminfo: Record<string, number> };
   matchLists(t, status, { vms: {}, diskinfo: { pool_size_bytes: Number }, boot_time: String, timestamp: String });

@@ -100,7 +100,11 @@ t.test('a changed list applies to the next job; one that cannot be used changes 
   await writeFile(path, '{"allow": [');
   t.equal(await vote('bb'), undefined);
   t.same(await vote('a'), { reason: 'not-allowed', message });
-  t.match(logged[0], { level: 'warn', reason: /push-commands.json cannot be used: .*JSON/, msg: /former list/ });
+  t.match(logged[0], {
+    level: 'warn',
+    reason: /push-commands.json cannot be used: .*JSON/,
+    msg: /keeping the previous one/,
+  });
   await unlink(path);
   t.equal(await vote('bb'), undefined);
   t.match(logged[1], { level: 'warn', reason: /ENOENT/ });

@@ -86,7 +86,7 @@ const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> =
     running,
     { name: 'abort', job: mine },
     terminating,
-    [{ name: 'terminate', why: 'abort' }],
+    [{ name: 'terminate' }],
   ],
   'Running, ABORT of another job: it runs on': [
     running,
@@ -102,12 +102,6 @@ const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> =
     [refuse(other)],
   ],
   'Running, the command has ended: the end of its task says how': [running, { name: 'exited' }, ready, []],
-  'Running, the execution time limit is exceeded: it terminates': [
-    running,
-    { name: 'time-limit' },
-    terminating,
-    [{ name: 'terminate', why: 'time-limit' }],
-  ],
   'Terminating, PREPARE: NACK': [terminating, { name: 'prepare', job: other }, terminating, [nack]],
   'Terminating, ABORT: it is doing so': [terminating, { name: 'abort', job: mine }, terminating, []],
   'Terminating, START: ERROR, cannot start': [terminating, { name: 'start', job: mine }, terminating, [refuse(mine)]],
@@ -124,6 +118,6 @@ for (const [name, [state, event, next, effects]] of Object.entries(rows))
 
 t.test('an event that has no row in the table changes nothing', async (t) => {
   for (const state of [ready, waiting, terminating])
-    for (const event of [{ name: 'time-limit' }, { name: 'session' }] as const)
+    for (const event of [{ name: 'recovered', former: 'stopped' }, { name: 'session' }] as const)
       t.same(step(state, event), { state, effects: [] }, `${state.name}, ${event.name}`);
 });

@@ -147,6 +147,30 @@ t.test('a second job is refused with the id of the first, without a check', asyn
   t.same(checked, [first.job]);
 });
 
+t.test('a command gets each limit that comes before its start or while it runs', async (t) => {
+  const { node: made } = node();
+  const { job, ...rest } = prepareFrame();
+  const limits: number[] = [];
+  const limit = (timeoutMs: number, of = job) => made.onTimeout({ type: 'push_timeout', job: of, timeoutMs });
+  limit(1_000);
+  await made.onPrepare({ job, ...rest });
+  limit(2_000, random.uuid());
+  limit(3_000);
+  limit(4_000);
+  const { ended } = made.begin(job, (timeoutMs) => limits.push(timeoutMs));
+  t.same(limits, [4_000], 'the last one of its job');
+  limit(5_000);
+  limit(5_000);
+  limit(6_000, random.uuid());
+  t.same(limits, [4_000, 5_000], 'each once');
+  ended();
+  limit(7_000);
+  const next = prepareFrame();
+  await made.onPrepare(next);
+  made.begin(next.job, (timeoutMs) => limits.push(timeoutMs));
+  t.same(limits, [4_000, 5_000], 'the next job has none of them');
+});
+
 t.test('a check that fails is a vote against the job, with the reason', async (t) => {
   const { node: made, sent } = node({ refusalOf: async () => Promise.reject(new Error('no memory')) });
   const { job, ...rest } = prepareFrame();
@@ -171,6 +195,7 @@ async function onRealMachine(t: Test, command: string) {
     begin: async (group: ProcessGroup) => void groups.push(group),
     output: (_stream: string, _offset: number, text: string) => void output.push(text),
     pushJobs: rig.node,
+    changeTimeout: () => {},
   };
   const end = pushCommand.run({ job: prepare.job }, context as unknown as Parameters<typeof pushCommand.run>[1]);
   return { ...rig, job: prepare.job, end, groups, output };

@@ -1,0 +1,33 @@
+/** How long a task may run, counted from when it came. It can be changed until it is cancelled. */
+import type { Clock, Timer } from '../../platform/clock.ts';
+
+export class TimeLimit {
+  readonly #clock: Clock;
+  readonly #onOver: (timeoutMs: number) => void;
+  readonly #since: number;
+  #timer: Timer | undefined;
+
+  constructor(clock: Clock, timeoutMs: number, onOver: (timeoutMs: number) => void) {
+    this.#clock = clock;
+    this.#onOver = onOver;
+    this.#since = clock.now();
+    this.#timer = this.#timerOf(timeoutMs);
+  }
+
+  /** A limit that is over already ends the task at once. */
+  change(timeoutMs: number): void {
+    if (this.#timer === undefined) return;
+    this.#timer.cancel();
+    this.#timer = this.#timerOf(timeoutMs);
+  }
+
+  cancel(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+  }
+
+  #timerOf(timeoutMs: number): Timer {
+    const leftMs = this.#since + timeoutMs - this.#clock.now();
+    return this.#clock.after(Math.max(0, leftMs), () => this.#onOver(timeoutMs));
+  }
+}
