@@ -4,31 +4,32 @@
  */
 import { Command, Option } from 'commander';
 import { nounList } from '../control/nouns/lists.ts';
-import { auditCommand } from './commands/audit.ts';
-import { cancelCommand } from './commands/cancel.ts';
-import { completeCommand, completionCommand } from './commands/completion.ts';
-import { doctorCommand } from './commands/doctor.ts';
-import { documentCommand } from './commands/document.ts';
-import { drainCommand } from './commands/drain.ts';
-import { eventsCommand } from './commands/events.ts';
-import { execCommand } from './commands/exec.ts';
-import { instancesCommand } from './commands/instances.ts';
-import { jobCommand } from './commands/job.ts';
-import { lockCommand } from './commands/lock.ts';
-import { nodeCommand } from './commands/node.ts';
-import { orgCommand } from './commands/org.ts';
-import { scheduleCommand } from './commands/schedule.ts';
-import { serverCommand } from './commands/server.ts';
-import { serversCommand } from './commands/servers.ts';
-import { taskCommand } from './commands/task.ts';
-import { tasksCommand } from './commands/tasks.ts';
-import { ticketsCommand } from './commands/tickets.ts';
-import { tokenCommand } from './commands/token.ts';
-import { unlockCommand } from './commands/unlock.ts';
-import { versionCommand } from './commands/version.ts';
-import { watchCommand } from './commands/watch.ts';
+import { VERSION } from '../platform/version.ts';
+import { auditCommand } from './access/audit.ts';
+import { tokenCommand } from './access/token.ts';
+import { completeCommand, completionCommand } from './completion/completion.ts';
+import { documentCommand } from './documents/document.ts';
+import { eventsCommand } from './events/events.ts';
+import { execCommand } from './exec/exec.ts';
+import { doctorCommand } from './instances/doctor.ts';
+import { drainCommand } from './instances/drain.ts';
+import { instancesCommand } from './instances/instances.ts';
+import { versionCommand } from './instances/version.ts';
 import { type CommandRunner, explained, repeated } from './invocation/command-runner.ts';
 import { HELP_WIDTH } from './invocation/help-text.ts';
+import { lockCommand } from './lock/lock.ts';
+import { ticketsCommand } from './lock/tickets.ts';
+import { unlockCommand } from './lock/unlock.ts';
+import { orgCommand } from './org/org.ts';
+import { jobCommand } from './push/job.ts';
+import { nodeCommand } from './push/node.ts';
+import { scheduleCommand } from './schedules/schedule.ts';
+import { serverCommand } from './servers/server.ts';
+import { serversCommand } from './servers/servers.ts';
+import { cancelCommand } from './tasks/cancel.ts';
+import { taskCommand } from './tasks/task.ts';
+import { tasksCommand } from './tasks/tasks.ts';
+import { watchCommand } from './watch/watch.ts';
 
 const ABOUT = `
 Where the instances are; the first of these that is set:
@@ -70,6 +71,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
     )
     .option('-q, --quiet', 'only errors on stderr')
     .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
+    .version(VERSION, '-V, --version', 'the version of this program')
     .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
     .helpCommand('help [command]', 'show the help of a command');
   explained(program, ABOUT);

@@ -9,6 +9,7 @@ import type { Contract } from '../protocol/api/contract.ts';
 import { EVENT_KINDS, eventContracts, type FleetEvent } from '../protocol/api/events.ts';
 import { type Instance, instanceContracts } from '../protocol/api/instances.ts';
 import { processContracts } from '../protocol/api/process.ts';
+import { type PushJob, pushJobContracts } from '../protocol/api/push-jobs.ts';
 import { serverTaskContracts } from '../protocol/api/server-tasks.ts';
 import { type NamedServer, namedServer, serverContracts } from '../protocol/api/servers.ts';
 import {
@@ -151,6 +152,12 @@ export class CnapiClient {
     const request = { server_uuid: serverUuid, task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid };
     const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
     return (await this.ask(serverTaskContracts.CreateTask, request, options)).id;
+  }
+
+  /** Repeats the request if its answer was lost: the key finds the job that it created. */
+  createPushJob(request: Request<typeof pushJobContracts.CreatePushJob>, idempotencyKey: string): Promise<PushJob> {
+    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
+    return this.ask(pushJobContracts.CreatePushJob, request, options);
   }
 
   task(id: string): Promise<Task> {

@@ -31,13 +31,11 @@ import type { ProcessRouteDeps } from './http/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
-import { ChefAuthentication } from './organizations/chef-authentication.ts';
-import { Organizations } from './organizations/organizations.ts';
 import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
 import { subsystems } from './subsystems.ts';
-import { partsOf } from './systems.ts';
+import { type Parts, partsOf } from './systems.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -66,11 +64,10 @@ export class App {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #newServers: NewServers;
-  readonly #organizations: Organizations;
-  readonly #chefAuthentication: ChefAuthentication;
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
+  readonly #parts: Parts;
 
   constructor(deps: AppDeps) {
     const { config, clock, random, log } = deps;
@@ -93,8 +90,6 @@ export class App {
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
     this.#newServers = new NewServers({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
-    this.#organizations = new Organizations({ database, random });
-    this.#chefAuthentication = new ChefAuthentication({ database, organizations: this.#organizations });
     const limits = new CallerLimits(config, { clock, log });
     this.#listener = this.#createListener(limits);
 
@@ -111,8 +106,9 @@ export class App {
       newServers: this.#newServers,
       lifecycle: this.#lifecycle,
     });
+    this.#parts = partsOf(this.#core);
     this.#lifecycle.open(subsystems, {
-      ...partsOf(this.#core),
+      ...this.#parts,
       documentKinds,
       database,
       writes: this.#writes,
@@ -120,8 +116,6 @@ export class App {
       signIn,
       signInDatabase,
       newServers: this.#newServers,
-      organizations: this.#organizations,
-      chefAuthentication: this.#chefAuthentication,
       audit: this.#audit,
       listener: this.#listener,
       limits,
@@ -237,7 +231,7 @@ export class App {
         authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,
-        signing: this.#chefAuthentication,
+        signing: () => this.#parts.chefAuthentication,
         log,
       }),
     });

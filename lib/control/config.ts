@@ -159,17 +159,17 @@ const schema = z.strictObject({
   answerMemoryPerCallerMiB: whole(0, 65_536)
     .default(32)
     .describe(
-      'The part of that memory that one token (or one address without a token) may use, with `tokens`; beyond it 429 `AnswerShareFull`; 0 is no limit',
+      'The part of that memory that one token or signer (or one address without) may use, with `tokens`; beyond it 429 `AnswerShareFull`; 0 is no limit',
     ),
   eventStreamsPerCaller: whole(0, 100_000)
     .default(100)
     .describe(
-      'Event streams of one token (or one address without a token) on this instance, with `tokens`; 0 is no limit',
+      'Event streams of one token or signer (or one address without) on this instance, with `tokens`; 0 is no limit',
     ),
   waitsPerCaller: whole(0, 100_000)
     .default(1000)
     .describe(
-      'Waits for tasks and tickets of one token (or one address without a token) on this instance, with `tokens`; 0 is no limit',
+      'Waits for tasks and tickets of one token or signer (or one address without) on this instance, with `tokens`; 0 is no limit',
     ),
   logLinesPerSource: whole(0, 1_000_000)
     .default(200)

@@ -1,7 +1,7 @@
 /**
  * A token bucket, kept as one time (GCRA): when all that was taken is paid for at the steady rate.
- * Once that time has passed, the whole burst is available. Requests, log lines and bytes are limited
- * with it. Pure: the time is passed with each call, in milliseconds of one monotonic clock.
+ * Once that time has passed, the whole burst is available. Requests, log lines and bytes are
+ * limited with it. Pure: the time is passed with each call, in milliseconds of one monotonic clock.
  */
 import { BoundedMap } from './bounded-map.ts';
 
@@ -9,7 +9,10 @@ import { BoundedMap } from './bounded-map.ts';
 const ROUNDING_MS = 0.001;
 const MAX_KEYS = 50_000;
 
-/** What a limiter allows. Who has very many limiters keeps only the time of each, with these functions. */
+/**
+ * What a limiter allows. Who has very many limiters keeps only the time of each, with these
+ * functions.
+ */
 export class RateLimit {
   readonly perSecond: number;
   /** How much may be taken at once. */
@@ -52,8 +55,9 @@ export class RateLimiter {
     return waitMs;
   }
 
-  giveBack(): void {
-    this.#paidAt -= 1000 / this.#limit.perSecond;
+  /** Undoes that so much was taken or charged. */
+  giveBack(cost = 1): void {
+    this.#paidAt -= (cost * 1000) / this.#limit.perSecond;
   }
 
   /**

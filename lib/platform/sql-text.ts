@@ -14,6 +14,17 @@ export interface Statement {
  */
 export type StatementPart = (parameters: Parameters) => string;
 
+/**
+ * The record of a change, as a part of its statement. `details`: SQL of a jsonb value, which the
+ * record keeps about the object.
+ */
+export type RecordPart = (parameters: Parameters, details?: string) => string;
+
+/**
+ * The records of what a statement deletes. `rows`: the name of its part with `id` and `details`.
+ */
+export type ExpiryPart = (parameters: Parameters, rows: string) => string;
+
 /** Collects a statement's values and returns a placeholder for each. */
 export class Parameters {
   readonly values: unknown[];
@@ -30,15 +41,24 @@ export class Parameters {
   }
 }
 
-/** The statement, with a further write if there is one. */
+/** The statement, which may begin with `with`, and a further write if there is one. */
 export function together(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
-  const whole = also === undefined ? text : `with also as (${also(parameters)}) ${text}`;
+  const whole = also === undefined ? text : `with also as (${also(parameters)})${afterFirstPart(text)}`;
   return { text: whole, values: parameters.values };
 }
+
+const afterFirstPart = (text: string) => (/^with\s/.test(text) ? `, ${text.slice('with '.length)}` : ` ${text}`);
 
 /** The name under which such a statement is prepared: a name always has the same text. */
 export const statementName = (name: string, also: StatementPart | undefined): string =>
   also === undefined ? name : `${name} with record`;
+
+/**
+ * A moment as the text of a number, because JavaScript's times have milliseconds only; and back.
+ */
+export const inMicroseconds = (moment: string): string => `(extract(epoch from ${moment}) * 1000000)::bigint::text`;
+export const fromMicroseconds = (bigint: string): string =>
+  `timestamptz 'epoch' + ${bigint} * interval '1 microsecond'`;
 
 export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;

@@ -7,7 +7,8 @@
 import type { JsonObject } from './bounded-json.ts';
 
 const SECRET_PARAMS = 'secret_params';
-const HIDDEN = '(secret)';
+/** What callers see in place of a secret value. */
+export const HIDDEN = '(secret)';
 
 export const MAX_POINTERS = 100;
 const MAX_POINTER_CHARS = 1000;
@@ -36,8 +37,8 @@ export function hasSecrets(params: JsonObject): boolean {
 }
 
 /**
- * Returns a copy without the secrets; the same params when no secret is named. Params that name more
- * than may be named, which only a legacy agent can return, are withheld whole.
+ * Returns a copy without the secrets; the same params when no secret is named. Params that name
+ * more than may be named, which only a legacy agent can return, are withheld whole.
  */
 export function maskParams(params: JsonObject): JsonObject {
   if (!hasSecrets(params)) return params;

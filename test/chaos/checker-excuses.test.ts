@@ -67,6 +67,58 @@ t.test('a live server may become unknown only during two simultaneous faults', a
   t.same(found({ part: 'instance', from: 31_000, to: 32_000 }), ['a live server is never unknown']);
 });
 
+const JOBS_END = 'push jobs end as their nodes do';
+/** The job of the good run begins at 60 s. */
+const during: Partial<Fault> = { servers: [], from: 59_000, to: 62_000, settledAt: 63_000 };
+const killed: Partial<Fault> = { ...during, part: 'instance', instance: 0, name: 'instance killed' };
+const agentKilled: Partial<Fault> = { ...during, part: 'agent', servers: [B], name: 'agent killed' };
+
+/** An end of a job, the state of one of its nodes, what happened meanwhile, and which of them need a cause. */
+const jobEnds: readonly [
+  what: string,
+  outcome: string,
+  node: string,
+  faults: readonly Partial<Fault>[],
+  is: boolean,
+][] = [
+  ['one instance killed: a server may be late', 'complete', 'unavailable', [killed], true],
+  ['one instance killed: a server may be in rehab', 'complete', 'was_ready', [killed], true],
+  ['one instance killed: no agent is lost', 'complete', 'crashed', [killed], false],
+  ['one instance killed: no command fails', 'complete', 'failed', [killed], false],
+  ['one instance killed: no quorum fails', 'quorum_failed', 'unavailable', [killed], false],
+  ['one instance killed: no job is aborted', 'aborted', 'was_ready', [killed], false],
+  ['one instance killed twice', 'quorum_failed', 'unavailable', [killed, { ...killed, from: 60_100 }], false],
+  ['two instances killed', 'quorum_failed', 'unavailable', [killed, { ...killed, instance: 1 }], true],
+  ['two instances killed: no job is aborted', 'aborted', 'was_ready', [killed, { ...killed, instance: 1 }], false],
+  ['an agent killed', 'complete', 'crashed', [agentKilled], true],
+  ['an agent killed: a quorum fails', 'quorum_failed', 'unavailable', [agentKilled], true],
+  ['an agent killed: no job is aborted', 'aborted', 'was_ready', [agentKilled], false],
+  ['a fault that was over before', 'complete', 'crashed', [{ ...agentKilled, to: 50_000, settledAt: 51_000 }], false],
+  ['no fault: no server is late', 'complete', 'unavailable', [], false],
+];
+
+for (const [what, outcome, state, faults, isExcused] of jobEnds)
+  t.test(`a push job that is ${outcome}, with a node that is ${state}; ${what}`, async (t) => {
+    const evidence = goodEvidence();
+    const [job] = evidence.stored.pushJobs;
+    Object.assign(job ?? {}, { outcome });
+    for (const node of job?.nodes ?? []) Object.assign(node, { tasks: 0, ends: 0, state });
+    for (const fault of faults) evidence.history.push({ ...faultOf(evidence), dead: undefined, ...fault } as Fault);
+    const found = violationsOf(evidence).filter(({ rule }) => rule === JOBS_END);
+    t.equal(found.length, isExcused ? 0 : 1);
+  });
+
+t.test('on a busy machine a push job that has no cause for its end proves nothing', async (t) => {
+  const evidence = goodEvidence();
+  Object.assign(evidence.stored.pushJobs[0]?.nodes[0] ?? {}, { state: 'crashed' });
+  evidence.history.push({ kind: 'starved', from: 60_000, to: 61_000, ms: 4_000, who: 'instance-0' });
+  matchLists(
+    t,
+    check(evidence).filter(({ rule, outcome }) => rule === JOBS_END && outcome !== 'held'),
+    [{ outcome: 'void' }],
+  );
+});
+
 t.test('an incomplete line is not evidence', async (t) => {
   const text = 'begin t1 id 10 9 12.34\nend t1 id 10 9 15.00 7\nbegin t2 id 1';
   t.same(parseEffects(text), [

@@ -303,7 +303,7 @@ t.test('a repeated request is not reported as refused when the lost first one to
   };
   const cli = new Cli(t, [one.url, other.url]);
   t.match(await cli.run('unlock', TICKET, '--json'), { code: 0, stdout: `{"deleted":["${TICKET}"]}\n`, stderr: '' });
-  t.match(await cli.run('cancel', TICKET), { code: 0, stdout: `${TICKET} is to be cancelled\n`, stderr: '' });
+  t.match(await cli.run('cancel', TICKET), { code: 0, stdout: `cancellation of ${TICKET} requested\n`, stderr: '' });
   t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'the task had ended by itself');
   t.match(
     await cli.run('token', 'revoke', TICKET),

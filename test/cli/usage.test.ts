@@ -28,7 +28,7 @@ t.test('a mistake on the command line is named, exits 2, and sends no request', 
     [['exec', 'web-1', '--script', '/nowhere'], /--script \/nowhere cannot be read/],
     [
       ['exec', 'web-1', 'uname', '-a'],
-      /unknown option '-a'\n {2}Write the command to run after --: cnapi exec \[server/,
+      /unknown option '-a'\n {2}Write the command to run after --: cnapi exec \[query\|server/,
     ],
     [['exec', '--nope', 'web-1'], /unknown option '--nope'\n {2}Try cnapi --help/],
     [['lock', 'web-1', 'vm', 'x'], /Write it after --/],

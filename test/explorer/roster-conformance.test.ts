@@ -24,7 +24,7 @@ import {
 } from '../../lib/control/roster/status/roster-store.ts';
 import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { removeAuthority } from '../support/remove-authority.ts';
 import { type Answers, checkConformance } from './conformance.ts';
@@ -174,7 +174,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
   },
 };
 
-t.setTimeout(FILE_TIMEOUT_MS);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test("the model of the roster gives the same rows as the roster's statements", async (t) => {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });

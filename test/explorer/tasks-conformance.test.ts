@@ -24,7 +24,7 @@ import {
   seat,
   setUnknown,
 } from '../control/tasks/support/task-database.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
@@ -208,7 +208,7 @@ async function swept(scene: Scene, state: string, times: { startByMs: number; ov
   return { real: (await sweepTasks(scene.database, times)).sort(), model: ids };
 }
 
-t.setTimeout(FILE_TIMEOUT_MS);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test('the model of the tasks gives the same rows as the statements of tasks', async (t) => {
   const { database } = await freshDatabase(t, { migrations });

@@ -24,7 +24,7 @@ import {
   type Place,
   rowsOf,
 } from '../control/waitlist/support/waitlist-database.ts';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
@@ -131,7 +131,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
   },
 };
 
-t.setTimeout(FILE_TIMEOUT_MS);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test("the model of the waitlist gives the same tickets as the waitlist's functions", async (t) => {
   const { database } = await freshDatabase(t, { migrations });

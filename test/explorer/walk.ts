@@ -3,10 +3,10 @@
  * found.
  */
 import t from 'tap';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import type { BrokenWorld, Plan } from './plan.ts';
 
-t.setTimeout(FILE_TIMEOUT_MS);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 export function walkAll(plans: readonly Plan[]): void {
   for (const { name, bounds, explore } of plans) {

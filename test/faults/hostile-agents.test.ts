@@ -5,6 +5,7 @@ import type { Test } from 'tap';
 import { encodeHeartbeat } from '../../lib/protocol/codec.ts';
 import { faultTest, type Stage } from '../support/fault-test.ts';
 import type { Instance } from '../support/fleet-harness.ts';
+import { HANG_MS } from '../support/patience.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../support/scripted-agent.ts';
 import { until } from '../support/until.ts';
 
@@ -157,7 +158,8 @@ async function floods(t: Test, { witness }: Stage, { url, program }: Instance): 
   const isServed = async (sequence: number) => {
     agent.send({ type: 'heartbeat', sequence });
     const answers = () => agent.frames.some((frame) => frame.type === 'heartbeat' && frame.sequence === sequence);
-    await until(answers);
+    // The last flood but one is 96 MB of values, which an instance reads at a bounded rate.
+    await until(answers, 'the answer to a heartbeat', 3 * HANG_MS);
   };
   const output = { name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: 'x'.repeat(15_000) };
   const floods: [string, (each: number) => void, number][] = [

@@ -29,28 +29,28 @@ const PUSHY: ReadonlySet<string | undefined> = new Set(
 /** 5xx that are answered deliberately. Every other one is a finding. */
 export const EXCEPTIONS: readonly Exception[] = [
   {
-    name: "a parameter of the wrong type on a route of the reference: 500, as the reference's clients know it",
+    name: "a parameter of the wrong type on a route of Triton's CNAPI: 500, as Triton's clients know it",
     of: OF_THE_REFERENCE,
     status: 500,
     code: 'InvalidParameters',
     message: /^Request parameters failed validation$/,
   },
   {
-    name: "a synchronous route's task failed: 500 with the task's message, as the reference",
+    name: "a synchronous route's task failed: 500 with the task's message, as Triton's CNAPI",
     of: SYNCHRONOUS,
     status: 500,
     code: 'InternalError',
     message: /^(?!Internal error;)/,
   },
   {
-    name: 'a wait for a ticket that is expired, or expires meanwhile: 500, as the reference',
+    name: "a wait for a ticket that is expired, or expires meanwhile: 500, as Triton's CNAPI",
     of: ['WaitTicket'],
     status: 500,
     code: 'InternalError',
     message: /^ticket (\S+ is|has) expired$/,
   },
   {
-    name: 'a legacy agent that does not answer: 500, as the reference',
+    name: "a legacy agent that does not answer: 500, as Triton's CNAPI",
     of: ['TaskHistory', 'PauseAgent', 'ResumeAgent'],
     status: 500,
     code: 'InternalError',
@@ -63,7 +63,7 @@ export const EXCEPTIONS: readonly Exception[] = [
     code: 'NoAgentAddress',
   },
   {
-    name: 'a negative offset in the list of servers: 500, as the reference',
+    name: "a negative offset in the list of servers: 500, as Triton's CNAPI",
     of: ['ListServers'],
     status: 500,
     code: 'InternalError',

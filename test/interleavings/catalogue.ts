@@ -39,6 +39,8 @@ export const noStatements: Readonly<Record<string, string>> = {
   creation: 'text that two statements of tasks share',
   creationValues: 'the parameters of that text',
   recordOf: 'a part of that text',
+  readJobPage: 'what the two lists of push jobs share',
+  firingGuard: 'a condition of the statement that creates a push job',
   reasonOfOwnerless: 'the reason that a statement wrote, for the log',
 };
 

@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { DutyKeeper } from '../../lib/control/duty/duty-keeper.ts';
-import { Coordinator } from '../../lib/control/push/coordinator.ts';
-import { Courier, type PushSession } from '../../lib/control/push/courier.ts';
-import { storeVotes } from '../../lib/control/push/courier-store.ts';
+import { Coordinator } from '../../lib/control/push/coordinator/coordinator.ts';
+import { Courier, type PushSession } from '../../lib/control/push/courier/courier.ts';
+import { storeVotes } from '../../lib/control/push/courier/courier-store.ts';
 import { createPushJob, deleteEndedPushJobs, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
 import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -150,7 +150,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
       name: 'deletions of old push jobs',
       // Whoever locks a node has locked its job first.
       holds: holdsOf(old, ['cnapi_push_jobs']),
-      begin: turns(t, () => deleteEndedPushJobs(database, 1, 100)),
+      begin: turns(t, () => deleteEndedPushJobs(database, { days: 1, most: 100, nodes: 10_000 })),
       isSo: async ({ job }) => (await count('select 1 from cnapi_push_jobs where id = $1', job)) === 0,
     }),
   ];

@@ -264,6 +264,14 @@ const pushJobs: Record<string, string> = {
   'a node was aborted before its start, and it has a task': `
     select n.job::text || ' ' || n.server_uuid from cnapi_push_nodes n
       where n.state in ('unavailable', 'was_ready') and n.reason = 'aborted' and n.task is not null`,
+  'the events of a feed are not numbered without gaps': `
+    select f.job::text || ' ' || f.last from (
+      select g.job, g.last, g.last - coalesce(cardinality(g.nodes), 1) as follows,
+          lag(g.last, 1, 1) over (partition by g.job order by g.last) as former from cnapi_push_feed g) as f
+      where f.follows <> f.former`,
+  'a push job counts other events of its feed than there are': `
+    select j.id::text from cnapi_push_jobs j
+      where j.last_event <> coalesce((select max(f.last) from cnapi_push_feed f where f.job = j.id), 1)`,
   'the task of a node is of a server that is not in that job': `
     select t.id::text from cnapi_tasks t join cnapi_push_nodes n on n.task = t.id where n.server_uuid <> t.server_uuid`,
 };

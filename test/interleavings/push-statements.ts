@@ -11,11 +11,12 @@ import {
   abortJob,
   abortNodes,
   advanceJob,
+  changeTimeouts,
   closeVoting,
   endJob,
   readTasksOfJob,
   startNodes,
-} from '../../lib/control/push/coordinator-store.ts';
+} from '../../lib/control/push/coordinator/coordinator-store.ts';
 import {
   endRehab,
   readEngaged,
@@ -23,9 +24,9 @@ import {
   readPrepares,
   storeVotes,
   type Vote,
-} from '../../lib/control/push/courier-store.ts';
-import { readFeed, readFeedPositions } from '../../lib/control/push/feed-store.ts';
-import { readChangedNodes, readMoment } from '../../lib/control/push/follow-store.ts';
+} from '../../lib/control/push/courier/courier-store.ts';
+import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
+import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
 import {
   listOrganizationJobs,
   readNamedNode,
@@ -42,9 +43,16 @@ import {
   type NewPushJob,
   readNodeStates,
   readPushJob,
+  readPushJobByKey,
   requestAbort,
 } from '../../lib/control/push/push-store.ts';
-import { beginVoting, forgetPushTicket, notePushTicket, readPushTicket } from '../../lib/control/push/ticket-store.ts';
+import {
+  beginVoting,
+  forgetPushTicket,
+  notePushTicket,
+  readPushTicket,
+} from '../../lib/control/push/tickets/ticket-store.ts';
+import { firing } from './schedule-firings.ts';
 import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 
 /** A job of all servers of a world, which needs all of them. */
@@ -136,11 +144,21 @@ const aborted = (kind: PushKind, how: AbortOfNodes['how']): CallOf<[HeldDuty, nu
   },
 });
 
-const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], timeoutMs: 60_000 });
-const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
+/** The coordinator gives commands their limits, after a caller has changed the run timeout. */
+const limited = (kind: PushKind): CallOf<[HeldDuty, number], unknown> => ({
+  ...coordinated(kind, 100),
+  before: (database, { id }) => changePushJob(database, id, { changes: { run_timeout_ms: 90_000 } }),
+});
+
+const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], runMs: 0 });
+const ending = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
 
 const statements: readonly Statement[] = [
-  writes(createPushJob, { new: { args: ({ seats }) => [newPushJob(seats.map(({ serverUuid }) => serverUuid))] } }),
+  writes(createPushJob, {
+    new: { args: ({ seats }) => [newPushJob(seats.map(({ serverUuid }) => serverUuid))] },
+    'at a time that is due': firing('due', newPushJob),
+    'at a time that waited': firing('queued', newPushJob),
+  }),
   writes(storeVotes, {
     'ready, for one job': vote('asked', true),
     'ready, for another': vote('alsoAsked', true),
@@ -154,7 +172,8 @@ const statements: readonly Statement[] = [
     'below its quorum': coordinated('asked', start()),
     'the others': coordinated('running', start()),
   }),
-  writes(closeVoting, { voting: coordinated('asked') }),
+  writes(changeTimeouts, { running: limited('running') }),
+  writes(closeVoting, { voting: coordinated('asked', 0) }),
   writes(abortJob, {
     waiting: coordinated('waiting', ending),
     voting: coordinated('asked', ending),
@@ -202,12 +221,13 @@ const statements: readonly Statement[] = [
     'running, softly': aborted('running', 'soft'),
   }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
-  writes(deleteEndedPushJobs, { 'older than a day': { args: () => [1, 100] } }),
+  writes(deleteEndedPushJobs, { 'older than a day': { args: () => [{ days: 1, most: 100, nodes: 10_000 }] } }),
   writes(notePushTicket, { waiting: coordinated('waiting', randomUUID()) }),
   writes(forgetPushTicket, { waiting: coordinated('waiting') }),
   writes(beginVoting, { waiting: coordinated('waiting') }),
   reads(readPushTicket, ofJob('waiting')),
   reads(readPushJob, ofJob('running')),
+  reads(readPushJobByKey, () => ['a key']),
   reads(listPushJobs, () => [{ limit: 10 }]),
   reads(listPushNodes, (world) => {
     const duty = world.pushJob('running');
@@ -217,7 +237,6 @@ const statements: readonly Statement[] = [
     const duty = world.pushJob('running');
     return duty && [duty.id, { since: new Date(0), withOpen: true, after: undefined, limit: 10 }];
   }),
-  reads(readMoment, () => []),
   reads(readTasksOfJob, ofJob('running')),
   reads(readOrganizationJob, (world) => {
     const duty = world.pushJob('running');
@@ -234,7 +253,7 @@ const statements: readonly Statement[] = [
     const duty = world.pushJob('running');
     return duty && [duty.id, 1];
   }),
-  reads(readFeedPositions, (world) => {
+  reads(readJobPositions, (world) => {
     const duty = world.pushJob('running');
     return duty && [[duty.id]];
   }),

@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import { claimDuties } from '../../lib/control/duty/duty-store.ts';
-import { abortJob, endJob, startNodes } from '../../lib/control/push/coordinator-store.ts';
-import { storeVotes } from '../../lib/control/push/courier-store.ts';
+import { abortJob, endJob, startNodes } from '../../lib/control/push/coordinator/coordinator-store.ts';
+import { storeVotes } from '../../lib/control/push/courier/courier-store.ts';
 import { createPushJob, type NewPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
 import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
@@ -25,7 +25,8 @@ export async function createPushJobs(
     await createPushJob(database, { ...newPushJob(servers), ...more });
     return (await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 }))[0] as HeldDuty;
   };
-  const duty = await created();
+  // The coordinator writes the feed of an organization's job.
+  const duty = await created(state === 'running' ? { organization: 'acme' } : {});
   if (state === 'asked') {
     const ticket = { serverUuid: 'default', scope: 'push', id: 'one', expiresInSeconds: 3_600, timeoutMs: 60_000 };
     return { asked: duty, alsoAsked: await created(), waiting: await created({ ticket }) };
@@ -34,16 +35,16 @@ export async function createPushJobs(
   if (state === 'ready') return { ready: duty };
   if (state === 'running') {
     const ids = [randomUUID(), randomUUID()] as const;
-    await startNodes(database, duty, { ids, timeoutMs: 60_000 });
+    await startNodes(database, duty, { ids, runMs: 0 });
     await cancelTask(database, ids[0]);
     return { running: duty };
   }
   if (state === 'aborting') {
-    await startNodes(database, duty, { ids: [randomUUID(), randomUUID()], timeoutMs: 60_000 });
-    await abortJob(database, duty, { ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
+    await startNodes(database, duty, { ids: [randomUUID(), randomUUID()], runMs: 0 });
+    await abortJob(database, duty, { changes: 0, ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
     return { aborting: duty };
   }
-  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: 9 });
+  await abortJob(database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 9 });
   await endJob(database, duty, 'aborted');
   await database.query(`update cnapi_push_jobs set state_since = state_since - interval '2 days'`);
   return { aborted: duty };

@@ -5,7 +5,6 @@ import {
   deleteEndedSchedules,
   deleteOldFirings,
   deleteSchedule,
-  fireSchedule,
   listSchedules,
   type NewSchedule,
   type PassedTime,
@@ -18,11 +17,9 @@ import {
   resumeSchedule,
 } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
-import { newPushJob } from './push-statements.ts';
-import { type CallOf, reads, type ScheduleKind, type Statement, type World, writes } from './statement.ts';
+import { AT, asRead, THEN } from './schedule-firings.ts';
+import { type CallOf, reads, type ScheduleKind, type Statement, writes } from './statement.ts';
 
-const AT = Date.parse('2020-01-01T01:00:00Z');
-const THEN = Date.parse('2020-01-01T02:00:00Z');
 const LATER = Date.parse('2030-01-01T00:00:00Z');
 
 export const newSchedule = (fields: Partial<NewSchedule> = {}): NewSchedule => ({
@@ -58,38 +55,21 @@ const ofSchedule = (kind: ScheduleKind): CallOf<[string], unknown> => ({
   },
 });
 
-const asRead = (world: World, kind: 'due' | 'queued') => {
-  const id = world.schedule(kind);
-  const times =
-    kind === 'due' ? { next_at: new Date(AT), queued_at: null } : { next_at: new Date(THEN), queued_at: new Date(AT) };
-  return id === undefined ? undefined : { id, ...times };
-};
-
-type Fired = Parameters<typeof fireSchedule> extends [unknown, ...infer Rest] ? Rest : never;
-const fire = (kind: 'due' | 'queued'): CallOf<Fired, boolean> => ({
-  args(world) {
-    const schedule = asRead(world, kind);
-    const job = newPushJob(world.seats.map(({ serverUuid }) => serverUuid));
-    return schedule && [schedule, { at: AT, thenAt: THEN, job }];
-  },
-  exclusive: (isFired, { id }) => (isFired ? [`the time of schedule ${id}`] : []),
-});
-
-const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Fired, boolean> => ({
+type Passed = Parameters<typeof passSchedule> extends [unknown, ...infer Rest] ? Rest : never;
+const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Passed, boolean> => ({
   args(world) {
     const schedule = asRead(world, kind);
     const passed = { at: AT, thenAt: THEN, queueAt: undefined, outcome: 'skipped', reason: 'asked', ...time };
-    return schedule && ([schedule, passed] as unknown as Fired);
+    return schedule && ([schedule, passed] as unknown as Passed);
   },
-  exclusive: (isPassed, { id }) => (isPassed ? [`the time of schedule ${id}`] : []),
+  exclusive: (isPassed) => (isPassed ? [`the ${kind} time of a schedule`] : []),
 });
 
 const statements: readonly Statement[] = [
   writes(createSchedule, {
     new: { args: (world) => (world.schedule('due') === undefined ? undefined : [newSchedule(), 100]) },
   }),
-  writes(fireSchedule, { 'that is due': fire('due'), 'that waited': fire('queued') }),
-  writes(passSchedule as never as (database: Queryable, ...args: Fired) => Promise<boolean>, {
+  writes(passSchedule as never as (database: Queryable, ...args: Passed) => Promise<boolean>, {
     skipped: pass('due', {}),
     queued: pass('due', { queueAt: AT, outcome: undefined }),
     'skipped while one waits': pass('queued', { at: THEN, thenAt: LATER, queueAt: AT }),
@@ -106,12 +86,14 @@ const statements: readonly Statement[] = [
   writes(deleteSchedule, { due: ofSchedule('due') }),
   writes(deleteEndedSchedules, { 'older than a day': { args: () => [1, 100] } }),
   writes(deleteOldFirings, {
-    all: { args: (world) => (world.schedule('due') === undefined ? undefined : [0, 100]) },
+    all: {
+      args: (world) => (world.schedule('due') === undefined ? undefined : [{ keep: 0, most: 100, nodes: 10_000 }]),
+    },
   }),
   reads(readSchedule, (world) => ofSchedule('due').args(world)),
-  reads(listSchedules, () => [{ limit: 10 }]),
+  reads(listSchedules, () => [{ limit: 10, bytes: 1_000 }]),
   reads(readScheduleTime, () => [LATER]),
-  reads(readDueSchedules, () => [LATER, 10]),
+  reads(readDueSchedules, () => [LATER, { most: 10 }]),
   reads(readNextTime, () => [LATER]),
 ];
 

@@ -68,7 +68,7 @@ export interface DutyStepRow {
 
 export interface PushJobRow {
   id: string;
-  state: 'voting' | 'running' | 'aborting' | 'ended';
+  state: 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
   outcome: string | null;
   ending: string | null;
   quorum: number;
@@ -78,6 +78,8 @@ export interface PushJobRow {
   abort_requested: 'soft' | 'hard' | null;
   is_soft: boolean;
   concurrency: number | null;
+  /** Its ticket, once it has one. */
+  ticket: string | null;
 }
 
 export interface PushNodeRow {
@@ -88,6 +90,7 @@ export interface PushNodeRow {
   incarnation: string | null;
   task: string | null;
   exit_code: number | null;
+  abort_requested: 'soft' | 'hard' | null;
 }
 
 export interface PushBusyRow {
@@ -124,8 +127,8 @@ const COLUMNS: Record<keyof Rows, string> = {
   cnapi_duties: 'id, state, run, generation, outcome',
   cnapi_sim_duty_steps: 'duty, step, run, generation',
   cnapi_push_jobs: `id, state, outcome, ending, quorum, max_failures, voting_timeout_ms, run_timeout_ms, abort_requested,
-    is_soft, concurrency`,
-  cnapi_push_nodes: 'job, server_uuid, state, reason, incarnation, task, exit_code',
+    is_soft, concurrency, ticket ->> 'uuid' as ticket`,
+  cnapi_push_nodes: 'job, server_uuid, state, reason, incarnation, task, exit_code, abort_requested',
   cnapi_push_busy: 'server_uuid, job, rehab_since',
 };
 

@@ -147,6 +147,9 @@ export class Checks {
       ...this.tasks.unended.map(({ id, state }) => unrecovered('I6', WORK_DONE_MS, `task ${id} is still ${state}`)),
       ...this.duties.unended.map(({ id, state }) => unrecovered('I8', WORK_DONE_MS, `duty ${id} is still ${state}`)),
       ...this.push.unended.map(({ id, state }) => unrecovered('I9', WORK_DONE_MS, `push job ${id} is still ${state}`)),
+      ...this.push.withTicket.map(({ id, ticket }) =>
+        unrecovered('I9', WORK_DONE_MS, `push job ${id} has ended and still has its ticket ${ticket}`),
+      ),
       ...this.push.engaged.map(({ server_uuid, job, rehab_since }) =>
         unrecovered(
           'I9',

@@ -6,6 +6,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import t from 'tap';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { fileWith } from '../support/product-text.ts';
 import { INVARIANTS } from './checks.ts';
 import { changesOf, type Defect, defects } from './defects.ts';
@@ -13,7 +14,7 @@ import { changesOf, type Defect, defects } from './defects.ts';
 const SEEDS = 200;
 const main = fileURLToPath(new URL('./main.ts', import.meta.url));
 
-t.setTimeout(1_200_000);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test('each invariant has two defects, and the text that each changes exists', async (t) => {
   for (const invariant of INVARIANTS)

@@ -74,14 +74,14 @@ export const defects: Defect[] = [
   {
     name: 'an agent starts a task again that it has ended and deleted from its journal',
     breaks: 'I3',
-    firstSeed: 40,
+    firstSeed: 61,
     find: "acknowledged.has(id) ? { do: 'say-ended' } : { do: 'take' };",
     put: "acknowledged.size < 0 ? { do: 'say-ended' } : { do: 'take' };",
   },
   {
     name: 'a command begins before the journal has it',
     breaks: 'I3',
-    firstSeed: 2,
+    firstSeed: 36,
     find: "await this.#deps.journal.append({ record: 'started',",
     put: "if (work.frame.id === '') await this.#deps.journal.append({ record: 'started',",
   },
@@ -191,7 +191,7 @@ export const defects: Defect[] = [
   {
     name: 'the end of a duty is stored whoever holds it now',
     breaks: 'I8',
-    firstSeed: 4,
+    firstSeed: 29,
     kind: 'duties-',
     find: `where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          order by d.id for update of d skip locked
@@ -227,7 +227,7 @@ export const defects: Defect[] = [
   {
     name: 'what a former holder of a duty writes is stored',
     breaks: 'I9',
-    firstSeed: 9,
+    firstSeed: 14,
     kind: 'push-',
     find: `where d.id = p_id and d.state = 'held' and d.run = p_run and d.generation = p_generation
     for share;`,
@@ -299,10 +299,18 @@ export const defects: Defect[] = [
     breaks: 'I9',
     firstSeed: 1,
     kind: 'push-',
-    find: 'return await this.#rounds(duty, run, signal);',
+    find: 'return await this.#rounds(duty, run, AbortSignal.any([signal, over.signal]));',
     put: `if (duty.generation > 1)
-        await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
-      return await this.#rounds(duty, run, signal);`,
+        await abortJob(this.#deps.database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
+      return await this.#rounds(duty, run, AbortSignal.any([signal, over.signal]));`,
+  },
+  {
+    name: 'a push job asks its agents while its ticket is queued',
+    breaks: 'I9',
+    firstSeed: 7,
+    kind: 'push-',
+    find: "if (ticket === 'active' || ticket === 'none') return",
+    put: "if (ticket !== 'lost') return",
   },
   // The following defects were found in the product while the simulation was written.
   {
@@ -322,7 +330,7 @@ export const defects: Defect[] = [
   {
     name: 'the time that the counter of deadlines catches up with counts for a push job',
     breaks: 'I9',
-    firstSeed: 1,
+    firstSeed: 60,
     kind: 'push-',
     find: 'return Math.max(0, countedMs - this.#lagMs);',
     put: 'return countedMs;',

@@ -1,11 +1,16 @@
 /**
  * I9: nothing of a push job starts below its quorum or after its end, a server takes part in one job
- * at a time, each node and each job ends once, with an end that has a cause, and no server is kept.
+ * at a time, each node and each job ends once, with an end that has a cause, and no server and no
+ * ticket is kept. A job with a ticket asks nobody before it holds it.
  *
  * The quorum counts the votes that are stored when the job begins to run. A vote that an agent
  * withdraws in that moment counts: its node ends as `unavailable`, and its command does not start.
+ *
+ * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what it
+ * read just before; so an end is judged by the most lenient of the values that were ever in force.
  */
 import type { PushBusyRow, PushJobRow, PushNodeRow } from './changes.ts';
+import { TICKET_TIMEOUT_MS } from './push.ts';
 import type { Execution } from './sim-machine.ts';
 import type { World } from './world.ts';
 
@@ -16,6 +21,7 @@ const SLACK_MS = 3_000;
 const UNENDED = ['new', 'ready', 'running'];
 const FAILURES = ['failed', 'crashed', 'timed_out'];
 const NEXT: Record<PushJobRow['state'], readonly PushJobRow['state'][]> = {
+  waiting: ['waiting', 'voting', 'aborting'],
   voting: ['voting', 'running', 'aborting'],
   running: ['running', 'aborting', 'ended'],
   aborting: ['aborting', 'ended'],
@@ -25,6 +31,13 @@ const NEXT: Record<PushJobRow['state'], readonly PushJobRow['state'][]> = {
 interface Seen {
   row: PushJobRow;
   madeAt: number;
+  /** When it began to ask its agents. */
+  askedAt: number;
+  /** The most lenient values that were in force. */
+  maxQuorum: number;
+  minVotingTimeoutMs: number;
+  minRunTimeoutMs: number;
+  hasAddedNodes: boolean;
   startedAt: number | undefined;
   /** Since when its commands must end. */
   overAt: number | undefined;
@@ -73,6 +86,20 @@ export class PushChecks {
     return [...this.#busy.values()];
   }
 
+  /** Those that have ended, and whose tickets have not. */
+  get withTicket(): PushJobRow[] {
+    const { tickets } = this.#world.checks;
+    return [...this.#jobs.values()].flatMap(({ row }) => {
+      const status = row.ticket === null ? undefined : tickets.statusOf(row.ticket);
+      return row.state === 'ended' && (status === 'queued' || status === 'active') ? [row] : [];
+    });
+  }
+
+  /** Those that began to ask after they had waited for their tickets. */
+  get ticketed(): number {
+    return [...this.#jobs.values()].filter(({ askedAt, madeAt }) => askedAt > madeAt).length;
+  }
+
   /** The job no longer wants its commands. */
   isEnding(id: string): boolean {
     const state = this.#jobs.get(id)?.row.state;
@@ -89,6 +116,9 @@ export class PushChecks {
     const now = this.#world.time.now;
     const seen = this.#seen(after);
     seen.row = after;
+    seen.maxQuorum = Math.max(seen.maxQuorum, after.quorum);
+    seen.minVotingTimeoutMs = Math.min(seen.minVotingTimeoutMs, after.voting_timeout_ms);
+    seen.minRunTimeoutMs = Math.min(seen.minRunTimeoutMs, after.run_timeout_ms);
     if (before === null) return;
     if (before.state === 'ended') return this.#violated(after.id, `changed after its end as ${before.outcome}`);
     if (!NEXT[before.state].includes(after.state))
@@ -96,6 +126,8 @@ export class PushChecks {
     if (after.state === 'ended' || (after.state === 'aborting' && !after.is_soft)) seen.overAt ??= now;
     if (before.state === after.state) return;
     this.#checkWriter(after.id, `is ${after.state}`, who);
+    if (after.state === 'voting') this.#checkAsk(seen);
+    if (after.state === 'voting') seen.askedAt = now;
     if (after.state === 'running') this.#checkStart(seen);
     if (after.state === 'running') seen.startedAt = now;
     if (after.state === 'aborting') this.#checkAbort(seen, before);
@@ -109,7 +141,12 @@ export class PushChecks {
     if (before !== null && !UNENDED.includes(before.state))
       this.#violated(after.job, `the end of ${name} changed from ${before.state} to ${after.state}`);
     this.#nodesOf(after.job).set(after.server_uuid, after);
-    if (before !== null && after.task !== null) this.#checkWriter(after.job, `has ${name} as ${after.state}`, who);
+    const added = before === null ? this.#jobs.get(after.job) : undefined;
+    if (added !== undefined) added.hasAddedNodes = true;
+    // Any instance stores what a caller asks.
+    const isRequest = before?.abort_requested !== after.abort_requested;
+    if (before !== null && after.task !== null && !isRequest)
+      this.#checkWriter(after.job, `has ${name} as ${after.state}`, who);
     this.#touched.add(after.server_uuid);
     if (after.task !== null && before?.task === null) this.#starting.add(after.job);
     if (before?.state === 'new' && after.state === 'ready' && this.isEnding(after.job))
@@ -170,6 +207,8 @@ export class PushChecks {
     const name = this.#world.nameOfServer(serverUuid);
     const seen = this.#jobs.get(job);
     if (seen === undefined) return this.#violated(job, `runs on ${name} and does not exist`);
+    const { state } = seen.nodes.get(serverUuid) ?? {};
+    if (state === undefined) this.#violated(job, `started on ${name}, which is not one of its nodes`);
     if (seen.startedAt === undefined) this.#violated(job, `started on ${name} before it had its quorum`);
     const voters = this.#voters.get(job) ?? new Set();
     if (!voters.has(serverUuid)) this.#violated(job, `started on ${name}, which had not voted`);
@@ -221,13 +260,20 @@ export class PushChecks {
     if (who !== holder) this.#violated(id, `${what} by ${who}, but ${holder} holds its duty`);
   }
 
+  /** A ticket may end in that moment; then the job is aborted after it. */
+  #checkAsk({ row }: Seen): void {
+    if (row.ticket === null || !this.#world.checks.tickets.wasActive(row.ticket))
+      this.#violated(row.id, `began to ask its agents, and its ticket ${row.ticket} was never active`);
+  }
+
   #checkStart({ row, nodes }: Seen): void {
     const ready = [...nodes.values()].filter(({ state }) => state === 'ready').length;
     if (ready < row.quorum) this.#violated(row.id, `began to run with ${ready} ready nodes of ${row.quorum}`);
   }
 
   /** It has one of the causes that its end names; the death of an instance is none. */
-  #checkAbort({ row, nodes, madeAt, startedAt }: Seen, before: PushJobRow): void {
+  #checkAbort(seen: Seen, before: PushJobRow): void {
+    const { row, nodes, madeAt, askedAt, startedAt, maxQuorum, minVotingTimeoutMs, minRunTimeoutMs } = seen;
     const { now } = this.#world.time;
     const count = (states: readonly string[]) =>
       [...nodes.values()].filter(({ state }) => states.includes(state)).length;
@@ -235,14 +281,20 @@ export class PushChecks {
     switch (row.ending) {
       case 'quorum_failed':
         if (before.state !== 'voting') this.#violated(row.id, 'failed its quorum after it had begun to run');
-        if (count(['new', 'ready']) >= row.quorum && !isOver(madeAt, row.voting_timeout_ms))
-          this.#violated(row.id, `failed its quorum ${now - madeAt} ms after its creation`);
+        if (!seen.hasAddedNodes && count(['new', 'ready']) >= maxQuorum && !isOver(askedAt, minVotingTimeoutMs))
+          this.#violated(row.id, `failed its quorum ${now - askedAt} ms after it had asked`);
         return;
       case 'timed_out':
-        if (startedAt === undefined || !isOver(startedAt, row.run_timeout_ms))
+        if (before.state === 'waiting' && isOver(madeAt, TICKET_TIMEOUT_MS)) return;
+        if (startedAt === undefined || !isOver(startedAt, minRunTimeoutMs))
           this.#violated(row.id, `timed out ${now - (startedAt ?? now)} ms after its start`);
         return;
       default:
+        if (
+          row.ticket !== null &&
+          ['finished', 'expired', undefined].includes(this.#world.checks.tickets.statusOf(row.ticket))
+        )
+          return;
         if (row.abort_requested === null && !(row.max_failures !== null && count(FAILURES) > row.max_failures))
           this.#violated(row.id, 'was aborted without a cause');
     }
@@ -259,14 +311,15 @@ export class PushChecks {
     };
     if ([...nodes.values()].some(isLeft))
       this.#violated(row.id, 'ended with tasks that are neither over nor cancelled');
-    if (row.outcome === 'complete' && [...nodes.values()].some(({ state }) => state === 'was_ready'))
+    const isUnasked = ({ state, reason }: PushNodeRow) => state === 'was_ready' && reason !== 'aborted';
+    if (row.outcome === 'complete' && [...nodes.values()].some(isUnasked))
       this.#violated(row.id, 'is complete, and did not start a node that was ready');
     if (row.outcome === 'quorum_failed' && [...nodes.values()].some(({ task }) => task !== null))
       this.#violated(row.id, 'failed its quorum, but has started');
   }
 
   /** Whether what a node's end says is true in the world. */
-  #checkNodeEnd({ row, madeAt }: Seen, before: PushNodeRow, after: PushNodeRow): void {
+  #checkNodeEnd({ row, askedAt, minVotingTimeoutMs }: Seen, before: PushNodeRow, after: PushNodeRow): void {
     const { server_uuid: server, state, reason, exit_code: exitCode } = after;
     const name = this.#world.nameOfServer(server);
     const wrong = (what: string) => this.#violated(row.id, `${name} is ${state} (${reason}), but ${what}`);
@@ -278,9 +331,11 @@ export class PushChecks {
       wrong(`no command ended with ${exitCode}`);
     if (reason === 'down' && present?.status === 'running') wrong('its server is running');
     if (reason === 'restarted' && present?.incarnation === before.incarnation) wrong('its agent is the one that voted');
-    if (reason === 'no-vote' && this.#world.time.now - madeAt < row.voting_timeout_ms - TICK_SLACK_MS)
+    if (reason === 'no-vote' && this.#world.time.now - askedAt < minVotingTimeoutMs - TICK_SLACK_MS)
       wrong('the time to vote was not over');
+    if (reason === 'aborted' && after.abort_requested === null) wrong('nobody asked for that');
     if (
+      reason !== 'aborted' &&
       ['was_ready', 'job-ended', 'given-up'].some((word) => word === state || word === reason) &&
       !this.isEnding(row.id)
     )
@@ -300,6 +355,11 @@ export class PushChecks {
     const made: Seen = {
       row,
       madeAt,
+      askedAt: madeAt,
+      maxQuorum: row.quorum,
+      minVotingTimeoutMs: row.voting_timeout_ms,
+      minRunTimeoutMs: row.run_timeout_ms,
+      hasAddedNodes: false,
       startedAt: undefined,
       overAt: undefined,
       endedAt: undefined,

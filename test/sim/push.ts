@@ -19,7 +19,23 @@ export interface PushWork {
   runTimeoutMs: number;
   abortTimeoutMs: number;
   aborts: { afterMs: number; how: 'soft' | 'hard' }[];
+  /** The queue in which the job waits for its ticket. */
+  ticketQueue: number | undefined;
+  /** What callers ask of the job while it goes on, in this order; what comes too late is refused. */
+  changes: PushChange[];
 }
+
+export type PushChange = { afterMs: number } & (
+  | {
+      kind: 'limits';
+      body: { quorum?: number; concurrency?: number; voting_timeout_ms?: number; run_timeout_ms?: number };
+    }
+  | { kind: 'add'; agents: number[] }
+  | { kind: 'abort-nodes'; agents: number[]; how: 'soft' | 'hard' }
+);
+
+/** How long a job waits for its ticket. */
+export const TICKET_TIMEOUT_MS = 15_000;
 
 const FROM_MS = 3_000;
 const UNTIL_MS = 34_000;
@@ -30,9 +46,11 @@ const ENDLESS_MS = 600_000;
 export function pushOf(plan: Plan): Plan {
   const random = new SeededRandom(`push ${plan.seed}`);
   const kept = plan.operations.filter(({ at }) => at < UNTIL_MS).slice(0, KEPT_OPERATIONS);
-  const operations = Array.from({ length: random.whole(6, 16) }, (_, index) =>
-    operationOf({ random, agents: plan.agents, number: plan.operations.length + index }),
-  );
+  const later = new SeededRandom(`push changes ${plan.seed}`);
+  const operations = Array.from({ length: random.whole(6, 16) }, (_, index) => ({
+    ...operationOf({ random, agents: plan.agents, number: plan.operations.length + index }),
+    ...laterOf(later, plan.agents),
+  }));
   const more: Fault[] = Array.from({ length: random.whole(1, 5) }, () => {
     const at = Math.round(random.between(FROM_MS + 3_000, UNTIL_MS));
     const ms = Math.round(random.between(300, 8_000));
@@ -53,7 +71,32 @@ export function pushOf(plan: Plan): Plan {
   return { ...plan, faults, operations: [...kept, ...operations] };
 }
 
-function operationOf({ random, agents, number }: { random: SeededRandom; agents: number; number: number }): Operation {
+/** With random numbers of their own, so that the rest of a plan stays as it was before there were changes. */
+function laterOf(random: SeededRandom, agents: number): Pick<PushWork, 'ticketQueue' | 'changes'> {
+  const ticketQueue = random.chance(0.25) ? random.whole(0, 1) : undefined;
+  const count = random.chance(0.5) ? random.whole(1, 3) : 0;
+  return { ticketQueue, changes: Array.from({ length: count }, () => changeOf(random, agents)) };
+}
+
+function changeOf(random: SeededRandom, agents: number): PushChange {
+  const afterMs = Math.round(random.between(0, random.chance(0.5) ? 300 : 3_000));
+  const some = Array.from({ length: agents }, (_, agent) => agent).filter(() => random.chance(0.4));
+  const chosen = some.length === 0 ? [random.whole(0, agents - 1)] : some;
+  const kind = random.pick(['limits', 'limits', 'add', 'abort-nodes'] as const);
+  if (kind === 'add') return { afterMs, kind, agents: chosen };
+  if (kind === 'abort-nodes') return { afterMs, kind, agents: chosen, how: random.pick(['soft', 'hard'] as const) };
+  const body = random.pick([
+    { quorum: random.whole(1, 4) },
+    { concurrency: random.whole(1, 3) },
+    { voting_timeout_ms: random.whole(500, 6_000) },
+    { run_timeout_ms: random.whole(500, 20_000) },
+  ]);
+  return { afterMs, kind, body };
+}
+
+type FirstWork = Omit<Extract<Operation, { kind: 'push' }>, 'ticketQueue' | 'changes'>;
+
+function operationOf({ random, agents, number }: { random: SeededRandom; agents: number; number: number }): FirstWork {
   const all = Array.from({ length: agents }, (_, agent) => agent);
   const some = all.filter(() => random.chance(0.7));
   const nodes = some.length === 0 ? [random.pick(all)] : some;

@@ -39,7 +39,13 @@ export interface Reach {
 }
 
 const root = path.resolve(import.meta.dirname, '../..');
-const FOLDERS = ['lib/control/roster/', 'lib/platform/healthy-timer.ts', 'lib/control/tasks/', 'lib/control/waitlist/'];
+const FOLDERS = [
+  'lib/control/roster/',
+  'lib/platform/healthy-timer.ts',
+  'lib/control/tasks/',
+  'lib/control/waitlist/',
+  'lib/control/push/',
+];
 const MAX_TEXT = 90;
 const CODE = /[\w'"`]/;
 const APART = /[\w'"`]|\n\s*\n/;
@@ -97,7 +103,7 @@ export function reachLines({ blocks, unreached }: Reach): string[] {
     return `  ${file}:${lines}  ${text}`;
   });
   return [
-    `${unreached.length} places of roster, tasks and waitlist were not reached (${blocks} blocks in all)`,
+    `${unreached.length} places of roster, tasks, waitlist and push jobs were not reached (${blocks} blocks in all)`,
     ...named,
   ];
 }

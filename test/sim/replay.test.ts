@@ -1,12 +1,13 @@
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import t from 'tap';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { planOf } from './plan.ts';
 import { Simulation } from './run.ts';
 
 const SEED = '4';
 
-t.setTimeout(600_000);
+t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test('a seed gives the same world each time, to the byte', async (t) => {
   const simulation = await Simulation.open();

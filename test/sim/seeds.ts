@@ -1,6 +1,6 @@
 /** The seeds of `npm test`, in parts that run in parallel. */
 import t from 'tap';
-import { FILE_TIMEOUT_MS } from '../support/patience.ts';
+import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { ARRIVING, DUTIES, PUSH, RARE } from './plan.ts';
 import { Simulation } from './run.ts';
 import type { Counts } from './world.ts';
@@ -28,7 +28,14 @@ const LEAST_PER_ARRIVING_SEED: Partial<Counts> = { tasks: 1, changes: 1_200 };
 const LEAST_PER_DUTIES_SEED: Partial<Counts> = { duties: 6, takeovers: 1, changes: 100 };
 
 /** For seeds with push jobs, which do little else. */
-const LEAST_PER_PUSH_SEED: Partial<Counts> = { pushJobs: 6, pushRuns: 10, aborts: 1, changes: 100 };
+const LEAST_PER_PUSH_SEED: Partial<Counts> = {
+  pushJobs: 6,
+  pushRuns: 10,
+  pushChanges: 1,
+  pushTickets: 0.5,
+  aborts: 1,
+  changes: 100,
+};
 
 const LEAST: Record<string, Partial<Counts>> = {
   [RARE]: LEAST_PER_RARE_SEED,
@@ -40,18 +47,22 @@ const LEAST: Record<string, Partial<Counts>> = {
 /** Seeds `from` to `to`, common ones or of another kind. */
 export function testSeeds(from: number, to: number, kind = ''): void {
   const least = LEAST[kind] ?? LEAST_PER_SEED;
-  t.setTimeout(FILE_TIMEOUT_MS);
-  t.test(`every invariant holds in seeds ${kind}${from} to ${kind}${to}`, { timeout: FILE_TIMEOUT_MS }, async (t) => {
-    const simulation = await Simulation.open();
-    t.teardown(() => simulation.close());
-    const names = Object.keys(least) as (keyof Counts)[];
-    const done = Object.fromEntries(names.map((name) => [name, 0])) as unknown as Counts;
-    for (let seed = from; seed <= to; seed++) {
-      const { outcome } = await simulation.run(`${kind}${seed}`);
-      if (outcome.violations.length > 0) t.comment(outcome.story.join('\n'));
-      t.strictSame(outcome.violations, [], `again: npm run sim -- --seed ${kind}${seed}`);
-      for (const name of names) done[name] += outcome.counts[name];
-    }
-    for (const name of names) t.ok(done[name] >= (least[name] ?? 0) * (to - from + 1), `${name}: ${done[name]}`);
-  });
+  t.setTimeout(COMPUTING_TIMEOUT_MS);
+  t.test(
+    `every invariant holds in seeds ${kind}${from} to ${kind}${to}`,
+    { timeout: COMPUTING_TIMEOUT_MS },
+    async (t) => {
+      const simulation = await Simulation.open();
+      t.teardown(() => simulation.close());
+      const names = Object.keys(least) as (keyof Counts)[];
+      const done = Object.fromEntries(names.map((name) => [name, 0])) as unknown as Counts;
+      for (let seed = from; seed <= to; seed++) {
+        const { outcome } = await simulation.run(`${kind}${seed}`);
+        if (outcome.violations.length > 0) t.comment(outcome.story.join('\n'));
+        t.strictSame(outcome.violations, [], `again: npm run sim -- --seed ${kind}${seed}`);
+        for (const name of names) done[name] += outcome.counts[name];
+      }
+      for (const name of names) t.ok(done[name] >= (least[name] ?? 0) * (to - from + 1), `${name}: ${done[name]}`);
+    },
+  );
 }

@@ -96,7 +96,7 @@ export class SimInstance implements LinkIngress {
 
   /** Likewise; its id is the caller's, so that a repeated request makes no second one. */
   createPushJob(
-    job: Pick<NewPushJob, 'id' | 'command' | 'nodes' | 'quorum' | 'concurrency' | 'maxFailures' | Times>,
+    job: Pick<NewPushJob, 'id' | 'command' | 'nodes' | 'quorum' | 'concurrency' | 'maxFailures' | 'ticket' | Times>,
   ): void {
     const { process, parts } = this.#life ?? {};
     if (!this.isOpen) return;

@@ -11,7 +11,7 @@ import type { VirtualTime } from './virtual-time.ts';
 
 const KEPT_LINES = 4_000;
 /** Messages logged as errors that are the fault of the world. */
-const EXPECTED_ERRORS = /^(instance: healthy -> unhealthy|duty: its holders died one after the other.*)$/;
+const EXPECTED_ERRORS = /^(instance: healthy -> unhealthy|duty: several holders in a row died.*)$/;
 const WORK_FAILED = 'duty: its work failed';
 
 export interface StoryDeps {

@@ -10,6 +10,7 @@ export class TicketChecks {
   readonly #world: World;
   readonly #rows = new Map<string, TicketRow>();
   readonly #touched = new Set<number>();
+  readonly #wereActive = new Set<string>();
   /** When a ticket last changed its status. */
   readonly #movedAt = new Map<string, number>();
 
@@ -21,11 +22,20 @@ export class TicketChecks {
     return this.#movedAt.get(uuid);
   }
 
+  statusOf(uuid: string): TicketRow['status'] | undefined {
+    return this.#rows.get(uuid)?.status;
+  }
+
+  wasActive(uuid: string): boolean {
+    return this.#wereActive.has(uuid);
+  }
+
   rowChanged(before: TicketRow | null, after: TicketRow | null): void {
     const ticket = after ?? before;
     if (ticket === null) return;
     if (after === null) this.#rows.delete(ticket.uuid);
     else this.#rows.set(after.uuid, after);
+    if (after?.status === 'active') this.#wereActive.add(ticket.uuid);
     this.#touched.add(ticket.queue);
     this.#movedAt.set(ticket.uuid, this.#world.time.now);
     const wasOver = before?.status === 'finished' || before?.status === 'expired';

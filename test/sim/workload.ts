@@ -5,7 +5,8 @@
  * contradiction is a violation.
  */
 import type { Operation } from './plan.ts';
-import { type Answer, SimClient } from './sim-client.ts';
+import { TICKET_TIMEOUT_MS } from './push.ts';
+import { type Answer, type Request, SimClient } from './sim-client.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import { PHASE } from './virtual-time.ts';
 import type { World } from './world.ts';
@@ -42,14 +43,17 @@ export class Workload {
   readonly holds: Hold[] = [];
   readonly #world: World;
   readonly #duties = new Map<string, DutyOperation>();
-  readonly #done = { cancels: 0, renewals: 0, aborts: 0 };
+  readonly #done = { cancels: 0, renewals: 0, aborts: 0, pushChanges: 0 };
   readonly #unfinished = new Map<number, Operation>();
 
   constructor(world: World) {
     this.#world = world;
   }
 
-  get counts(): Record<'tasks' | 'cancels' | 'tickets' | 'holds' | 'renewals' | 'duties' | 'aborts', number> {
+  get counts(): Record<
+    'tasks' | 'cancels' | 'tickets' | 'holds' | 'renewals' | 'duties' | 'aborts' | 'pushChanges',
+    number
+  > {
     const { size: tasks } = this.accepted;
     const { size: duties } = this.#duties;
     return { tasks, tickets: this.tickets.size, holds: this.holds.length, duties, ...this.#done };
@@ -242,11 +246,32 @@ export class Workload {
         quorum: Math.min(quorum, nodes.length),
         concurrency,
         maxFailures,
+        ticket: ticketOf(operation.ticketQueue),
         ...times,
       });
       await client.sleep(client.random.between(200, 2_000));
     }
-    for (const { afterMs, how } of operation.aborts) {
+    await Promise.all([this.#changePush(client, id, operation.changes), this.#abortPush(client, id, operation.aborts)]);
+  }
+
+  /** A change that comes too late is refused, and so is one that names what does not fit. */
+  async #changePush(client: SimClient, id: string, changes: PushOperation['changes']): Promise<void> {
+    for (const change of changes) {
+      await client.sleep(change.afterMs);
+      const { status } = await client.insist(this.#requestOf(id, change));
+      if (status < 300) this.#done.pushChanges += 1;
+    }
+  }
+
+  #requestOf(id: string, change: PushOperation['changes'][number]): Request {
+    if (change.kind === 'limits') return { route: 'ChangePushJob', params: { id, ...change.body } };
+    const servers = change.agents.flatMap((agent) => this.#world.agents[agent]?.uuid ?? []);
+    if (change.kind === 'add') return { route: 'AddPushNodes', params: { id, servers } };
+    return { route: 'AbortPushJob', params: { id, nodes: servers, soft: change.how === 'soft' } };
+  }
+
+  async #abortPush(client: SimClient, id: string, aborts: PushOperation['aborts']): Promise<void> {
+    for (const { afterMs, how } of aborts) {
       await client.sleep(afterMs);
       const { status } = await client.insist({ route: 'AbortPushJob', params: { id, soft: how === 'soft' } });
       if (status === 202) this.#done.aborts += 1;
@@ -296,5 +321,10 @@ export class Workload {
     await client.insist({ route: 'ReleaseTicket', params: { ticket_uuid: ticket } });
   }
 }
+
+const ticketOf = (queue: number | undefined) =>
+  queue === undefined
+    ? undefined
+    : { serverUuid: 'default', scope: 'push', id: `q${queue}`, expiresInSeconds: 12, timeoutMs: TICKET_TIMEOUT_MS };
 
 const wallMs = (text: unknown): number => Date.parse(String(text)) - EPOCH_MS;

@@ -43,6 +43,9 @@ export interface Counts {
   pushJobs: number;
   pushRuns: number;
   aborts: number;
+  /** Changes of push jobs that were accepted, and jobs that began to vote once they had their tickets. */
+  pushChanges: number;
+  pushTickets: number;
   drains: number;
   /** Agents that an instance sent to another one for balancing. */
   shed: number;
@@ -271,6 +274,7 @@ export class World {
         takeovers: this.checks.duties.takeovers,
         pushJobs: this.checks.push.ended,
         pushRuns: this.checks.push.executions,
+        pushTickets: this.checks.push.ticketed,
         drains: this.#plan.faults.filter(({ kind }) => kind === 'instance-drained').length,
         shed: this.instances.reduce((sum, { core }) => sum + (core?.roster.balancer.shed ?? 0), 0),
         changes: this.#changes,

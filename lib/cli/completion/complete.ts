@@ -7,7 +7,8 @@ import { EVENT_KINDS } from '../../protocol/api/events.ts';
 import { TOKEN_ROLES } from '../../protocol/api/roles.ts';
 
 /** The kind of names to request from the fleet. */
-export type Wanted = 'server' | 'task' | 'instance' | 'ticket' | 'token';
+const WANTED = ['server', 'task', 'instance', 'ticket', 'token', 'job', 'schedule', 'server-group'] as const;
+export type Wanted = (typeof WANTED)[number];
 
 type Completion = { words: readonly string[] } | { wanted: Wanted };
 
@@ -17,7 +18,6 @@ const CHOICES: Readonly<Record<string, readonly string[]>> = {
   '--kind': EVENT_KINDS,
 };
 const NOTHING: Completion = { words: [] };
-const OF_FLEET: readonly string[] = ['server', 'task', 'instance', 'ticket', 'token'];
 
 /** `words` are the words after `cnapi`; the user is typing the last one. Pure. */
 export function complete(program: Command, words: readonly string[]): Completion {
@@ -32,8 +32,7 @@ export function complete(program: Command, words: readonly string[]): Completion
   const argument = argumentAt(command, positionals);
   if (argument === undefined) return NOTHING;
   if (argument.argChoices !== undefined) return { words: beginning(argument.argChoices, typed) };
-  const kind = argument.name();
-  return OF_FLEET.includes(kind) ? { wanted: kind as Wanted } : NOTHING;
+  return ofFleet(argument.name());
 }
 
 /**
@@ -62,9 +61,16 @@ function walk(program: Command, words: readonly string[]) {
 }
 
 function valuesOf(option: Option, typed: string): Completion {
-  const name = option.long ?? '';
-  if (name === '--server') return { wanted: 'server' };
-  return { words: beginning(CHOICES[name] ?? [], typed) };
+  const choices = option.argChoices ?? CHOICES[option.long ?? ''];
+  if (choices !== undefined) return { words: beginning(choices, typed) };
+  const [, value = ''] = /<([^>.]+)/.exec(option.flags) ?? [];
+  return ofFleet(value);
+}
+
+/** `name`: of an argument, or of an option's value, such as `server`, or `query|server`. */
+function ofFleet(name: string): Completion {
+  const wanted = WANTED.find((kind) => name.split('|').includes(kind));
+  return wanted === undefined ? NOTHING : { wanted };
 }
 
 function argumentAt(command: Command, positionals: number): Argument | undefined {

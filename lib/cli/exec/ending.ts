@@ -1,9 +1,12 @@
-/** How a command ended on a server, and who wants to know. Pure. */
+/**
+ * How a command ended on a server, and what is told of it: the types that task-run.ts, job-run.ts
+ * and reports.ts share. Pure.
+ */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
-import { codeOf, errorOf, hasSucceeded } from './task-end.ts';
+import { errorCodeOf, errorOf, hasSucceeded } from './task-end.ts';
 
 /** `id`: of the task. */
 export type Ending =
@@ -46,7 +49,7 @@ export interface Run {
 
 export function endedAs(id: string, end: Readonly<Record<string, unknown>>): Ending {
   if (hasSucceeded(end)) return { kind: 'ok', id, result: end.result };
-  const timedOut = codeOf(end) === 'TaskTimeout';
+  const timedOut = errorCodeOf(end) === 'TaskTimeout';
   return { kind: 'failed', id, why: errorOf(end) ?? 'it failed', result: end.result, timedOut };
 }
 

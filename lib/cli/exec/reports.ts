@@ -18,7 +18,7 @@ export interface ReportOptions {
   prefix?: boolean;
 }
 
-export type LabelOf = (server: NamedServer) => string;
+type LabelOf = (server: NamedServer) => string;
 
 export function createLabelOf(servers: readonly NamedServer[]): LabelOf {
   const labels = labelsOf(servers);
@@ -158,7 +158,8 @@ function ownCodeOf(ending: Ending): number | undefined {
   return ending.kind === 'failed' && ending.timedOut === true ? TIMED_OUT : exitCodeOf(resultOf(ending));
 }
 
-export function codeOf(endings: readonly Ending[], isIncomplete: boolean): number {
+/** The exit code of `cnapi exec`. */
+export function exitCodeOfRun(endings: readonly Ending[], isIncomplete: boolean): number {
   const [only] = endings;
   const own = endings.length === 1 && only !== undefined ? ownCodeOf(only) : undefined;
   if (own !== undefined && own !== 0) return own;

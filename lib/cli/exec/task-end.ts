@@ -1,4 +1,4 @@
-/** Interprets the end of a task. Pure. */
+/** How a task ended: whether it succeeded, its exit code, its error. Pure. */
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { exitCodeOfSignal } from '../terminal/signals.ts';
 
@@ -23,7 +23,7 @@ export function exitCodeOf(result: unknown): number | undefined {
 }
 
 /** The code of the error of a task that failed. */
-export function codeOf(end: JsonObject): string | undefined {
+export function errorCodeOf(end: JsonObject): string | undefined {
   const { code } = (end.error ?? {}) as JsonObject;
   return typeof code === 'string' ? code : undefined;
 }
@@ -32,7 +32,7 @@ export function codeOf(end: JsonObject): string | undefined {
 export function errorOf(end: JsonObject): string | undefined {
   if (hasSucceeded(end)) return undefined;
   const { message } = (end.error ?? {}) as JsonObject;
-  const code = codeOf(end);
+  const code = errorCodeOf(end);
   if (typeof message === 'string') return code === undefined ? message : `${message} (${code})`;
   const { exitCode, signal } = (end.result ?? {}) as JsonObject;
   return typeof exitCode === 'number' ? `exit code ${exitCode}` : `ended by ${String(signal ?? 'something')}`;

@@ -1,6 +1,6 @@
 /**
  * Runs a command on one server, as a task. It is created under an idempotency key, so a lost answer
- * does not run it twice. Any available instance is used to follow it. Used by commands/exec.ts.
+ * does not run it twice. Any available instance is used to follow it. Used by exec.ts.
  *
  *     asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no end reported)
  */
@@ -12,9 +12,7 @@ import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type Ending, endedAs, endingOf, type Listener, type Run } from './ending.ts';
 
-export interface TaskCommand
-  extends Required<Pick<TaskRequest, 'params'>>,
-    Pick<TaskRequest, 'timeoutMs' | 'ticketUuid'> {
+interface TaskCommand extends Required<Pick<TaskRequest, 'params'>>, Pick<TaskRequest, 'timeoutMs' | 'ticketUuid'> {
   server: NamedServer;
   /** Does not wait for the end: returns only the task's id. */
   detach: boolean;

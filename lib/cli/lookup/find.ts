@@ -1,6 +1,6 @@
 /**
- * Maps what users write to what the API knows: servers by uuid or hostname, instances by uuid or
- * address.
+ * Maps what users write to what the API knows: servers, tasks, tickets and instances, by their id,
+ * the beginning of it, their hostname or their address. Used by the commands of all nouns.
  */
 
 import type { CnapiClient } from '../../client/client.ts';
@@ -150,6 +150,17 @@ export function labelsOf(servers: readonly NamedServer[]): Map<string, string> {
   const labelOf = (server: NamedServer) =>
     (counts.get(nameOf(server)) ?? 0) > 1 ? `${nameOf(server)} ${server.uuid}` : nameOf(server);
   return new Map(servers.map((server) => [server.uuid, labelOf(server)]));
+}
+
+/** For the servers of these objects: a function that maps the uuid of one to its label. */
+export async function serverLabels(
+  client: CnapiClient,
+  listed: readonly { server_uuid?: string | null | undefined }[],
+): Promise<(uuid: string) => string> {
+  const uuids = [...new Set(listed.flatMap(({ server_uuid }) => server_uuid ?? []))].slice(0, 200);
+  const servers = uuids.length === 0 ? [] : await client.servers({ uuids, fields: 'uuid,hostname', limit: 1000 });
+  const names = labelsOf(servers);
+  return (uuid) => names.get(uuid) ?? uuid;
 }
 
 /** Finds an instance by its uuid, the beginning of its uuid, or HOST:PORT. @throws UsageError */

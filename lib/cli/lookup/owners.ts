@@ -10,7 +10,7 @@ import {
   type User,
   users,
 } from '../../protocol/api/organizations.ts';
-import { findDocument } from './documents.ts';
+import { findDocument } from '../documents/documents.ts';
 
 export const findOrganization = (client: CnapiClient, name: string): Promise<Organization> =>
   findDocument(client, organizations, name);
@@ -18,10 +18,10 @@ export const findOrganization = (client: CnapiClient, name: string): Promise<Org
 export const findUser = (client: CnapiClient, name: string): Promise<User> => findDocument(client, users, name);
 
 export const findClient = (client: CnapiClient, { uuid }: Organization, name: string): Promise<Client> =>
-  findDocument(client, clients, name, { organization: uuid });
+  findDocument(client, clients, name, { within: { organization: uuid } });
 
 export const findGroup = (client: CnapiClient, { uuid }: Organization, name: string): Promise<Group> =>
-  findDocument(client, groups, name, { organization: uuid });
+  findDocument(client, groups, name, { within: { organization: uuid }, what: 'group of users and clients' });
 
 export interface MemberNames {
   user?: string[];

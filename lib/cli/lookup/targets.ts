@@ -1,31 +1,103 @@
-/** The servers that a command is to run on: by name, by a property, or all. */
-import type { CnapiClient } from '../../client/client.ts';
+/**
+ * On which servers a command is to run: by name, by a property, all, those of a server group or of
+ * an earlier push job. Names become uuids here; the rest is left to the API, which looks up the
+ * servers when it creates the job. `serversOf` looks them up for what needs them before: `cnapi
+ * exec`, `--dry-run`, a share of the servers.
+ */
+import { NODE_STATUSES, type PushNode } from '../../protocol/api/push-jobs.ts';
+import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { findDocument } from '../documents/documents.ts';
+import type { Context } from '../invocation/context.ts';
+import { findJob, nodesOf } from '../push/find-job.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { findServers, selectServers } from './find.ts';
+import { parseWhere } from './where.ts';
 
 export interface TargetOptions {
   all?: boolean;
   where?: string[];
+  /** The name of a server group. */
+  group?: string;
+  fromJob?: string;
+  /** With `fromJob`. */
+  status?: string;
 }
 
-/** @throws UsageError when no server is named in one of these ways, or in several */
+type NodeStatus = PushNode['status'];
+
+/** Except for `servers`, as in POST /push-jobs. */
+export type Targets =
+  | { servers: readonly NamedServer[] }
+  | { where: string[] }
+  | { group: string }
+  | { from_job: string; from_status?: NodeStatus };
+
+type Finder = Pick<Context, 'client'>;
+
+/** @throws UsageError when servers are named in none of these ways, or in several */
 export async function targetsOf(
-  client: CnapiClient,
-  names: readonly string[],
-  { all = false, where = [] }: TargetOptions,
-): Promise<NamedServer[]> {
-  const queries = names.filter((name) => name.includes('='));
-  if (queries.length > 0 && queries.length < names.length)
-    throw new UsageError('Servers by name and by NAME=PATTERN cannot be combined');
-  if (queries.length > 0) return targetsOf(client, [], { all, where: [...where, ...queries] });
-  const ways = [names.length > 0, all, where.length > 0].filter(Boolean).length;
-  if (ways === 0)
+  context: Finder,
+  words: readonly string[],
+  { all = false, where = [], group, fromJob, status }: TargetOptions,
+): Promise<Targets> {
+  if (words.includes('')) throw new UsageError('One of the servers is an empty text: is a variable not set?');
+  const conditions = [...where, ...words.filter((word) => word.includes('='))];
+  const names = words.filter((word) => !word.includes('='));
+  const ways = [
+    names.length > 0 && 'servers by name',
+    conditions.length > 0 && 'servers by NAME=PATTERN',
+    all && '--all',
+    group !== undefined && '--group',
+    fromJob !== undefined && '--from-job',
+  ].filter((way) => way !== false);
+  if (status !== undefined && fromJob === undefined) throw new UsageError('--status needs --from-job');
+  if (ways.length === 0)
     throw new UsageError(
       'On which servers? Name some, or give NAME=PATTERN as with --where of cnapi servers, or --all',
     );
-  if (ways > 1) throw new UsageError('Servers by name, --where and --all cannot be combined');
-  const servers = names.length > 0 ? await findServers(client, names) : await selectServers(client, where);
-  if (servers.length === 0) throw new UsageError('No server matches; nothing was run');
-  return servers;
+  if (ways.length > 1) throw new UsageError(`${sentence(ways.join(' and '))} cannot be combined`);
+  for (const condition of conditions) parseWhere(condition);
+  if (group !== undefined) return { group };
+  if (fromJob !== undefined) {
+    const from_status = status === undefined ? {} : { from_status: nodeStatusOf(status) };
+    return { from_job: await findJob(context, fromJob), ...from_status };
+  }
+  if (names.length > 0) return { servers: await findServers(context.client, names) };
+  return { where: all ? ['uuid=*'] : conditions };
 }
+
+/** The part of POST /push-jobs that says which servers. */
+export const requestOf = (targets: Targets) =>
+  'servers' in targets ? { servers: targets.servers.map(({ uuid }) => uuid) } : targets;
+
+/** The servers at this moment. @throws UsageError when there are none */
+export async function serversOf(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
+  const servers = await foundNow(context, targets);
+  if (servers.length > 0) return servers;
+  throw new UsageError(
+    'from_job' in targets ? 'No node of that job matches; nothing was run' : 'No server matches; nothing was run',
+  );
+}
+
+async function foundNow(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
+  const { client } = context;
+  if ('servers' in targets) return targets.servers;
+  if ('where' in targets) return selectServers(client, targets.where);
+  if ('from_job' in targets) {
+    const nodes = await nodesOf(context, targets.from_job, targets.from_status);
+    return nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
+  }
+  const { servers = [], where } = await findDocument<ServerGroup>(client, serverGroups, targets.group);
+  if (where !== undefined) return selectServers(client, where);
+  return servers.length === 0 ? [] : findServers(client, servers);
+}
+
+/** @throws UsageError */
+export function nodeStatusOf(text: string): NodeStatus {
+  const status = NODE_STATUSES.find((one) => one === text);
+  if (status === undefined) throw new UsageError(`--status ${text} is none of ${NODE_STATUSES.join(', ')}`);
+  return status;
+}
+
+const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,41 +1,54 @@
-/** `cnapi org group`. */
+/** `cnapi org group`: groups of users and clients. Part of org.ts. */
 import { Command } from 'commander';
 import { clients, type Group, groups, listContracts, users } from '../../protocol/api/organizations.ts';
+import {
+  createDocument,
+  deleteDocument,
+  fieldColumn,
+  listDocuments,
+  printDocuments,
+  UUID_COLUMN,
+} from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { listDocuments } from '../lookup/documents.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
-import { column, create, list, ofOrganization, organizationOf, remove, UUID } from './documents.ts';
+import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const GROUP = 'its name or uuid';
 
 export function groupCommand(runner: CommandRunner): Command {
-  const command = new Command('group').description('Manages groups of users, clients and other groups.');
+  const command = new Command('group').description(
+    'Manages groups of users and clients: who may do what. Groups of servers: cnapi group.',
+  );
   withMembers(ofOrganization(command.command('create')))
-    .description('Creates a group and prints its uuid.')
+    .description('Creates a group of users and clients, and prints its uuid.')
     .argument('<name>', 'pushy_job_readers, pushy_job_writers and admins have a meaning')
     .action(
       runner.action(async (context, [given, name], options: MemberNames) => {
         const organization = await organizationOf(context, given);
         const members = await findMembers(context.client, organization, options);
-        await create(context, groups, { organization: organization.uuid, name, ...members });
+        await createDocument(context, groups, { organization: organization.uuid, name, ...members });
       }),
     );
   ofOrganization(command.command('list'))
-    .description('Lists the groups of an organization.')
+    .description('Lists the groups of users and clients of an organization.')
     .action(
       runner.action(async (context, [name]) => {
         const filter = { organization: (await organizationOf(context, name)).uuid };
-        await list(context, groups, { filter, columns: [column('GROUP', 'name'), UUID] });
+        const columns = [fieldColumn('GROUP', 'name'), UUID_COLUMN];
+        printDocuments(context, await listDocuments(context.client, groups, filter), {
+          plural: 'groups of users and clients',
+          columns,
+        });
       }),
     );
   ofOrganization(command.command('get'))
-    .description('Shows the members of a group.')
+    .description('Shows the members of a group of users and clients.')
     .argument('<group>', GROUP)
     .action(runner.action((context, [organization, name]) => show(context, organization, name)));
   for (const [change, about] of [
-    ['add', 'Adds members to a group.'],
-    ['remove', 'Removes members from a group.'],
+    ['add', 'Adds members to a group of users and clients.'],
+    ['remove', 'Removes members from a group of users and clients.'],
   ] as const)
     withMembers(ofOrganization(command.command(change)))
       .description(about)
@@ -49,12 +62,12 @@ export function groupCommand(runner: CommandRunner): Command {
         }),
       );
   ofOrganization(command.command('delete'))
-    .description('Deletes a group, not its members.')
+    .description('Deletes a group of users and clients, not its members.')
     .argument('<group>', GROUP)
     .action(
       runner.action(async (context, [given, name]) => {
         const organization = await organizationOf(context, given);
-        await remove(context, groups, await findGroup(context.client, organization, String(name)));
+        await deleteDocument(context, groups, await findGroup(context.client, organization, String(name)));
       }),
     );
   return command;

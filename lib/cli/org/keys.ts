@@ -1,16 +1,22 @@
-/** `cnapi org key`. */
+/** `cnapi org key`: the keys with which requests are signed. Part of org.ts. */
 import { readFile, unlink } from 'node:fs/promises';
 import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
 import { keys } from '../../protocol/api/organizations.ts';
+import {
+  deleteDocument,
+  fieldColumn,
+  findDocument,
+  listDocuments,
+  printDocuments,
+  UUID_COLUMN,
+} from '../documents/documents.ts';
 import type { CommandRunner } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findDocument } from '../lookup/documents.ts';
 import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { newPrivateFile } from '../terminal/private-file.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { column, list, remove, UUID } from './documents.ts';
 
 const OWNER = 'a user, or ORGANIZATION/CLIENT';
 
@@ -40,7 +46,8 @@ export function keyCommand(runner: CommandRunner): Command {
       runner.action(async (context, [owner]) => {
         const filter = { owner: (await findOwner(context.client, String(owner))).uuid };
         const expires = { head: 'EXPIRES', of: (key: Record<string, unknown>) => shortTime(key.expires_at as string) };
-        await list(context, keys, { filter, columns: [column('KEY', 'name'), UUID, expires] });
+        const columns = [fieldColumn('KEY', 'name'), UUID_COLUMN, expires];
+        printDocuments(context, await listDocuments(context.client, keys, filter), { plural: 'keys', columns });
       }),
     );
   command
@@ -51,7 +58,11 @@ export function keyCommand(runner: CommandRunner): Command {
     .action(
       runner.action(async (context, [given, name]) => {
         const owner = (await findOwner(context.client, String(given))).uuid;
-        await remove(context, keys, await findDocument(context.client, keys, String(name), { owner }));
+        await deleteDocument(
+          context,
+          keys,
+          await findDocument(context.client, keys, String(name), { within: { owner } }),
+        );
       }),
     );
   return command;

@@ -1,15 +1,15 @@
-/** `cnapi org server`. */
+/** `cnapi org server`: the servers of an organization. Part of org.ts. */
 import { Command } from 'commander';
 import { type Binding, bindings, type Group, groups, type Organization } from '../../protocol/api/organizations.ts';
+import { listDocuments } from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { listDocuments } from '../lookup/documents.ts';
 import { findServers } from '../lookup/find.ts';
 import { findGroup } from '../lookup/owners.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { ofOrganization, organizationOf } from './documents.ts';
+import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const SERVERS = 'uuids or hostnames';
 
@@ -20,7 +20,7 @@ export function serverBindingCommand(runner: CommandRunner): Command {
     .argument('<server...>', SERVERS)
     .option(
       '--group <group>',
-      'only its members may run push jobs on them (default: all who may create jobs)',
+      'only members of this group of users and clients may run push jobs on them (default: all who may create jobs)',
       repeated,
     )
     .action(

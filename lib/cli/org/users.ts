@@ -1,12 +1,20 @@
-/** `cnapi org user` and `cnapi org client`. */
+/** `cnapi org user` and `cnapi org client`: who may act in organizations. Part of org.ts. */
 import { Command } from 'commander';
 import { clients, listContracts, users } from '../../protocol/api/organizations.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import {
+  createDocument,
+  deleteDocument,
+  fieldColumn,
+  listDocuments,
+  printDocuments,
+  UUID_COLUMN,
+} from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { listDocuments } from '../lookup/documents.ts';
 import { findClient, findUser } from '../lookup/owners.ts';
-import { column, create, list, ofOrganization, organizationOf, remove, UUID } from './documents.ts';
+import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const NAME = 'as requests give it';
 
@@ -38,7 +46,9 @@ export function userCommand(runner: CommandRunner): Command {
     .description('Deletes a user, in all organizations.')
     .argument('<name>', 'or the uuid')
     .action(
-      runner.action(async (context, [name]) => remove(context, users, await findUser(context.client, String(name)))),
+      runner.action(async (context, [name]) =>
+        deleteDocument(context, users, await findUser(context.client, String(name))),
+      ),
     );
   return command;
 }
@@ -50,7 +60,7 @@ export function clientCommand(runner: CommandRunner): Command {
     .argument('<name>', NAME)
     .action(
       runner.action(async (context, [organization, name]) =>
-        create(context, clients, { organization: (await organizationOf(context, organization)).uuid, name }),
+        createDocument(context, clients, { organization: (await organizationOf(context, organization)).uuid, name }),
       ),
     );
   ofOrganization(command.command('list'))
@@ -58,7 +68,8 @@ export function clientCommand(runner: CommandRunner): Command {
     .action(
       runner.action(async (context, [name]) => {
         const filter = { organization: (await organizationOf(context, name)).uuid };
-        await list(context, clients, { filter, columns: [column('CLIENT', 'name'), UUID] });
+        const columns = [fieldColumn('CLIENT', 'name'), UUID_COLUMN];
+        printDocuments(context, await listDocuments(context.client, clients, filter), { plural: 'clients', columns });
       }),
     );
   ofOrganization(command.command('delete'))
@@ -67,7 +78,7 @@ export function clientCommand(runner: CommandRunner): Command {
     .action(
       runner.action(async (context, [organization, name]) => {
         const found = await findClient(context.client, await organizationOf(context, organization), String(name));
-        await remove(context, clients, found);
+        await deleteDocument(context, clients, found);
       }),
     );
   return command;
@@ -76,7 +87,7 @@ export function clientCommand(runner: CommandRunner): Command {
 async function createUser(context: Context, name: unknown, names: readonly string[] = []): Promise<void> {
   const organizations: string[] = [];
   for (const one of names) organizations.push((await organizationOf(context, one)).uuid);
-  await create(context, users, { name, organizations });
+  await createDocument(context, users, { name, organizations });
 }
 
 async function changeUsers(
@@ -98,12 +109,10 @@ async function changeUsers(
 
 /** Users are not indexed by their organizations, so all are read. */
 async function listUsers(context: Context, name: unknown): Promise<void> {
-  const columns = [column('USER', 'name'), UUID];
-  if (name === undefined) return list(context, users, { filter: {}, columns });
-  const { uuid } = await organizationOf(context, name);
+  const organization = name === undefined ? undefined : await organizationOf(context, name);
   const all = await listDocuments(context.client, users, {});
-  const found = all.filter(({ organizations }) => (organizations as string[]).includes(uuid));
-  if (context.output.json) return context.output.document(found);
-  context.output.table(columns, found);
-  if (found.length === 0) context.output.note('There are no users in it');
+  const isIn = ({ organizations }: JsonObject) =>
+    organization === undefined || (organizations as string[]).includes(organization.uuid);
+  const plural = organization === undefined ? 'users' : `users in ${organization.name}`;
+  printDocuments(context, all.filter(isIn), { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
 }

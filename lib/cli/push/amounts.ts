@@ -1,4 +1,4 @@
-/** Numbers of nodes as users write them: 17, or 80%. Pure. */
+/** Numbers of nodes as users write them: 17, or 80%. Pure; used by the options of `cnapi job`. */
 import { UsageError } from '../terminal/usage-error.ts';
 
 /** @throws UsageError */
@@ -15,3 +15,6 @@ export function amountOf(text: string | undefined, option: string): { percent?: 
     throw new UsageError(`${option} ${text} is neither a number nor a percentage such as 80%`);
   return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
 }
+
+/** How many of `count` nodes may fail, where a percentage may. */
+export const shareOf = (percent: number, count: number): number => Math.floor((percent / 100) * count);

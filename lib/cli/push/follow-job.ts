@@ -1,20 +1,22 @@
-/** Follows a push job that this program started, and shows how jobs ended. */
+/**
+ * Follows a push job that this program started, and shows how jobs ended. Used by `cnapi job
+ * start`, `retry` and `status`.
+ */
 import { createInterface } from 'node:readline/promises';
+import { messageOf } from '../../platform/errors.ts';
 import { type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import type { NamedServer } from '../../protocol/api/servers.ts';
 import { listenerOf } from '../exec/reports.ts';
 import type { Context } from '../invocation/context.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 import { nodesOf } from './find-job.ts';
-import { hasEnded, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
-import { JobRun } from './job-run.ts';
+import { FollowedJob } from './followed-job.ts';
+import { hasEnded, inOrderOfName, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
 
 const LOOK_MS = 500;
 
-export interface StartedJob {
+interface StartedJob {
   job: PushJob;
-  servers: readonly NamedServer[];
   /** Prints only the job's id. */
   detach?: boolean | undefined;
   /** Shows what the commands write, as they write it. */
@@ -22,30 +24,36 @@ export interface StartedJob {
 }
 
 /** Returns the exit code. */
-export async function started(context: Context, { job, servers, detach, capture }: StartedJob): Promise<number> {
+export async function started(context: Context, { job, detach, capture }: StartedJob): Promise<number> {
   const { output } = context;
   if (detach) {
     if (output.json) output.document(job);
     else output.line(job.id);
     return EXIT.ok;
   }
-  output.note(`push job ${job.id} asks ${servers.length} server${servers.length === 1 ? '' : 's'}`);
-  const showing = capture && !output.json ? showOutput(context, job, servers) : undefined;
-  return follow(context, job, showing);
+  output.note(`push job ${job.id} asks ${job.node_count} server${job.node_count === 1 ? '' : 's'}`);
+  const showing = capture && !output.json ? showOutput(context, job) : undefined;
+  // The job is followed nevertheless: cnapi job output has what was not shown.
+  const shown = showing?.catch((error: unknown) =>
+    output.complain(`the output is not shown: ${messageOf(error)}; cnapi job output shows it later`),
+  );
+  return follow(context, job, shown);
 }
 
 /** Until the job ends. */
-async function showOutput(context: Context, job: PushJob, servers: readonly NamedServer[]): Promise<void> {
+async function showOutput(context: Context, job: PushJob): Promise<void> {
+  const nodes = await nodesOf(context, job.id);
+  const servers = nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   const listener = { ...listenerOf(context, servers, { prefix: true }), onBroken: () => undefined };
-  await new JobRun({ client: context.client, listener, onJob: () => undefined }, servers, { command: '' }).attach(
-    job.id,
-  );
+  await new FollowedJob({ client: context.client, listener }, servers).follow(job.id);
 }
 
 /** Until the job ends, or the user leaves it. */
 async function follow(context: Context, job: PushJob, showing: Promise<void> | undefined): Promise<number> {
   const { client, clock, output } = context;
   let leftWith: number | undefined;
+  /** Nothing else is written into the line of the question. */
+  let isAsking = false;
   const left = new AbortController();
   const stopListening = onEndingSignal((signal, before) => {
     const leave = () => {
@@ -53,7 +61,11 @@ async function follow(context: Context, job: PushJob, showing: Promise<void> | u
       left.abort();
     };
     if (before > 0 || signal === 'SIGHUP') return leave();
-    void askWhatToDo(context, job.id, left.signal).then((isToAbort) => (isToAbort ? undefined : leave()));
+    isAsking = true;
+    void askWhatToDo(context, job.id, left.signal).then((isToAbort) => {
+      isAsking = false;
+      if (!isToAbort) leave();
+    });
   });
   let shown = '';
   let current = job;
@@ -61,7 +73,8 @@ async function follow(context: Context, job: PushJob, showing: Promise<void> | u
     await clock.sleep(LOOK_MS, left.signal);
     current = await client.ask(pushJobContracts.GetPushJob, { id: job.id });
     const progress = progressOf(current);
-    if (progress !== shown) output.note(progress);
+    if (progress === shown || isAsking) continue;
+    output.note(progress);
     shown = progress;
   }
   if (leftWith === undefined) await showing;
@@ -71,6 +84,8 @@ async function follow(context: Context, job: PushJob, showing: Promise<void> | u
     return leftWith;
   }
   await show(context, current);
+  if (!wentWell(current))
+    output.note(`to run it again where it did not succeed: cnapi job retry ${job.id.slice(0, 8)}`);
   return wentWell(current) ? EXIT.ok : EXIT.failed;
 }
 
@@ -90,7 +105,7 @@ async function askWhatToDo({ client, output }: Context, id: string, signal: Abor
 export async function show(context: Context, job: PushJob): Promise<void> {
   const { output } = context;
   if (output.json) return output.document({ ...job, nodes: await nodesOf(context, job.id) });
-  output.table(NODE_COLUMNS, await nodesOf(context, job.id));
+  output.table(NODE_COLUMNS, inOrderOfName(await nodesOf(context, job.id)));
   output.line('');
   showSummary(output, job);
 }
@@ -99,6 +114,7 @@ export function showSummary(output: Context['output'], job: PushJob): void {
   output.facts([
     ['job', job.id],
     ['status', job.reason === undefined ? job.status : `${job.status}: ${job.reason}`],
+    ['coordinator', job.coordinator],
     ['command', job.command],
     ['quorum', `${job.quorum} of ${job.node_count}`],
     ['ticket', job.ticket && `${job.ticket.scope}/${job.ticket.id} of ${job.ticket.server_uuid}`],

@@ -1,7 +1,9 @@
 /** The options that describe a push job: of `cnapi job start`, and of schedules. */
 import { readFile } from 'node:fs/promises';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
+import { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
+import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { jobVariablesOf, shellCommandOf, variablesOf } from '../exec/program.ts';
 import { repeated } from '../invocation/command-runner.ts';
@@ -11,7 +13,7 @@ import type { TargetOptions } from '../lookup/targets.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { amountOf, quorumOf } from './amounts.ts';
+import { amountOf, quorumOf, shareOf } from './amounts.ts';
 
 export interface JobOptions extends TargetOptions {
   quorum?: string;
@@ -30,8 +32,6 @@ export interface JobOptions extends TargetOptions {
   capture?: boolean;
   user?: string;
   dir?: string;
-  fromJob?: string;
-  status?: string;
 }
 
 export function withJobOptions(command: Command): Command {
@@ -42,8 +42,9 @@ export function withJobOptions(command: Command): Command {
       'on the servers with this property, as in cnapi servers; may be repeated',
       repeated,
     )
+    .option('--group <server-group>', 'on the servers of this server group (see cnapi group)')
     .option('--from-job <job>', 'on the servers of this earlier push job')
-    .option('--status <status>', 'with --from-job: only its nodes with this status, such as failed')
+    .addOption(nodeStatusOption('with --from-job: only its nodes with this status'))
     .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
     .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
     .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
@@ -66,7 +67,14 @@ export function withJobOptions(command: Command): Command {
     .option('--capture', 'show what the command writes on each server, as it writes it');
 }
 
-/** The request for the job, without its servers. `nodeCount`: undefined if it is not known. @throws UsageError */
+/** Names a status of nodes. */
+export const nodeStatusOption = (about: string): Option =>
+  new Option('--status <status>', about).choices(NODE_STATUSES);
+
+/**
+ * The request for the job, without its servers. `nodeCount`: undefined if it is not known.
+ * @throws UsageError
+ */
 export async function jobBodyOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
   const command = shellCommandOf(context.rest ?? []);
   if (command === '')
@@ -92,24 +100,34 @@ export async function jobBodyOf(context: Context, options: JobOptions, nodeCount
 }
 
 /** @throws UsageError */
-export function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
+function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   if (percent !== undefined && nodeCount === undefined)
     throw new UsageError('--max-fail takes a number here: how many servers there will be is not known');
-  const maxFailures = percent === undefined ? count : Math.floor((percent / 100) * (nodeCount ?? 0));
+  const maxFailures = percent === undefined ? count : shareOf(percent, nodeCount ?? 0);
   if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
     throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
   return maxFailures;
 }
 
-async function ticketOf({ client }: Context, { ticket, ticketServer, ticketTimeout }: JobOptions) {
+/**
+ * The lock that a job is to hold.
+ * @throws UsageError
+ */
+export async function ticketOf(
+  { client }: Context,
+  { ticket, ticketServer, ticketTimeout }: { [Name in `ticket${'' | 'Server' | 'Timeout'}`]?: string | undefined },
+) {
   if (ticket === undefined) {
     if (ticketServer !== undefined || ticketTimeout !== undefined)
-      throw new UsageError('--ticket-server and --ticket-timeout go with --ticket');
+      throw new UsageError('--ticket-server and --ticket-timeout need --ticket');
     return undefined;
   }
   const [, scope, id] = /^([^/]+)\/(.+)$/s.exec(ticket) ?? [];
-  if (scope === undefined || id === undefined) throw new UsageError(`--ticket ${ticket} is not SCOPE/ID`);
+  if (scope === undefined || id === undefined) {
+    const why = isUuid(ticket) ? ': a push job does not use an existing ticket; it takes one of its own' : '';
+    throw new UsageError(`--ticket ${ticket} is not SCOPE/ID, such as rollout/web${why}`);
+  }
   const timeout = ticketTimeout === undefined ? {} : { timeout_ms: parseDuration(ticketTimeout, '--ticket-timeout') };
   const server = ticketServer === undefined ? {} : { server_uuid: (await findServer(client, ticketServer)).uuid };
   return { scope, id, ...server, ...timeout };

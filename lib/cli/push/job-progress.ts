@@ -1,4 +1,7 @@
-/** How a push job goes, for people: its progress while it runs, and the specification's two layouts. */
+/**
+ * How a push job goes, for people: its progress while it runs, and the two layouts of the
+ * specification. Pure; used by follow-job.ts and `cnapi job`.
+ */
 import { JOB_ENDS, type PushJob, type PushNode } from '../../protocol/api/push-jobs.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
@@ -12,7 +15,7 @@ const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],
   ['nacked', 'not available, busy or not allowed'],
-  ['unavailable', 'not available, down'],
+  ['unavailable', 'not available: down, or no vote in time'],
   ['running', 'started'],
   ['was_ready', 'acknowledged, never started'],
   ['aborted', 'aborted'],
@@ -54,7 +57,15 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
   { head: 'WHY', of: reasonOf, shrinks: true },
 ];
 
-/** The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`. */
+const byText = new Intl.Collator('en', { numeric: true });
+
+/** By name, as people count: node-2 before node-10. */
+export const inOrderOfName = <Node extends { name?: string; server_uuid: string }>(nodes: readonly Node[]): Node[] =>
+  nodes.toSorted((a, b) => byText.compare(a.name ?? '', b.name ?? '') || byText.compare(a.server_uuid, b.server_uuid));
+
+/**
+ * The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`.
+ */
 export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>): string {
   const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
   const what = task_id === undefined ? 'not running' : 'running';

@@ -1,10 +1,9 @@
 /** How a command ended on a node of a push job, in the words of the command line. Pure. */
 import type { PushNode } from '../../protocol/api/push-jobs.ts';
+import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
 import { type Ending, endedAs } from '../exec/ending.ts';
 
-const OPEN: readonly PushNode['status'][] = ['new', 'ready', 'running'];
-
-export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN.includes(status);
+export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);
 
 /** `end`: of the node's task, if it was reported. */
 export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
@@ -15,7 +14,7 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
   return { kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' };
 }
 
-export function whyOfNode(node: PushNode): string {
+function whyOfNode(node: PushNode): string {
   const { status, reason = '', message, busy_with, exit_code } = node;
   if (status === 'was_ready') return 'cancelled before it was started';
   if (status === 'failed' && exit_code !== undefined) return `exit code ${exit_code}`;

@@ -8,7 +8,6 @@
  *             ──none, or Basic──▶ a trusted network's role, else 401
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
-import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
@@ -48,6 +47,13 @@ interface AuthenticationRequest {
 
 type AskedRight = Pick<AuthenticationRequest, 'requiredRole' | 'serverUuid'>;
 
+/** How a caller without a token is authenticated. */
+interface OtherCredential<Caller> {
+  /** Whether this instance has found the credential valid before; asked beyond the limit only. */
+  isKnown(): boolean;
+  authenticate(): Promise<Caller>;
+}
+
 /** A request, before it is parsed. */
 export interface UnparsedRequest extends Pick<AuthenticationRequest, 'address' | 'authorization'> {
   /** Whether its connection is above the limit. */
@@ -67,7 +73,6 @@ const BURST_S = 2;
  * Connections above the limit that are kept until they have received the refusal; more are cut off.
  */
 const SPARE_CONNECTIONS = 50;
-const MAX_SUCCEEDED = 10_000;
 const REFUSED_LINES = new RateLimit({ perSecond: 1 / 6, burst: 10 });
 
 export class Authenticator {
@@ -79,8 +84,6 @@ export class Authenticator {
   readonly #failures: RateLimiters | undefined;
   readonly #lines = new RateLimiter(REFUSED_LINES);
   readonly #connections = new KeyedCounts();
-  /** Callers without a token, by where they are, that were authenticated before. */
-  readonly #succeeded = new BoundedMap<string, true>(MAX_SUCCEEDED);
   readonly #stats: AuthenticatorStats = {
     linksRefused: 0,
     signInsFailed: 0,
@@ -156,24 +159,37 @@ export class Authenticator {
   }
 
   /**
-   * Authenticates a caller in another way than by a token. Failures count like invalid tokens, except
-   * where the same caller has succeeded from there before. @throws what `work` throws,
-   * TooManyRequestsError
+   * Authenticates a caller in another way than by a token. Failures count like invalid tokens.
+   * Beyond the limit of an address a known credential still passes, but not another one under the
+   * same name, which may be a guess. @throws what `authenticate` throws, TooManyRequestsError
    */
-  async signInOtherwise(address: string, caller: string, work: () => Promise<Actor>): Promise<Actor> {
-    if (this.isOpen) return work();
-    const source = sourceOf(plainAddress(address));
-    const known = `${source} ${caller}`;
-    const failures = this.#succeeded.get(known) === undefined ? this.#failures?.of(source) : undefined;
-    this.#takeFailure(failures);
+  async signInOtherwise<Caller>(address: string, { isKnown, authenticate }: OtherCredential<Caller>): Promise<Caller> {
+    if (this.isOpen) return authenticate();
+    const limiter = this.#failures?.of(sourceOf(plainAddress(address)));
+    const failures = this.#takeFailure(limiter, isKnown) ? limiter : undefined;
     try {
-      const actor = await work();
+      const caller = await authenticate();
       failures?.giveBack();
-      this.#succeeded.set(known, true);
-      return actor;
+      return caller;
     } catch (error) {
       if (isTemporary(error)) failures?.giveBack();
       else this.#stats.signInsFailed += 1;
+      throw error;
+    }
+  }
+
+  /**
+   * Checks the rest of a credential, such as the body that was signed with it. A failure counts
+   * like one of `signInOtherwise`. @throws what `check` throws
+   */
+  async completeSignIn(address: string, check: () => Promise<void>): Promise<void> {
+    try {
+      await check();
+    } catch (error) {
+      if (!this.isOpen && !isTemporary(error)) {
+        this.#failures?.of(sourceOf(plainAddress(address))).take(this.#clock.now());
+        this.#stats.signInsFailed += 1;
+      }
       throw error;
     }
   }
@@ -225,11 +241,12 @@ export class Authenticator {
     throw new UnauthorizedError('Invalid token: unknown, revoked or expired. An admin can create another one');
   }
 
-  /** @throws TooManyRequestsError */
-  #takeFailure(failures: RateLimiter | undefined): void {
+  /** False beyond the limit, if that does not matter. @throws TooManyRequestsError */
+  #takeFailure(failures: RateLimiter | undefined, mayExceed = () => false): boolean {
     const waitMs = failures?.take(this.#clock.now()) ?? 0;
-    if (waitMs > 0)
-      throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
+    if (waitMs === 0) return true;
+    if (mayExceed()) return false;
+    throw new TooManyRequestsError('failed sign-ins', 'failedSignInsPerMinute', Math.ceil(waitMs / 1000));
   }
 
   /**
@@ -262,7 +279,7 @@ export class Authenticator {
 }
 
 /**
- * False also for a name and a password, which clients of the reference send and it never checks:
+ * False also for a name and a password, which clients of Triton's CNAPI send and it never checks:
  * nothing can be guessed with them.
  */
 function carriesToken([header, ...others]: readonly string[]): boolean {

@@ -43,7 +43,11 @@ export const accessSubsystem: SubsystemDefinition<AccessParts> = {
         await signInDatabase.stop();
       },
       metrics: [
-        counter('access_sign_ins_failed_total', 'Requests with an invalid token', () => stats.signInsFailed),
+        counter(
+          'access_sign_ins_failed_total',
+          'Requests with an invalid token or signature',
+          () => stats.signInsFailed,
+        ),
         counter('access_requests_limited_total', 'Requests answered with 429', () => stats.requestsLimited),
         counter(
           'access_connections_limited_total',

@@ -14,6 +14,8 @@ export interface Principal {
   kind: 'user' | 'client';
   uuid: string;
   name: string;
+  /** The key, as PEM, with which it has signed. */
+  publicKey: string;
 }
 
 /** The authenticated caller. */
@@ -29,6 +31,14 @@ export interface Actor {
   serverUuid?: string;
   /** Who signed the request, in place of a token. It has no roles. */
   principal?: Principal;
+}
+
+/**
+ * Whom limits count: a token, the user or client who signed the request, whatever its address, or
+ * the address of somebody with neither, also of one who is not authenticated yet.
+ */
+export function limitedCallerOf(actor: Actor | undefined, address: string): string {
+  return actor?.tokenUuid ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
 }
 
 /**

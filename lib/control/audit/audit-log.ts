@@ -19,7 +19,7 @@ import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { RateLimit, RateLimiters } from '../../platform/rate-limiter.ts';
-import type { StatementPart } from '../../platform/sql-text.ts';
+import type { RecordPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 import {
   type AuditEnd,
@@ -43,7 +43,10 @@ interface AuditLogDeps {
 }
 
 /** What the listener knows when the request begins; `key` comes from `newKey`. */
-export type AuditSubject = Omit<AuditStart, 'instance'>;
+export interface AuditSubject extends Omit<AuditStart, 'instance'> {
+  /** Of the user or client who signed the request. Not recorded: `actor` names it. */
+  principalUuid?: string | undefined;
+}
 
 /** One statement writes the outcomes of this time. */
 const GATHER_MS = 200;
@@ -53,11 +56,15 @@ const LOCK_TIMEOUT_MS = 200;
 /** Limit for outcomes, and for refusals, that wait for the database. */
 const MAX_WAITING = 20_000;
 /**
- * Rate of refusal records for one source without a valid token; further refusals are only counted.
+ * Rate of refusal records for one source of callers that are not authenticated; further refusals
+ * are only counted.
  */
 const UNAUTHENTICATED = new RateLimit({ perSecond: 1 / 6, burst: 60 });
-/** Rate of refusal records for one valid token: far more than people and their tools cause. */
-const TOKENS = new RateLimit({ perSecond: 1, burst: 600 });
+/**
+ * Rate of refusal records for one valid token, user or client: far more than people and their tools
+ * cause.
+ */
+const AUTHENTICATED = new RateLimit({ perSecond: 1, burst: 600 });
 
 export class AuditLog {
   readonly #deps: AuditLogDeps;
@@ -66,7 +73,7 @@ export class AuditLog {
   /** Separate from the outcomes, so those never wait for refusals, which anybody can cause. */
   readonly #refused: BatchQueue<AuditRefusal>;
   readonly #unauthenticated = new RateLimiters(UNAUTHENTICATED);
-  readonly #tokens = new RateLimiters(TOKENS);
+  readonly #authenticated = new RateLimiters(AUTHENTICATED);
   #dropped = 0;
   #unkept = 0;
 
@@ -129,7 +136,7 @@ export class AuditLog {
    * The record as a part of the statement that makes the change. If the answer to the statement is
    * lost, call `refuse` with `mayHaveBegun`.
    */
-  part(subject: AuditSubject): StatementPart {
+  part(subject: AuditSubject): RecordPart {
     return startPart(this.#startOf(subject));
   }
 
@@ -151,13 +158,14 @@ export class AuditLog {
     return listAudit(this.#deps.database, filter);
   }
 
-  #mayRecord({ tokenUuid, source }: AuditSubject): boolean {
-    const records = tokenUuid === undefined ? this.#unauthenticated.of(sourceOf(source)) : this.#tokens.of(tokenUuid);
+  #mayRecord({ tokenUuid, principalUuid, source }: AuditSubject): boolean {
+    const caller = tokenUuid ?? principalUuid;
+    const records = caller === undefined ? this.#unauthenticated.of(sourceOf(source)) : this.#authenticated.of(caller);
     return records.take(this.#deps.clock.now()) === 0;
   }
 
-  #startOf(subject: AuditSubject): AuditStart {
-    return { ...subject, instance: this.#deps.cnapiUuid };
+  #startOf({ principalUuid: _, ...start }: AuditSubject): AuditStart {
+    return { ...start, instance: this.#deps.cnapiUuid };
   }
 
   #hasRoom({ size }: { size: number }): boolean {

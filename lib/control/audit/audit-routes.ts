@@ -13,6 +13,7 @@ export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route
         return ok(await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
       },
     },
-    { ListAudit: { answerBytes: 2 * 1024 * 1024 } },
+    // Details have up to 4 KiB each.
+    { ListAudit: { answerBytes: 6 * 1024 * 1024 } },
   );
 }

@@ -1,6 +1,6 @@
 /** SQL of the audit. Rows are written in sets, with one statement for any number of them. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { StatementPart } from '../../platform/sql-text.ts';
+import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 
 export interface AuditStart {
@@ -72,8 +72,8 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
 }
 
 /** Inserts one record as a part of the statement that makes the change, and so in its commit. */
-export function startPart(start: AuditStart): StatementPart {
-  return (parameters) => {
+export function startPart(start: AuditStart): RecordPart {
+  return (parameters, details = 'null') => {
     const values = [
       parameters.add(start.key, 'uuid'),
       parameters.add(start.actor, 'text'),
@@ -88,9 +88,31 @@ export function startPart(start: AuditStart): StatementPart {
       parameters.add(start.source, 'text'),
       parameters.add(start.instance, 'uuid'),
     ];
-    return `insert into cnapi_audit (${COLUMNS}) values (${values.join(', ')})
+    return `insert into cnapi_audit (${COLUMNS}, details) values (${values.join(', ')}, ${details})
       on conflict (request_id, key) do nothing`;
   };
+}
+
+/** What cnapi itself deletes because of its age. */
+export interface Expiry {
+  /** As callers delete such an object. */
+  action: string;
+  /** Of such a request, up to the object's id. */
+  path: string;
+  instance: string;
+}
+
+/**
+ * Inserts the records of what a statement deletes. `rows`: the name of a part with `id` and
+ * `details`.
+ */
+export function expiryPart({ action, path, instance }: Expiry): ExpiryPart {
+  return (parameters, rows) =>
+    `insert into cnapi_audit (${COLUMNS}, status, ended_at, details)
+       select gen_random_uuid(), 'expiry', '{}'::text[], null::uuid, ${parameters.add(action, 'text')}, 'DELETE',
+         ${parameters.add(path, 'text')} || gone.id, null::uuid, gone.id::text, gen_random_uuid()::text, '',
+         ${parameters.add(instance, 'uuid')}, 204, cnapi_now(), gone.details
+       from ${rows} gone`;
 }
 
 /**
@@ -147,11 +169,17 @@ export async function recordEnds(database: Queryable, ends: readonly AuditEnd[])
   );
 }
 
+interface AuditRow extends Omit<AuditRecord, 'time' | 'ended_at' | 'details'> {
+  time: Date;
+  ended_at: Date | null;
+  details: NonNullable<AuditRecord['details']> | null;
+}
+
 /** Newest first. */
 export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRecord[]> {
-  const { rows } = await database.query<Omit<AuditRecord, 'time' | 'ended_at'> & { time: Date; ended_at: Date | null }>(
+  const { rows } = await database.query<AuditRow>(
     `select id, time, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance, status,
-       code, ended_at
+       code, ended_at, details
      from cnapi_audit
      where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::uuid is null or server_uuid = $3)
        and ($4::text is null or object = $4) and ($5::text is null or request_id = $5)
@@ -171,7 +199,12 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
       filter.limit,
     ],
   );
-  return rows.map((row) => ({ ...row, time: row.time.toISOString(), ended_at: row.ended_at?.toISOString() ?? null }));
+  return rows.map(({ details, ...row }) => ({
+    ...row,
+    time: row.time.toISOString(),
+    ended_at: row.ended_at?.toISOString() ?? null,
+    ...(details === null ? {} : { details }),
+  }));
 }
 
 /** Deletes at most `limit` records older than `days`. */

@@ -10,16 +10,16 @@ import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import type { Random } from '../../platform/random.ts';
-import type { DocumentNoun } from '../../protocol/api/documents.ts';
+import type { Document, DocumentNoun } from '../../protocol/api/documents.ts';
 import { InvalidParametersError, ResourceNotFoundError } from '../http/http-errors.ts';
 import type { WithRecord } from '../http/route.ts';
 import { bucketOf } from './document-bucket.ts';
 
-interface DocumentsDeps {
+interface DocumentsDeps<Value> {
   buckets: BucketStore;
   random: Random;
   /** Throws what the caller gets if a document may not be created (no `before`) or changed so. */
-  check?(after: Fields, before: Fields | undefined): void | Promise<void>;
+  check?(after: Value, before: Value | undefined): void | Promise<void>;
 }
 
 /** `undefined`: whatever version there is. */
@@ -27,9 +27,9 @@ type ExpectedEtag = string | undefined;
 
 type Fields = Readonly<Record<string, unknown>>;
 
-type Changes = Fields | ((before: Fields) => Fields);
+type Changes<Value> = Fields | ((before: Value) => Fields);
 
-type Versioned = Pick<BucketObject, 'value' | 'etag'>;
+type Versioned<Value> = Pick<BucketObject<Value>, 'value' | 'etag'>;
 
 /** The document has another version than the caller's `If-Match`. */
 class VersionMismatchError extends CnapiError {
@@ -42,12 +42,12 @@ const UPDATE_ATTEMPTS = 5;
 /** The values of a page; one document may be longer. */
 const PAGE_BYTES = 1024 * 1024;
 
-export class Documents {
-  readonly noun: DocumentNoun;
+export class Documents<Noun extends DocumentNoun = DocumentNoun> {
+  readonly noun: Noun;
   readonly #bucket: DocumentBucket;
-  readonly #deps: DocumentsDeps;
+  readonly #deps: DocumentsDeps<Document<Noun>>;
 
-  constructor(noun: DocumentNoun, deps: DocumentsDeps) {
+  constructor(noun: Noun, deps: DocumentsDeps<Document<Noun>>) {
     this.noun = noun;
     this.#bucket = bucketOf(noun);
     this.#deps = deps;
@@ -58,10 +58,12 @@ export class Documents {
     return this.#deps.buckets.ensureBucket(this.#bucket);
   }
 
-  /** @throws EtagConflictError when the uuid is taken, UniqueAttributeError */
-  async create(fields: Fields, withRecord: WithRecord): Promise<Versioned> {
+  /**
+   * @throws EtagConflictError when the uuid is taken, UniqueAttributeError, InvalidParametersError
+   */
+  async create(fields: Fields, withRecord: WithRecord): Promise<Versioned<Document<Noun>>> {
     const { buckets, check, random } = this.#deps;
-    const value = { uuid: random.uuid(), ...withoutNulls(fields) };
+    const value = this.#whole({ uuid: random.uuid(), ...withoutNulls(fields) });
     await check?.(value, undefined);
     const { etag } = await withRecord(
       (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
@@ -71,20 +73,25 @@ export class Documents {
   }
 
   /** @throws ResourceNotFoundError */
-  async get(uuid: string): Promise<Versioned> {
-    return this.#deps.buckets.get(this.#bucket, uuid).catch((error: unknown) => {
+  async get(uuid: string): Promise<Versioned<Document<Noun>>> {
+    return this.#deps.buckets.get<Document<Noun>>(this.#bucket, uuid).catch((error: unknown) => {
       throw this.#explained(error, uuid);
     });
   }
 
   /** The documents that exist, by uuid. */
-  async getMany(uuids: readonly string[]): Promise<Map<string, Fields>> {
-    const found = await this.#deps.buckets.getMany(this.#bucket, uuids);
+  async getMany(uuids: readonly string[]): Promise<Map<string, Document<Noun>>> {
+    const found = await this.#deps.buckets.getMany<Document<Noun>>(this.#bucket, uuids);
     return new Map([...found].map(([uuid, { value }]) => [uuid, value]));
   }
 
-  /** Documents whose fields have these values (a text that ends in `*`: begin so), in order of uuid. */
-  list(fields: Fields, { limit, after }: { limit: number; after: string | undefined }): Promise<BucketPage<Fields>> {
+  /**
+   * Documents whose fields have these values (a text that ends in `*`: begin so), in order of uuid.
+   */
+  list(
+    fields: Fields,
+    { limit, after }: { limit: number; after: string | undefined },
+  ): Promise<BucketPage<Document<Noun>>> {
     const wanted = Object.entries(fields).flatMap(([field, value]) =>
       value === undefined ? [] : [this.#is(field, value)],
     );
@@ -96,7 +103,12 @@ export class Documents {
    * @throws ResourceNotFoundError, VersionMismatchError, UniqueAttributeError, InvalidParametersError;
    * EtagConflictError after several conflicts
    */
-  async update(uuid: string, changes: Changes, expected: ExpectedEtag, withRecord: WithRecord): Promise<Versioned> {
+  async update(
+    uuid: string,
+    changes: Changes<Document<Noun>>,
+    expected: ExpectedEtag,
+    withRecord: WithRecord,
+  ): Promise<Versioned<Document<Noun>>> {
     const { buckets, check } = this.#deps;
     for (let attempt = 1; ; attempt++) {
       const before = await this.get(uuid);
@@ -130,10 +142,11 @@ export class Documents {
     return this.#deps.buckets.countBy(this.#bucket, field);
   }
 
-  /** @throws InvalidParametersError for a required field that was removed */
-  #whole(fields: Fields): Record<string, unknown> {
+  /** @throws InvalidParametersError for a required field that is missing */
+  #whole(fields: Fields): Document<Noun> {
     const result = this.noun.document.safeParse(withoutNulls(fields));
-    if (result.success) return result.data;
+    // The noun's own schema: the type of `document` does not tell of which fields it was made.
+    if (result.success) return result.data as Document<Noun>;
     const errors = result.error.issues.map(({ path, message }) => ({
       field: String(path[0]),
       code: 'Invalid',

@@ -194,8 +194,8 @@ export class DutyKeeper {
   }
 
   /**
-   * Deletes one batch of the duties that ended more than `days` ago; returns how many. Call it until
-   * it returns 0.
+   * Deletes one batch of the duties that ended more than `days` ago; returns how many. Call it
+   * until it returns 0.
    */
   deleteOlderThan(days: number): Promise<number> {
     return deleteEndedDuties(this.#deps.database, days, DELETE_BATCH);
@@ -276,7 +276,7 @@ export class DutyKeeper {
     if (wasTakenOver && takeovers > 1)
       this.#deps.log.error(
         { duty_id, kind, takeovers },
-        'duty: its holders died one after the other; its work may be why',
+        'duty: several holders in a row died; its work may be the cause',
       );
     this.#begin(duty);
   }
@@ -332,7 +332,7 @@ export class DutyKeeper {
 
   #noteLoss({ duty: { id: duty_id, kind, generation } }: Held, from: string): void {
     this.#counts.lost += 1;
-    this.#deps.log.warn({ duty_id, kind, generation, from }, 'duty: it has another holder');
+    this.#deps.log.warn({ duty_id, kind, generation, from }, 'duty: held by another instance');
   }
 
   #do(held: Held, effect: HolderEffect): void {

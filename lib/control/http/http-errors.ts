@@ -1,9 +1,10 @@
 /**
- * Errors in a request that no route's rules check, under the reference's codes where it has one.
+ * Errors in a request that no route's rules check, under the codes of Triton's CNAPI where there
+ * are any.
  */
 import { CnapiError, type ErrorFields, type FieldError } from '../../platform/errors.ts';
 
-/** An unacceptable parameter, by name: 409, as in the reference. */
+/** An unacceptable parameter, by name: 409, as in Triton's CNAPI. */
 export class InvalidArgumentError extends CnapiError {
   constructor(message: string, fields: ErrorFields = {}) {
     super('InvalidArgument', 409, message, fields);
@@ -54,7 +55,7 @@ export class UnsupportedMediaTypeError extends CnapiError {
     super(
       'UnsupportedMediaType',
       415,
-      `Content-Type ${contentType} is not understood; send application/json or application/x-www-form-urlencoded`,
+      `Content-Type ${contentType} is not supported; send application/json or application/x-www-form-urlencoded`,
     );
   }
 }
@@ -103,7 +104,7 @@ export class NotUpgradableError extends CnapiError {
 /** An `Expect` other than 100-continue (RFC 9110, section 10.1.1). */
 export class ExpectationFailedError extends CnapiError {
   constructor() {
-    super('ExpectationFailed', 417, 'The expectation is not understood; send Expect: 100-continue, or none');
+    super('ExpectationFailed', 417, 'The expectation is not supported; send Expect: 100-continue, or none');
   }
 }
 

@@ -1,10 +1,10 @@
 /**
  * A route: a contract (lib/protocol/api) and its handler. The listener serves it, `params.ts`
- * validates by it. Each noun binds its handlers to its contracts in its own folder, as a function of
- * what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
+ * validates by it. Each noun binds its handlers to its contracts in its own folder, as a function
+ * of what they need (`ticket-routes.ts`, `task-routes.ts` …), and its `subsystem.ts` lists them.
  */
 import type { z } from 'zod';
-import type { StatementPart } from '../../platform/sql-text.ts';
+import type { RecordPart } from '../../platform/sql-text.ts';
 import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract.ts';
 import type { Actor } from '../access/token.ts';
 
@@ -76,7 +76,7 @@ export interface RequestContext<Params> {
 }
 
 export type WithRecord = <Result>(
-  work: (record: StatementPart | undefined) => Promise<Result>,
+  work: (record: RecordPart | undefined) => Promise<Result>,
   object?: string,
 ) => Promise<Result>;
 

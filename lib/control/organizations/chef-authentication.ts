@@ -1,21 +1,25 @@
 /**
  * Authenticates requests that are signed in the Chef API protocol, and finds out what their senders
- * may do in an organization. The listener calls `check` and `authenticate` for the routes that accept
- * such requests; the routes call `requestor`.
+ * may do in an organization. The listener calls `check` and `authenticate` for the routes that
+ * accept such requests; the routes call `requestor`.
  *
  *     headers ──missing, or an unknown version──▶ 400
  *             ──not readable──▶ 401
- *     body    ──not the signed one──▶ 401
  *     claim   ──no such organization──▶ 404 ──more than 15 minutes ago or ahead──▶ 401
  *             ──nobody has the name, or no key fits──▶ 401 ──of other organizations only──▶ 403
- *     known   ──a change that was received before──▶ 401
+ *     body    ──not the signed one──▶ 401 ──a change that was received before──▶ 401
  */
 import { createHash } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Organization } from '../../protocol/api/organizations.ts';
 import type { Actor, Principal } from '../access/token.ts';
-import type { ReceivedRequest } from '../http/listener/request-signing.ts';
-import { NotAssociatedError, NotAuthenticatedError, UnsignedRequestError } from './chef-errors.ts';
+import type { RequestHead, SignedCaller } from '../http/listener/request-signing.ts';
+import {
+  NotAssociatedError,
+  NotAuthenticatedError,
+  OrganizationNotFoundError,
+  UnsignedRequestError,
+} from './chef-errors.ts';
 import {
   canonicalText,
   type HeaderRefusal,
@@ -24,8 +28,9 @@ import {
   readClaim,
   type SignatureClaim,
 } from './chef-signature.ts';
-import { type FoundPrincipal, findPrincipals, readGroups } from './organization-store.ts';
-import type { Organizations } from './organizations.ts';
+import { KnownKeys } from './known-keys.ts';
+import { type FoundPrincipal, type FoundRequestor, findPrincipals, readGroups } from './organization-store.ts';
+import { isOrganizationName, type Organizations } from './organizations.ts';
 import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 import { rememberSignature } from './signature-store.ts';
 
@@ -38,34 +43,47 @@ const MAX_SKEW_MS = 900_000;
 
 export class ChefAuthentication {
   readonly #deps: ChefAuthenticationDeps;
+  readonly #known = new KnownKeys();
 
   constructor(deps: ChefAuthenticationDeps) {
     this.#deps = deps;
   }
 
   /** Checks the headers alone, before anything else is done for the request. @throws the refusal */
-  check({ header }: Pick<ReceivedRequest, 'header'>): void {
+  check({ header }: Pick<RequestHead, 'header'>): void {
     claimOf(header);
   }
 
-  /** Who signed the request about this organization. @throws the refusals above */
-  async authenticate(request: ReceivedRequest, organizationName: string): Promise<Actor> {
+  /** See `RequestSigning`. The cost is that of checking a signature or two. */
+  isKnown(request: RequestHead, organizationName: string): boolean {
+    const claim = claimOf(request.header);
+    return this.#knownKeyOf(claim, canonicalText(claim, request), organizationName) !== undefined;
+  }
+
+  /** Who signed the headers of the request about this organization. @throws the refusals above */
+  async authenticate(request: RequestHead, organizationName: string): Promise<SignedCaller> {
     const claim = claimOf(request.header);
     const { userId } = claim;
-    if (!hasBody(claim, request.body))
-      throw new NotAuthenticatedError(`${invalidSignature(userId)}: the body is not the signed one`);
-    const organization = await this.#deps.organizations.organization(organizationName);
-    const { now, principals } = await findPrincipals(this.#deps.database, organization.uuid, userId);
+    const text = canonicalText(claim, request);
+    const { now, principals } = await this.#find(organizationName, userId);
     if (Math.abs(now.getTime() - claim.signedAt.getTime()) > MAX_SKEW_MS)
       throw new NotAuthenticatedError(`${failed(userId)}. Synchronize the clock on your host.`);
-    if (principals.length === 0)
+    const found = signerOf(principals, (pem) => isSignedWith(pem, claim, text));
+    if (found === undefined) {
+      this.#forgetKey(claim, text, organizationName);
+      if (principals.length > 0) throw new NotAuthenticatedError(invalidSignature(userId));
       throw new NotAuthenticatedError(`${failed(userId)}. Ensure that your node_name and client key are correct.`);
-    const text = canonicalText(claim, request);
-    const found = principals.find(({ keys }) => keys.some((pem) => isSignedWith(pem, claim, text)));
-    if (found === undefined) throw new NotAuthenticatedError(invalidSignature(userId));
-    if (!found.isAssociated) throw new NotAssociatedError(userId, organization.name);
-    if (request.method !== 'GET') await this.#refuseReplay(claim, found, text);
-    return actorOf({ kind: found.kind, uuid: found.uuid, name: userId, organization });
+    }
+    if (!found.isAssociated) throw new NotAssociatedError(userId, organizationName);
+    this.#known.add(callerOf(claim, organizationName), found.key);
+    return {
+      actor: actorOf({ kind: found.kind, uuid: found.uuid, name: userId, publicKey: found.key }, organizationName),
+      accept: async (body) => {
+        if (!hasBody(claim, body))
+          throw new NotAuthenticatedError(`${invalidSignature(userId)}: the body is not the signed one`);
+        if (request.method !== 'GET') await this.#refuseReplay(claim, found, text);
+      },
+    };
   }
 
   /**
@@ -85,6 +103,26 @@ export class ChefAuthentication {
     return { name, kind, groups: new Set(memberOf), needs: neededGroups(new Set(existing)), actor, organization };
   }
 
+  /** @throws OrganizationNotFoundError */
+  async #find(organizationName: string, userId: string): Promise<FoundRequestor> {
+    const found = isOrganizationName(organizationName)
+      ? await findPrincipals(this.#deps.database, organizationName, userId)
+      : undefined;
+    if (found === undefined) throw new OrganizationNotFoundError(organizationName);
+    return found;
+  }
+
+  #knownKeyOf(claim: SignatureClaim, text: string, organizationName: string): string | undefined {
+    const keys = this.#known.of(callerOf(claim, organizationName));
+    return keys.find((pem) => isSignedWith(pem, claim, text));
+  }
+
+  /** The key is not valid any more: whoever has it is limited like everybody. */
+  #forgetKey(claim: SignatureClaim, text: string, organizationName: string): void {
+    const key = this.#knownKeyOf(claim, text, organizationName);
+    if (key !== undefined) this.#known.delete(callerOf(claim, organizationName), key);
+  }
+
   /**
    * Equal requests of one second have one signature; the text identifies it whatever its encoding.
    * @throws NotAuthenticatedError
@@ -97,11 +135,25 @@ export class ChefAuthentication {
 }
 
 /** @throws UnsignedRequestError, NotAuthenticatedError */
-function claimOf(header: ReceivedRequest['header']): SignatureClaim {
+function claimOf(header: RequestHead['header']): SignatureClaim {
   const claim = readClaim(header);
   if (!isRefusal(claim)) return claim;
   if (claim.status === 400) throw new UnsignedRequestError(claim.message);
   throw new NotAuthenticatedError(claim.message);
+}
+
+const callerOf = ({ userId }: SignatureClaim, organizationName: string): string => `${organizationName} ${userId}`;
+
+/** The owner of the first key that fits, and the key. */
+function signerOf(
+  principals: readonly FoundPrincipal[],
+  fits: (pem: string) => boolean,
+): (FoundPrincipal & { key: string }) | undefined {
+  for (const principal of principals) {
+    const key = principal.keys.find(fits);
+    if (key !== undefined) return { ...principal, key };
+  }
+  return undefined;
 }
 
 const isRefusal = (claim: SignatureClaim | HeaderRefusal): claim is HeaderRefusal => 'status' in claim;
@@ -110,7 +162,6 @@ const failed = (userId: string): string => `Failed to authenticate as '${userId}
 const invalidSignature = (userId: string): string => `Invalid signature for user or client '${userId}'`;
 
 /** No token can have such a name, so the audit's names are unambiguous. */
-function actorOf(principal: Principal & { organization: Organization }): Actor {
-  const { kind, name, organization } = principal;
-  return { name: `${kind} '${name}' of '${organization.name}'`, roles: [], principal };
+function actorOf(principal: Principal, organizationName: string): Actor {
+  return { name: `${principal.kind} '${principal.name}' of '${organizationName}'`, roles: [], principal };
 }

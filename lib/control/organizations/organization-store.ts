@@ -2,7 +2,8 @@
  * SQL over the documents of organizations: what one request needs to know of who sends it, and the
  * nodes of an organization. The documents themselves are written by `control/documents`.
  */
-import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Database, Queryable } from '../../platform/postgres/database.ts';
+import { oneAtATime } from '../../platform/postgres/migrations.ts';
 
 export type PrincipalKind = 'user' | 'client';
 
@@ -39,29 +40,59 @@ interface NodeRow {
 /** More keys of one owner than it can have, because creations at the same time are not counted. */
 const MAX_KEYS_TRIED = 20;
 
-/** Users and clients have names of their own, so there may be one of each. */
-export async function findPrincipals(database: Queryable, organization: string, name: string): Promise<FoundRequestor> {
+/**
+ * Those who have the name, for a request about the organization; undefined if there is no such
+ * organization. Users and clients have names of their own, so there may be one of each.
+ */
+export async function findPrincipals(
+  database: Queryable,
+  organizationName: string,
+  name: string,
+): Promise<FoundRequestor | undefined> {
   const { rows } = await database.query<{ now: Date } & (FoundPrincipal | { kind: null })>(
     `select clock.now, found.kind, found.uuid, found."isAssociated", array(
        select k._value ->> 'public_key' from cnapi_keys k
        where k.owner = found.uuid::uuid
          and coalesce((k._value ->> 'expires_at')::timestamptz > clock.now, true)
        order by k._id desc limit ${MAX_KEYS_TRIED}) as keys
-     from (select cnapi_now() as now) clock left join (
-       select 'user' as kind, u._key as uuid, u._value -> 'organizations' @> to_jsonb($1::text) as "isAssociated"
+     from (select cnapi_now() as now) clock
+     join cnapi_organizations o on o.name = $1::text
+     left join lateral (
+       select 'user' as kind, u._key as uuid, u._value -> 'organizations' @> to_jsonb(o._key) as "isAssociated"
        from cnapi_users u where u.name = $2::text
        union all
        select 'client', c._key, true from cnapi_clients c
-       where c.organization = $1::text::uuid and c.name = $2::text) found on true`,
-    [organization, name],
+       where c.organization = o._key::uuid and c.name = $2::text) found on true`,
+    [organizationName, name],
   );
-  const now = rows[0]?.now ?? new Date(Number.NaN);
-  return { now, principals: rows.flatMap((row) => (row.kind === null ? [] : [row])) };
+  const [first] = rows;
+  if (first === undefined) return undefined;
+  return { now: first.now, principals: rows.flatMap((row) => (row.kind === null ? [] : [row])) };
+}
+
+const MEMBER_INDEX = 'cnapi_groups_members';
+
+/**
+ * By which `readGroups` finds the groups of a member. Call it after the migrations, once the bucket
+ * of groups exists. Entries are never left pending, because each read would scan those.
+ */
+export async function ensureMemberIndex(database: Database): Promise<void> {
+  const { rows } = await database.query(`select 1 where to_regclass('${MEMBER_INDEX}') is not null`);
+  if (rows.length > 0) return;
+  await oneAtATime(database, (connection) =>
+    connection.query(
+      `create index if not exists ${MEMBER_INDEX} on cnapi_groups
+         using gin (cnapi_group_members(_value)) with (fastupdate = off);
+       alter index ${MEMBER_INDEX} alter column 1 set statistics 0`,
+    ),
+  );
 }
 
 /**
- * The names of the groups that a user or client belongs to, also by way of other groups, and which of
- * the groups `wanted` exist. A cycle of groups ends because each group is found once.
+ * The names of the groups that a user or client belongs to, also by way of other groups, and which
+ * of the groups `wanted` exist. A cycle of groups ends because each group is found once. Reads no
+ * lists of members, only their index: for that the collation must be the index's, and `offset 0`
+ * keeps the planner from comparing all groups with all members.
  */
 export async function readGroups(
   database: Queryable,
@@ -71,19 +102,84 @@ export async function readGroups(
   const { rows } = await database.query<{ name: string; isMember: boolean }>(
     `with recursive member (uuid) as (
        select g._key from cnapi_groups g
-       where g.organization = $1::uuid and g._value -> ($2::text || 's') @> to_jsonb($3::text)
+       where g.organization = $1::uuid and cnapi_group_members(g._value) @> array[$2::text]
        union
-       select g._key from member join cnapi_groups g
-         on g.organization = $1::uuid and g._value -> 'groups' @> to_jsonb(member.uuid))
-     select g.name, member.uuid is not null as "isMember"
-     from cnapi_groups g left join member on member.uuid = g._key
-     where g.organization = $1::uuid and (member.uuid is not null or g.name = any($4::text[]))`,
-    [organization, kind, uuid, wanted],
+       select outer_group.uuid from member, lateral (
+         select g._key as uuid from cnapi_groups g
+         where g.organization = $1::uuid
+           and cnapi_group_members(g._value) @> array[('group:' || member.uuid) collate "default"]
+         offset 0) outer_group)
+     select g.name, true as "isMember" from member join cnapi_groups g on g._key = member.uuid
+     union all
+     select g.name, false from cnapi_groups g where g.organization = $1::uuid and g.name = any($3::text[])`,
+    [organization, `${kind}:${uuid}`, wanted],
   );
   return {
     memberOf: rows.filter(({ isMember }) => isMember).map(({ name }) => name),
-    existing: rows.map(({ name }) => name),
+    existing: [...new Set(rows.map(({ name }) => name))],
   };
+}
+
+/** Of those who have something open. */
+export interface HeldRight {
+  /** It exists, has still this key, and belongs to the organization. */
+  isKnown: boolean;
+  /** As `readGroups` says it. */
+  memberOf: string[];
+}
+
+interface HeldRights {
+  /** The groups of those `wanted` that exist. */
+  existing: string[];
+  /** In the order of the principals. */
+  rights: HeldRight[];
+}
+
+/** As `findPrincipals` and `readGroups`, for many at once, each with one key. */
+export async function readHeldRights(
+  database: Queryable,
+  {
+    organization,
+    principals,
+    wanted,
+  }: {
+    organization: string;
+    principals: readonly { kind: PrincipalKind; uuid: string; publicKey: string }[];
+    wanted: readonly string[];
+  },
+): Promise<HeldRights> {
+  const { rows } = await database.query<HeldRight & { existing: string[] }>(
+    `with recursive asked as (
+       select * from unnest($2::text[], $3::text[], $4::text[]) with ordinality as a (kind, uuid, pem, place)
+     ), member (place, uuid) as (
+       select a.place, g._key from asked a join cnapi_groups g
+         on g.organization = $1::uuid and g._value -> (a.kind || 's') @> to_jsonb(a.uuid)
+       union
+       select m.place, g._key from member m join cnapi_groups g
+         on g.organization = $1::uuid and g._value -> 'groups' @> to_jsonb(m.uuid))
+     select exists (select from cnapi_organizations o where o._key = $1::uuid::text)
+         and exists (select from cnapi_keys k where k.owner = a.uuid::uuid and k._value ->> 'public_key' = a.pem
+           and coalesce((k._value ->> 'expires_at')::timestamptz > cnapi_now(), true))
+         and case a.kind
+           when 'user' then exists (select from cnapi_users u
+             where u._key = a.uuid and u._value -> 'organizations' @> to_jsonb($1::uuid::text))
+           else exists (select from cnapi_clients c where c._key = a.uuid and c.organization = $1::uuid)
+         end as "isKnown",
+       array(select g.name from member m join cnapi_groups g on g._key = m.uuid where m.place = a.place)
+         as "memberOf",
+       array(select g.name from cnapi_groups g where g.organization = $1::uuid and g.name = any ($5::text[]))
+         as existing
+     from asked a order by a.place`,
+    [
+      organization,
+      principals.map(({ kind }) => kind),
+      principals.map(({ uuid }) => uuid),
+      principals.map(({ publicKey }) => publicKey),
+      wanted,
+    ],
+    { name: 'read rights of open streams' },
+  );
+  return { existing: rows[0]?.existing ?? [], rights: rows };
 }
 
 const NODES = `
@@ -120,7 +216,10 @@ const DEPENDENTS = [
   ['cnapi_keys', 'owner', ['cnapi_users', 'cnapi_clients']],
 ] as const;
 
-/** Deletes at most `limit` documents of each kind whose organization, owner or server no longer exists. */
+/**
+ * Deletes at most `limit` documents of each kind whose organization, owner or server no longer
+ * exists.
+ */
 export async function deleteOrphans(database: Queryable, limit: number): Promise<number> {
   let deleted = 0;
   for (const [table, field, parents] of DEPENDENTS) {

@@ -1,19 +1,23 @@
 /**
- * Organizations as the rest of the instance sees them: who may act in one, and which servers it has.
- * Nothing is cached: a change counts for the next request at any instance.
+ * Organizations as the rest of the instance sees them: who may act in one, and which servers it
+ * has. Nothing is cached: a change counts for the next request at any instance.
  */
 
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import {
+  type Binding,
   bindings,
   clients,
+  type Group,
   groups,
+  type Key,
   keys,
   MAX_KEYS_PER_OWNER,
   type Organization,
   organizations,
+  type User,
   users,
 } from '../../protocol/api/organizations.ts';
 import { Documents } from '../documents/documents.ts';
@@ -22,14 +26,17 @@ import { OrganizationNotFoundError } from './chef-errors.ts';
 import { checkPublicKey } from './key-material.ts';
 import * as store from './organization-store.ts';
 
-type Fields = Readonly<Record<string, unknown>>;
-
 /** `ambiguous`: several servers of the organization have this hostname. */
 export type NodeLookup = store.Node | 'unknown' | 'ambiguous';
 
-/** Each request of a user or client reads the groups of its organization. */
+/** A document that belongs to one organization. */
+type Owned = Pick<Group, 'organization'>;
+
+/** A request of a user or client may find that its sender is in each of them. */
 const MAX_GROUPS = 500;
 const DELETE_BATCH = 500;
+
+export const isOrganizationName = (name: string): boolean => organizations.fields.name.safeParse(name).success;
 
 export class Organizations {
   readonly #database: Database;
@@ -49,20 +56,20 @@ export class Organizations {
     };
   }
 
-  /** Creates the buckets. Call it after the migrations. */
+  /** Creates the buckets and their index. Call it after the migrations. */
   async prepare(): Promise<void> {
     for (const documents of Object.values(this.documents)) await documents.prepare();
+    await store.ensureMemberIndex(this.#database);
   }
 
   /** @throws OrganizationNotFoundError */
   async organization(name: string): Promise<Organization> {
-    const isName = organizations.fields.name.safeParse(name).success;
-    const { objects } = isName
+    const { objects } = isOrganizationName(name)
       ? await this.documents.organizations.list({ name }, { limit: 1, after: undefined })
       : { objects: [] };
     const [found] = objects;
     if (found === undefined) throw new OrganizationNotFoundError(name);
-    return found.value as Organization;
+    return found.value;
   }
 
   /** The server that each name stands for. */
@@ -83,71 +90,77 @@ export class Organizations {
     return store.deleteOrphans(this.#database, DELETE_BATCH);
   }
 
-  async #checkUser(after: Fields, before: Fields | undefined): Promise<void> {
-    await this.#requireNew('organizations', after, before);
+  async #checkUser(after: User, before: User | undefined): Promise<void> {
+    await this.#requireAll('organizations', added(after.organizations, before?.organizations));
   }
 
-  async #checkOwned(after: Fields, before: Fields | undefined): Promise<void> {
-    refuseMove(after, before, 'organization');
-    if (before === undefined) await this.#require('organization', after, [this.documents.organizations]);
+  async #checkOwned(after: Owned, before: Owned | undefined): Promise<void> {
+    refuseMove('organization', after.organization, before?.organization);
+    if (before === undefined) await this.#require(after.organization, [this.documents.organizations]);
   }
 
-  async #checkGroup(after: Fields, before: Fields | undefined): Promise<void> {
+  async #checkGroup(after: Group, before: Group | undefined): Promise<void> {
     await this.#checkOwned(after, before);
-    for (const kind of ['users', 'clients', 'groups'] as const) await this.#requireNew(kind, after, before);
-    if (before === undefined)
-      await this.#requireRoom(this.documents.groups, { organization: after.organization }, MAX_GROUPS);
+    const { organization } = after;
+    for (const kind of ['users', 'clients', 'groups'] as const)
+      await this.#requireAll(kind, added(after[kind], before?.[kind]), organization);
+    if (before === undefined) await this.#requireRoom(this.documents.groups, { organization }, MAX_GROUPS);
   }
 
-  async #checkBinding(after: Fields, before: Fields | undefined): Promise<void> {
+  async #checkBinding(after: Binding, before: Binding | undefined): Promise<void> {
     await this.#checkOwned(after, before);
-    await this.#requireNew('groups', after, before);
-    refuseMove(after, before, 'server_uuid');
-    if (before === undefined && !(await store.isServer(this.#database, String(after.server_uuid))))
+    await this.#requireAll('groups', added(after.groups, before?.groups), after.organization);
+    refuseMove('server_uuid', after.server_uuid, before?.server_uuid);
+    if (before === undefined && !(await store.isServer(this.#database, after.server_uuid)))
       throw new InvalidArgumentError(`There is no server ${after.server_uuid}`);
   }
 
-  async #checkKey(after: Fields, before: Fields | undefined): Promise<void> {
-    refuseMove(after, before, 'owner');
-    if (after.public_key !== before?.public_key) checkPublicKey(String(after.public_key));
+  async #checkKey(after: Key, before: Key | undefined): Promise<void> {
+    refuseMove('owner', after.owner, before?.owner);
+    if (after.public_key !== before?.public_key) checkPublicKey(after.public_key);
     if (before !== undefined) return;
-    await this.#require('owner', after, [this.documents.users, this.documents.clients]);
+    await this.#require(after.owner, [this.documents.users, this.documents.clients]);
     await this.#requireRoom(this.documents.keys, { owner: after.owner }, MAX_KEYS_PER_OWNER);
   }
 
-  /** The object that a field names may be deleted at the same time; then `deleteOrphans` follows. */
-  async #require(field: string, fields: Fields, kinds: readonly Documents[]): Promise<void> {
-    const uuid = String(fields[field]);
+  /** The object that is required may be deleted at the same time; then `deleteOrphans` follows. */
+  async #require(uuid: string, kinds: readonly Documents[]): Promise<void> {
     for (const kind of kinds) if ((await kind.getMany([uuid])).size > 0) return;
     throw new InvalidArgumentError(`There is no ${kinds.map(({ noun }) => noun.name).join(' or ')} ${uuid}`);
   }
 
-  /** What a list names in addition must exist, in the same organization. */
-  async #requireNew(
+  /** All of them must exist, and those that belong to an organization must belong to this one. */
+  async #requireAll(
     kind: 'organizations' | 'users' | 'clients' | 'groups',
-    after: Fields,
-    before: Fields | undefined,
+    uuids: readonly string[],
+    organization?: string,
   ): Promise<void> {
-    const had = new Set((before?.[kind] ?? []) as string[]);
-    const added = ((after[kind] ?? []) as string[]).filter((uuid) => !had.has(uuid));
-    if (added.length === 0) return;
-    const found = await this.documents[kind].getMany(added);
-    const isOfAnother = ({ organization = after.organization }: Fields) => organization !== after.organization;
-    const missing = added.find((uuid) => isOfAnother(found.get(uuid) ?? { organization: null }));
+    if (uuids.length === 0) return;
+    const found: ReadonlyMap<string, Partial<Owned> & { uuid: string }> = await this.documents[kind].getMany(uuids);
+    const missing = uuids.find((uuid) => {
+      const one = found.get(uuid);
+      return one === undefined || (one.organization !== undefined && one.organization !== organization);
+    });
     if (missing !== undefined)
       throw new InvalidArgumentError(`There is no ${this.documents[kind].noun.name} ${missing}`);
   }
 
   /** Creations at the same time may exceed the maximum. */
-  async #requireRoom(kind: Documents, fields: Fields, maximum: number): Promise<void> {
+  async #requireRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
     const { objects } = await kind.list(fields, { limit: maximum, after: undefined });
     if (objects.length >= maximum)
       throw new InvalidArgumentError(`There are ${maximum} ${kind.noun.plural} already, the most that there may be`);
   }
 }
 
-/** @throws InvalidArgumentError */
-function refuseMove(after: Fields, before: Fields | undefined, field: string): void {
-  if (before !== undefined && after[field] !== before[field])
+/** What a list names in addition. */
+function added(after: readonly string[] = [], before: readonly string[] = []): string[] {
+  const had = new Set(before);
+  return after.filter((uuid) => !had.has(uuid));
+}
+
+/** `before`: undefined for a new document. @throws InvalidArgumentError */
+function refuseMove(field: string, after: string, before: string | undefined): void {
+  if (before !== undefined && after !== before)
     throw new InvalidArgumentError(`The ${field} cannot change; delete this and create another one`);
 }

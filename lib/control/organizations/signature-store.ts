@@ -1,13 +1,10 @@
 /** SQL of the signatures of changes that were received, so that nobody can send one again. */
 
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
-
-export const organizationMigrations = readMigrations('organizations', import.meta.dirname);
 
 /**
- * A signature is valid until 15 minutes after its time, which is at most 15 minutes ahead when it is
- * received; by the same clock.
+ * A signature is valid until 15 minutes after its time, which is at most 15 minutes ahead when it
+ * is received; by the same clock.
  */
 const KEEP_SECONDS = 3600;
 

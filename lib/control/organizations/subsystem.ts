@@ -1,10 +1,12 @@
 /** What organizations contribute to an instance. */
 import type { Database } from '../../platform/postgres/database.ts';
+import type { Random } from '../../platform/random.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import type { ChefAuthentication } from './chef-authentication.ts';
+import { ChefAuthentication } from './chef-authentication.ts';
 import { organizationRoutes } from './organization-routes.ts';
-import type { Organizations } from './organizations.ts';
-import { forgetSignatures, organizationMigrations } from './signature-store.ts';
+import { organizationMigrations } from './organization-schema.ts';
+import { Organizations } from './organizations.ts';
+import { forgetSignatures } from './signature-store.ts';
 
 interface OrganizationParts {
   organizations: Organizations;
@@ -13,6 +15,11 @@ interface OrganizationParts {
 }
 
 const FORGET_BATCH = 5_000;
+
+export function makeOrganizations({ database, random }: { database: Database; random: Random }) {
+  const organizations = new Organizations({ database, random });
+  return { organizations, chefAuthentication: new ChefAuthentication({ database, organizations }) };
+}
 
 export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
   migrations: organizationMigrations,

@@ -1,12 +1,12 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
+import { Parameters, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import type { JobState } from './push-job.ts';
 import type { NewNode } from './push-store.ts';
 
 /** A quorum as callers give it: a number of nodes, or a percentage. */
-export type Quorum = number | { percent: number };
+type Quorum = number | { percent: number };
 
 /** What may be changed of a job; null: no limit any more. */
 export interface JobChanges {
@@ -19,8 +19,8 @@ export interface JobChanges {
 }
 
 /**
- * The quorum only while the job votes, and not above its number of nodes; the rest while it votes or
- * runs. False if that is not so: nothing was changed.
+ * The quorum only while the job votes, and not above its number of nodes; the rest while it votes
+ * or runs. False if that is not so: nothing was changed.
  */
 export async function changePushJob(
   database: Queryable,
@@ -41,10 +41,10 @@ export async function changePushJob(
     voting_timeout_ms ?? null,
     run_timeout_ms ?? null,
   ]);
-  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
-  const { rowCount } = await database.query(
-    `${recorded}update cnapi_push_jobs j
-       set quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
+  const { text, values } = together(
+    `update cnapi_push_jobs j
+       set changes = j.changes + 1,
+         quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
          quorum_percent = case when $2::int is null then coalesce($3::float8, j.quorum_percent) end,
          concurrency = case when $5::boolean then $4::int else j.concurrency end,
          start_rate = case when $7::boolean then $6::float8 else j.start_rate end,
@@ -53,9 +53,11 @@ export async function changePushJob(
          run_timeout_ms = coalesce($11::int, j.run_timeout_ms)
        where j.id = $1::uuid and j.abort_requested is null and coalesce($2::int, 0) <= j.node_count
          and (j.state in ('waiting', 'voting') or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
-    parameters.values,
-    { name: statementName('change push job', record) },
+    parameters,
+    record,
   );
+  const name = statementName('change push job', record);
+  const { rowCount } = await database.query(text, values, { name });
   return rowCount > 0;
 }
 
@@ -64,7 +66,7 @@ export interface AddedNodes {
   /** Null: they were added. Otherwise nothing was. */
   refusal: 'state' | 'late' | 'present' | 'full' | null;
   /** Some of those that are nodes already. */
-  strange: string[];
+  present: string[];
 }
 
 /** Undefined if the job does not exist. Nodes whose servers are not running do not take part. */
@@ -80,37 +82,36 @@ export async function addPushNodes(
     most,
     TICK_MS,
   ]);
-  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
-  const { rows } = await database.query<AddedNodes>(
-    `${recorded}select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
-    parameters.values,
-    { name: statementName('add push nodes', record) },
+  const { text, values } = together(
+    `select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
+    parameters,
+    record,
   );
+  const name = statementName('add push nodes', record);
+  const { rows } = await database.query<AddedNodes>(text, values, { name });
   return rows[0];
 }
 
-export interface ChangeOfNodes {
+interface ChangeOfNodes {
   /** Before the change. */
   state: JobState;
-  /** Some of those servers that made it impossible; if there are any, nothing was changed. */
-  strange: string[];
+  /** Some of those servers that are no nodes of the job; if there are any, nothing was changed. */
+  missing: string[];
 }
 
-/**
- * `soft`: a command that runs may end. `strange`: no nodes of the job. Undefined if the job does not
- * exist.
- */
+/** `soft`: a command that runs may end. Undefined if the job does not exist. */
 export async function requestAbortOfNodes(
   database: Queryable,
   job: string,
   { nodes, how, record }: { nodes: readonly string[]; how: 'soft' | 'hard'; record?: StatementPart | undefined },
 ): Promise<ChangeOfNodes | undefined> {
   const parameters = new Parameters([job, nodes, how]);
-  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
-  const { rows } = await database.query<ChangeOfNodes>(
-    `${recorded}select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
-    parameters.values,
-    { name: statementName('request abort of push nodes', record) },
+  const { text, values } = together(
+    `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
+    parameters,
+    record,
   );
+  const name = statementName('request abort of push nodes', record);
+  const { rows } = await database.query<ChangeOfNodes>(text, values, { name });
   return rows[0];
 }

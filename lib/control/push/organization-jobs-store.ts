@@ -1,5 +1,7 @@
-/** SQL of the jobs of an organization, in the form that the reference shows. */
+/** SQL of the jobs of an organization, in the form that Chef shows. */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { Place } from '../../protocol/api/place.ts';
+import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, NodeState } from './push-job.ts';
 import type { PushOptions } from './push-store.ts';
 
@@ -23,16 +25,18 @@ export interface OrganizationJob {
   /** As the feed shows it. */
   createdText: string;
   /** The number of the last event of its feed. */
-  fed: number;
+  lastEvent: number;
   /** Since its end; null before. */
   endedMs: number | null;
+  /** In lists. */
+  place: Place;
 }
 
 const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as "hasFile",
   j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs", j.state, j.outcome,
-  j.has_run as "hasRun", j.fed, j.created_at as "createdAt", j.state_since as "stateSince",
+  j.has_run as "hasRun", j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
   to_char(j.created_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as "createdText",
-  case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs"`;
+  case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs", ${PLACE} as place`;
 
 export async function readOrganizationJob(
   database: Queryable,
@@ -50,8 +54,8 @@ export async function readOrganizationJob(
 export interface OrganizationJobFilter {
   /** As callers see it: a job that ends counts as what it was before. */
   status?: string | undefined;
-  /** The last job of the page before. */
-  after?: string | undefined;
+  /** Where the page before ended. */
+  after?: Place | undefined;
   limit: number;
   bytes: number;
   withCounts: boolean;
@@ -62,40 +66,21 @@ export interface CountedJob extends OrganizationJob {
   counts: Partial<Record<NodeState, number>> | null;
 }
 
-/**
- * The newest first, at most `limit`, and only the first of them whose texts have `bytes` together.
- * `hasMore`: there may be more.
- */
-export async function listOrganizationJobs(
+/** Nodes that are counted for one page. */
+const MAX_COUNTED = 50_000;
+
+/** The newest first. */
+export function listOrganizationJobs(
   database: Queryable,
   organization: string,
   { status, after, limit, bytes, withCounts }: OrganizationJobFilter,
-): Promise<{ jobs: CountedJob[]; hasMore: boolean }> {
-  const { rows } = await database.query<CountedJob & { found: number }>(
-    `select ${COLUMNS}, j.found::int, case when $6::boolean then (
-         select coalesce(json_object_agg(c.state, c.count), '{}')
-           from (select n.state, count(*)::int as count from cnapi_push_nodes n where n.job = j.id group by n.state) as c
-       ) end as counts
-       from (
-         select w.*, count(*) over () as found,
-             sum(w.size) over (order by w.created_at desc, w.id desc) - w.size as before
-           from (
-             select *, octet_length(command) + octet_length(options::text) as size from cnapi_push_jobs j
-               where j.organization = $1::text
-                 and ($2::text is null or $2::text = coalesce(j.outcome,
-                   case when j.state <> 'aborting' then j.state when j.has_run then 'running' else 'voting' end))
-                 and ($3::uuid is null
-                   or (j.created_at, j.id) < (select l.created_at, l.id from cnapi_push_jobs l where l.id = $3::uuid))
-               order by j.created_at desc, j.id desc limit $4::int
-           ) as w
-       ) as j
-       where j.before < $5::int
-       order by j.created_at desc, j.id desc`,
-    [organization, status ?? null, after ?? null, limit, bytes, withCounts],
-    { name: 'list push jobs of organization' },
-  );
-  const found = rows[0]?.found ?? 0;
-  return { jobs: rows.map(({ found: _, ...job }) => job), hasMore: rows.length < found || found === limit };
+): Promise<JobPage<CountedJob>> {
+  const columns = `${COLUMNS}, ${withCounts ? NODE_COUNTS : 'null'} as counts`;
+  const where = `j.organization = $1::text and ($2::text is null or $2::text = coalesce(j.outcome,
+         case when j.state <> 'aborting' then j.state when j.has_run then 'running' else 'voting' end))`;
+  const nodes = withCounts ? MAX_COUNTED : Number.MAX_SAFE_INTEGER;
+  const page = { after, limit, bytes, nodes };
+  return readJobPage(database, { columns, where, values: [organization, status ?? null] }, page);
 }
 
 /** The names of the nodes in each state, in order. */

@@ -1,5 +1,9 @@
-/** The push jobs of organizations, and what nodes do for push jobs, as `lib/control/pushy` reads them. */
+/**
+ * The push jobs of organizations, and what nodes do for push jobs, as `lib/control/pushy` reads
+ * them.
+ */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import type { JobPage } from './job-page-store.ts';
 import * as store from './organization-jobs-store.ts';
 import type { NodeState } from './push-job.ts';
 import { type NodeStateRow, readNodeStates } from './push-store.ts';
@@ -17,10 +21,7 @@ export class OrganizationJobs {
   }
 
   /** The newest first. */
-  list(
-    organization: string,
-    filter: store.OrganizationJobFilter,
-  ): Promise<{ jobs: store.CountedJob[]; hasMore: boolean }> {
+  list(organization: string, filter: store.OrganizationJobFilter): Promise<JobPage<store.CountedJob>> {
     return store.listOrganizationJobs(this.#database, organization, filter);
   }
 

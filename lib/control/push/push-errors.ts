@@ -10,6 +10,31 @@ export class InvalidPushJobError extends CnapiError {
   }
 }
 
+/** The Idempotency-Key was already used with another request. */
+export class PushJobKeyConflictError extends CnapiError {
+  constructor(id: string, key: string) {
+    super(
+      'IdempotencyConflict',
+      409,
+      `Idempotency key '${key}' was used for push job ${id} with another body; use a new key for a new push job`,
+    );
+  }
+}
+
+/** Another request with this Idempotency-Key came first, and its job was deleted meanwhile. */
+export class PushJobKeyLostError extends CnapiError {
+  constructor() {
+    super(
+      'DatabaseBusy',
+      503,
+      'Nothing was created: the idempotency key was used by a push job that is deleted; try again',
+      {
+        retryAfterSeconds: 1,
+      },
+    );
+  }
+}
+
 /** There are as many jobs that have not ended as there may be. */
 export class TooManyPushJobsError extends CnapiError {
   constructor({ inAll, ofOrganization }: { inAll: number; ofOrganization: number }) {

@@ -17,7 +17,7 @@ import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
-/** Those up to `running` may change; the others are final. */
+/** Those of OPEN_NODE_STATUSES may change; the others are final. */
 export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
@@ -27,8 +27,8 @@ export type Tally = Readonly<Record<NodeState, number>>;
 const FAILURES: readonly NodeState[] = ['failed', 'crashed', 'timed_out'];
 
 /**
- * The ticket that a job holds, or waits for. `lost`: it has expired, or somebody else has released or
- * deleted it.
+ * The ticket that a job holds, or waits for. `lost`: it has expired, or somebody else has released
+ * or deleted it.
  */
 export type TicketHold = 'none' | 'queued' | 'active' | 'lost';
 
@@ -67,6 +67,8 @@ export interface JobView {
   toAbort: number;
   /** Nodes that have not started, of a job that is aborting. */
   toRelease: number;
+  /** Started nodes whose commands have another limit than the job's run timeout gives them now. */
+  outdatedTimeouts: number;
   /** Ms until the start rate allows further starts. */
   startsPaidMs: number;
   /** Since it asked its agents, and since it entered its present state. */
@@ -80,6 +82,8 @@ export type JobAction =
   | { do: 'begin-voting' }
   /** Let ready nodes start, at most so many; the first time the job becomes `running`. */
   | { do: 'start'; most: number }
+  /** The run timeout was changed: commands that run get their part of it. */
+  | { do: 'change-timeouts' }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
   | { do: 'close-voting' }
   /** Those that a caller wants to be aborted. The job goes on. */
@@ -89,9 +93,18 @@ export type JobAction =
 
 /** What the holder of the job's duty does next. */
 export function nextAction(view: JobView): JobAction {
+  const [first = { do: 'wait', forMs: undefined } as const] = actionsOf(view);
+  return first;
+}
+
+/**
+ * What applies, in this order. The holder of the duty takes the next one only if the one before
+ * changes nothing, because rows are locked. Timeouts of the job come first.
+ */
+export function actionsOf(view: JobView): Iterable<JobAction> {
   switch (view.job.state) {
     case 'waiting':
-      return whileWaiting(view);
+      return [whileWaiting(view)];
     case 'voting':
       return whileVoting(view);
     case 'running':
@@ -99,7 +112,7 @@ export function nextAction(view: JobView): JobAction {
     case 'aborting':
       return whileAborting(view);
     case 'ended':
-      return { do: 'wait', forMs: undefined };
+      return [{ do: 'wait', forMs: undefined }];
     default:
       return view.job.state satisfies never;
   }
@@ -114,50 +127,53 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobView): JobAc
   return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs} ms`);
 }
 
-function whileVoting(view: JobView): JobAction {
+function* whileVoting(view: JobView): Generator<JobAction> {
   const { job, tally, ticket, toAbort, ageMs } = view;
-  if (job.abortRequested) return abort('aborted', 'a caller asked for it');
-  if (ticket === 'lost') return abort('aborted', LOST);
-  if (toAbort > 0) return { do: 'abort-nodes' };
-  if (tally.ready > 0 && tally.ready >= job.quorum) return { do: 'start', most: mayStart(view, tally.ready).most };
-  if (tally.ready + tally.new < Math.max(1, job.quorum))
-    return abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
+  if (job.abortRequested) return yield abort('aborted', 'a caller asked for it');
+  if (ticket === 'lost') return yield abort('aborted', LOST);
+  if (toAbort > 0) yield { do: 'abort-nodes' };
+  if (tally.ready > 0 && tally.ready >= job.quorum) yield { do: 'start', most: mayStart(view, tally.ready).most };
+  else if (tally.ready + tally.new < Math.max(1, job.quorum))
+    return yield abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
   const leftMs = job.votingTimeoutMs - ageMs;
-  if (leftMs > 0) return { do: 'wait', forMs: leftMs };
-  return abort('quorum_failed', `${tally.ready} of ${job.quorum} nodes were ready in time`);
+  if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
+  yield abort('quorum_failed', `${tally.ready} nodes were ready in time; the quorum is ${job.quorum}`);
 }
 
-function whileRunning(view: JobView): JobAction {
-  const { job, tally, ticket, started, toAbort, ageMs, stateMs } = view;
-  if (job.abortRequested === 'hard') return abort('aborted', 'a caller asked for it');
-  if (job.abortRequested === 'soft') return abort('aborted', 'a caller asked for it', true);
+function* whileRunning(view: JobView): Generator<JobAction> {
+  const { job, tally, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
+  if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
+  if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
   const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
-    return abort('aborted', `${failed} nodes failed, and ${job.maxFailures} may`, true);
-  if (toAbort > 0) return { do: 'abort-nodes' };
-  if (tally.new + tally.ready + tally.running === 0) return { do: 'end', outcome: 'complete' };
-  if (ticket === 'lost') return abort('aborted', LOST);
+    return yield abort('aborted', `${failed} nodes failed; at most ${job.maxFailures} may fail`, true);
+  if (tally.new + tally.ready + tally.running === 0) return yield { do: 'end', outcome: 'complete' };
+  if (ticket === 'lost') return yield abort('aborted', LOST);
   const runLeftMs = job.runTimeoutMs - stateMs;
-  if (runLeftMs <= 0) return abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
+  if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
+  if (toAbort > 0) yield { do: 'abort-nodes' };
+  if (outdatedTimeouts > 0) yield { do: 'change-timeouts' };
   const votingLeftMs = job.votingTimeoutMs - ageMs;
-  if (tally.new > 0 && votingLeftMs <= 0) return { do: 'close-voting' };
+  if (tally.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
   // A started node counts as ready until its start is known.
   const { most, inMs } = mayStart(view, tally.ready + tally.running - started);
-  if (most > 0) return { do: 'start', most };
-  return { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 ? votingLeftMs : runLeftMs) };
+  if (most > 0) yield { do: 'start', most };
+  yield { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 && votingLeftMs > 0 ? votingLeftMs : runLeftMs) };
 }
 
-function whileAborting({ job, tally, ticket, started, toCancel, toAbort, toRelease, stateMs }: JobView): JobAction {
+function* whileAborting(view: JobView): Generator<JobAction> {
+  const { job, tally, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
-  if (toRelease > 0) return abort(outcome, 'some of its nodes take part still', job.isSoft);
-  if (!job.isSoft && toCancel > 0) return abort(outcome, 'some of its commands have not been cancelled yet');
-  if (job.isSoft && toAbort > 0) return { do: 'abort-nodes' };
-  if (started === 0 && tally.running === 0) return { do: 'end', outcome };
-  if (job.isSoft && job.abortRequested === 'hard') return abort(outcome, 'a caller asked for it');
-  if (job.isSoft && ticket === 'lost') return abort(outcome, LOST);
+  if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', job.isSoft);
+  if (!job.isSoft && toCancel > 0) yield abort(outcome, 'some of its commands have not been cancelled yet');
+  if (job.isSoft && toAbort > 0) yield { do: 'abort-nodes' };
+  if (job.isSoft && outdatedTimeouts > 0) yield { do: 'change-timeouts' };
+  if (started === 0 && tally.running === 0 && toRelease === 0) return yield { do: 'end', outcome };
+  if (job.isSoft && job.abortRequested === 'hard') return yield abort(outcome, 'a caller asked for it');
+  if (job.isSoft && ticket === 'lost') return yield abort(outcome, LOST);
   const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;
-  if (leftMs > 0) return { do: 'wait', forMs: leftMs };
-  return job.isSoft ? abort(outcome, 'its commands did not end in time') : { do: 'end', outcome };
+  if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
+  yield job.isSoft ? abort(outcome, 'its commands did not end in time') : { do: 'end', outcome };
 }
 
 /** Nodes started by one statement. More are started by the next. */
@@ -179,19 +195,20 @@ function mayStart({ job, started, startsPaidMs }: JobView, waiting: number): { m
  * Nodes start in groups of a tenth of a second, so a high rate costs ten statements per second. In
  * each second at most a tenth more than the rate starts.
  */
-export const startLimitOf = (perSecond: number): RateLimit =>
-  new RateLimit({ perSecond, burst: Math.max(1, perSecond / 10) });
+const startLimitOf = (perSecond: number): RateLimit => new RateLimit({ perSecond, burst: Math.max(1, perSecond / 10) });
 
 const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / perSecond;
 
 /**
- * What a job's starts have cost so far. An instance that takes over a job that runs begins as if the
- * one before it had just started a group: the rate is kept, whatever that one did last.
+ * What a job's starts have cost so far. An instance that takes over a job that runs begins as if
+ * the one before it had just started a group: the rate is kept, whatever that one did last.
  */
 export class StartsPaid {
   #at: number | undefined;
 
-  /** Ms until the start rate allows the next start; negative if it has been allowed for that long. */
+  /**
+   * Ms until the start rate allows the next start; negative if it has been allowed for that long.
+   */
   inMs({ state, startRate }: PushJob, now: number): number {
     this.#at ??= state === 'voting' || startRate === undefined ? now : now + burstMs(startLimitOf(startRate));
     return this.#at - now;
@@ -214,7 +231,10 @@ export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<J
   return state === 'ended' ? (outcome ?? 'aborted') : state;
 }
 
-/** How many nodes a quorum is: a number of nodes, or a percentage of them, rounded up. */
+/**
+ * How many nodes a quorum is: a number of nodes, or a percentage of them, rounded up. In SQL:
+ * cnapi_push_quorum.
+ */
 export function quorumOf(quorum: number | { percent: number }, nodes: number): number {
-  return typeof quorum === 'number' ? quorum : Math.ceil((quorum.percent / 100) * nodes - 1e-9);
+  return typeof quorum === 'number' ? quorum : Math.max(1, Math.ceil((quorum.percent / 100) * nodes - 1e-9));
 }

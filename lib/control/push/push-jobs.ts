@@ -1,27 +1,28 @@
 /**
  * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
- * holds. The feeds tell followers. Created by `systems.ts`.
+ * holds. The followers are told what happens. Created by `systems.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
+import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
 import { hintTasksOf } from '../tasks/task-topics.ts';
 import { type AddedNodes, addPushNodes, changePushJob, type JobChanges, requestAbortOfNodes } from './change-store.ts';
-import { Coordinator } from './coordinator.ts';
-import type { ServerToTell } from './coordinator-store.ts';
-import { Courier, type PushSession } from './courier.ts';
-import { JobFeeds } from './job-feeds.ts';
-import { type FollowOptions, followJob, type JobNews } from './job-follower.ts';
-import type { JobTicketDeps } from './job-ticket.ts';
+import { Coordinator } from './coordinator/coordinator.ts';
+import type { ServerToTell } from './coordinator/coordinator-store.ts';
+import { Courier, type PushSession } from './courier/courier.ts';
+import { JobFollowers } from './follow/job-followers.ts';
+import type { JobPage } from './job-page-store.ts';
 import { OrganizationJobs } from './organization-jobs.ts';
 import {
   InvalidPushJobError,
   PushJobEndedError,
+  PushJobKeyConflictError,
   PushJobNotChangeableError,
   PushJobNotEndedError,
   PushJobNotFoundError,
@@ -39,11 +40,14 @@ import {
   type NodeStateRow,
   type PushJobRow,
   type PushNodeRow,
+  type RequestKey,
   readNodeStates,
   readPushJob,
+  readPushJobByKey,
   requestAbort,
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
+import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
 export interface PushJobsDeps {
   database: Queryable;
@@ -65,19 +69,20 @@ export interface PushJobsDeps {
   waitlist: JobTicketDeps['waitlist'];
 }
 
-const DELETE_BATCH = 100;
+/** What one statement deletes. */
+const DELETE_BATCH = { most: 100, nodes: 10_000 };
 
 export class PushJobs {
   readonly coordinator: Coordinator;
   readonly courier: Courier;
-  readonly feeds: JobFeeds;
+  readonly followers: JobFollowers;
   readonly ofOrganizations: OrganizationJobs;
   readonly #deps: PushJobsDeps;
 
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
     this.courier = new Courier(deps);
-    this.feeds = new JobFeeds(deps);
+    this.followers = new JobFollowers(deps);
     this.ofOrganizations = new OrganizationJobs(deps);
     this.coordinator = new Coordinator({
       ...deps,
@@ -89,25 +94,36 @@ export class PushJobs {
   start(): void {
     this.courier.start();
     this.coordinator.start();
-    this.feeds.start();
+    this.followers.start();
   }
 
   async stop(): Promise<void> {
     this.coordinator.stop();
-    await Promise.all([this.courier.stop(), this.feeds.stop()]);
+    await Promise.all([this.courier.stop(), this.followers.stop()]);
   }
 
-  /** @throws TooManyPushJobsError */
-  async create(job: NewPushJob): Promise<void> {
-    if (!(await createPushJob(this.#deps.database, job))) throw new TooManyPushJobsError(MAX_UNFINISHED);
-    this.created(job.id);
-  }
-
-  /** This job was created here. */
-  created(id: string): void {
-    const { bus, hintDuties } = this.#deps;
+  /**
+   * The one way to a new job. False: its guard was not met, or another job has its key.
+   * @throws TooManyPushJobsError
+   */
+  async create(job: NewPushJob): Promise<boolean> {
+    const { database, bus, hintDuties } = this.#deps;
+    const creation = await createPushJob(database, job);
+    if (creation === 'full') throw new TooManyPushJobsError(MAX_UNFINISHED);
+    if (creation === 'unmet') return false;
     hintDuties();
-    publishChanges(bus, PUSH_ERRANDS_TOPIC, [id]);
+    publishChanges(bus, PUSH_ERRANDS_TOPIC, [job.id]);
+    return true;
+  }
+
+  /**
+   * The job that an earlier request with this key created, if there is one. @throws
+   * PushJobKeyConflictError
+   */
+  async made(repeat: RequestKey | undefined): Promise<string | undefined> {
+    const made = repeat && (await readPushJobByKey(this.#deps.database, repeat.key));
+    if (made !== undefined && made.hash !== repeat?.hash) throw new PushJobKeyConflictError(made.id, repeat?.key ?? '');
+    return made?.id;
   }
 
   /** @throws PushJobNotFoundError */
@@ -118,7 +134,7 @@ export class PushJobs {
   }
 
   /** The newest first. */
-  list(filter: JobFilter): Promise<PushJobRow[]> {
+  list(filter: JobFilter): Promise<JobPage<PushJobRow>> {
     return listPushJobs(this.#deps.database, filter);
   }
 
@@ -134,11 +150,6 @@ export class PushJobs {
     return readNodeStates(this.#deps.database, servers);
   }
 
-  /** Until the job's end, or until one of the signals aborts. @throws PushJobNotFoundError */
-  follow(id: string, options: FollowOptions): AsyncGenerator<JobNews, void, undefined> {
-    return followJob(this.#deps, id, options);
-  }
-
   /** @throws PushJobNotFoundError, PushJobEndedError */
   async abort(id: string, options: Parameters<typeof requestAbort>[2]): Promise<void> {
     const { database, bus } = this.#deps;
@@ -149,14 +160,18 @@ export class PushJobs {
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
-  /** @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError */
+  /**
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
+   */
   async change(id: string, change: Parameters<typeof changePushJob>[2]): Promise<void> {
     const { database, bus } = this.#deps;
     if (!(await changePushJob(database, id, change))) throw refusalOfChange(await this.get(id), change.changes);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
-  /** @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError */
+  /**
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
+   */
   async addNodes(
     id: string,
     { nodes, record }: Pick<Parameters<typeof addPushNodes>[2], 'nodes' | 'record'>,
@@ -169,27 +184,30 @@ export class PushJobs {
     publishChanges(bus, PUSH_ERRANDS_TOPIC, [id]);
   }
 
-  /** Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError, InvalidPushJobError */
+  /**
+   * Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError,
+   * InvalidPushJobError
+   */
   async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
     const { database, bus } = this.#deps;
     const found = await requestAbortOfNodes(database, id, options);
     if (found === undefined) throw new PushJobNotFoundError(id);
-    if (found.strange.length > 0)
-      throw new InvalidPushJobError('nodes', `these servers are no nodes of the job: ${found.strange.join(', ')}`);
+    if (found.missing.length > 0)
+      throw new InvalidPushJobError('nodes', `these servers are no nodes of the job: ${found.missing.join(', ')}`);
     if (found.state === 'ended') throw new PushJobEndedError(id);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
 
   /** @throws PushJobNotFoundError, PushJobNotEndedError */
-  async delete(id: string): Promise<void> {
-    if (await deletePushJob(this.#deps.database, id)) return;
+  async delete(id: string, record: RecordPart | undefined): Promise<void> {
+    if (await deletePushJob(this.#deps.database, id, record)) return;
     await this.get(id);
     throw new PushJobNotEndedError(id);
   }
 
   /** Deletes one batch of old jobs; returns how many. Call it until it returns 0. */
-  deleteOlderThan(days: number): Promise<number> {
-    return deleteEndedPushJobs(this.#deps.database, days, DELETE_BATCH);
+  deleteOlderThan(days: number, records: ExpiryPart): Promise<number> {
+    return deleteEndedPushJobs(this.#deps.database, { days, ...DELETE_BATCH, records });
   }
 
   #tell(servers: readonly ServerToTell[]): void {
@@ -212,10 +230,10 @@ function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum 
   return new PushJobNotChangeableError(id, 'is being aborted');
 }
 
-function refusalOfNodes(id: string, { state, refusal, strange }: AddedNodes): Error {
+function refusalOfNodes(id: string, { state, refusal, present }: AddedNodes): Error {
   switch (refusal) {
     case 'present':
-      return new InvalidPushJobError('servers', `they are nodes of the job already: ${strange.join(', ')}`);
+      return new InvalidPushJobError('servers', `they are nodes of the job already: ${present.join(', ')}`);
     case 'full':
       return new InvalidPushJobError('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
     case 'late':

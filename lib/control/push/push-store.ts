@@ -1,9 +1,20 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
+import {
+  type ExpiryPart,
+  Parameters,
+  type RecordPart,
+  type StatementPart,
+  statementName,
+  together,
+} from '../../platform/sql-text.ts';
+import { idRangeOf } from '../../protocol/api/id-prefix.ts';
+import type { Place } from '../../protocol/api/place.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
+import { detailsOf, END_DETAILS } from './job-details.ts';
+import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
-import type { WantedTicket } from './ticket-store.ts';
+import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
 export const PUSH_DUTY = 'push-job';
@@ -21,6 +32,12 @@ export interface PushOptions {
   dir?: string | undefined;
   env?: Readonly<Record<string, string>> | undefined;
   capture?: boolean | undefined;
+}
+
+export interface RequestKey {
+  key: string;
+  /** Of everything that distinguishes one request from another. */
+  hash: string;
 }
 
 export interface NewPushJob {
@@ -51,8 +68,10 @@ export interface NewPushJob {
   actor: string | undefined;
   /** It asks its agents when it has this. */
   ticket?: WantedTicket | undefined;
+  /** Its caller may repeat the request under this key. */
+  repeat?: RequestKey | undefined;
   /** A record of who asks for it, written in the same statement. */
-  record?: StatementPart | undefined;
+  record?: RecordPart | undefined;
   /** A condition, evaluated in the same statement: nothing is created unless it is true. */
   guard?: StatementPart | undefined;
 }
@@ -64,65 +83,104 @@ const unfinished = (most: number, where: string) =>
 const HAS_ROOM = `${unfinished(MAX_UNFINISHED.inAll, 'true')}
          and ($2::text is null or ${unfinished(MAX_UNFINISHED.ofOrganization, 'organization = $2::text')})`;
 
-/** False if the guard was not met, or there are as many jobs as may be. Creates the job, its nodes and its duty. Nodes whose servers are not running do not take part. */
-export async function createPushJob(database: Queryable, job: NewPushJob): Promise<boolean> {
+/** The columns of a job that are as the caller wants them. */
+function wantedColumns(job: NewPushJob) {
+  return {
+    id: job.id,
+    organization: job.organization,
+    command: job.command,
+    options: job.options,
+    masked_options: job.maskedOptions,
+    actor: job.actor,
+    requestor: job.requestor,
+    quorum: job.quorum,
+    quorum_percent: job.quorumPercent,
+    concurrency: job.concurrency,
+    start_rate: job.startRate,
+    max_failures: job.maxFailures,
+    voting_timeout_ms: job.votingTimeoutMs,
+    run_timeout_ms: job.runTimeoutMs,
+    node_timeout_ms: job.nodeTimeoutMs,
+    abort_timeout_ms: job.abortTimeoutMs,
+    ticket: job.ticket && toShown(job.ticket),
+    idempotency_key: job.repeat?.key,
+    request_hash: job.repeat?.hash,
+  };
+}
+
+/**
+ * `full`: there are as many jobs as may be. `unmet`: the guard was not met, or another job has the
+ * key.
+ */
+export type Creation = 'created' | 'full' | 'unmet';
+
+/**
+ * Creates the job, its nodes and its duty, or nothing. Nodes whose servers are not running do not
+ * take part.
+ */
+export async function createPushJob(database: Queryable, job: NewPushJob): Promise<Creation> {
+  const { record } = job;
+  const wanted = wantedColumns(job);
+  const columns = Object.keys(wanted).join(', ');
   const parameters = new Parameters([
-    job.id,
+    JSON.stringify(wanted),
     job.organization ?? null,
-    job.command,
-    JSON.stringify(job.options),
-    job.maskedOptions === undefined ? null : JSON.stringify(job.maskedOptions),
     job.file ?? null,
-    job.actor ?? null,
-    job.quorum,
-    job.concurrency ?? null,
-    job.maxFailures ?? null,
-    job.votingTimeoutMs,
-    job.runTimeoutMs,
-    job.abortTimeoutMs,
     job.nodes.map(({ serverUuid }) => serverUuid),
     job.nodes.map(({ name }) => name),
     job.nodes.map(({ isDenied = false }) => isDenied),
     PUSH_DUTY,
-    job.startRate ?? null,
-    job.nodeTimeoutMs ?? null,
-    job.quorumPercent ?? null,
-    job.requestor ?? null,
-    job.ticket === undefined ? null : JSON.stringify(toShown(job.ticket)),
   ]);
-  const recorded = job.record === undefined ? '' : `recorded as (${job.record(parameters)}), `;
-  const { rowCount } = await database.query(
-    `with ${recorded}guard as materialized (
-       select case when ${HAS_ROOM} then ${job.guard?.(parameters) ?? 'true'} else false end as is_met
+  const { text, values } = together(
+    `with guard as materialized (
+       select has_room, case when has_room then ${job.guard?.(parameters) ?? 'true'} else false end as is_met
+         from (select ${HAS_ROOM} as has_room) as room
      ), made as (
-       insert into cnapi_push_jobs (id, organization, command, options, masked_options, file, actor, node_count, quorum,
-           concurrency, max_failures, voting_timeout_ms, run_timeout_ms, abort_timeout_ms, start_rate, node_timeout_ms,
-           quorum_percent, requestor, ticket, state)
-         select $1::uuid, $2::text, $3::text, $4::json, $5::json, $6::bytea, $7::text, cardinality($14::uuid[]), $8::int,
-             $9::int, $10::int, $11::int, $12::int, $13::int, $18::float8, $19::int, $20::float8, $21::text, $22::jsonb,
-             case when $22::jsonb is null then 'voting' else 'waiting' end
-           from guard where is_met
+       insert into cnapi_push_jobs (${columns}, bytes, file, node_count, state)
+         select ${columns}, octet_length(command) + octet_length(coalesce(masked_options, options)::text), $3::bytea,
+             cardinality($4::uuid[]), case when ticket is null then 'voting' else 'waiting' end
+           from guard, json_populate_record(null::cnapi_push_jobs, $1::json) where is_met
+         on conflict (idempotency_key) where idempotency_key is not null do nothing
+         returning id, actor, ticket
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
-         select $1::uuid, n.server_uuid, n.name,
-             case when n.denied then 'failed' when p.run is null and $22::jsonb is null then 'unavailable' else 'new' end,
-             case when n.denied then 'permission-denied' when p.run is null and $22::jsonb is null then 'down' end
-           from unnest($14::uuid[], $15::text[], $16::boolean[]) as n (server_uuid, name, denied)
-           join cnapi_presence($14::uuid[]) as p on p.server_uuid = n.server_uuid
-           join guard on guard.is_met
+         select made.id, n.server_uuid, n.name,
+             case when n.denied then 'failed' when p.run is null and made.ticket is null then 'unavailable' else 'new' end,
+             case when n.denied then 'permission-denied' when p.run is null and made.ticket is null then 'down' end
+           from unnest($4::uuid[], $5::text[], $6::boolean[]) as n (server_uuid, name, denied)
+           join cnapi_presence($4::uuid[]) as p on p.server_uuid = n.server_uuid
+           cross join made
            order by n.server_uuid
      ), tickets as (
        insert into cnapi_push_tickets (job, server_uuid, scope, id, expires_in, timeout_ms, actor)
-         select $1::uuid, t.server_uuid, t.scope, t.id, t.expires_in, t.timeout_ms, $7::text
-           from jsonb_to_record($22::jsonb) as t (server_uuid text, scope text, id text, expires_in int, timeout_ms int)
-             join guard on guard.is_met
-           where $22::jsonb is not null
+         select made.id, t.server_uuid, t.scope, t.id, t.expires_in, t.timeout_ms, made.actor
+           from made, jsonb_to_record(made.ticket)
+             as t (server_uuid text, scope text, id text, expires_in int, timeout_ms int)
+           where made.ticket is not null
      )
-     select cnapi_create_duties(array[$1::uuid], $17::text) from guard where is_met`,
-    parameters.values,
-    { name: statementName(job.guard === undefined ? 'create push job' : 'create push job if', job.record) },
+     select guard.has_room, duty.id is not null as is_made
+       from guard left join (select cnapi_create_duties(array[made.id], $7::text) as id from made) as duty on true`,
+    parameters,
+    record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'))),
   );
-  return rowCount > 0;
+  const name = statementName(job.guard === undefined ? 'create push job' : 'create push job if', record);
+  const { rows } = await database.query<{ has_room: boolean; is_made: boolean }>(text, values, { name });
+  const [{ has_room: hasRoom, is_made: isMade } = { has_room: true, is_made: false }] = rows;
+  if (isMade) return 'created';
+  return hasRoom ? 'unmet' : 'full';
+}
+
+/** The job that was created under this key. */
+export async function readPushJobByKey(
+  database: Queryable,
+  key: string,
+): Promise<{ id: string; hash: string } | undefined> {
+  const { rows } = await database.query<{ id: string; hash: string }>(
+    'select id, request_hash as hash from cnapi_push_jobs where idempotency_key = $1::text',
+    [key],
+    { name: 'read push job by key' },
+  );
+  return rows[0];
 }
 
 /** As callers see it; `uuid` is added once it exists. */
@@ -155,38 +213,51 @@ export interface PushJobRow {
   state_since: Date;
   /** Number of nodes by state. */
   counts: Partial<Record<NodeState, number>>;
+  /**
+   * The instance that carries it out at present; null: none does, or it has ended. Not in lists,
+   * which would look up the duty of each job.
+   */
+  coordinator?: string | null;
+  /** In lists. */
+  place: Place;
 }
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
   j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
-  j.reason, j.created_at, j.state_since,
-  (select coalesce(json_object_agg(c.state, c.count), '{}')
-    from (select n.state, count(*)::int as count from cnapi_push_nodes n where n.job = j.id group by n.state) as c) as counts`;
+  j.reason, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${PLACE} as place`;
 
 export async function readPushJob(database: Queryable, id: string): Promise<PushJobRow | undefined> {
-  const { rows } = await database.query<PushJobRow>(`select ${columns} from cnapi_push_jobs j where j.id = $1::uuid`, [
-    id,
-  ]);
+  const { rows } = await database.query<PushJobRow>(
+    `select ${columns}, case when j.state <> 'ended' then cnapi_duty_holder(j.id) end as coordinator
+       from cnapi_push_jobs j where j.id = $1::uuid`,
+    [id],
+  );
   return rows[0];
 }
 
 export interface JobFilter {
   status?: ReturnType<typeof statusOf> | undefined;
-  /** The last job of the page before. */
-  after?: string | undefined;
+  /** The beginning of its id. */
+  idPrefix?: string | undefined;
+  /** Where the page before ended. */
+  after?: Place | undefined;
   limit: number;
 }
 
-/** The newest first. */
-export async function listPushJobs(database: Queryable, { status, after, limit }: JobFilter): Promise<PushJobRow[]> {
-  const { rows } = await database.query<PushJobRow>(
-    `select ${columns} from cnapi_push_jobs j
-       where ($1::text is null or coalesce(j.outcome, j.state) = $1::text)
-         and ($2::uuid is null or (j.created_at, j.id) < (select l.created_at, l.id from cnapi_push_jobs l where l.id = $2::uuid))
-       order by j.created_at desc, j.id desc limit $3::int`,
-    [status ?? null, after ?? null, limit],
-  );
-  return rows;
+/** Of one page. */
+const PAGE_BOUNDS = { bytes: 1024 * 1024, nodes: 50_000 };
+
+/** The newest first. A page may have fewer than `limit` jobs and still not be the last. */
+export function listPushJobs(
+  database: Queryable,
+  { status, idPrefix, after, limit }: JobFilter,
+  bounds = PAGE_BOUNDS,
+): Promise<JobPage<PushJobRow>> {
+  const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
+  const where = `($1::text is null or coalesce(j.outcome, j.state) = $1::text)
+         and ($2::uuid is null or j.id between $2::uuid and $3::uuid)`;
+  const values = [status ?? null, ids?.first ?? null, ids?.last ?? null];
+  return readJobPage(database, { columns, where, values }, { after, limit, ...bounds });
 }
 
 export interface PushNodeRow {
@@ -231,40 +302,66 @@ export async function requestAbort(
   { how, actor, record }: { how: 'soft' | 'hard'; actor: string | undefined; record?: StatementPart | undefined },
 ): Promise<boolean> {
   const parameters = new Parameters([job, how, actor ?? null]);
-  const recorded = record === undefined ? '' : `with recorded as (${record(parameters)}) `;
-  const { rowCount } = await database.query(
-    `${recorded}update cnapi_push_jobs j
+  const { text, values } = together(
+    `update cnapi_push_jobs j
        set abort_requested = case when abort_requested = 'hard' then 'hard' else $2::text end,
          abort_actor = coalesce(abort_actor, $3::text)
        where id = $1::uuid and state <> 'ended'`,
+    parameters,
+    record,
+  );
+  const name = statementName('request abort of push job', record);
+  const { rowCount } = await database.query(text, values, { name });
+  return rowCount > 0;
+}
+
+/**
+ * Deletes a job that has ended, and its nodes. The output of its commands stays with their tasks.
+ */
+export async function deletePushJob(database: Queryable, id: string, record?: RecordPart): Promise<boolean> {
+  const ended = `j.id = $1::uuid and (j.state || '') = 'ended'`;
+  const details = `(select ${END_DETAILS} from cnapi_push_jobs j where ${ended})`;
+  const { text, values } = together(
+    `delete from cnapi_push_jobs j where ${ended}`,
+    new Parameters([id]),
+    record && ((parameters) => record(parameters, details)),
+  );
+  const { rowCount } = await database.query(text, values);
+  return rowCount > 0;
+}
+
+/**
+ * Deletes jobs that ended more than `days` ago; returns how many. At most as many as have `nodes`
+ * together, because their nodes are deleted with them; and at least one.
+ */
+export async function deleteEndedPushJobs(
+  database: Queryable,
+  { days, most, nodes, records }: { days: number; most: number; nodes: number; records?: ExpiryPart | undefined },
+): Promise<number> {
+  const parameters = new Parameters([days, most, nodes]);
+  const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'gone')})`;
+  const { rows } = await database.query<{ count: number }>(
+    `with gone as (
+       delete from cnapi_push_jobs j where j.state = 'ended' and j.id = any (array(
+       select o.id from (
+         select old.id, sum(old.node_count) over oldest as nodes, row_number() over oldest as number
+           from (
+             select id, node_count, state_since from cnapi_push_jobs
+               where state = 'ended' and state_since < cnapi_now() - $1::int * interval '1 day'
+               order by state_since limit $2::int for update skip locked
+           ) as old
+           window oldest as (order by old.state_since, old.id)
+       ) as o
+       where o.number = 1 or o.nodes <= $3::int))
+       returning j.id, ${END_DETAILS} as details
+     )${recorded} select count(*)::int as count from gone`,
     parameters.values,
-    { name: statementName('request abort of push job', record) },
   );
-  return rowCount > 0;
-}
-
-/** Deletes a job that has ended, and its nodes. The output of its commands stays with their tasks. */
-export async function deletePushJob(database: Queryable, id: string): Promise<boolean> {
-  const { rowCount } = await database.query(
-    `delete from cnapi_push_jobs where id = $1::uuid and (state || '') = 'ended'`,
-    [id],
-  );
-  return rowCount > 0;
-}
-
-/** Deletes some jobs that ended more than `days` ago; returns how many. */
-export async function deleteEndedPushJobs(database: Queryable, days: number, most: number): Promise<number> {
-  const { rowCount } = await database.query(
-    `delete from cnapi_push_jobs where state = 'ended' and id = any (array(
-       select id from cnapi_push_jobs where state = 'ended' and state_since < cnapi_now() - $1::int * interval '1 day'
-         order by state_since limit $2::int for update skip locked))`,
-    [days, most],
-  );
-  return rowCount;
+  return rows[0]?.count ?? 0;
 }
 
 /** What a server does for push jobs, as the specification names it. */
-export type NodeAvailability = 'idle' | 'in-job' | 'rehab' | 'down';
+type NodeAvailability = 'idle' | 'in-job' | 'rehab' | 'down';
 
 export interface NodeStateRow {
   server_uuid: string;

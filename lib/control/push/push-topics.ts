@@ -6,11 +6,11 @@
  */
 export const PUSH_ERRANDS_TOPIC = 'push-errands';
 
-/** Something of these jobs has changed: `{ids}`. For those who carry them out or follow them. */
+/** Something of these jobs has changed: `{ids}`. For those who carry them out. */
 export const PUSH_CHANGES_TOPIC = 'push-changes';
 
 /**
- * The feeds of these jobs have new events: `{ids}`. Every instance that has ever sent a feed is
- * subscribed.
+ * These jobs, their nodes or their feeds have changed: `{ids}`. From their coordinators, for those
+ * who follow them. Every instance that has ever had a follower is subscribed.
  */
-export const PUSH_FEED_TOPIC = 'push-feed';
+export const PUSH_PROGRESS_TOPIC = 'push-progress';

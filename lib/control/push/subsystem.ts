@@ -1,4 +1,5 @@
 /** What push jobs contribute to an instance. */
+import { expiryPart } from '../audit/audit-store.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
@@ -29,19 +30,25 @@ export function makePushJobs({ inventoriedSessions: sessions, tasks, duties, ...
   });
 }
 
-export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRouteDeps & { pushJobs: PushJobs }> = {
+interface PushOwnDeps {
+  pushJobs: PushJobs;
+  config: { cnapiUuid: string };
+}
+
+export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRouteDeps & PushOwnDeps> = {
   migrations: pushMigrations,
-  open({ pushJobs, servers, random, instanceLeaving }): Subsystem {
-    const { coordinator, courier } = pushJobs;
+  open({ pushJobs, servers, random, config }): Subsystem {
+    const { coordinator, courier, followers } = pushJobs;
+    const records = expiryPart({ action: 'DeletePushJob', path: '/push-jobs/', instance: config.cnapiUuid });
     return {
       name: 'push jobs',
       routes: [
         ...pushJobRoutes({ pushJobs, servers, random }),
-        ...pushEventRoutes({ pushJobs, instanceLeaving }),
+        ...pushEventRoutes({ pushJobs }),
         ...pushNodeRoutes({ pushJobs, servers }),
       ],
       start: () => pushJobs.start(),
-      endDrain: () => pushJobs.feeds.release(),
+      endDrain: () => followers.release(),
       stop: () => pushJobs.stop(),
       dutyHandlers: { [PUSH_DUTY]: coordinator },
       agents: {
@@ -62,14 +69,15 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
           'Agents that this instance told to forget a push job',
           () => courier.stats().aborts,
         ),
-        gauge(
-          'push_feed_followers',
-          'Callers following the feed of a push job on this instance',
-          () => pushJobs.feeds.followers,
+        gauge('push_followers', 'Callers that follow a push job on this instance', () => followers.count),
+        counter(
+          'push_followers_refused_total',
+          'Callers that could not follow a push job, because too many did',
+          () => followers.refused,
         ),
         counter('push_votes_total', 'Votes of agents about push jobs', () => courier.stats().votes),
       ],
-      chores: [{ name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS) }],
+      chores: [{ name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS, records) }],
     };
   },
 };

@@ -1,5 +1,5 @@
-/** Events of push jobs as the reference sends them. Pure. */
-import type { FeedEvent } from '../push/feed-store.ts';
+/** Events of push jobs as Chef sends them. Pure. */
+import type { FeedEvent } from '../push/follow/feed-store.ts';
 import type { OrganizationJob } from '../push/organization-jobs-store.ts';
 
 export interface PushyEvent {
@@ -44,7 +44,7 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
   return { id, name: 'start', data };
 }
 
-/** As the reference writes a time. `micros` makes equal times differ. */
+/** As Chef writes a time. `micros` makes equal times differ. */
 export function feedTime(date: Date, micros = 0): string {
   return `${date.toISOString().replace('T', ' ').slice(0, -1)}${String(micros).padStart(3, '0')}Z`;
 }

@@ -1,6 +1,6 @@
 /**
- * The body of a POST to /pushy/jobs: a closed set of keys, with the limits and texts of the
- * reference. Limits that the reference does not have are those of POST /push-jobs. Pure.
+ * The body of a POST to /pushy/jobs: a closed set of keys, with the limits and texts of
+ * Chef. Limits that Chef does not have are those of POST /push-jobs. Pure.
  */
 import type { z } from 'zod';
 import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, pushJobContracts } from '../../protocol/api/push-jobs.ts';
@@ -33,8 +33,8 @@ const { shape } = pushJobContracts.CreatePushJob.params;
 export function parseJobBody(bytes: Buffer): JobBody {
   const text = textOf(bytes);
   const fields = fieldsOf(text);
-  const stranger = Object.keys(fields).find((key) => !(PUSHY_JOB_KEYS as readonly string[]).includes(key));
-  if (stranger !== undefined) throw new InvalidJobError('invalid key supplied', stranger.slice(0, 100));
+  const unknownKey = Object.keys(fields).find((key) => !(PUSHY_JOB_KEYS as readonly string[]).includes(key));
+  if (unknownKey !== undefined) throw new InvalidJobError('invalid key supplied', unknownKey.slice(0, 100));
   for (const [key, value] of Object.entries(fields)) refuseUnstorable(key, value);
   const nodes = nodesOf(fields.nodes);
   return {
@@ -75,7 +75,7 @@ function refuseUnstorable(key: string, value: unknown): void {
   if (reason !== undefined) throw new InvalidJobError(`invalid ${key} supplied`, key, `it ${reason}`);
 }
 
-/** It may be empty, as in the reference. */
+/** It may be empty, as in Chef. */
 function commandOf(value: unknown): string {
   if (typeof value !== 'string') throw new InvalidJobError('invalid command supplied', 'command');
   if (value !== '') checkBy(shape.command, value, 'command');

@@ -36,6 +36,13 @@ export function newJobOf({ id, body, organization, requestor, nodes }: JobOrder)
       'env',
       `organization '${organization.name}' has a list of allowed commands, so their environment cannot be set`,
     );
+  // A command may name files relative to its directory, as `sh update.sh` does.
+  if (organization.allowed_commands != null && dir !== undefined)
+    throw new InvalidJobError(
+      'invalid directory supplied',
+      'dir',
+      `organization '${organization.name}' has a list of allowed commands, so their directory cannot be set`,
+    );
   return {
     id,
     organization: organization.uuid,

@@ -1,4 +1,4 @@
-/** Refusals of requests to /pushy, and the form that the reference gives to all errors there. */
+/** Refusals of requests to /pushy, and the form that Chef gives to all errors there. */
 import { CnapiError } from '../../platform/errors.ts';
 import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/pushy.ts';
 import { errorReply } from '../http/reply/error-mapping.ts';
@@ -8,7 +8,7 @@ import type { Reply } from '../http/route.ts';
 export class InvalidJobError extends CnapiError {
   /** The key that is wrong. */
   readonly field: string | undefined;
-  /** What the reference's text does not say. */
+  /** What Chef's text does not say. */
   readonly detail: string | undefined;
 
   constructor(text: string, field?: string, detail?: string) {
@@ -20,19 +20,27 @@ export class InvalidJobError extends CnapiError {
 
 export class NotAcceptableError extends CnapiError {
   constructor(contentType: string) {
-    super('NotAcceptable', 406, `This answers ${contentType}, which the header Accept does not name`);
+    super('NotAcceptable', 406, `The answer is ${contentType}, which the Accept header does not allow`);
   }
 }
 
 export class NotJsonError extends CnapiError {
   constructor(contentType: string) {
-    super('UnsupportedMediaType', 415, `Content-Type ${contentType} is not understood; send application/json`);
+    super('UnsupportedMediaType', 415, `Content-Type ${contentType} is not supported; send application/json`);
   }
 }
 
 export class JobNotFoundError extends CnapiError {
   constructor(id: string, organization: string) {
     super('ResourceNotFound', 404, `organization '${organization}' has no push job '${id}'`);
+  }
+}
+
+/** 429: the rest of the instance's followers is for other organizations. */
+export class TooManyFeedFollowersError extends CnapiError {
+  constructor(organization: string, limit: number) {
+    const message = `organization '${organization}' already follows ${limit} feeds at this instance; end one, or ask another instance`;
+    super('TooManyRequests', 429, message, { retryAfterSeconds: 1 });
   }
 }
 
@@ -43,8 +51,8 @@ export class NoOutputError extends CnapiError {
 }
 
 /**
- * As in the reference, what is wrong with a job is a text, and every other error a list with one
- * text. Beside the reference's texts, `field` names what is wrong with a job.
+ * As in Chef, what is wrong with a job is a text, and every other error a list with one
+ * text. Beside Chef's texts, `field` names what is wrong with a job.
  */
 export function pushyErrorReply(error: unknown): Reply {
   const reply = errorReply(error);

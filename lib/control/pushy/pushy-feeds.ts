@@ -1,5 +1,5 @@
 /**
- * The feeds of the reference: what happens to one job, and the starts and ends of all jobs of an
+ * The feeds of Chef: what happens to one job, and the starts and ends of all jobs of an
  * organization. Each can be continued at any instance. Called by the routes.
  *
  *     job            goes on ──▶ all events, then each as it happens, until the job's end
@@ -9,22 +9,37 @@
  *                    known, `start_of_history` and what happened in the last minute
  */
 
+import { KeyedCounts } from '../../platform/keyed-counts.ts';
+import { Semaphore } from '../../platform/semaphore.ts';
+import type { Organization } from '../../protocol/api/organizations.ts';
+import { JOB_ENDS } from '../../protocol/api/push-jobs.ts';
 import type { LoggedEvent } from '../events/event.ts';
 import { UnknownEventError } from '../events/event-errors.ts';
 import type { Events } from '../events/events.ts';
 import type { ServerSentEvent } from '../http/route.ts';
+import type { HeldAccess } from '../organizations/held-access.ts';
+import type { Requestor } from '../organizations/requestor.ts';
+import { SharedRead } from '../push/follow/shared-read.ts';
 import type { OrganizationJob } from '../push/organization-jobs-store.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
 import { jobOf, pushyIdOf } from './job-shape.ts';
+import { TooManyFeedFollowersError } from './pushy-errors.ts';
 
 export interface PushyFeedsDeps {
-  pushJobs: Pick<PushJobs, 'feeds' | 'ofOrganizations'>;
+  pushJobs: Pick<PushJobs, 'ofOrganizations'> & { followers: Pick<PushJobs['followers'], 'feed'> };
   events: Pick<Events, 'follow'>;
   clock: { wallTime(): number };
+  access: Pick<HeldAccess, 'hold'>;
+  /**
+   * Of one organization, on this instance; those with a token are counted apart. Default 200.
+   */
+  maxFollowers?: number;
 }
 
 export interface Follower {
+  organization: Organization;
+  requestor: Requestor;
   lastEventId: string | undefined;
   /** Whether it may see commands and their options. */
   withContents: boolean;
@@ -34,29 +49,52 @@ export interface Follower {
 /** For this long after its end, a job's feed is sent again from the beginning. */
 const LINGER_MS = 5_000;
 const HISTORY_MS = 60_000;
+/** An instance has 1,000 followers of jobs, and 1,000 of events. */
+const MAX_FOLLOWERS = 200;
+/** Of started jobs: the connections are shared with the rest of the process. */
+const CONCURRENT_READS = 2;
 const FILTER = { kinds: ['push_job'] };
-const ENDS: readonly unknown[] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+const ENDS: readonly unknown[] = JOB_ENDS;
 
 export class PushyFeeds {
   readonly #deps: PushyFeedsDeps;
+  /** By the uuid of their organization. */
+  readonly #followers = new KeyedCounts();
+  /** A job that has started, which all followers of its organization are told about at once. */
+  readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;
+  #refused = 0;
 
   constructor(deps: PushyFeedsDeps) {
     this.#deps = deps;
+    this.#started = new SharedRead(new Semaphore(CONCURRENT_READS), ({ organization, job }) =>
+      deps.pushJobs.ofOrganizations.get(organization, job),
+    );
   }
 
-  /** @throws TooManyWaitersError, WaitStoppedError */
+  /** Followers refused because their organization had too many. */
+  get refused(): number {
+    return this.#refused;
+  }
+
+  /** @throws TooManyFeedFollowersError, TooManyWaitersError, WaitStoppedError */
   followJob(job: OrganizationJob, follower: Follower): AsyncIterable<ServerSentEvent> {
     const number = numberOfJobEvent(follower.lastEventId);
-    const known = number !== undefined && number <= job.fed ? number : 0;
+    const known = number !== undefined && number <= job.lastEvent ? number : 0;
     const isOver = job.endedMs !== null && job.endedMs > LINGER_MS;
     if (isOver && known <= 1) return this.#summary(job, follower);
-    const events = this.#deps.pushJobs.feeds.follow(job.id, Math.max(1, known), follower.signal);
+    const signal = this.#enter(follower);
+    const events = this.#deps.pushJobs.followers.feed(job.id, Math.max(1, known), signal);
     return this.#events(job, events, { ...follower, isNew: known === 0 });
   }
 
-  /** @throws TooManyFollowersError, InstanceLeavingError, DatabaseUnavailableError */
-  async followOrganization(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
-    const { lastEventId, signal } = follower;
+  /**
+   * @throws TooManyFeedFollowersError, TooManyFollowersError, InstanceLeavingError,
+   * DatabaseUnavailableError
+   */
+  async followOrganization(follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
+    const { lastEventId } = follower;
+    const organization = follower.organization.uuid;
+    const signal = this.#enter(follower);
     if (lastEventId === undefined || lastEventId === '')
       return this.#organizationEvents(
         organization,
@@ -69,13 +107,38 @@ export class PushyFeeds {
       return this.#organizationEvents(organization, await this.#deps.events.follow(FILTER, position, signal), follower);
     } catch (error) {
       if (!(error instanceof UnknownEventError)) throw error;
-      return this.#history(organization, follower);
+      return this.#history(organization, { ...follower, signal });
     }
+  }
+
+  /**
+   * Counts a follower until its signal aborts. Returns a signal that aborts then, or before, when
+   * the follower may not read the feed any more. @throws TooManyFeedFollowersError
+   */
+  #enter({ organization: { uuid, name }, requestor, signal }: Follower): AbortSignal {
+    const { access, maxFollowers = MAX_FOLLOWERS } = this.#deps;
+    if (signal.aborted) return signal;
+    // Whoever has a token cannot take the places of the organization's users and clients.
+    const sharers = requestor.kind === 'token' ? `tokens ${uuid}` : uuid;
+    if (this.#followers.of(sharers) >= maxFollowers) {
+      this.#refused += 1;
+      throw new TooManyFeedFollowersError(name, maxFollowers);
+    }
+    const over = new AbortController();
+    const release = access.hold(requestor, uuid, () => over.abort());
+    this.#followers.add(sharers);
+    const leave = () => {
+      this.#followers.add(sharers, -1);
+      release();
+      over.abort();
+    };
+    signal.addEventListener('abort', leave, { once: true });
+    return over.signal;
   }
 
   async *#events(
     job: OrganizationJob,
-    events: ReturnType<PushJobs['feeds']['follow']>,
+    events: ReturnType<PushJobs['followers']['feed']>,
     { isNew, withContents }: Follower & { isNew: boolean },
   ): AsyncGenerator<ServerSentEvent, void, undefined> {
     if (isNew) yield startOf(job, withContents);
@@ -127,7 +190,7 @@ export class PushyFeeds {
     const timestamp = times.of(event.storedAt);
     if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job, status } };
     if (status !== 'voting') return undefined;
-    const row = await this.#deps.pushJobs.ofOrganizations.get(organization, jobId);
+    const row = await this.#started.ask({ organization, job: jobId });
     if (row === undefined) return undefined;
     const start = startOf(row, follower.withContents, id);
     return { ...start, data: { ...start.data, timestamp, job } };

@@ -1,6 +1,10 @@
-/** What push jobs for clients of the reference contribute to an instance: their routes. */
+/** What push jobs for clients of Chef contribute to an instance: their routes. */
 import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Database } from '../../platform/postgres/database.ts';
 import type { Events } from '../events/events.ts';
+import { counter } from '../metrics/metric.ts';
+import { HeldAccess } from '../organizations/held-access.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { PushyFeeds } from './pushy-feeds.ts';
@@ -10,7 +14,9 @@ interface PushyParts extends Omit<PushyRouteDeps, 'feeds' | 'sessions' | 'pushJo
   pushJobs: PushJobs;
   events: Events;
   roster: { sessions: { readonly size: number }; membership: { readonly run: string } };
+  database: Database;
   clock: Clock;
+  log: Logger;
 }
 
 export const pushySubsystem: SubsystemDefinition<PushyParts> = {
@@ -21,6 +27,20 @@ export const pushySubsystem: SubsystemDefinition<PushyParts> = {
         return roster.sessions.size;
       },
     };
-    return { name: 'pushy', routes: pushyRoutes({ ...parts, sessions, feeds: new PushyFeeds(parts) }) };
+    const access = new HeldAccess(parts);
+    const feeds = new PushyFeeds({ ...parts, access });
+    return {
+      name: 'pushy',
+      routes: pushyRoutes({ ...parts, sessions, feeds }),
+      start: () => access.start(),
+      stop: () => access.stop(),
+      metrics: [
+        counter(
+          'pushy_followers_refused_total',
+          'Followers of feeds that were refused because their organization had too many',
+          () => feeds.refused,
+        ),
+      ],
+    };
   },
 };

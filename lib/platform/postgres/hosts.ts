@@ -108,7 +108,7 @@ export class DatabaseHosts {
   }
 
   #leave(from: Host, to: Host): void {
-    this.#log.warn({ from: from.name, to: to.name }, 'database: the host that takes writes is another one now');
+    this.#log.warn({ from: from.name, to: to.name }, 'database: primary changed');
     const left = [...this.#open].filter(({ databaseHost }) => databaseHost !== to);
     for (const connection of left) connection.drop(new MovedError(connection.databaseHost, to));
   }

@@ -24,6 +24,10 @@ const record = answer({
   status: z.int().nullable().describe('Null while the request is in progress, or if its instance died meanwhile'),
   code: nullableText.describe('Of the error, if it was one'),
   ended_at: nullableText,
+  details: z
+    .record(z.string(), z.unknown())
+    .optional()
+    .describe('Of a push job that is created or deleted, with the names of GetPushJob; of a schedule its command'),
 }).meta({ id: 'AuditRecord' });
 
 export type AuditRecord = Known<z.output<typeof record>>;

@@ -27,7 +27,7 @@ export const ERROR_CODES = {
   PushJobEnded: 'The push job has ended',
   PushJobNotChangeable: 'The push job does not take this change in its state',
   PushJobNotEnded: 'The push job has not ended',
-  PushScheduleEnded: 'The push schedule has no time left',
+  PushScheduleEnded: 'The push schedule has ended',
   RequestEntityTooLarge: 'The URL, the headers or the body are too large',
   RequestTimeout: 'The request did not arrive in time',
   ResourceNotFound: 'No such object or path',
@@ -54,7 +54,7 @@ export const ERROR_CODES = {
   Unauthorized: 'No token, or an invalid one',
   UniqueAttribute: 'Another object has this value, and no two may have it',
   UnknownTask: 'The agent does not know this task',
-  UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not understood',
+  UnsupportedMediaType: 'A Content-Type or Content-Encoding that is not supported',
   UpgradeRequired: 'Agents connect here with a WebSocket',
 } as const;
 

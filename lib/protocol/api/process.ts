@@ -1,4 +1,7 @@
-/** Health, information about the answering process, its log level, its metrics and the API description. */
+/**
+ * Health, information about the answering process, its log level, its metrics and the API
+ * description.
+ */
 import { z } from 'zod';
 import { answer, contracts, extensibleObject } from './contract.ts';
 import { number } from './rules.ts';
@@ -80,8 +83,8 @@ export const processContracts = contracts({
         schema: answer({
           start_timestamp: z.string(),
           memory: numbers,
-          taskCallbacks: answer({}).describe('Always empty; for clients of the reference'),
-          pendingActivationsByServer: answer({}).describe('Always empty; for clients of the reference'),
+          taskCallbacks: answer({}).describe("Always empty; for clients of Triton's CNAPI"),
+          pendingActivationsByServer: answer({}).describe("Always empty; for clients of Triton's CNAPI"),
           tasks: numbers,
           waitlist: numbers,
         }),

@@ -55,6 +55,13 @@ export const pushEventContracts = contracts({
       },
       204: { description: 'The job has ended and nothing comes after that event; do not ask again' },
       404: errorResponse('No such push job', 'ResourceNotFound'),
+      503: errorResponse(
+        'This instance has the most followers of push jobs that it may have, or is stopping; try another one',
+        'TooManyWaiters',
+        'ServiceUnavailable',
+        'DatabaseBusy',
+        'AnswerMemoryFull',
+      ),
     },
   },
 });

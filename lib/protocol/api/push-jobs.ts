@@ -5,7 +5,10 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { idPrefix } from './id-prefix.ts';
+import { nextPlace, place } from './place.ts';
 import { file } from './push-file.ts';
+import { quorum } from './push-quorum.ts';
 import { heldTicket, wantedTicket } from './push-tickets.ts';
 import {
   boolean,
@@ -70,6 +73,8 @@ const example = {
   created_at: '2030-01-01T00:00:00.000Z',
   updated_at: '2030-01-01T00:00:00.300Z',
 };
+const exampleAlone = { ...example, coordinator: '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f' };
+const pageExample = { jobs: [example], next: '1893456000000000_c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f' };
 
 const status = z.enum(JOB_STATUSES).describe('The last four are ends: nothing changes after them');
 
@@ -82,6 +87,12 @@ export const pushJob = answer({
     .describe('The command and its options are left out: they take a role that may run tasks'),
   status,
   reason: z.string().optional().describe('Why it was aborted'),
+  coordinator: uuid()
+    .nullable()
+    .optional()
+    .describe(
+      'The instance that carries it out at present, as GET /instances has it; null if none does, or the job has ended. Absent in lists',
+    ),
   quorum: z.int().describe('How many nodes had to be ready before one started'),
   node_count: z.int(),
   counts: z
@@ -105,6 +116,11 @@ export const pushJob = answer({
 }).meta({ id: 'PushJob' });
 
 export type PushJob = Known<z.output<typeof pushJob>>;
+
+const page = answer({
+  jobs: z.array(pushJob),
+  next: nextPlace(),
+}).meta({ id: 'PushJobPage' });
 
 export const pushNode = answer({
   server_uuid: uuid(),
@@ -134,20 +150,6 @@ const nodeExample = {
 
 const noJob = { 404: errorResponse('No such push job', 'ResourceNotFound') };
 const ofJob = { id: uuid().describe('As the job was answered') };
-
-/** A number of nodes, or a percentage. */
-const quorum = z
-  .custom<number | string>(
-    (value) => (Number.isInteger(value) && Number(value) >= 1) || /^(100|[1-9]?\d)(\.\d+)?%$/.test(String(value)),
-    'value is neither a number of nodes nor a percentage such as "80%"',
-  )
-  .transform((value) => (typeof value === 'number' ? value : { percent: Number(value.slice(0, -1)) }))
-  .meta({
-    oneOf: [
-      { type: 'integer', minimum: 1 },
-      { type: 'string', pattern: '^\\d+(\\.\\d+)?%$' },
-    ],
-  });
 
 const MIN_START_RATE = 0.001;
 const startRate = () =>
@@ -234,17 +236,24 @@ export const pushJobContracts = contracts({
       ticket: wantedTicket.optional(),
       capture_output: boolean().optional().describe('For the reference; output is kept in any case'),
     }),
+    requestHeaders: { 'Idempotency-Key': 'The same key gives the same push job, in its present state' },
     preconditions: [],
     responses: {
-      201: { description: 'Created', schema: pushJob, example: { ...example, status: 'voting', counts: { new: 21 } } },
+      201: {
+        description: 'Created',
+        schema: pushJob,
+        example: { ...exampleAlone, status: 'voting', counts: { new: 21 } },
+      },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
+      409: errorResponse('IdempotencyConflict: the key was used with another body', 'IdempotencyConflict'),
       503: errorResponse('TooManyPushJobs: nothing was created', 'TooManyPushJobs'),
     },
   },
   ListPushJobs: {
     method: 'GET',
     path: '/push-jobs',
-    summary: 'Push jobs, newest first',
+    summary:
+      'Push jobs, newest first. A page may hold fewer than `limit`, even none, when they are large: the last one has no `next`',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({
@@ -252,11 +261,12 @@ export const pushJobContracts = contracts({
         .enum(JOB_STATUSES, `value is none of ${JOB_STATUSES.join(', ')}`)
         .optional()
         .describe('Only jobs with this status'),
-      after: uuid().optional().describe('The `id` of the last job of the page before'),
+      id_prefix: idPrefix.optional().describe('The beginning of its id'),
+      after: place.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: z.array(pushJob), example: [example] } },
+    responses: { 200: { description: 'OK', schema: page, example: pageExample } },
   },
   GetPushJob: {
     method: 'GET',
@@ -266,7 +276,7 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object(ofJob),
     preconditions: [],
-    responses: { 200: { description: 'OK', schema: pushJob, example }, ...noJob },
+    responses: { 200: { description: 'OK', schema: pushJob, example: exampleAlone }, ...noJob },
   },
   ListPushNodes: {
     method: 'GET',
@@ -305,13 +315,11 @@ export const pushJobContracts = contracts({
         .describe('From the creation of the job'),
       run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe(
-          'From the start of the first node. A command that runs already keeps the limit with which it was started, if that is earlier',
-        ),
+        .describe('From the start of the first node. Commands that run already get the new limit'),
     }),
     preconditions: [],
     responses: {
-      200: { description: 'Changed', schema: pushJob, example },
+      200: { description: 'Changed', schema: pushJob, example: exampleAlone },
       400: errorResponse('A value that the job cannot have; nothing was changed', 'InvalidParameters'),
       ...noJob,
       409: errorResponse(
@@ -335,7 +343,7 @@ export const pushJobContracts = contracts({
     }),
     preconditions: [],
     responses: {
-      201: { description: 'Added', schema: pushJob, example },
+      201: { description: 'Added', schema: pushJob, example: exampleAlone },
       400: errorResponse('A server that does not exist, or is a node already; nothing was added', 'InvalidParameters'),
       ...noJob,
       409: errorResponse(

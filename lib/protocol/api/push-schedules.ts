@@ -5,9 +5,11 @@
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { nextPlace, place } from './place.ts';
 import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
+export const MAX_CRON_CHARS = 200;
 const MAX_PAGE = 1000;
 
 export const OVERLAPS = ['skip', 'queue', 'allow'] as const;
@@ -31,7 +33,7 @@ const example = {
 
 const schedule = answer({
   id: uuid(),
-  status: z.enum(SCHEDULE_STATUSES).describe('`ended`: it has no time left'),
+  status: z.enum(SCHEDULE_STATUSES).describe('`ended`: it creates no more jobs'),
   at: z.string().optional(),
   cron: z.string().optional(),
   time_zone: z.string(),
@@ -41,7 +43,10 @@ const schedule = answer({
     .optional()
     .describe('The body of POST /push-jobs. Its file is left out: `file_specified` says that there is one'),
   file_specified: z.boolean().optional(),
-  withheld: z.boolean().optional().describe('The job is left out: it takes a role that may run tasks'),
+  withheld: z
+    .boolean()
+    .optional()
+    .describe('The job and `last_message` are left out: they take a role that may run tasks'),
   next_at: z.string().optional().describe('The next time; while it is paused, the one that would have been'),
   queued_at: z.string().optional().describe('The time that waits until the last job has ended'),
   last_at: z.string().optional().describe('The last time that was used up'),
@@ -51,7 +56,11 @@ const schedule = answer({
     .describe(
       'What came of it. `skipped`: the last job had not ended. `missed`: no instance was there in time, or it was paused. `refused`: the job could not be created',
     ),
-  last_reason: z.string().optional(),
+  last_reason: z
+    .string()
+    .optional()
+    .describe('Why. Of `refused`: the code of the error, and the fields of the job that it is about'),
+  last_message: z.string().optional().describe('The error in words; left out together with the job'),
   last_job: uuid().optional().describe('The last push job that it started'),
   actor: z.string().nullable().describe('Who created it'),
   created_at: z.string(),
@@ -59,13 +68,25 @@ const schedule = answer({
 
 export type PushSchedule = Known<z.output<typeof schedule>>;
 
+const page = answer({
+  schedules: z.array(schedule),
+  next: nextPlace(),
+}).meta({ id: 'PushSchedulePage' });
+
+/** A later time has a year of five digits as UTC, which nothing here reads. */
+const LAST_TIME_MS = Date.parse('9999-12-31T23:59:59.999Z');
+
+/** False for 31 February, which `Date` takes for a day in March. */
+const isDay = (day: string): boolean => new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
+
 /** A time with its offset: without one, each program would take another time zone. */
 const time = z
   .string('value was not a string')
   .refine(
     (value) =>
       /^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/i.test(value) &&
-      !Number.isNaN(Date.parse(value)),
+      Date.parse(value) <= LAST_TIME_MS &&
+      isDay(value.slice(0, 10)),
     'value is not an ISO 8601 time with an offset, such as 2030-01-01T02:30:00Z',
   )
   .transform((value) => new Date(value).toISOString())
@@ -106,7 +127,7 @@ function complaintsOf(body: JsonObject): string[] {
 }
 
 const noSchedule = { 404: errorResponse('No such push schedule', 'ResourceNotFound') };
-const noTimeLeft = { 409: errorResponse('It has no time left', 'PushScheduleEnded') };
+const hasEnded = { 409: errorResponse('The schedule has ended', 'PushScheduleEnded') };
 const ofSchedule = { id: uuid().describe('As the schedule was answered') };
 const common = { tag: 'push jobs', origin: 'own', preconditions: [] } as const;
 
@@ -118,7 +139,7 @@ export const pushScheduleContracts = contracts({
     summary: 'Creates push jobs at a time, or at the times of a cron expression',
     params: z.object({
       at: time.optional().describe('Once, at this time, which has an offset. Either this or `cron`'),
-      cron: boundedText(200)
+      cron: boundedText(MAX_CRON_CHARS)
         .optional()
         .describe('Minute, hour, day of the month, month and day of the week; or a name such as `@daily`'),
       time_zone: boundedText(64).optional().describe('Of `cron`, such as Europe/Berlin; UTC when absent'),
@@ -142,16 +163,23 @@ export const pushScheduleContracts = contracts({
     ...common,
     method: 'GET',
     path: '/push-schedules',
-    summary: 'Schedules of push jobs, newest first',
+    summary:
+      'Schedules of push jobs, newest first. A page may hold fewer than `limit`, because their jobs may be large: the last one has no `next`',
     params: z.object({
       status: z
         .enum(SCHEDULE_STATUSES, `value is none of ${SCHEDULE_STATUSES.join(', ')}`)
         .optional()
         .describe('Only schedules with this status'),
-      after: uuid().optional().describe('The `id` of the last schedule of the page before'),
+      after: place.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
-    responses: { 200: { description: 'OK', schema: z.array(schedule), example: [example] } },
+    responses: {
+      200: {
+        description: 'OK',
+        schema: page,
+        example: { schedules: [example], next: `1890777600000000_${example.id}` },
+      },
+    },
   },
   GetPushSchedule: {
     ...common,
@@ -167,7 +195,7 @@ export const pushScheduleContracts = contracts({
     path: '/push-schedules/:id/pause',
     summary: 'Starts no job until it is resumed; a job that was started goes on. Repeating it is harmless',
     params: z.object(ofSchedule),
-    responses: { 200: { description: 'Paused', schema: schedule }, ...noSchedule, ...noTimeLeft },
+    responses: { 200: { description: 'Paused', schema: schedule }, ...noSchedule, ...hasEnded },
   },
   ResumePushSchedule: {
     ...common,
@@ -175,7 +203,7 @@ export const pushScheduleContracts = contracts({
     path: '/push-schedules/:id/resume',
     summary: 'Goes on with the next time; those that passed meanwhile are left out. Repeating it is harmless',
     params: z.object(ofSchedule),
-    responses: { 200: { description: 'Resumed', schema: schedule }, ...noSchedule, ...noTimeLeft },
+    responses: { 200: { description: 'Resumed', schema: schedule }, ...noSchedule, ...hasEnded },
   },
   DeletePushSchedule: {
     ...common,

@@ -1,5 +1,5 @@
 /**
- * Push jobs as clients of the reference (Chef Push Jobs) know them: its paths, its forms and its
+ * Push jobs as clients of Chef Push Jobs know them: its paths, its forms and its
  * errors. docs/pushy.md. What our own tools use is `push-jobs.ts`.
  */
 import { z } from 'zod';
@@ -23,7 +23,7 @@ export const PUSHY_JOB_KEYS = [
   'capture_output',
 ] as const;
 
-/** The reference has no word for a job that ends: it shows what the job was doing. */
+/** Chef has no word for a job that ends: it shows what the job was doing. */
 export const PUSHY_JOB_STATUSES = ['voting', 'running', 'complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
 export type PushyJobStatus = (typeof PUSHY_JOB_STATUSES)[number];
 
@@ -130,7 +130,7 @@ const refusals = {
   401: refused('Not signed by whom it names, too old, or received before; or no valid token'),
   403: refused('Not associated with the organization, or not in the group that this needs'),
   404: refused('No such organization'),
-  406: refused('The header Accept does not name what this answers'),
+  406: refused('The Accept header does not allow the type of the answer'),
   413: refused('The body is too large'),
   415: refused('The body is not application/json'),
   429: refused('Too much of this address or caller'),
@@ -157,7 +157,7 @@ export const pushyContracts = contracts({
   GetPushyStatus: {
     method: 'GET',
     path: '/pushy/_status',
-    summary: 'That this instance answers, as the reference says it',
+    summary: 'That this instance answers, as Chef says it',
     tag: 'pushy',
     origin: 'own',
     lenient: true,
@@ -171,7 +171,7 @@ export const pushyContracts = contracts({
           status: z.literal("it's alive"),
           incarnation_id: z.string().describe('The run of this instance'),
           node_fsm_count: z.int().describe('Agents that are connected to this instance'),
-          job_processes: z.array(z.string()).describe('Ids of jobs that this instance carries out'),
+          job_processes: z.array(z.string()).describe('Always empty: only who may read jobs learns their ids'),
         }),
       },
     },

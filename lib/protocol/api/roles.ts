@@ -8,7 +8,7 @@ export type RequiredRole = Role | 'anyone';
 
 const NAME = /^[\p{L}\p{N}][\p{L}\p{N} ._@:/+-]{0,99}$/u;
 /** Names that the audit uses for callers without a token. */
-const TAKEN = /^(open|nobody|configuration|network .*)$/i;
+const TAKEN = /^(open|nobody|configuration|expiry|network .*)$/i;
 
 /** Why a token cannot have this name; undefined if it can. */
 export function reasonNotAName(name: string): string | undefined {

@@ -4,8 +4,9 @@
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { boundedText, integer, moment, taskWaitSeconds, text, uuid } from './rules.ts';
-import { idRangeOf, parsePlace } from './task-pages.ts';
+import { idPrefix } from './id-prefix.ts';
+import { nextPlace, place } from './place.ts';
+import { boundedText, integer, moment, taskWaitSeconds, uuid } from './rules.ts';
 
 /** The maximum of an SQL integer. */
 export const MAX_EVENT_ID = 2 ** 31 - 1;
@@ -83,12 +84,7 @@ export type ListedTask = Known<z.output<typeof listedTask>>;
 
 const page = answer({
   tasks: z.array(listedTask),
-  next: z
-    .string()
-    .optional()
-    .describe(
-      'Give it as `after` for the next page; absent when there is none. A page may have few tasks, even none, without being the last',
-    ),
+  next: nextPlace(),
 }).meta({ id: 'TaskPage' });
 
 export type TaskPage = Known<z.output<typeof page>>;
@@ -160,15 +156,6 @@ export type TaskEvent = Known<z.output<typeof taskEvent>>;
 /** The fields of a server-sent event; `data` is JSON. */
 const sentEvent = answer({ id: z.string().describe('Where to resume after it'), event: z.string(), data: taskEvent });
 
-/** The end of a page, as that page returned it. */
-const place = text()
-  .transform((value, context) => {
-    const parsed = parsePlace(value);
-    if (parsed === undefined) context.addIssue('value is not the `next` of a page');
-    return parsed;
-  })
-  .meta({ type: 'string' });
-
 const notFound = { 404: errorResponse('No such task', 'ResourceNotFound') };
 const taskid = { taskid: uuid().describe('As the task was answered') };
 
@@ -188,14 +175,7 @@ export const taskContracts = contracts({
       name: boundedText(100).optional().describe("A name of the agent's catalogue"),
       actor: boundedText(200).optional().describe('Who asked for it'),
       server_uuid: uuid().optional().describe('Of this server only'),
-      id_prefix: text()
-        .toLowerCase()
-        .refine(
-          (value) => idRangeOf(value) !== undefined,
-          'value is not the beginning of an id, of 4 characters or more',
-        )
-        .optional()
-        .describe('The beginning of its id'),
+      id_prefix: idPrefix.optional().describe('The beginning of its id'),
       since: moment().describe('ISO 8601; created from then on'),
       until: moment().describe('ISO 8601; created before then'),
       after: place.optional().describe('The `next` of a page'),

@@ -1,6 +1,6 @@
 /**
  * The waitlist: tickets, each a place in the queue of one (server, scope, id); the owner of the
- * active ticket holds the lock. Any instance answers for any ticket (law 2). Where the reference
+ * active ticket holds the lock. Any instance answers for any ticket (law 2). Where Triton's CNAPI
  * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
 import { z } from 'zod';
@@ -180,7 +180,7 @@ export const ticketContracts = contracts({
       404: errorResponse('No such ticket, or it was deleted meanwhile', 'ResourceNotFound'),
       408: errorResponse('TicketWaitTimeout: the time is up and it is queued still; wait again', 'TicketWaitTimeout'),
       409: errorResponse('TicketFinished: it was released', 'TicketFinished'),
-      500: errorResponse('It has expired, with the reference’s words', 'InternalError'),
+      500: errorResponse("It has expired, with Triton's words", 'InternalError'),
       503: errorResponse(
         'InstanceDraining: this instance is draining; ask again at once, another instance continues the wait',
         'InstanceDraining',
@@ -259,8 +259,8 @@ export const ticketContracts = contracts({
 });
 
 /**
- * Adds one of `expires_at` and `expires_in` to these parameters; reports a missing one even if other
- * parameters fail too.
+ * Adds one of `expires_at` and `expires_in` to these parameters; reports a missing one even if
+ * other parameters fail too.
  */
 function withExpiry<Shape extends z.ZodRawShape>(shape: Shape) {
   const expiry = {

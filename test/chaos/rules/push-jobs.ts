@@ -1,7 +1,7 @@
 /**
  * Push jobs from the outside: each node has one end, the end of the job agrees with its nodes, no job
- * fails because an instance did, no agent process runs a command twice, and no server is kept.
- * docs/design.md I9.
+ * fails because an instance did, nothing starts below a quorum, no agent process runs a command
+ * twice, and no server is kept. docs/design.md I9.
  */
 import { Findings } from '../findings.ts';
 import type { Fault, StoredPushJob } from '../history.ts';
@@ -27,6 +27,8 @@ export function pushJobsEnd(world: World): Findings {
       found.holds(ends === tasks, at, text(`has ${ends} ends of its task for ${server}`));
       found.holds(!isBusy, at, text(`still has ${server}`));
       if (state === 'succeeded') found.holds(tasks === 1, at, text(`has succeeded on ${server} without a task`));
+      if (job.outcome === 'quorum_failed')
+        found.holds(tasks === 0, at, text(`failed its quorum, and has a task for ${server}`));
     }
     const to = world.fromWall(job.endedAt ?? job.createdAt);
     const isCaused = hasCause(job, world.faultsIn(at - CLOCKS_MS, to), asked.has(job.id));

@@ -21,6 +21,13 @@ t.test('completion offers what may come next on a command line', (t) => {
     [['token', 'create', 'x', '--role', 'o'], { words: ['operator'] }],
     [['token', 'revoke', ''], { wanted: 'token' }],
     [['audit', '--server', ''], { wanted: 'server' }],
+    [['job', 'status', ''], { wanted: 'job' }],
+    [['job', 'start', ''], { wanted: 'server' }],
+    [['job', 'start', '--group', ''], { wanted: 'server-group' }],
+    [['job', 'start', '--from-job', ''], { wanted: 'job' }],
+    [['job', 'start', '--status', 'f'], { words: ['failed'] }],
+    [['org', 'group', 'add', 'acme', 'admins', '--group', ''], { words: [] }],
+    [['schedule', 'pause', ''], { wanted: 'schedule' }],
     [['completion', ''], { words: ['bash', 'zsh', 'fish'] }],
     [['__c'], { words: [] }],
   ];

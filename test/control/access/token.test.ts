@@ -4,6 +4,7 @@ import {
   formatToken,
   hashSecret,
   isSecret,
+  limitedCallerOf,
   OPEN,
   parseToken,
   permits,
@@ -30,6 +31,17 @@ t.test('input is counted with that of all who could send it', async (t) => {
   ] as const)
     t.equal(senderGroupOf(actor, '::ffff:192.0.2.1'), group, who);
   t.equal(senderGroupOf(agent, '2001:db8::1'), senderGroupOf(agent, '2001:db8::2'), 'one machine has a whole /64');
+});
+
+t.test('limits count a token, else who signed, else the address', async (t) => {
+  const signer = { name: 'a', roles: [], principal: { kind: 'client', uuid, name: 'web', publicKey: 'pem' } } as const;
+  for (const [who, actor, caller] of [
+    ['a token', { name: 'a', roles: ['reader'], tokenUuid: uuid }, uuid],
+    ['a client of an organization', signer, uuid],
+    ['a caller in a trusted network', { name: 'a', roles: ['reader'] }, '192.0.2.1'],
+    ['somebody who is not authenticated yet', undefined, '192.0.2.1'],
+  ] as const)
+    t.equal(limitedCallerOf(actor, '::ffff:192.0.2.1'), caller, who);
 });
 
 t.test('malformed tokens are refused', async (t) => {

@@ -110,7 +110,7 @@ t.test('a refused request is recorded with its outcome', async (t) => {
   matchLists(t, await list(), [{ actor: 'nobody', roles: [], status: 401, code: 'Unauthorized' }]);
 });
 
-t.test('refusals are recorded up to a limit per source, ten times higher per token', async (t) => {
+t.test('refusals are recorded up to a limit per source, ten times higher per token or signer', async (t) => {
   const { audit, list } = await start(t);
   const refusal = { status: 401, code: 'Unauthorized', object: undefined };
   for (let each = 0; each < 100; each++) audit.refuse(subjectWith({ actor: 'nobody' }), refusal);
@@ -118,10 +118,13 @@ t.test('refusals are recorded up to a limit per source, ten times higher per tok
   const tokenUuid = SERVER;
   for (let each = 0; each < 700; each++) audit.refuse(subjectWith({ actor: 'reader', tokenUuid }), refusal);
   audit.refuse(subjectWith({ actor: 'other', tokenUuid: randomUUID() }), refusal);
+  const principalUuid = randomUUID();
+  for (let each = 0; each < 200; each++) audit.refuse(subjectWith({ actor: 'client', principalUuid }), refusal);
   await audit.stop();
   t.equal((await list({ actor: 'nobody' })).length, 61);
   t.equal((await list({ actor: 'reader', limit: 1000 })).length, 600);
   t.equal((await list({ actor: 'other', limit: 1000 })).length, 1);
+  t.equal((await list({ actor: 'client', limit: 1000 })).length, 200);
   t.equal(audit.unkept, 140);
 });
 

@@ -55,6 +55,32 @@ t.test('statements about duties', async (t) => {
     t.same((await readHeldDuties(database, run)).map(({ id }) => id).toSorted(), ids.toSorted());
   });
 
+  t.test('who carries out a duty is the instance of the live run that holds it', async (t) => {
+    const [id = ''] = newIds(1);
+    const kind = `kind ${++kinds}`;
+    await createDuties(database, kind, [id]);
+    const holder = async () => {
+      const { rows } = await database.query<{ holder: string | null }>('select cnapi_duty_holder($1::uuid) as holder', [
+        id,
+      ]);
+      return rows[0]?.holder;
+    };
+    t.equal(await holder(), null, 'it waits');
+    const run = await liveRun(database);
+    await claimDuties(database, run, { kinds: [kind], most: 1 });
+    // Here the uuid of an instance is its run.
+    t.equal(await holder(), run);
+    await killRun(database, run);
+    t.equal(await holder(), null, 'its holder is dead');
+    const next = await liveRun(database);
+    const [duty] = await claimDuties(database, next, { kinds: [kind], most: 1 });
+    t.equal(await holder(), next);
+    await settleDuties(database, next, [
+      { id, generation: duty?.generation ?? 0, settlement: { kind: 'end', outcome: 'complete' }, pauseMs: 0 },
+    ]);
+    t.equal(await holder(), null, 'it has ended');
+  });
+
   t.test('the load counts what is unfinished and what is free, and names what is claimed next', async (t) => {
     const { duty, kind } = await held();
     const [later = '', next = ''] = newIds(2);

@@ -27,8 +27,8 @@ import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
 import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-routes.ts';
-import { pushScheduleRoutes } from '../../../lib/control/push/routes/schedule-routes.ts';
 import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
+import { pushScheduleRoutes } from '../../../lib/control/push/schedules/schedule-routes.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
 import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
@@ -119,6 +119,7 @@ export interface ApiOptions {
 /** None of these routes takes signed requests. */
 const NO_SIGNING: RequestSigning = {
   check: () => undefined,
+  isKnown: () => false,
   authenticate: () => Promise.reject(new Error('no route takes signed requests')),
 };
 
@@ -142,15 +143,16 @@ const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
 /** There is no push job: test/control/push tests them on whole instances. */
 const noPushJobs: Parts['pushJobs'] = {
   create: () => Promise.reject(new Error('not here')),
+  made: async () => undefined,
   get: noSuchJob,
-  list: async () => [],
+  list: async () => ({ jobs: [], next: undefined }),
   nodes: noSuchJob,
   abort: noSuchJob,
   abortNodes: noSuchJob,
   change: noSuchJob,
   addNodes: noSuchJob,
   delete: noSuchJob,
-  async *follow() {},
+  followers: { async *nodes() {} },
   nodeStates: async () => [],
 };
 
@@ -158,7 +160,7 @@ const noSuchSchedule = (id: string) => Promise.reject(new PushScheduleNotFoundEr
 const noSchedules: Parts['pushSchedules'] = {
   create: () => Promise.reject(new Error('not here')),
   get: noSuchSchedule,
-  list: async () => [],
+  list: async () => ({ schedules: [], next: undefined }),
   pause: noSuchSchedule,
   resume: noSuchSchedule,
   delete: noSuchSchedule,
@@ -256,7 +258,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       authenticator,
       audit,
       isDatabaseHealthy: () => health.database,
-      signing: NO_SIGNING,
+      signing: () => NO_SIGNING,
       log: recordingLogger(logged),
     }),
     metrics: new RequestMetrics(metrics),

@@ -64,7 +64,7 @@ const drip = (socket: Socket, what: string, ms: number) => {
   socket.on('close', () => clearInterval(timer));
 };
 
-t.test('a task is sent as the reference sends it, on a connection of its own', async (t) => {
+t.test("a task is sent as Triton's CNAPI sends it, on a connection of its own", async (t) => {
   const agent = await startFakeLegacyAgent(t);
   const call = callTo(agent.port, { serverUuid: agent.serverUuid, body: { task: 'nop', params: { a: 'é' } } });
   const messenger = newMessenger();

@@ -62,7 +62,7 @@ t.test('tasks of legacy agents', async (t) => {
     return Number(new RegExp(`^${name} (\\d+)`, 'm').exec(text)?.[1]);
   };
 
-  t.test('a task created on one instance and awaited on another is posted once, as the reference does', async (t) => {
+  t.test("a task created on one instance and awaited on another is posted once, as Triton's CNAPI does", async (t) => {
     const agent = await join(t, a);
     const { id, status } = await give(a, agent, 'hold', { name: 'one', deep: [{ a: null }] });
     t.equal(status, 202);
@@ -87,7 +87,7 @@ t.test('tasks of legacy agents', async (t) => {
     t.equal((await metric(a, 'cnapi_tasks_posted_total')) >= 1, true);
   });
 
-  t.test('a nop route of the reference sends its request id', async (t) => {
+  t.test("a nop route of Triton's CNAPI sends its request id", async (t) => {
     const agent = await join(t, b);
     const headers = { 'content-type': 'application/json', 'x-request-id': 'from-the-caller' };
     const url = `${b.url}/servers/${agent.serverUuid}/nop`;

@@ -14,11 +14,12 @@ import { RequestAuthorizer } from '../../../lib/control/http/listener/request-au
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
 import { bind, ok, type Route } from '../../../lib/control/http/route.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
-import { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
-import { Organizations } from '../../../lib/control/organizations/organizations.ts';
+import type { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
+import type { Organizations } from '../../../lib/control/organizations/organizations.ts';
 import { requireAccess } from '../../../lib/control/organizations/requestor.ts';
+import { makeOrganizations } from '../../../lib/control/organizations/subsystem.ts';
 import { migrations } from '../../../lib/control/schema.ts';
-import { systemClock as clock } from '../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -35,6 +36,7 @@ interface Answer {
 export interface SignedApi {
   url: string;
   audit: AuditLog;
+  authenticator: Authenticator;
   /** A signed request. `changes`: headers other than those that were signed. */
   call(method: string, signer: Signer, request?: Partial<Request>, changes?: object): Promise<Answer>;
   /** One with these headers only. */
@@ -46,12 +48,19 @@ interface Request {
   body: string;
 }
 
+interface ApiConfig {
+  failedSignInsPerMinute?: number;
+  requestsPerSecond?: number;
+  /** What limits go by. */
+  clock?: Clock;
+}
+
 export interface SignedZone {
   database: PostgresDatabase;
   organizations: Organizations;
   /** Creates a document and returns its uuid. */
   create(kind: keyof Organizations['documents'], fields: object): Promise<string>;
-  startApi(config?: { failedSignInsPerMinute?: number }): Promise<SignedApi>;
+  startApi(config?: ApiConfig): Promise<SignedApi>;
 }
 
 const TARGET = { tag: 'misc', origin: 'own', preconditions: [], signed: true } as const;
@@ -83,7 +92,7 @@ function placeRoutes(chef: ChefAuthentication): Route[] {
 
 export async function signedZone(t: Teardown): Promise<SignedZone> {
   const { database, open } = await freshDatabase(t, { migrations });
-  const organizations = new Organizations({ database, random });
+  const { organizations } = makeOrganizations({ database, random });
   await organizations.prepare();
   return {
     database,
@@ -97,7 +106,11 @@ export async function signedZone(t: Teardown): Promise<SignedZone> {
   };
 }
 
-async function startApi(t: Teardown, database: PostgresDatabase, config: object): Promise<SignedApi> {
+async function startApi(
+  t: Teardown,
+  database: PostgresDatabase,
+  { clock = systemClock, ...config }: ApiConfig,
+): Promise<SignedApi> {
   const access = {
     access: 'tokens',
     trustedNetworks: [],
@@ -108,7 +121,7 @@ async function startApi(t: Teardown, database: PostgresDatabase, config: object)
   } as const;
   const signIn = new SignIn({ database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
-  const chef = new ChefAuthentication({ database, organizations: new Organizations({ database, random }) });
+  const { chefAuthentication: chef } = makeOrganizations({ database, random });
   const authenticator = new Authenticator({ config: access, clock, signIn });
   const isDatabaseHealthy = () => true;
   const limits = {
@@ -122,7 +135,7 @@ async function startApi(t: Teardown, database: PostgresDatabase, config: object)
   const listener = new HttpListener({
     config: { host: '127.0.0.1', port: 0, datacenter: 'testdc', domain: 'cnapi.test', maxAgents: 10 },
     version: '1.0.0',
-    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy, signing: chef, log }),
+    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy, signing: () => chef, log }),
     limits: new CallerLimits({ ...access, ...limits }, { clock, log }),
     metrics: new RequestMetrics(new Metrics({ build, clock })),
     clock,
@@ -150,6 +163,7 @@ async function startApi(t: Teardown, database: PostgresDatabase, config: object)
   return {
     url,
     audit,
+    authenticator,
     send,
     call(method, signer, request = {}, changes = {}) {
       const { organization = 'acme', body = '' } = request;

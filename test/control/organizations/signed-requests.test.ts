@@ -1,10 +1,14 @@
 import { randomUUID } from 'node:crypto';
+import { request } from 'node:http';
 import t, { type Test } from 'tap';
+import { systemClock } from '../../../lib/platform/clock.ts';
 import { signed } from './sign.ts';
 import { bearer, keyPair, type SignedZone, signedZone } from './signed-api.ts';
 
 const VERSIONS = ['1.0', '1.1', '1.2', '1.3'] as const;
 const pairs = { first: keyPair(), second: keyPair(), stranger: keyPair() };
+/** Nothing that was charged is paid for by waiting. */
+const frozen = { ...systemClock, now: () => 0 };
 const alice = { userId: 'alice', key: pairs.first.privateKey };
 
 /** The organization acme with the user alice, who may do everything, and the client web. */
@@ -42,7 +46,7 @@ t.test('a signed request is accepted in each version of the protocol', async (t)
   t.match(client, { status: 200, body: { kind: 'client', actor: "client 'web' of 'acme'" } });
 });
 
-t.test('each refusal has the status and text of the reference', async (t) => {
+t.test('each refusal has the status and text of Chef', async (t) => {
   const { zone, api } = await start(t);
   const other = await zone.create('organizations', { name: 'other' });
   await zone.create('clients', { organization: other, name: 'theirs' });
@@ -118,6 +122,37 @@ t.test('each refusal has the status and text of the reference', async (t) => {
     t.equal(headers.get('www-authenticate'), challenge, name);
   }
   t.equal((await api.call('GET', { ...alice, ...minutes(-14) })).status, 200, '14 minutes ago is accepted');
+});
+
+t.test('nobody is asked for a body whose signature fits no key', async (t) => {
+  const { api } = await start(t);
+  const target = '/organizations/acme/pushy/place';
+  const body = 'x'.repeat(100_000);
+  /** Sends the body when it is asked for. */
+  const send = (signer: Parameters<typeof signed>[1]) =>
+    new Promise<{ status: number | undefined; isAsked: boolean }>((resolve, reject) => {
+      let isAsked = false;
+      const head = { ...signed({ method: 'POST', target, body }, signer), 'Content-Length': body.length };
+      const post = request(`${api.url}${target}`, { method: 'POST', headers: { ...head, Expect: '100-continue' } });
+      post.on('continue', () => {
+        isAsked = true;
+        post.end(body);
+      });
+      post.on('response', (response) => {
+        response.resume();
+        resolve({ status: response.statusCode, isAsked });
+        post.destroy();
+      });
+      post.on('error', reject).flushHeaders();
+    });
+  t.same(await send(alice), { status: 200, isAsked: true });
+  const others = {
+    "somebody else's key": { ...alice, key: pairs.stranger.privateKey },
+    'an unknown name': { ...alice, userId: 'bob' },
+    'signed too long ago': { ...alice, now: Date.now() - 16 * 60_000 },
+  };
+  for (const [name, signer] of Object.entries(others))
+    t.same(await send(signer), { status: 401, isAsked: false }, name);
 });
 
 t.test('any key of the user that has not expired fits, and a deleted one does not', async (t) => {
@@ -233,14 +268,56 @@ t.test('the audit names who signed a change', async (t) => {
   ]);
 });
 
-t.test('failures are limited by address, and do not lock out who was authenticated there before', async (t) => {
-  const { zone } = await start(t);
+t.test('failures are limited by address, also under a name that is known, but not with a known key', async (t) => {
+  const { zone, key } = await start(t);
   const api = await zone.startApi({ failedSignInsPerMinute: 3 });
   t.equal((await api.call('GET', alice)).status, 200);
-  const guess = { ...alice, userId: 'bob' };
+  const guesses = [
+    { ...alice, userId: 'bob' },
+    { ...alice, key: pairs.stranger.privateKey },
+  ];
   const statuses = [];
-  for (let count = 0; count < 5; count++) statuses.push((await api.call('GET', guess)).status);
-  t.same(statuses, [401, 401, 401, 429, 429]);
-  t.equal((await api.call('GET', alice)).status, 200);
+  for (let count = 0; count < 6; count++) statuses.push((await api.call('GET', guesses[count % 2] ?? alice)).status);
+  t.same(statuses, [401, 401, 401, 429, 429, 429]);
+  for (let count = 0; count < 3; count++) t.equal((await api.call('GET', alice)).status, 200, 'a known key');
   t.equal((await api.call('GET', { userId: 'web', key: pairs.second.privateKey })).status, 429, 'not known yet');
+  await zone.organizations.documents.keys.delete(key, undefined, (work) => work(undefined));
+  t.equal((await api.call('GET', alice)).status, 401, 'a known key that was deleted');
+  t.equal((await api.call('GET', alice)).status, 429, 'is limited from then on');
+});
+
+t.test('another body than the signed one counts as a failed sign-in of its address', async (t) => {
+  const { zone } = await start(t);
+  const api = await zone.startApi({ failedSignInsPerMinute: 3, clock: frozen });
+  const post = signed({ method: 'POST', target: '/organizations/acme/pushy/place', body: 'a' }, alice);
+  for (let count = 0; count < 5; count++) t.equal((await api.send('POST', post, { body: 'b' })).status, 401);
+  t.equal(api.authenticator.stats.signInsFailed, 5);
+  t.equal((await api.call('GET', { ...alice, userId: 'bob' })).status, 429);
+  t.equal((await api.send('POST', post, { body: 'a' })).status, 200, 'its key is known');
+});
+
+t.test('who signs pays for its bodies, and not for others that are sent with its headers', async (t) => {
+  const { zone, admins, client } = await start(t);
+  await zone.organizations.documents.groups.update(admins, { clients: [client] }, undefined, (work) => work(undefined));
+  const web = { userId: 'web', key: pairs.second.privateKey };
+  const large = () => randomUUID().repeat(25_000);
+  const post = signed({ method: 'POST', target: '/organizations/acme/pushy/place', body: 'a' }, alice);
+  /** Sends bodies until one is refused because of those before, and returns the other statuses. */
+  const statusesOf = async (send: () => Promise<{ status: number }>) => {
+    const statuses = new Set<number>();
+    for (let count = 0; count < 50; count++) {
+      const { status } = await send();
+      if (status === 429) return [...statuses];
+      statuses.add(status);
+    }
+    return 'no end';
+  };
+  const limited = { requestsPerSecond: 100, clock: frozen };
+  const own = await zone.startApi(limited);
+  t.same(await statusesOf(() => own.call('POST', alice, { body: large() })), [200]);
+  t.equal((await own.call('POST', web, { body: large() })).status, 200, 'another client at the same address');
+  const captured = await zone.startApi(limited);
+  t.same(await statusesOf(() => captured.send('POST', post, { body: large() })), [401]);
+  t.equal((await captured.call('POST', web, { body: large() })).status, 429, 'the address pays');
+  t.equal((await captured.call('POST', alice)).status, 200, 'a small body is free');
 });

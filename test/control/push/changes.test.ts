@@ -120,6 +120,14 @@ t.test('a zone of two instances', async (t) => {
     await allIdle();
   });
 
+  await t.test('commands that run go on for the longer run timeout that their job gets', async (t) => {
+    const { id } = await createdJob(a, { command: 'sleep 6', servers, run_timeout_ms: 5_000 });
+    await counted(id, { running: 5 });
+    t.match(await change(b, id, { run_timeout_ms: 600_000 }), { status: 200, body: { run_timeout_ms: 600_000 } });
+    t.match(await endedJob(a, id), { status: 'complete', counts: { succeeded: 5 } });
+    await allIdle();
+  });
+
   await t.test('a change that cannot be is refused, and changes nothing', async (t) => {
     await connectDeaf();
     const { id } = await createdJob(a, { command: 'true', servers: [deaf, ...servers] });

@@ -1,64 +1,57 @@
 /** Somebody holds one row of a job: its other nodes go on (law 9). */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { claimDuties } from '../../../lib/control/duty/duty-store.ts';
-import { abortJob, advanceJob, endJob, startNodes } from '../../../lib/control/push/coordinator-store.ts';
-import { storeVotes } from '../../../lib/control/push/courier-store.ts';
-import { createPushJob, PUSH_DUTY } from '../../../lib/control/push/push-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
-import { newPushJob, votesOf } from '../../interleavings/push-statements.ts';
-import { freshDatabase } from '../../support/postgres.ts';
+import { changePushJob, requestAbortOfNodes } from '../../../lib/control/push/change-store.ts';
+import {
+  abortJob,
+  abortNodes,
+  advanceJob,
+  changeTimeouts,
+  closeVoting,
+  endJob,
+  startNodes,
+} from '../../../lib/control/push/coordinator/coordinator-store.ts';
+import { storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import type { NewPushJob } from '../../../lib/control/push/push-store.ts';
+import { beginVoting } from '../../../lib/control/push/tickets/ticket-store.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { votesOf } from '../../interleavings/push-statements.ts';
+import { claimedJob, lockOf, nodeStates, seatedDatabase, startAll } from './job-rows.ts';
 
 const NODES = 5;
-const HARD = { ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
+const HARD = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
 
-/** A job whose commands run on five servers. */
-async function running(t: Test) {
-  const { database, open } = await freshDatabase(t, { migrations });
-  const run = randomUUID();
-  await database.query(
-    `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version)
-       values ($1::uuid, gen_random_uuid(), 'http://127.0.0.1:1', '127.0.0.1', 1, 1, '0')`,
-    [run],
-  );
-  const seats = Array.from({ length: NODES }, () => ({ serverUuid: randomUUID(), incarnation: randomUUID() }));
-  await database.query(
-    `insert into cnapi_roster_authority (server_uuid, run, epoch, status, reason, since, incarnation)
-       select s, $2::uuid, 1, 'running', 'connected', cnapi_now(), i from unnest($1::uuid[], $3::uuid[]) as u (s, i)`,
-    [seats.map(({ serverUuid }) => serverUuid), run, seats.map(({ incarnation }) => incarnation)],
-  );
-  await createPushJob(database, newPushJob(seats.map(({ serverUuid }) => serverUuid)));
-  const [duty] = await claimDuties(database, run, { kinds: [PUSH_DUTY], most: 1 });
-  if (duty === undefined) throw new Error('the duty cannot be claimed');
-  await storeVotes(database, votesOf(duty.id, { seats }, true));
-  const ids = seats.map(() => randomUUID());
-  await startNodes(database, duty, { ids, timeoutMs: 60_000 });
-  await database.query(
-    `update cnapi_tasks set state = 'claimed', attempt = 1, epoch = 1, journal_id = gen_random_uuid(),
-       claimed_at = cnapi_now(), accepted_at = cnapi_now(), started_at = cnapi_now()`,
-  );
-  await advanceJob(database, duty);
+/** A job of five servers that nobody has asked. */
+async function asked(t: Test, fields: Partial<NewPushJob> = {}) {
+  const { database, open, run, seats, first } = await seatedDatabase(t, NODES);
+  const duty = await claimedJob(database, run, { seats, fields });
   const other = open({ maxConnections: 1, lockTimeoutMs: 100 });
   /** Does the work while another session holds rows, and fails at once if it has to wait for them. */
-  const whileHeld = <Result>(sql: string, work: (free: typeof other) => Promise<Result>): Promise<Result> =>
+  const whileHeld = <Result>(sql: string, work: (free: Queryable) => Promise<Result>): Promise<Result> =>
     database.transaction(async (holder) => {
       await holder.query(sql);
       return work(other);
     });
-  const states = async () => {
-    const { rows } = await database.query<{ state: string; count: number }>(
-      'select state, count(*)::int as count from cnapi_push_nodes group by state order by state',
-    );
-    return Object.fromEntries(rows.map(({ state, count }) => [state, count]));
-  };
-  return { database, duty, states, whileHeld, first: seats[0]?.serverUuid ?? '' };
+  return { database, duty, seats, whileHeld, first: first.serverUuid, states: () => nodeStates(database) };
 }
 
-const taskOf = (server: string) => `select 1 from cnapi_tasks where server_uuid = '${server}' for update`;
+/** A job that all servers are ready for. */
+async function ready(t: Test) {
+  const zone = await asked(t);
+  await storeVotes(zone.database, votesOf(zone.duty.id, zone, true));
+  return zone;
+}
+
+/** A job whose commands run on all servers. */
+async function running(t: Test, fields: Partial<NewPushJob> = {}) {
+  const zone = await asked(t, fields);
+  await startAll(zone.database, zone.duty, zone.seats);
+  return zone;
+}
 
 t.test('an abort cancels the tasks that nobody holds, and later the others', async (t) => {
   const { duty, first, database, whileHeld } = await running(t);
-  const told = await whileHeld(taskOf(first), (free) => abortJob(free, duty, HARD));
+  const told = await whileHeld(lockOf('cnapi_tasks', first), (free) => abortJob(free, duty, HARD));
   t.equal(told.length, NODES - 1);
   t.equal((await advanceJob(database, duty)).toCancel, 1);
   t.same(
@@ -67,14 +60,70 @@ t.test('an abort cancels the tasks that nobody holds, and later the others', asy
   );
 });
 
+t.test('a start leaves out a node that somebody holds, and the next one starts it', async (t) => {
+  const { duty, first, database, whileHeld } = await ready(t);
+  const start = async (on: Queryable) => {
+    const ids = Array.from({ length: NODES }, () => randomUUID());
+    return (await startNodes(on, duty, { ids, runMs: 0 })).map(({ serverUuid }) => serverUuid);
+  };
+  const started = await whileHeld(lockOf('cnapi_push_nodes', first), start);
+  t.equal(started.length, NODES - 1);
+  t.notOk(started.includes(first));
+  t.same(await start(database), [first]);
+});
+
+t.test('the end of the voting leaves out a node that somebody holds, for the next time', async (t) => {
+  const { duty, first, database, states, whileHeld } = await asked(t);
+  await whileHeld(lockOf('cnapi_push_nodes', first), (free) => closeVoting(free, duty, 0));
+  t.same(await states(), { new: 1, unavailable: NODES - 1 });
+  await closeVoting(database, duty, 0);
+  t.same(await states(), { unavailable: NODES });
+});
+
+t.test('an abort of nodes leaves out those that somebody holds, and the next one aborts them', async (t) => {
+  const { duty, first, seats, database, states, whileHeld } = await ready(t);
+  const nodes = seats.map(({ serverUuid }) => serverUuid);
+  await requestAbortOfNodes(database, duty.id, { nodes, how: 'hard' });
+  for (const table of ['cnapi_push_nodes', 'cnapi_push_busy'] as const) {
+    await whileHeld(lockOf(table, first), (free) => abortNodes(free, duty, NODES));
+    t.same(await states(), { ready: 1, was_ready: NODES - 1 }, table);
+    t.equal((await advanceJob(database, duty)).toAbort, 1);
+  }
+  await abortNodes(database, duty, NODES);
+  t.same(await states(), { was_ready: NODES });
+});
+
+t.test('an abort of nodes cancels the tasks that nobody holds, and later the others', async (t) => {
+  const { duty, first, seats, database, whileHeld } = await running(t);
+  const nodes = seats.map(({ serverUuid }) => serverUuid);
+  await requestAbortOfNodes(database, duty.id, { nodes, how: 'hard' });
+  const told = await whileHeld(lockOf('cnapi_tasks', first), (free) => abortNodes(free, duty, NODES));
+  t.equal(told.length, NODES - 1);
+  t.equal((await advanceJob(database, duty)).toAbort, 1);
+  t.same(
+    (await abortNodes(database, duty, NODES)).map(({ serverUuid }) => serverUuid),
+    [first],
+  );
+});
+
+t.test('nodes that somebody holds do not count for what a step does at most', async (t) => {
+  const { duty, seats, states, whileHeld } = await running(t);
+  const held = seats.slice(0, NODES - 2).map(({ serverUuid }) => `'${serverUuid}'`);
+  const sql = `select 1 from cnapi_push_nodes where server_uuid in (${held}) for update`;
+  const told = await whileHeld(sql, (free) => abortJob(free, duty, { ...HARD, most: 2 }));
+  t.same(
+    told.map(({ serverUuid }) => serverUuid).sort(),
+    seats.slice(NODES - 2).map(({ serverUuid }) => serverUuid),
+    'those behind the ones that are held',
+  );
+  t.same(await states(), { running: NODES });
+});
+
 t.test('a round gives the nodes that nobody holds their ends', async (t) => {
   const { database, duty, first, states, whileHeld } = await running(t);
   await database.query(`update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0`);
-  for (const sql of [
-    `select 1 from cnapi_push_nodes where server_uuid = '${first}' for update`,
-    `select 1 from cnapi_push_busy where server_uuid = '${first}' for update`,
-  ]) {
-    await whileHeld(sql, (free) => advanceJob(free, duty));
+  for (const table of ['cnapi_push_nodes', 'cnapi_push_busy'] as const) {
+    await whileHeld(lockOf(table, first), (free) => advanceJob(free, duty));
     t.same(await states(), { running: 1, succeeded: NODES - 1 });
   }
   await advanceJob(database, duty);
@@ -84,7 +133,7 @@ t.test('a round gives the nodes that nobody holds their ends', async (t) => {
 t.test('a round ejects the nodes whose agents are gone, but for those whose tasks are held', async (t) => {
   const { database, duty, first, states, whileHeld } = await running(t);
   await database.query(`update cnapi_roster_authority set status = 'unknown'`);
-  await whileHeld(taskOf(first), (free) => advanceJob(free, duty));
+  await whileHeld(lockOf('cnapi_tasks', first), (free) => advanceJob(free, duty));
   t.same(await states(), { crashed: NODES - 1, running: 1 });
   await advanceJob(database, duty);
   t.same(await states(), { crashed: NODES });
@@ -92,12 +141,55 @@ t.test('a round ejects the nodes whose agents are gone, but for those whose task
   t.same(rows, [], 'each of their tasks was cancelled');
 });
 
-t.test('a job ends when each node was given up', async (t) => {
-  const { database, duty, first, states, whileHeld } = await running(t);
-  await abortJob(database, duty, HARD);
-  t.equal(await whileHeld(taskOf(first), (free) => endJob(free, duty, 'aborted')), 1);
-  t.same(await states(), { aborted: NODES - 1, running: 1 });
-  t.equal((await advanceJob(database, duty)).job.state, 'aborting');
-  t.equal(await endJob(database, duty, 'aborted'), 0);
-  t.equal((await advanceJob(database, duty)).job.state, 'ended');
+for (const table of ['cnapi_tasks', 'cnapi_push_nodes'] as const)
+  t.test(`a job ends when each node was given up, also one that was held in ${table}`, async (t) => {
+    const { database, duty, first, states, whileHeld } = await running(t);
+    await abortJob(database, duty, HARD);
+    t.equal(await whileHeld(lockOf(table, first), (free) => endJob(free, duty, 'aborted')), 1);
+    t.same(await states(), { aborted: NODES - 1, running: 1 });
+    t.equal((await advanceJob(database, duty)).job.state, 'aborting');
+    t.equal(await endJob(database, duty, 'aborted'), 0);
+    t.equal((await advanceJob(database, duty)).job.state, 'ended');
+  });
+
+t.test('a changed run timeout reaches the commands of nodes that nobody holds, and later the others', async (t) => {
+  const { database, duty, first, whileHeld } = await running(t);
+  await changePushJob(database, duty.id, { changes: { run_timeout_ms: 90_000 } });
+  const change = (on: Queryable) => changeTimeouts(on, duty, NODES);
+  await whileHeld(lockOf('cnapi_push_nodes', first), change);
+  t.equal((await advanceJob(database, duty)).outdatedTimeouts, 1);
+  await change(database);
+  t.equal((await advanceJob(database, duty)).outdatedTimeouts, 0);
+});
+
+t.test('the feed of an organization tells of the nodes that nobody holds, and later of the others', async (t) => {
+  const { database, duty, first, states, whileHeld } = await running(t, { organization: 'acme' });
+  const held = lockOf('cnapi_push_nodes', first);
+  const told = async () => {
+    const { rows } = await database.query<{ name: string; count: number }>(
+      `select name, sum(coalesce(cardinality(nodes), 1))::int as count from cnapi_push_feed
+         where name in ('run_complete', 'job_complete') group by name`,
+    );
+    return Object.fromEntries(rows.map(({ name, count }) => [name, count]));
+  };
+  await database.query(`update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0`);
+  await whileHeld(held, (free) => advanceJob(free, duty));
+  t.same(await states(), { running: 1, succeeded: NODES - 1 });
+  t.same(await told(), { run_complete: NODES - 1 });
+  // The node gets its end, which the feed has not told yet.
+  await advanceJob(database, duty);
+  await database.query(`update cnapi_push_nodes set feed_state = 'running' where server_uuid = '${first}'`);
+  await database.query(`delete from cnapi_push_feed where last = (select max(last) from cnapi_push_feed)`);
+  t.equal(await whileHeld(held, (free) => endJob(free, duty, 'complete')), 1, 'the job has not ended');
+  t.same(await told(), { run_complete: NODES - 1 });
+  t.equal(await endJob(database, duty, 'complete'), 0);
+  t.same(await told(), { run_complete: NODES, job_complete: 1 });
+});
+
+t.test('a job with a ticket begins to ask, although somebody holds a node', async (t) => {
+  const ticket = { serverUuid: 'default', scope: 'a', id: 'b', expiresInSeconds: 60, timeoutMs: 60_000 };
+  const { database, duty, first, whileHeld } = await asked(t, { ticket });
+  await database.query(`update cnapi_roster_authority set status = 'unknown'`);
+  await whileHeld(lockOf('cnapi_push_nodes', first), (free) => beginVoting(free, duty));
+  t.match(await advanceJob(database, duty), { job: { state: 'voting' }, tally: { unavailable: NODES - 1, new: 1 } });
 });

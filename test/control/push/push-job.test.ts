@@ -2,6 +2,7 @@
 
 import t from 'tap';
 import {
+  actionsOf,
   type JobView,
   type NodeState,
   nextAction,
@@ -37,6 +38,7 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
     toCancel: 0,
     toAbort: 0,
     toRelease: 0,
+    outdatedTimeouts: 0,
     startsPaidMs: 0,
     ageMs: 1_000,
     stateMs: 1_000,
@@ -119,6 +121,14 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
   'EXECUTING, a caller aborts some nodes when too many have failed: the job is aborted': [
     view({ state: 'running', maxFailures: 0 }, { running: 7, failed: 1 }, { started: 7, toAbort: 1 }),
     { do: 'abort', ending: 'aborted', soft: true },
+  ],
+  'EXECUTING, its run timeout was changed: commands that run get it': [
+    view({ state: 'running' }, { ready: 2, running: 6 }, { started: 6, outdatedTimeouts: 6 }),
+    { do: 'change-timeouts' },
+  ],
+  'EXECUTING, its run timeout was changed and is over: it aborts': [
+    view({ state: 'running', runTimeoutMs: 1 }, { running: 6 }, { started: 6, outdatedTimeouts: 6 }),
+    { do: 'abort', ending: 'timed_out', soft: false },
   ],
   'EXECUTING, all nodes exited: it ends as complete, whether they succeeded or not': [
     view({ state: 'running' }, { succeeded: 5, failed: 2, crashed: 1 }),
@@ -216,6 +226,10 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     view({ state: 'aborting', ending: 'aborted', isSoft: true }, { running: 3 }, { started: 3, toAbort: 1 }),
     { do: 'abort-nodes' },
   ],
+  'ABORTING softly, its run timeout was changed before: commands that run get it': [
+    view({ state: 'aborting', ending: 'aborted', isSoft: true }, { running: 3 }, { started: 3, outdatedTimeouts: 3 }),
+    { do: 'change-timeouts' },
+  ],
   'ABORTING softly, a caller now wants a hard end: the commands are stopped': [
     view(
       { state: 'aborting', ending: 'aborted', isSoft: true, abortRequested: 'hard' },
@@ -233,6 +247,41 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
 
 for (const [name, [given, wanted]] of Object.entries(rows))
   t.test(name, async (t) => t.match(nextAction(given), wanted));
+
+const orders: Record<string, [JobView, string[]]> = {
+  'VOTING, nodes to abort are locked: the others start': [
+    view({}, { ready: 9, new: 1 }, { toAbort: 1 }),
+    ['abort-nodes', 'start', 'wait'],
+  ],
+  'VOTING, nodes to abort are locked: the voting ends all the same': [
+    view({}, { ready: 7, new: 3 }, { toAbort: 1, ageMs: 60_000 }),
+    ['abort-nodes', 'abort'],
+  ],
+  'EXECUTING, nodes without a vote and nodes to abort are locked: the others start': [
+    view({ state: 'running' }, { new: 1, ready: 2 }, { toAbort: 1, ageMs: 60_000 }),
+    ['abort-nodes', 'close-voting', 'start', 'wait'],
+  ],
+  'EXECUTING, nodes that would get another timeout are locked: the others start': [
+    view({ state: 'running' }, { ready: 2, running: 1 }, { started: 1, outdatedTimeouts: 1 }),
+    ['change-timeouts', 'start', 'wait'],
+  ],
+  'EXECUTING, execution timeout: it aborts, before it aborts some of its nodes': [
+    view({ state: 'running' }, { running: 8 }, { started: 8, toAbort: 1, stateMs: 300_000 }),
+    ['abort'],
+  ],
+  'ABORTING, aborting timeout: it ends, although tasks to cancel are locked': [
+    view({ state: 'aborting', ending: 'aborted' }, { running: 2 }, { started: 2, toCancel: 1, stateMs: 30_000 }),
+    ['abort', 'end'],
+  ],
+};
+
+for (const [name, [given, wanted]] of Object.entries(orders))
+  t.test(name, async (t) =>
+    t.same(
+      [...actionsOf(given)].map((action) => action.do),
+      wanted,
+    ),
+  );
 
 t.test('a job that waits looks again when its next deadline is due', async (t) => {
   const late = view({ state: 'running' }, { new: 1, running: 8 }, { started: 8, ageMs: 59_000, stateMs: 10_000 });

@@ -74,8 +74,37 @@ t.test('a zone of two instances', async (t) => {
     t.equal(most, 2);
   });
 
+  await t.test('a request that is repeated under its key gives the same job, at any instance', async (t) => {
+    const post = async (app: typeof a, body: object, key: string) => {
+      const headers = { 'content-type': 'application/json', 'idempotency-key': key };
+      const answer = await fetch(`${app.url}/push-jobs`, { method: 'POST', headers, body: JSON.stringify(body) });
+      return { status: answer.status, body: (await answer.json()) as { id: string; code: string } };
+    };
+    const secret = { env: { A: 'one' }, secret_env: ['A'] };
+    const body = { command: 'echo', servers, ...secret };
+    const key = randomUUID();
+    const all = await Promise.all([a, b, a, b].map((app) => post(app, body, key)));
+    const [id] = all.map((one) => one.body.id);
+    t.strictSame(
+      all.map((one) => [one.status, one.body.id]),
+      all.map(() => [201, id]),
+    );
+    const { rows } = await zone.database.query<{ request_hash: string }>(
+      'select request_hash from cnapi_push_jobs where idempotency_key = $1',
+      [key],
+    );
+    t.equal(rows.length, 1);
+    t.match(await post(a, { ...body, env: { A: 'two' } }, key), { status: 201, body: { id } }, 'no secret is compared');
+    t.match(await post(b, { ...body, command: 'echo 2' }, key), { status: 409, body: { code: 'IdempotencyConflict' } });
+    const other = await post(b, { command: 'echo 2', servers }, randomUUID());
+    t.not(other.body.id, id);
+    await endedJob(a, id ?? '');
+    await endedJob(a, other.body.id);
+    t.match(await post(b, body, key), { status: 201, body: { id, status: 'complete' } }, 'in its present state');
+  });
+
   await t.test('bad input is refused with the name of the field, and nothing is created', async (t) => {
-    const count = async () => (await a.get<PushJob[]>('/push-jobs')).body.length;
+    const count = async () => (await a.get<{ jobs: unknown[] }>('/push-jobs')).body.jobs.length;
     const before = await count();
     const stranger = '00000000-0000-4000-8000-000000000000';
     for (const [field, body] of [
@@ -87,6 +116,9 @@ t.test('a zone of two instances', async (t) => {
       ['quorum', { command: 'echo', servers, quorum: 7 }],
       ['quorum', { command: 'echo', servers, quorum: -1 }],
       ['quorum', { command: 'echo', servers, quorum: '120%' }],
+      ['quorum', { command: 'echo', servers, quorum: '100.9%' }],
+      ['quorum', { command: 'echo', servers, quorum: ['100%'] }],
+      ['quorum', { command: 'echo', servers, quorum: { toString: 1 } }],
       ['start_rate', { command: 'echo', servers, start_rate: 0 }],
       ['run_timeout_ms', { command: 'echo', servers, run_timeout_ms: -5 }],
       ['env', { command: 'echo', servers, env: ['A=1'] }],
@@ -218,22 +250,23 @@ t.test('nodes and instances that go away', async (t) => {
   const agents = await startAgents(t, [a, b], 4);
   const servers = agents.map(({ serverUuid }) => serverUuid);
 
-  await t.test('a job whose coordinator stops is continued by another instance', async (t) => {
+  await t.test('a job whose coordinator stops is continued by another instance, and says by which', async (t) => {
     const c = await zone.startApp();
     const { id } = await createdJob(c, { command: 'sleep 4', servers, concurrency: 2 });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 2);
-    const holder = () =>
-      zone.database.query<{ cnapi_uuid: string }>(
-        'select i.cnapi_uuid from cnapi_duties d join cnapi_instances i using (run) where d.id = $1::uuid',
-        [id],
-      );
-    const { rows } = await holder();
-    const first = [a, b, c].find(({ cnapiUuid }) => cnapiUuid === rows[0]?.cnapi_uuid);
-    t.ok(first);
-    if (first === c) await c.stop();
-    const left = first === a ? b : a;
-    t.match(await endedJob(left, id), { status: 'complete', counts: { succeeded: 4 } });
-    if (first !== c) await c.stop();
+    const coordinator = async (app: typeof a) => (await app.get<PushJob>(`/push-jobs/${id}`)).body.coordinator;
+    const first = await coordinator(b);
+    t.ok([a, b, c].some(({ cnapiUuid }) => cnapiUuid === first));
+    const { body: list } = await a.get<{ jobs: PushJob[] }>('/push-jobs');
+    t.notOk(list.jobs.some((job) => 'coordinator' in job));
+    await c.stop();
+    if (first === c.cnapiUuid)
+      await until(async () => {
+        const next = await coordinator(a);
+        return [a, b].some(({ cnapiUuid }) => cnapiUuid === next);
+      }, 'another one to carry it out');
+    t.match(await endedJob(a, id), { status: 'complete', counts: { succeeded: 4 } });
+    t.equal(await coordinator(b), null, 'and none after its end');
   });
 
   await t.test('a node that crashes while it runs is crashed, and never part of this job again', async (t) => {

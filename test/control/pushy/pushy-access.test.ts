@@ -58,7 +58,8 @@ t.test('an organization with two nodes, a user and a client', async (t) => {
     t.match(feed.text, /"user":"alice"/);
     t.match(feed.text, new RegExp(`event: quorum_vote\ndata: [^\n]*"node":"${nodes[1]}","status":"failure"`));
     await a.post(`/groups/${ops}`, { users: [alice.uuid] });
-    const again = (await post(alice)).body.id;
+    // The same request was refused above: in the same second it would have the same signature.
+    const again = (await post({ ...alice, now: Date.now() + 2_000 })).body.id;
     t.same((await ended(b, again, { signer: alice })).nodes, { succeeded: nodes.toSorted() });
   });
 

@@ -1,5 +1,7 @@
 /** Push jobs as clients of the reference use them, through two instances and simulated agents. */
 import t from 'tap';
+import type { AuditRecord } from '../../../lib/protocol/api/audit.ts';
+import { until } from '../../support/until.ts';
 import { asked, created, ended, JOBS, startAcme } from './acme.ts';
 
 const RFC_1123 = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT$/;
@@ -109,6 +111,8 @@ t.test('an organization with three nodes', async (t) => {
   await t.test('a job that has ended can be deleted', async (t) => {
     const { id } = (await asked(a, 'GET', `${JOBS}?limit=1`)).body[0];
     t.match(await asked(b, 'DELETE', `${JOBS}/${id}`), { status: 200, body: { id } });
+    const { body: records } = await a.get<AuditRecord[]>('/audit?action=DeletePushyJob&limit=1');
+    t.match(records[0]?.details, { command: String, status: String, counts: Object });
     t.equal((await asked(a, 'GET', `${JOBS}/${id}`)).status, 404);
     t.equal((await asked(b, 'DELETE', `${JOBS}/${id}`)).status, 404);
   });
@@ -149,6 +153,8 @@ t.test('an organization with three nodes', async (t) => {
     });
     const withEnv = { command: 'echo it', nodes, env: { BASH_ENV: '$(id)' } };
     t.match(await asked(b, 'POST', JOBS, { body: withEnv }), { status: 400, body: { field: 'env', detail: /acme/ } });
+    const withDir = { command: 'echo it', nodes, dir: '/tmp' };
+    t.match(await asked(b, 'POST', JOBS, { body: withDir }), { status: 400, body: { field: 'dir', detail: /acme/ } });
     await a.post(`/organizations/${acme}`, { allowed_commands: ['*'] });
     const long = { command: 'true', nodes, file: `raw:${'x'.repeat(1_000_000)}` };
     const tooLong = await asked(a, 'POST', JOBS, { body: long });
@@ -208,15 +214,18 @@ t.test('an organization with three nodes', async (t) => {
   });
 
   await t.test('the status of an instance', async (t) => {
-    const { status, body } = await asked(a, 'GET', '/pushy/_status');
-    t.equal(status, 200);
-    t.match(body, { status: "it's alive", incarnation_id: /^[0-9a-f-]{36}$/, node_fsm_count: Number });
     const id = await start({ command: 'sleep 300' });
-    const all = async () =>
-      (await Promise.all([a, b].map((app) => asked(app, 'GET', '/pushy/_status')))).flatMap(
-        (one) => one.body.job_processes,
-      );
-    while (!(await all()).includes(id));
+    await until(
+      async () => (await asked(a, 'GET', `${JOBS}/${id}`)).body.status === 'running',
+      'the job to run at an instance',
+    );
+    for (const app of [a, b]) {
+      const { status, body, text } = await asked(app, 'GET', '/pushy/_status');
+      t.equal(status, 200);
+      t.match(body, { status: "it's alive", incarnation_id: /^[0-9a-f-]{36}$/, node_fsm_count: Number });
+      t.same(body.job_processes, []);
+      t.notOk(text.includes(id), 'whoever asks learns the id of no job');
+    }
     await asked(a, 'PUT', `${JOBS}/${id}/abort`);
     await ended(a, id);
     t.equal((await asked(a, 'POST', '/pushy/_status')).status, 405);

@@ -18,9 +18,10 @@ const JOB: OrganizationJob = {
   state: 'running',
   outcome: null,
   hasRun: true,
-  fed: 7,
+  lastEvent: 7,
   createdAt: new Date('2012-09-04T23:01:02.345Z'),
   stateSince: new Date('2012-09-04T23:17:56Z'),
+  place: { at: '0', id: '' },
   createdText: '2012-09-04 23:01:02.345678Z',
   endedMs: null,
 };
@@ -153,7 +154,7 @@ t.test('Accept names the type, its family or everything, and the most specific c
   ])
     t.doesNotThrow(() => requireAccept(accept, 'application/json'), accept ?? 'none');
   for (const accept of ['', 'text/html', 'application/xml, text/*', '*/*, application/json;q=0', 'json'])
-    t.throws(() => requireAccept(accept, 'application/json'), { message: /the header Accept does not name/ }, accept);
+    t.throws(() => requireAccept(accept, 'application/json'), { message: /the Accept header does not allow/ }, accept);
 });
 
 t.test('the address in a uri is the one that the caller used', async (t) => {
@@ -166,6 +167,7 @@ t.test('the address in a uri is the one that the caller used', async (t) => {
     ['cnapi.example.com:443', 'http', true, 'http://cnapi.example.com:443'],
     ['cnapi.example.com', 'ftp', false, 'http://cnapi.example.com'],
     ['[::1]:8081', undefined, false, 'http://[::1]:8081'],
+    ['::1', undefined, false, 'http://[::1]'],
   ] as const)
     t.equal(baseUrlOf({ host, forwardedProto, isTls }), url);
 });

@@ -88,7 +88,7 @@ for (const kind of ['postgres', 'redis'] as const) {
   );
 }
 
-t.test('a ticket is returned as the reference does, with its queue', async (t) => {
+t.test("a ticket is returned as Triton's CNAPI does, with its queue", async (t) => {
   const { a, b } = await twoInstances(t);
   const mine = request({ serverUuid: 'default', action: 'provision', extra: { owner: 'me' }, reqId: 'r1' });
   const first = await a.create(mine);

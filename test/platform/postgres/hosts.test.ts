@@ -12,7 +12,7 @@ t.test('writes go to the host that accepts them, and after its failure to the ne
   const [first, second] = await servers(t);
   await setReadOnly(first, true);
   const moves: object[] = [];
-  const warn = (fields: object, message: string) => void (/host/.test(message) && moves.push(fields));
+  const warn = (fields: object, message: string) => void (/primary changed/.test(message) && moves.push(fields));
   const log = { ...silentLogger, warn } as unknown as Logger;
   const hosts = new DatabaseHosts(urlOf([first, second]), log);
   const one = open(t, hosts, { maxConnections: 1, statementTimeoutMs: 300, queryTimeoutMs: 500 });

@@ -4,6 +4,8 @@
 -- `key` is the record's own uuid, from its instance. After a lost answer to a write it finds the
 -- same record again, and never one that got the same id in a database that was set back. A record
 -- is found by its request with or without its key, and by its object in both directions.
+--
+-- `details` is for an object that is deleted before its records: what it was, and how it ended.
 create table cnapi_audit (
   id bigint generated always as identity primary key,
   time timestamptz not null default cnapi_now(),
@@ -21,7 +23,8 @@ create table cnapi_audit (
   status int,
   code text,
   ended_at timestamptz,
-  key uuid not null
+  key uuid not null,
+  details jsonb
 ) with (fillfactor = 80);
 
 create index cnapi_audit_time on cnapi_audit (time);

@@ -46,6 +46,13 @@ begin
   return found;
 end $$;
 
+-- The instance that carries out this duty at present, for those whose work it is; null: none does.
+create function cnapi_duty_holder(p_id uuid) returns uuid language sql stable as $$
+  select i.cnapi_uuid from cnapi_duties d
+    join cnapi_instances i on i.run = d.run and i.state = 'live'
+    where d.id = p_id and d.state = 'held'
+$$;
+
 -- Whether its holder, a run that has ended, lapsed soon after it had claimed it. The work may have
 -- killed the process.
 create function cnapi_duty_lapsed_soon(p_duty cnapi_duties) returns boolean
@@ -54,8 +61,9 @@ language sql stable as $$
     and i.ended_at - p_duty.held_since < interval '10 minutes')
 $$;
 
--- For how long a duty of a dead run is left alone, so that work that kills its process does not stop
--- all instances one after the other: not after the first such lapse, then 5 s, doubling to 5 min.
+-- For how long a duty of a dead run is left alone, so that work that kills its process does not
+-- stop all instances one after the other: not after the first such lapse, then 5 s, doubling to 5
+-- min.
 create function cnapi_takeover_pause(p_duty cnapi_duties) returns interval
 language sql stable as $$
   select case when p_duty.takeovers = 0 or not cnapi_duty_lapsed_soon(p_duty) then interval '0'
@@ -68,8 +76,8 @@ language sql immutable as $$
   select p_moment < p_duty.waiting_since or p_moment >= p_duty.claimable_at
 $$;
 
--- The runs that hold duties and have ended. Reads one row for each run that holds some, however many
--- duties it holds.
+-- The runs that hold duties and have ended. Reads one row for each run that holds some, however
+-- many duties it holds.
 create function cnapi_ended_holders() returns uuid[]
 language sql stable as $$
   with recursive holders (run) as (
@@ -95,8 +103,8 @@ $$;
 
 -- Gives free duties of these kinds to a live run, those that are free the longest first. The rows
 -- are read again under their locks: another instance may have claimed one since this statement
--- began, under a run that was inserted since. The claiming run is read without a lock. If it dies at
--- that moment, its duties are taken over like those of any dead run.
+-- began, under a run that was inserted since. The claiming run is read without a lock. If it dies
+-- at that moment, its duties are taken over like those of any dead run.
 create function cnapi_claim_duties(p_run uuid, p_kinds text[], p_most int)
 returns table (id uuid, kind text, generation int, failures int, was_held boolean, takeovers int)
 language plpgsql volatile as $$

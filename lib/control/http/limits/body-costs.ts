@@ -1,11 +1,11 @@
 /**
  * A rate limit for the request bodies of one caller, a token bucket. A body costs its bytes,
- * `PIECE_BYTES` for each piece in which it comes, and `VALUE_BYTES` for each JSON value, like a frame
- * of the agent link (`lib/protocol/allowance.ts`).
- * The caller is an agent's token for one server, or an address. A request is refused while earlier
- * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass.
- * A body that is refused for another reason costs the same. Owned by the listener; asked before a body
- * is read and before it is parsed.
+ * `PIECE_BYTES` for each piece in which it comes, and `VALUE_BYTES` for each JSON value, like a
+ * frame of the agent link (`lib/protocol/allowance.ts`). The caller is an agent's token for one
+ * server, the user or client who signed the body, or an address. A request is refused while earlier
+ * bodies exceed the burst. Small bodies are free, so heartbeats of a limited caller still pass. A
+ * body that is refused for another reason costs the same. Owned by the listener; asked before a
+ * body is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { plainAddress, sourceOf } from '../../../platform/networks.ts';
@@ -31,7 +31,10 @@ export interface BodySize {
   values: number;
 }
 
-/** The mean cost of each request that an address may send. The default rate is then a link's. */
+/**
+ * The mean cost of each request that an address may send, or who signs its requests. The default
+ * rate is then a link's.
+ */
 const BYTES_PER_REQUEST = 32 * 1024;
 /** A body of this size, in so few pieces, is free, unless it is compressed. */
 export const FREE_BODY_BYTES = 1024;
@@ -44,13 +47,14 @@ export const PIECE_BYTES = 1024;
 
 export class BodyCosts {
   readonly #ofTokens = new RateLimiters(LINK_RATE);
-  readonly #ofAddresses: RateLimiters | undefined;
+  /** Of those who sign their requests, and of addresses. */
+  readonly #ofOthers: RateLimiters | undefined;
   #refused = 0;
 
-  /** `requestsPerSecond`: 0: addresses have no limit. */
+  /** `requestsPerSecond`: 0: only tokens have a limit. */
   constructor({ requestsPerSecond }: { requestsPerSecond: number }) {
     const perSecond = requestsPerSecond * BYTES_PER_REQUEST;
-    this.#ofAddresses = RateLimiters.ifLimited({
+    this.#ofOthers = RateLimiters.ifLimited({
       perSecond,
       burst: (LINK_RATE.burst * perSecond) / LINK_RATE.perSecond,
     });
@@ -69,20 +73,28 @@ export class BodyCosts {
   }
 
   /** Part of the cost of one body, which may be refused for another reason. */
-  charge(caller: Caller, { bytes, values }: BodySize, now: number): void {
-    this.#limiterOf(caller)?.charge(bytes + values * VALUE_BYTES, now);
+  charge(caller: Caller, size: BodySize, now: number): void {
+    this.#limiterOf(caller)?.charge(costOf(size), now);
   }
 
-  /** Who is limited: a token for one server, or an address. */
+  /** `to` pays what was charged to `from`. */
+  move(size: BodySize, { from, to }: { from: Caller; to: Caller }, now: number): void {
+    this.#limiterOf(from)?.giveBack(costOf(size));
+    this.charge(to, size, now);
+  }
+
+  /** Who is limited. */
   keyOf({ actor, address }: Caller): string {
-    return tokenOf(actor) ?? sourceOf(plainAddress(address));
+    return tokenOf(actor) ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
   }
 
   #limiterOf(caller: Caller): RateLimiter | undefined {
-    const limiters = tokenOf(caller.actor) === undefined ? this.#ofAddresses : this.#ofTokens;
+    const limiters = tokenOf(caller.actor) === undefined ? this.#ofOthers : this.#ofTokens;
     return limiters?.of(this.keyOf(caller));
   }
 }
+
+const costOf = ({ bytes, values }: BodySize): number => bytes + values * VALUE_BYTES;
 
 /** Agents with a token for several servers have an address each. */
 function tokenOf(actor: Actor | undefined): string | undefined {

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { plainAddress } from '../../../platform/networks.ts';
-import type { StatementPart } from '../../../platform/sql-text.ts';
+import type { RecordPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
@@ -21,7 +21,7 @@ import type { Exchange } from '../reply/exchange.ts';
 import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
-import { isSigned as hasSignature, type RequestSigning, receivedRequest } from './request-signing.ts';
+import { isSigned as hasSignature, headOf, type RequestSigning } from './request-signing.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
@@ -36,7 +36,8 @@ interface RequestAuthorizerDeps {
   audit: AuditLog;
   /** Whether the beats of this instance succeed. */
   isDatabaseHealthy: () => boolean;
-  signing: RequestSigning;
+  /** Asked when the first request comes; the listener is made before. */
+  signing: () => RequestSigning;
   log: Logger;
 }
 
@@ -44,7 +45,7 @@ export class RequestAuthorizer {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #isDatabaseHealthy: () => boolean;
-  readonly #signing: RequestSigning;
+  readonly #signing: () => RequestSigning;
   readonly #log: Logger;
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
@@ -162,7 +163,7 @@ export class RequestAuthorizer {
       if (known !== undefined) record?.by(known);
       // Who has neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
-        this.#signing.check(receivedRequest(request, Buffer.alloc(0)));
+        this.#signing().check(headOf(request));
       throw error;
     });
     exchange.actor = actor;
@@ -172,21 +173,28 @@ export class RequestAuthorizer {
     return actor;
   }
 
-  /** The body is read first, because it is part of what was signed. */
+  /**
+   * Nothing of the body is read, nor `100 Continue` sent, for a caller that did not sign the
+   * headers.
+   */
   async #authenticateSigned(
     route: Route,
     { request, path, exchange }: Asked,
     record: AuditEntry | undefined,
   ): Promise<{ actor: Actor; body: Buffer }> {
     const organization = path.organization ?? '';
-    const headers = receivedRequest(request, Buffer.alloc(0));
-    this.#signing.check(headers);
+    const head = headOf(request);
+    const address = request.socket.remoteAddress ?? '';
+    const signing = this.#signing();
+    signing.check(head);
+    const { actor, accept } = await this.#authenticator.signInOtherwise(address, {
+      isKnown: () => signing.isKnown(head, organization),
+      authenticate: () => signing.authenticate(head, organization),
+    });
+    exchange.signer = actor;
     const body = await rawBodyOf(route, request, exchange);
-    const caller = `${organization} ${headers.header('X-Ops-UserId')}`;
-    const actor = await this.#authenticator.signInOtherwise(request.socket.remoteAddress ?? '', caller, () =>
-      this.#signing.authenticate(receivedRequest(request, body), organization),
-    );
-    exchange.actor = actor;
+    await this.#authenticator.completeSignIn(address, () => accept(body));
+    exchange.bodyIsSigned();
     record?.by(actor);
     return { actor, body };
   }
@@ -198,8 +206,8 @@ export class RequestAuthorizer {
   }
 
   /**
-   * An instance whose beats fail changes nothing. Each change would hold a database connection, which
-   * may wait unnoticed for an unreachable standby long after its caller has disconnected.
+   * An instance whose beats fail changes nothing. Each change would hold a database connection,
+   * which may wait unnoticed for an unreachable standby long after its caller has disconnected.
    * @throws DatabaseUnavailableError
    */
   #refuseWhileUnhealthy(): void {
@@ -242,8 +250,8 @@ class AuditEntry implements ChangeRecord {
     };
   }
 
-  by({ name, roles, tokenUuid }: Actor): void {
-    Object.assign(this.#subject, { actor: name, roles, tokenUuid });
+  by({ name, roles, tokenUuid, principal }: Actor): void {
+    Object.assign(this.#subject, { actor: name, roles, tokenUuid, principalUuid: principal?.uuid });
   }
 
   handlerStarted(): void {
@@ -261,15 +269,12 @@ class AuditEntry implements ChangeRecord {
     this.#isBegun = true;
   }
 
-  async beginWith<Result>(
-    work: (record: StatementPart) => Promise<Result>,
-    object: string | undefined,
-  ): Promise<Result> {
+  async beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result> {
     const part = this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object });
-    const result = await work((parameters) => {
+    const result = await work((parameters, details) => {
       // The statement writes the record also if it refuses the change.
       this.#isTried = true;
-      return part(parameters);
+      return part(parameters, details);
     });
     this.#isBegun = true;
     return result;

@@ -1,25 +1,41 @@
 /**
  * Requests that are signed instead of bearing a token, on routes whose contract says `signed`. The
- * listener reads the body and asks who signed the request; what a signature looks like is known
- * elsewhere (lib/control/organizations).
+ * headers are signed, and among them the hash of the body. So the listener asks who signed the
+ * headers, then reads the body, then asks whether it is the signed one. What a signature looks like
+ * is known elsewhere (lib/control/organizations).
  */
 import type { IncomingMessage } from 'node:http';
 import type { Actor } from '../../access/token.ts';
 
-export interface ReceivedRequest {
+/** A request of which the body has not been read. */
+export interface RequestHead {
   method: string;
   /** Path and query as received. */
   target: string;
   /** Undefined if absent or given more than once. */
   header(name: string): string | undefined;
-  body: Buffer;
+}
+
+/** The caller whose signature the headers have. */
+export interface SignedCaller {
+  actor: Actor;
+  /**
+   * Checks that the body is the signed one, and that a change was not received before.
+   * @throws the refusal, DatabaseUnavailableError
+   */
+  accept(body: Buffer): Promise<void>;
 }
 
 export interface RequestSigning {
-  /** Checks the headers, before the body is read. @throws the refusal */
-  check(request: Pick<ReceivedRequest, 'header'>): void;
-  /** @throws the refusal, DatabaseUnavailableError */
-  authenticate(request: ReceivedRequest, organization: string): Promise<Actor>;
+  /** Checks the form of the headers. @throws the refusal */
+  check(request: Pick<RequestHead, 'header'>): void;
+  /**
+   * Whether they are signed with a key that this instance has found valid, as far as is known
+   * without the database; decides nothing. @throws the refusal
+   */
+  isKnown(request: RequestHead, organization: string): boolean;
+  /** Who signed the headers. @throws the refusal, DatabaseUnavailableError */
+  authenticate(request: RequestHead, organization: string): Promise<SignedCaller>;
 }
 
 /** Whether a request has headers of a signature, complete or not. */
@@ -27,13 +43,10 @@ export function isSigned({ headers }: Pick<IncomingMessage, 'headers'>): boolean
   return Object.keys(headers).some((name) => name.startsWith('x-ops-') && name !== 'x-ops-server-api-version');
 }
 
-export function receivedRequest(
-  { method = '', url = '', headersDistinct }: IncomingMessage,
-  body: Buffer,
-): ReceivedRequest {
+export function headOf({ method = '', url = '', headersDistinct }: IncomingMessage): RequestHead {
   const header = (name: string) => {
     const values = headersDistinct[name.toLowerCase()];
     return values?.length === 1 ? values[0] : undefined;
   };
-  return { method, target: url, header, body };
+  return { method, target: url, header };
 }

@@ -9,10 +9,9 @@ import type { Clock } from '../../../platform/clock.ts';
 import { type CnapiError, messageOf } from '../../../platform/errors.ts';
 import { cutForLog, type Logger } from '../../../platform/log.ts';
 import type { MemoryShare } from '../../../platform/memory-budget.ts';
-import { plainAddress, sourceOf } from '../../../platform/networks.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
-import { type Actor, NOBODY, OPEN } from '../../access/token.ts';
+import { type Actor, limitedCallerOf, NOBODY, OPEN } from '../../access/token.ts';
 import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
@@ -44,7 +43,9 @@ const KEEP_ALIVE = 'timeout=4';
 const DRAIN_MS = 1000;
 const DRAIN_BYTES = 8 * 1024 * 1024;
 const FREE_DROPPED = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
-/** Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers. */
+/**
+ * Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers.
+ */
 const SMALL_ANSWER_BYTES = 16 * 1024;
 
 export class Exchange {
@@ -52,6 +53,8 @@ export class Exchange {
   readonly requestId: string;
   /** The caller, once authenticated. */
   actor: Actor | undefined;
+  /** Who signed the headers, set before the body is read; see `bodyIsSigned`. */
+  signer: Actor | undefined;
   readonly #response: ServerResponse;
   readonly #deps: ExchangeDeps;
   readonly #startedAt: number;
@@ -59,6 +62,8 @@ export class Exchange {
   readonly #abort = new AbortController();
   #log: Logger | undefined;
   #isBodyAccepted = false;
+  /** What was charged for the body, without what was dropped of it. */
+  readonly #charged: BodySize = { bytes: 0, values: 0 };
   /** The cost of what was dropped of the body. */
   #dropped = 0;
   #stopDropping: (() => void) | undefined;
@@ -79,10 +84,9 @@ export class Exchange {
     });
   }
 
-  /** Identifies a caller for quotas: the token, or the address of a caller without one. */
+  /** Identifies a caller for quotas. */
   get caller(): string | undefined {
-    if (this.#deps.limits.isOpen) return undefined;
-    return this.actor?.tokenUuid ?? sourceOf(plainAddress(this.#address));
+    return this.#deps.limits.isOpen ? undefined : limitedCallerOf(this.actor, this.#address);
   }
 
   /**
@@ -146,25 +150,56 @@ export class Exchange {
   /** Before a body is read, and before it is parsed. @throws BodyCostError */
   checkEarlierBodies(): void {
     const { limits, clock } = this.#deps;
-    if (!limits.isOpen) limits.bodies.check({ actor: this.actor, address: this.#address }, clock.now());
+    if (limits.isOpen) return;
+    limits.bodies.check(this.#sender, clock.now());
+    if (this.signer !== undefined) limits.bodies.check(this.#callerAs(this.signer), clock.now());
   }
 
   /** Part of the cost of this request's body. */
   chargeBody(size: BodySize): void {
+    this.#charged.bytes += size.bytes;
+    this.#charged.values += size.values;
+    this.#charge(size);
+  }
+
+  /**
+   * The body that was read is the one that `signer` signed: from now on `signer` is the caller, and
+   * pays for it.
+   */
+  bodyIsSigned(): void {
     const { limits, clock } = this.#deps;
-    if (!limits.isOpen) limits.bodies.charge({ actor: this.actor, address: this.#address }, size, clock.now());
+    this.actor = this.signer;
+    const payers = { from: this.#sender, to: this.#callerAs(this.signer) };
+    if (!limits.isOpen) limits.bodies.move(this.#charged, payers, clock.now());
   }
 
   /** The memory of this request's body; release it. */
   openBodyMemory(): MemoryShare {
     const { limits } = this.#deps;
-    const caller = { actor: this.actor, address: this.#address };
-    return limits.bodyMemory.open(limits.isOpen ? undefined : limits.bodies.keyOf(caller));
+    return limits.bodyMemory.open(limits.isOpen ? undefined : limits.bodies.keyOf(this.#sender));
   }
 
   /**
-   * The route takes no body: drops what comes of one, so that it stays in no buffer while the answer
-   * is made, however long that takes. A caller that sends too much is cut off.
+   * Who pays for what comes of a body. Others than the signer may have captured the headers and
+   * send them with any bytes, so the address pays until the body is known to be the signed one, and
+   * for all that is dropped.
+   */
+  get #sender() {
+    return this.#callerAs(this.signer === undefined ? this.actor : undefined);
+  }
+
+  #callerAs(actor: Actor | undefined) {
+    return { actor, address: this.#address };
+  }
+
+  #charge(size: BodySize): void {
+    const { limits, clock } = this.#deps;
+    if (!limits.isOpen) limits.bodies.charge(this.#sender, size, clock.now());
+  }
+
+  /**
+   * The route takes no body: drops what comes of one, so that it stays in no buffer while the
+   * answer is made, however long that takes. A caller that sends too much is cut off.
    */
   dropBody(): void {
     this.#stopDropping = this.#drop(() => {
@@ -341,7 +376,7 @@ export class Exchange {
     const count = (piece: Buffer) => {
       const cost = piece.length + PIECE_BYTES;
       this.#dropped += cost;
-      if (this.#dropped > FREE_DROPPED) this.chargeBody({ bytes: cost, values: 0 });
+      if (this.#dropped > FREE_DROPPED) this.#charge({ bytes: cost, values: 0 });
       if (this.#dropped > DRAIN_BYTES) onTooMuch();
     };
     request.on('data', count);

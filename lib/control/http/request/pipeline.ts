@@ -1,12 +1,12 @@
 /**
- * From a routed request to its reply, in the reference's order: gather parameters, refuse
+ * From a routed request to its reply, in the order of Triton's CNAPI: gather parameters, refuse
  * undeclared ones, check ids of the path, preconditions, the route's rules, the handler. Failures
  * throw; the listener maps them.
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { plainAddress } from '../../../platform/networks.ts';
-import type { StatementPart } from '../../../platform/sql-text.ts';
+import type { RecordPart } from '../../../platform/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract.ts';
 import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
@@ -33,7 +33,7 @@ export interface ChangeRecord {
   /** Called when the parameters are valid, before anything is changed. */
   begin(): Promise<void>;
   /** Instead of `begin`: `work` writes the record together with the change. */
-  beginWith<Result>(work: (record: StatementPart) => Promise<Result>, object: string | undefined): Promise<Result>;
+  beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result>;
   /** Called when all rules are met: what follows may change something. */
   handlerStarted(): void;
   /** The object that the request creates, for a request without an answer. */

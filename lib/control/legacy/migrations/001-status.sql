@@ -7,7 +7,7 @@
 -- transaction kept an old snapshot (a dump does so for hours). A row per server that each heartbeat
 -- updates does not: each statement would read all its dead versions.
 --
--- `cnapi_status`, which has the reference's name, has one row per server. All statements about a
+-- `cnapi_status`, which has Triton's name, has one row per server. All statements about a
 -- server lock it. It has the server's last heartbeat only when no record has it any more.
 --
 -- Two functions use this table and the roster's rows together (cnapi_record_legacy_heartbeats,
@@ -16,8 +16,8 @@
 -- (law 5).
 --
 -- A silence is a compare-and-set on the id of the server's last record, so no instance compares its
--- clock with another's. A heartbeat that a status change did not take into account always undoes it.
--- If only its heartbeats keep a server `running`, its roster row names no run.
+-- clock with another's. A heartbeat that a status change did not take into account always undoes
+-- it. If only its heartbeats keep a server `running`, its roster row names no run.
 create table cnapi_status (
   server_uuid uuid primary key,
   last_heartbeat timestamptz not null,

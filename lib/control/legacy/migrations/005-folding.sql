@@ -1,6 +1,6 @@
--- Removes the records up to `up_to`, in which every server that still posts has later ones. The last
--- heartbeats of the others are kept in their rows of cnapi_status; if such a row is locked, its
--- record is left for the next time. Returns the id of the newest record (0: none), for the next
+-- Removes the records up to `up_to`, in which every server that still posts has later ones. The
+-- last heartbeats of the others are kept in their rows of cnapi_status; if such a row is locked,
+-- its record is left for the next time. Returns the id of the newest record (0: none), for the next
 -- call. Has no effect on what other statements read of a server.
 --
 -- What the previous call removed is excluded from reads only now: a statement whose snapshot is

@@ -1,11 +1,11 @@
--- Gives one live run queued tasks to post, from those of these servers that run with a legacy agent.
--- The roster row is locked against the accept of a session and against other claims
--- for the same server. So its limits hold over all instances: p_most_of_server tasks posted and not
--- ended, with p_bytes_of_server of params. The servers that wait longest come first, and a server
--- without room takes nobody's place. Returns what to read (`readPosts`) and post; 'full' for each
--- server that has queued tasks left, after this claim or for lack of room; and 'again' for each
--- other server with queued tasks: another transaction had locked its row, or p_most was reached.
--- Which servers have no room is read before the locks, so that the locks are held for less time.
+-- Gives one live run queued tasks to post, from those of these servers that run with a legacy
+-- agent. The roster row is locked against the accept of a session and against other claims for the
+-- same server. So its limits hold over all instances: p_most_of_server tasks posted and not ended,
+-- with p_bytes_of_server of params. The servers that wait longest come first, and a server without
+-- room takes nobody's place. Returns what to read (`readPosts`) and post; 'full' for each server
+-- that has queued tasks left, after this claim or for lack of room; and 'again' for each other
+-- server with queued tasks: another transaction had locked its row, or p_most was reached. Which
+-- servers have no room is read before the locks, so that the locks are held for less time.
 --
 -- The run is read without a lock. If it dies at that moment, its posts are moved or ended like
 -- those of any dead run.

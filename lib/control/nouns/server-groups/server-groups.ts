@@ -14,11 +14,7 @@ export function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | '
 
 export const serverGroups: NounDefinition = {
   open({ buckets, random }): Subsystem {
-    const documents = new Documents(noun, {
-      buckets,
-      random,
-      check: (after) => checkServerGroup(after as ServerGroup),
-    });
+    const documents = new Documents(noun, { buckets, random, check: checkServerGroup });
     return { name: 'server groups', prepare: () => documents.prepare(), routes: documentRoutes(documents) };
   },
 };

@@ -10,10 +10,18 @@
 -- abort_requested  by a caller; the holder of the duty carries it out
 -- node_timeout_ms  the limit of each command; without it only the job's run_timeout_ms
 -- state_tick, created_tick
---                  by the counter of deadlines: no clock step ends a job. created_tick: when it began
---                  to ask its agents
+--                  by the counter of deadlines: no clock step ends a job. created_tick: when it
+--                  began to ask its agents
 -- ticket           that it holds while it asks and runs, as callers see it (006-tickets.sql)
--- fed, fed_at      number and time of the last event of its feed (005-feed.sql); has_run: the feed
+-- changes          how many times callers changed its limits or added nodes: what the holder of the
+--                  duty decided before the last one is decided again
+-- bytes            of the command and the options that are shown: what the job adds to a page of a
+--                  list
+-- counts           how many nodes are in each state, once the job has ended and none changes any
+--                  more
+-- idempotency_key  by which its caller may repeat the request; request_hash: of what it asked for
+-- last_event, last_event_at
+--                  number and time of the last event of its feed (005-feed.sql); has_run: the feed
 --                  has told that the quorum was reached. Only for a job of an organization
 create table cnapi_push_jobs (
   id uuid primary key,
@@ -25,6 +33,11 @@ create table cnapi_push_jobs (
   actor text,
   requestor text,
   node_count int not null,
+  idempotency_key text collate "C",
+  request_hash text,
+  changes int not null default 0,
+  bytes int not null default 0,
+  counts jsonb,
   quorum int not null check (quorum >= 1),
   quorum_percent float8,
   concurrency int check (concurrency >= 1),
@@ -47,22 +60,34 @@ create table cnapi_push_jobs (
   state_since timestamptz not null default cnapi_now(),
   created_tick bigint not null default cnapi_tick(),
   state_tick bigint not null default cnapi_tick(),
-  fed int not null default 1,
-  fed_at timestamptz,
+  last_event int not null default 1,
+  last_event_at timestamptz,
   has_run boolean not null default false,
   check ((state = 'ended') = (outcome is not null)),
   check ((state = 'aborting') <= (ending is not null))
 ) with (fillfactor = 70);
+create unique index cnapi_push_jobs_idempotency on cnapi_push_jobs (idempotency_key)
+  where idempotency_key is not null;
 create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
 create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';
-create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id);
+create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id desc);
 create index cnapi_push_jobs_of_organization on cnapi_push_jobs (organization, created_at desc, id desc)
   where organization is not null;
+-- Lists of one status: as /push-jobs shows it, and as organizations do (organization-jobs-store.ts).
+create index cnapi_push_jobs_status on cnapi_push_jobs (coalesce(outcome, state), created_at desc, id desc);
+create index cnapi_push_jobs_organization_status on cnapi_push_jobs (
+  organization,
+  coalesce(outcome,
+    case when state <> 'aborting' then state when has_run then 'running' else 'voting' end),
+  created_at desc, id desc
+) where organization is not null;
 
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
 -- `incarnation` the process of the agent that voted; `task` the run of the command;
--- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out; `fed`
--- the state that the feed of the job has told.
+-- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out;
+-- `run_ms` for how long the job had run when the node was given its task; `timeout_ms` the limit of
+-- the task; `timeout_changed` that it is another one than the task began with;
+-- `feed_state` the state that the feed of the job has told.
 create table cnapi_push_nodes (
   job uuid not null references cnapi_push_jobs on delete cascade,
   server_uuid uuid not null,
@@ -74,14 +99,38 @@ create table cnapi_push_nodes (
   busy_with uuid,
   incarnation uuid,
   task uuid,
+  run_ms int,
+  timeout_ms int,
+  timeout_changed boolean not null default false,
   exit_code int,
   abort_requested text check (abort_requested in ('soft', 'hard')),
-  fed text not null default 'new',
+  feed_state text not null default 'new',
   updated_at timestamptz not null default cnapi_now(),
   primary key (job, server_uuid)
 ) with (fillfactor = 70);
 create index cnapi_push_nodes_asked on cnapi_push_nodes (server_uuid) where state = 'new';
+create index cnapi_push_nodes_timeouts on cnapi_push_nodes (server_uuid)
+  where timeout_changed and state in ('ready', 'running');
 create index cnapi_push_nodes_server on cnapi_push_nodes (server_uuid, updated_at desc);
+
+-- Whether a node in this state has not ended: OPEN_NODE_STATUSES in lib/protocol/push.ts.
+create function cnapi_is_push_node_open(p_state text) returns boolean language sql immutable as $$
+  select p_state in ('new', 'ready', 'running')
+$$;
+
+-- The limit of a command that starts when its job has run for p_run_ms.
+create function cnapi_push_timeout(p_run_timeout_ms int, p_node_timeout_ms int, p_run_ms int)
+returns int language sql immutable as $$
+  select greatest(1, least(p_run_timeout_ms - p_run_ms, p_node_timeout_ms))
+$$;
+
+-- How many nodes of a job are in each state.
+create function cnapi_count_push_nodes(p_job uuid) returns jsonb language sql stable as $$
+  select coalesce(jsonb_object_agg(c.state, c.count), '{}')
+    from (
+      select n.state, count(*) as count from cnapi_push_nodes n where n.job = p_job group by n.state
+    ) as c
+$$;
 
 -- The servers that take part in a job, or are in rehab. The key makes it one job at a time.
 create table cnapi_push_busy (
@@ -100,7 +149,7 @@ begin
 end $$;
 
 create trigger cnapi_push_guard before update on cnapi_push_nodes
-  for each row when (old.state not in ('new', 'ready', 'running') and new.state <> old.state)
+  for each row when (not cnapi_is_push_node_open(old.state) and new.state <> old.state)
   execute function cnapi_push_refuse('node');
 
 create trigger cnapi_push_guard before update on cnapi_push_jobs

@@ -117,8 +117,8 @@ begin
           where o.job = v.job and o.server_uuid = v.server_uuid offset 0) as n on true;
 end $$;
 
--- These agents have nothing to do with these jobs any more: their servers leave rehab. Returns those
--- whose rows are locked.
+-- These agents have nothing to do with these jobs any more: their servers leave rehab. Returns
+-- those whose rows are locked.
 create function cnapi_end_push_rehab(p_servers uuid[], p_jobs uuid[]) returns setof uuid
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$

@@ -1,8 +1,21 @@
--- What the coordinator of a job does: the holder of its duty. Each function locks the duty first and
--- returns nothing if the caller does not hold it any more; then the job's row, which no vote is
+-- What the coordinator of a job does: the holder of its duty. Each function locks the duty first
+-- and returns nothing if the caller does not hold it any more; then the job's row, which no vote is
 -- being stored to; then nodes, servers in `cnapi_push_busy`, and tasks, in key order. It leaves out
 -- nodes of which one of these rows is locked (law 9), and does at most p_most: a round counts what
 -- is left, and the coordinator calls again.
+--
+-- p_changes: how many changes of callers the round has seen. A caller that was told since then that
+-- its change is made must see it count: what the round decided without it is not done.
+
+-- The job's row, locked. None if the caller does not hold the duty any more, or if the job was
+-- deleted.
+create function cnapi_lock_push_job(p_job uuid, p_run uuid, p_generation int)
+returns setof cnapi_push_jobs language plpgsql volatile as $$
+begin
+  if cnapi_lock_duty(p_job, p_run, p_generation) then
+    return query select * from cnapi_push_jobs j where j.id = p_job for update;
+  end if;
+end $$;
 
 -- Those of these servers whose rows in `cnapi_push_busy`, if this job has them, are locked now.
 create function cnapi_lock_push_servers(p_job uuid, p_servers uuid[]) returns uuid[]
@@ -30,151 +43,19 @@ begin
     where b.server_uuid = any (p_servers) and b.job = p_job and b.rehab_since is null;
 end $$;
 
--- One round: gives nodes the ends of their tasks, finds those whose agents are gone, and counts.
--- `more`: there was more to do than p_most. `in_rehab`: how many servers are in rehab from now on.
--- `to_release`: nodes that take no part any more, because the job ends. `fed`: the number of new events
--- of the job's feed. p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
---
--- When a command ends, its agent is idle. When its task ended without it (cancelled before it was
--- accepted, or given up), nobody knows what the agent does: rehab.
-create function cnapi_advance_push_job(
-  p_job uuid, p_run uuid, p_generation int, p_most int, p_cancelled json,
-  p_cancelled_uncertain json
-) returns table (
-  state text, ending text, is_soft boolean, quorum int, abort_requested text, concurrency int,
-  start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
-  abort_timeout_ms int, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
-  to_abort int, to_release int, more boolean, in_rehab int, fed int,
-  states text[], counts int[]
-) language plpgsql volatile as $$
-#variable_conflict use_column
-declare
-  job cnapi_push_jobs;
-  moment timestamptz;
-  picked uuid[];
-  picked_tasks uuid[];
-  locked_tasks uuid[];
-  idle uuid[];
-  unclear uuid[];
-  is_more boolean := false;
-  new_rehabs int := 0;
-  new_events int := 0;
-begin
-  if not cnapi_lock_duty(p_job, p_run, p_generation) then
-    return;
-  end if;
-  select * into job from cnapi_push_jobs j where j.id = p_job for update;
-  if not found then
-    -- It was deleted after its end, before its duty ended.
-    job.state := 'ended';
-  end if;
-  moment := cnapi_now();
-  if job.state <> 'ended' then
-    picked := array(
-      select n.server_uuid
-        from cnapi_progress_of_tasks(array(
-            select o.task from cnapi_push_nodes o
-              where o.job = p_job and o.state in ('ready', 'running') and o.task is not null)) as t
-        join cnapi_push_nodes n on n.job = p_job and n.task = t.id
-        where n.state in ('ready', 'running')
-          and (t.has_ended or t.has_started and n.state = 'ready')
-        order by n.server_uuid limit p_most for update of n skip locked);
-    is_more := cardinality(picked) = p_most;
-    picked := cnapi_lock_push_servers(p_job, picked);
-    with settled as (
-      update cnapi_push_nodes n
-        set state = case
-              when not t.has_ended then 'running'
-              when t.outcome = 'complete' then
-                case when coalesce(t.exit_code, 0) = 0 then 'succeeded' else 'failed' end
-              when t.error_code = 'TaskTimeout' then 'timed_out'
-              when t.error_code in ('Aborted', 'Cancelled') then
-                case when job.ending = 'timed_out' then 'timed_out'
-                  when t.has_started or n.state = 'running' then 'aborted' else 'was_ready' end
-              when t.error_code = 'AgentStopped' then 'aborted'
-              when t.error_code in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask')
-                and n.state = 'ready' then 'unavailable'
-              when t.error_code in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
-              else 'crashed' end,
-            reason = t.error_code, message = t.message, exit_code = t.exit_code,
-            updated_at = moment
-        from cnapi_progress_of_tasks(array(
-            select o.task from cnapi_push_nodes o
-              where o.job = p_job and o.server_uuid = any (picked))) as t
-        where n.job = p_job and n.server_uuid = any (picked) and n.task = t.id
-        returning n.server_uuid, t.has_ended, t.has_started, n.state
-    )
-    select coalesce(array_agg(s.server_uuid) filter (
-          where s.has_ended and s.has_started and s.state <> 'crashed'), '{}'),
-        coalesce(array_agg(s.server_uuid) filter (
-          where s.has_ended and not (s.has_started and s.state <> 'crashed')), '{}')
-      into idle, unclear from settled s;
-    delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
-    perform cnapi_begin_push_rehab(p_job, unclear);
-    picked := array(
-      select n.server_uuid
-        from cnapi_presence(array(
-            select o.server_uuid from cnapi_push_nodes o
-              where o.job = p_job and o.state in ('ready', 'running'))) as p
-        join cnapi_push_nodes n on n.job = p_job and n.server_uuid = p.server_uuid
-        where n.state in ('ready', 'running') and p.incarnation is distinct from n.incarnation
-        order by n.server_uuid limit p_most for update of n skip locked);
-    is_more := is_more or cardinality(picked) = p_most;
-    picked := cnapi_lock_push_servers(p_job, picked);
-    picked_tasks := array(
-      select n.task from cnapi_push_nodes n
-        where n.job = p_job and n.server_uuid = any (picked) and n.task is not null);
-    locked_tasks := cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain);
-    picked := array(
-      select n.server_uuid from cnapi_push_nodes n
-        where n.job = p_job and n.server_uuid = any (picked)
-          and (n.task is null or not n.task = any (locked_tasks)));
-    update cnapi_push_nodes n
-      set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
-          reason = case when p.run is null then 'down' else 'restarted' end,
-          updated_at = moment
-      from cnapi_presence(picked) as p
-      where n.job = p_job and n.server_uuid = any (picked) and n.server_uuid = p.server_uuid;
-    perform cnapi_begin_push_rehab(p_job, picked);
-    new_rehabs := cardinality(unclear) + cardinality(picked);
-    new_events := cnapi_feed_push_job(p_job, null);
-  end if;
-  return query
-    select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested, job.concurrency,
-        job.start_rate, job.max_failures, job.voting_timeout_ms, job.run_timeout_ms,
-        job.abort_timeout_ms,
-        cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
-        coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
-        coalesce(sum(c.to_abort), 0)::int, coalesce(sum(c.to_release), 0)::int, is_more, new_rehabs, new_events,
-        coalesce(array_agg(c.state), '{}'),
-        coalesce(array_agg(c.count), '{}')
-      from (
-        select n.state, count(*)::int as count,
-            count(*) filter (where n.task is not null and n.state in ('ready', 'running'))::int
-              as started,
-            count(*) filter (where n.task is not null and n.state in ('ready', 'running')
-              and n.reason is distinct from 'cancelled')::int as to_cancel,
-            count(*) filter (where n.abort_requested is not null
-              and (n.state = 'new' or n.state = 'ready' and n.task is null
-                or n.abort_requested = 'hard' and n.state in ('ready', 'running')
-                  and n.reason is distinct from 'cancelled'))::int as to_abort,
-            count(*) filter (where job.state = 'aborting'
-              and (n.state = 'new' or n.state = 'ready' and n.task is null))::int as to_release
-          from cnapi_push_nodes n where n.job = p_job group by n.state
-      ) as c;
-end $$;
-
 -- Starts ready nodes: each gets its task, at most as many as there are p_ids, and as the job's
--- concurrency allows. A voting job becomes `running`, if still enough nodes are ready. Returns the
--- servers to tell of their tasks, and the runs that act for them.
+-- concurrency allows. p_run_ms: for how long the job has run. A voting job becomes `running`, if
+-- still enough nodes are ready. Returns the servers to tell of their tasks, and the runs that act
+-- for them; null: none at present.
 create function cnapi_start_push_nodes(
-  p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_timeout_ms int
-) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
+  p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_run_ms int
+) returns table (server_uuid uuid, task uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   job cnapi_push_jobs;
   room int;
   picked uuid[];
+  limit_ms int;
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return;
@@ -200,25 +81,67 @@ begin
   if cardinality(picked) = 0 then
     return;
   end if;
+  limit_ms := cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, p_run_ms);
   perform cnapi_create_tasks(p_ids[1:cardinality(picked)], picked, p_task,
-    json_build_object('job', p_job), least(p_timeout_ms, job.node_timeout_ms), false, job.actor, left(job.command, 200));
-  update cnapi_push_nodes n set task = t.id
+    json_build_object('job', p_job), limit_ms, false, job.actor, left(job.command, 200));
+  update cnapi_push_nodes n set task = t.id, run_ms = p_run_ms, timeout_ms = limit_ms
     from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
     where n.job = p_job and n.server_uuid = t.server_uuid;
-  return query select p.server_uuid, p.run from cnapi_presence(picked) as p where p.run is not null;
+  return query
+    select t.server_uuid, t.id, p.run
+      from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
+      left join cnapi_presence(picked) as p on p.server_uuid = t.server_uuid;
+end $$;
+
+-- Commands that were started get the limit that the job's run timeout, which was changed, gives
+-- them now: at most p_most of them. The instances that have their agents' sessions tell them.
+create function cnapi_change_push_timeouts(
+  p_job uuid, p_run uuid, p_generation int, p_most int
+) returns boolean language plpgsql volatile as $$
+declare
+  job cnapi_push_jobs;
+  picked uuid[];
+  picked_tasks uuid[];
+  limits_ms int[];
+  locked_tasks uuid[];
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return false;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and n.task is not null and n.state in ('ready', 'running')
+        and n.timeout_ms
+          <> cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms)
+      order by n.server_uuid limit p_most for update skip locked);
+  select array_agg(n.task),
+      array_agg(cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms))
+    into picked_tasks, limits_ms
+    from cnapi_push_nodes n where n.job = p_job and n.server_uuid = any (picked);
+  locked_tasks := cnapi_change_timeouts(picked_tasks, limits_ms);
+  update cnapi_push_nodes n
+    set timeout_ms = cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms),
+        timeout_changed = true
+    where n.job = p_job and n.server_uuid = any (picked) and not n.task = any (locked_tasks);
+  return true;
 end $$;
 
 -- Nodes without a vote take no part any more. One that is ready all the same is told so when its
 -- vote arrives.
-create function cnapi_close_push_voting(p_job uuid, p_run uuid, p_generation int, p_most int)
-returns boolean language plpgsql volatile as $$
+create function cnapi_close_push_voting(
+  p_job uuid, p_run uuid, p_generation int, p_changes int, p_most int
+) returns boolean language plpgsql volatile as $$
 declare
   picked uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return false;
   end if;
-  perform 1 from cnapi_push_jobs j where j.id = p_job for update;
+  perform 1 from cnapi_push_jobs j where j.id = p_job and j.changes = p_changes for update;
+  if not found then
+    return true;
+  end if;
   picked := array(
     select n.server_uuid from cnapi_push_nodes n where n.job = p_job and n.state = 'new'
       order by n.server_uuid limit p_most for update skip locked);
@@ -228,8 +151,8 @@ begin
   return true;
 end $$;
 
--- At most p_most nodes that have not started take no part any more: all, or those that a caller wants
--- to be aborted alone. p_ready: what becomes of those that had voted.
+-- At most p_most nodes that have not started take no part any more: all, or those that a caller
+-- wants to be aborted alone. p_ready: what becomes of those that had voted.
 create function cnapi_release_push_nodes(
   p_job uuid, p_requested_only boolean, p_ready text, p_reason text, p_most int
 ) returns void language plpgsql volatile as $$
@@ -277,9 +200,9 @@ begin
   return cancelled;
 end $$;
 
--- Aborts the nodes for which a caller asked that. Those that have not started take no part any more;
--- of the others at most p_most tasks are cancelled, unless their commands may end. Returns the
--- servers to tell of the cancels, and their runs.
+-- Aborts the nodes for which a caller asked that. Those that have not started take no part any
+-- more; of the others at most p_most tasks are cancelled, unless their commands may end. Returns
+-- the servers to tell of the cancels, and their runs.
 create function cnapi_abort_push_nodes(
   p_job uuid, p_run uuid, p_generation int, p_most int,
   p_cancelled json, p_cancelled_uncertain json
@@ -289,10 +212,7 @@ declare
   job cnapi_push_jobs;
   picked uuid[];
 begin
-  if not cnapi_lock_duty(p_job, p_run, p_generation) then
-    return;
-  end if;
-  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  select * into job from cnapi_lock_push_job(p_job, p_run, p_generation);
   if not found or job.state = 'ended' then
     return;
   end if;
@@ -301,21 +221,19 @@ begin
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
--- The job begins to end, or goes on to end: nothing more starts. Unless p_soft, cancels tasks. Returns the servers to tell of the cancels, and their runs.
+-- The job begins to end, or goes on to end: nothing more starts. Unless p_soft, cancels tasks.
+-- Returns the servers to tell of the cancels, and their runs.
 create function cnapi_abort_push_job(
-  p_job uuid, p_run uuid, p_generation int, p_ending text, p_soft boolean, p_reason text,
-  p_most int, p_cancelled json, p_cancelled_uncertain json
+  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ending text, p_soft boolean,
+  p_reason text, p_most int, p_cancelled json, p_cancelled_uncertain json
 ) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
   job cnapi_push_jobs;
   picked uuid[];
 begin
-  if not cnapi_lock_duty(p_job, p_run, p_generation) then
-    return;
-  end if;
-  select * into job from cnapi_push_jobs j where j.id = p_job for update;
-  if not found or job.state = 'ended' then
+  select * into job from cnapi_lock_push_job(p_job, p_run, p_generation);
+  if not found or job.state = 'ended' or job.changes <> p_changes then
     return;
   end if;
   if job.state <> 'aborting' or job.is_soft and not p_soft then
@@ -334,10 +252,11 @@ begin
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
--- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents are
--- in rehab. Returns null if the caller does not hold the duty any more; otherwise how many nodes are
--- left: then the job has not ended. Only a job that is aborting gives nodes up: if it was to be
--- complete, they were added since they were counted.
+-- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents
+-- are in rehab. Returns null if the caller does not hold the duty any more; otherwise how many
+-- nodes are left, or whose ends the feed has not told yet: then the job has not ended. Only a job
+-- that is aborting gives nodes up: if it was to be complete, they were added since they were
+-- counted.
 create function cnapi_end_push_job(
   p_job uuid, p_run uuid, p_generation int, p_outcome text, p_most int,
   p_cancelled json, p_cancelled_uncertain json
@@ -354,13 +273,13 @@ begin
   end if;
   select j.state into job_state from cnapi_push_jobs j where j.id = p_job for update;
   select count(*) into unended from cnapi_push_nodes n
-    where n.job = p_job and n.state in ('new', 'ready', 'running');
+    where n.job = p_job and cnapi_is_push_node_open(n.state);
   if job_state <> 'aborting' and unended > 0 then
     return unended;
   end if;
   given_up := array(
     select n.server_uuid from cnapi_push_nodes n
-      where n.job = p_job and n.state in ('new', 'ready', 'running')
+      where n.job = p_job and cnapi_is_push_node_open(n.state)
       order by n.server_uuid limit p_most for update skip locked);
   given_up := cnapi_lock_push_servers(p_job, given_up);
   locked_tasks := cnapi_cancel_tasks(array(
@@ -379,12 +298,20 @@ begin
     where n.job = p_job and n.server_uuid = any (given_up);
   perform cnapi_begin_push_rehab(p_job, given_up);
   select count(*) into unended from cnapi_push_nodes n
-    where n.job = p_job and n.state in ('new', 'ready', 'running');
+    where n.job = p_job and cnapi_is_push_node_open(n.state);
+  if unended > 0 then
+    return unended;
+  end if;
+  perform cnapi_feed_push_job(p_job, null);
+  select count(*) into unended from cnapi_push_nodes n
+    join cnapi_push_jobs j on j.id = n.job and j.organization is not null
+    where n.job = p_job and n.feed_state <> n.state;
   if unended > 0 then
     return unended;
   end if;
   update cnapi_push_jobs j
-    set state = 'ended', outcome = p_outcome, state_since = cnapi_now(), state_tick = cnapi_tick()
+    set state = 'ended', outcome = p_outcome, counts = cnapi_count_push_nodes(p_job),
+        state_since = cnapi_now(), state_tick = cnapi_tick()
     where j.id = p_job and j.state <> 'ended';
   if found then
     perform cnapi_feed_push_job(p_job, p_outcome);

@@ -1,10 +1,11 @@
--- What callers change in a job that goes on. Each function locks the job's row, which the coordinator
--- locks in each of its steps; then nodes, in key order, which it finds by index as 002-votes.sql does.
+-- What callers change in a job that goes on. Each function locks the job's row, which the
+-- coordinator locks in each of its steps; then nodes, in key order, which it finds by index as
+-- 002-votes.sql does.
 
--- Requests the abort of some nodes of a job. A node that has ended stays as it is. Returns the job's
--- state, and some of those servers that are no nodes of it: then nothing was requested.
+-- Requests the abort of some nodes of a job. A node that has ended stays as it is. Returns the
+-- job's state, and some of those servers that are no nodes of it: then nothing was requested.
 create function cnapi_request_abort_of_push_nodes(p_job uuid, p_servers uuid[], p_how text)
-returns table (state text, strange uuid[])
+returns table (state text, missing uuid[])
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -15,12 +16,12 @@ begin
   if not found then
     return;
   end if;
-  strange := array(
+  missing := array(
     select u.server_uuid from unnest(p_servers) as u (server_uuid)
       where (select true from cnapi_push_nodes n
           where n.job = p_job and n.server_uuid = u.server_uuid) is null
       limit 10);
-  if state <> 'ended' and cardinality(strange) = 0 then
+  if state <> 'ended' and cardinality(missing) = 0 then
     picked := array(
       select w.server_uuid
         from (
@@ -30,7 +31,7 @@ begin
         cross join lateral (
           select 1 from cnapi_push_nodes n
             where n.job = p_job and n.server_uuid = w.server_uuid
-              and (n.state || '') in ('new', 'ready', 'running') for update) as n);
+              and cnapi_is_push_node_open(n.state || '') for update) as n);
     update cnapi_push_nodes n
       set abort_requested = case n.abort_requested when 'hard' then 'hard' else p_how end
       from (
@@ -56,7 +57,7 @@ $$;
 --     full     it would have more than p_most nodes
 create function cnapi_add_push_nodes(
   p_job uuid, p_servers uuid[], p_names text[], p_most int, p_tick_ms int
-) returns table (state text, refusal text, strange uuid[])
+) returns table (state text, refusal text, present uuid[])
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -69,7 +70,7 @@ begin
     return;
   end if;
   nodes := job.node_count + cardinality(p_servers);
-  strange := array(
+  present := array(
     select u.server_uuid from unnest(p_servers) as u (server_uuid)
       where (select true from cnapi_push_nodes n
           where n.job = p_job and n.server_uuid = u.server_uuid)
@@ -77,7 +78,7 @@ begin
   refusal := case
     when job.state not in ('voting', 'running') or job.abort_requested is not null then 'state'
     when (cnapi_tick() - job.created_tick) * p_tick_ms >= job.voting_timeout_ms then 'late'
-    when cardinality(strange) > 0 then 'present'
+    when cardinality(present) > 0 then 'present'
     when nodes > p_most then 'full' end;
   if refusal is null then
     insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
@@ -87,7 +88,7 @@ begin
         join cnapi_presence(p_servers) as p on p.server_uuid = n.server_uuid
         order by n.server_uuid;
     update cnapi_push_jobs j
-      set node_count = nodes,
+      set node_count = nodes, changes = j.changes + 1,
           quorum = case when job.state = 'voting' and job.quorum_percent is not null
             then cnapi_push_quorum(job.quorum_percent, nodes) else job.quorum end
       where j.id = p_job;

@@ -1,10 +1,10 @@
--- The feed of a job that belongs to an organization: what happened to it and its nodes, in the words
--- of the reference, numbered 1, 2, 3 … Number 1, `start`, is the job's own row. The coordinator
--- writes the rest in its rounds, which lock the job's row; so there is one writer at a time, and any
+-- The feed of a job that belongs to an organization: what happened to it and its nodes, in the
+-- words of Chef, numbered 1, 2, 3 … Number 1, `start`, is the job's own row. The coordinator writes
+-- the rest in its rounds, which lock the job's row; so there is one writer at a time, and any
 -- instance can send the feed again from any number.
 --
--- A row holds events that differ only in their node: those numbered last - cardinality(nodes) + 1 to
--- last; one event if it has no nodes. `at` is the time of its first event, each further one is a
+-- A row holds events that differ only in their node: those numbered last - cardinality(nodes) + 1
+-- to last; one event if it has no nodes. `at` is the time of its first event, each further one is a
 -- microsecond later: no two events of a feed have the same time.
 create table cnapi_push_feed (
   job uuid not null references cnapi_push_jobs on delete cascade,
@@ -53,31 +53,37 @@ returns table (place int, name text, status text) language sql immutable as $$
   select e.place, e.name, nullif(e.status, '') from event e where e.status is not null
 $$;
 
--- Adds what has changed since the last round, and the end of the job, if p_outcome says how it ends.
--- Returns the number of new events. The caller has locked the job's row, so no node changes.
+-- Adds what has changed since the last round, and the end of the job, if p_outcome says how it
+-- ends. Returns the number of new events. The caller has locked the job's row, so no node changes.
+-- Nodes whose rows are locked are left for a later round (law 9).
 create function cnapi_feed_push_job(p_job uuid, p_outcome text) returns int
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   belongs boolean;
   is_new_quorum boolean;
-  fed int;
+  last_event int;
   first_at timestamptz;
   added int;
+  picked uuid[];
 begin
-  select j.organization is not null, j.state = 'running' and not j.has_run, j.fed,
-      greatest(cnapi_now(), coalesce(j.fed_at, j.created_at) + interval '1 microsecond')
-    into belongs, is_new_quorum, fed, first_at
+  select j.organization is not null, j.state = 'running' and not j.has_run, j.last_event,
+      greatest(cnapi_now(), coalesce(j.last_event_at, j.created_at) + interval '1 microsecond')
+    into belongs, is_new_quorum, last_event, first_at
     from cnapi_push_jobs j where j.id = p_job;
   if not coalesce(belongs, false) then
     return 0;
   end if;
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and n.feed_state <> n.state
+      order by n.server_uuid for update skip locked);
   with told as (
     select e.place, e.name, e.status, n.name as node,
         (row_number() over (partition by e.place, e.status order by n.server_uuid) - 1) / 500 as part
       from cnapi_push_nodes n
-      cross join lateral cnapi_events_of_push_node(n.fed, n.state, n.reason) as e
-      where n.job = p_job and n.fed <> n.state
+      cross join lateral cnapi_events_of_push_node(n.feed_state, n.state, n.reason) as e
+      where n.job = p_job and n.server_uuid = any (picked)
     union all
     select 2, 'quorum_succeeded', null, null, 0 where is_new_quorum
     union all
@@ -90,18 +96,20 @@ begin
     select r.*, sum(r.count) over (order by r.place, r.status, r.part) as up_to from rows r
   ), inserted as (
     insert into cnapi_push_feed (job, last, name, status, nodes, at)
-      select p_job, fed + n.up_to, n.name, n.status, n.nodes,
+      select p_job, last_event + n.up_to, n.name, n.status, n.nodes,
           first_at + (n.up_to - n.count) * interval '1 microsecond'
         from numbered n
       returning last
   )
-  select coalesce(max(i.last) - fed, 0) into added from inserted i;
+  select coalesce(max(i.last) - last_event, 0) into added from inserted i;
   if added > 0 then
     update cnapi_push_jobs j
-      set fed = j.fed + added, fed_at = first_at + (added - 1) * interval '1 microsecond',
+      set last_event = j.last_event + added,
+          last_event_at = first_at + (added - 1) * interval '1 microsecond',
           has_run = j.has_run or is_new_quorum
       where j.id = p_job;
   end if;
-  update cnapi_push_nodes n set fed = n.state where n.job = p_job and n.fed <> n.state;
+  update cnapi_push_nodes n set feed_state = n.state
+    where n.job = p_job and n.server_uuid = any (picked);
   return added;
 end $$;

@@ -36,11 +36,13 @@ begin
   return true;
 end $$;
 
--- A waiting job has its ticket: from now on its agents are asked. Those that are down take no part.
+-- A waiting job has its ticket: from now on its agents are asked. Those that are down take no part;
+-- if their rows are locked, they count as nodes that do not vote.
 create function cnapi_begin_push_voting(p_job uuid, p_run uuid, p_generation int) returns boolean
 language plpgsql volatile as $$
 declare
   moment timestamptz;
+  picked uuid[];
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return false;
@@ -54,9 +56,11 @@ begin
   update cnapi_push_jobs j
     set state = 'voting', state_since = moment, state_tick = cnapi_tick(), created_tick = cnapi_tick()
     where j.id = p_job;
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n where n.job = p_job and n.state = 'new'
+      order by n.server_uuid for update skip locked);
   update cnapi_push_nodes n set state = 'unavailable', reason = 'down', updated_at = moment
-    from cnapi_presence(array(
-      select o.server_uuid from cnapi_push_nodes o where o.job = p_job and o.state = 'new')) as p
+    from cnapi_presence(picked) as p
     where n.job = p_job and n.state = 'new' and n.server_uuid = p.server_uuid and p.run is null;
   return true;
 end $$;

@@ -5,17 +5,15 @@ import { InvalidParametersError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { eventFor } from '../../tasks/routes/task-view.ts';
-import type { JobNews } from '../job-follower.ts';
+import type { JobNews } from '../follow/node-follower.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
 export interface PushEventRouteDeps {
-  pushJobs: Pick<PushJobs, 'get' | 'follow'>;
-  /** Aborts when this instance leaves and every stream must end. */
-  instanceLeaving: AbortSignal;
+  pushJobs: Pick<PushJobs, 'get'> & { followers: Pick<PushJobs['followers'], 'nodes'> };
 }
 
-export function pushEventRoutes({ pushJobs, instanceLeaving }: PushEventRouteDeps): Route[] {
+export function pushEventRoutes({ pushJobs }: PushEventRouteDeps): Route[] {
   return bind(
     pushEventContracts,
     {
@@ -26,7 +24,7 @@ export function pushEventRoutes({ pushJobs, instanceLeaving }: PushEventRouteDep
         await pushJobs.get(id);
         if (position === PUSH_STREAM_END) return empty(204);
         const since = momentOf(position);
-        return stream(toServerSent(pushJobs.follow(id, { since, signal, endSignal: instanceLeaving }), actor));
+        return stream(toServerSent(pushJobs.followers.nodes(id, { since, signal }), actor));
       },
     },
     { FollowPushJob: { answerBytes: STREAM_BYTES } },

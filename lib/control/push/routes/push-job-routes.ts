@@ -1,17 +1,20 @@
 /** Answers the routes of push jobs (lib/protocol/api/push-jobs.ts). */
 import type { Random } from '../../../platform/random.ts';
+import { formatPlace } from '../../../protocol/api/place.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push-jobs.ts';
+import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { newPushJobOf } from '../job-request.ts';
-import { newNodesOf } from '../job-targets.ts';
+import { PushJobKeyLostError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
+import { newPushJobOf, repeatOf } from '../request/job-request.ts';
+import { newNodesOf } from '../request/job-targets.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
 export interface PushJobRouteDeps {
   pushJobs: Pick<
     PushJobs,
-    'create' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
+    'create' | 'made' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
   >;
   servers: Pick<Servers, 'hostnames' | 'select' | 'group'>;
   random: Random;
@@ -21,16 +24,28 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
   return bind(
     pushJobContracts,
     {
-      async CreatePushJob({ params, actor, withRecord }) {
-        const id = random.uuid();
-        const job = await newPushJobOf(params, { id, actor: actor.name, servers, jobs: pushJobs });
-        await withRecord((record) => pushJobs.create({ ...job, record }), id);
+      async CreatePushJob({ params, actor, header, withRecord }) {
+        const repeat = repeatOf(params, idempotencyKey(header));
+        // Before its servers are looked up: they may be others by now.
+        const made = await pushJobs.made(repeat);
+        const id = made ?? (await create());
+        async function create(): Promise<string> {
+          const job = await newPushJobOf(params, { id: random.uuid(), actor: actor.name, servers, jobs: pushJobs });
+          const isNew = await withRecord((record) => pushJobs.create({ ...job, repeat, record }), job.id);
+          if (isNew) return job.id;
+          const first = await pushJobs.made(repeat);
+          if (first === undefined) throw new PushJobKeyLostError();
+          return first;
+        }
         return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
       },
       async ListPushJobs({ params, actor }) {
-        const { status, after, limit = PUSH_PAGE } = params;
-        const jobs = await pushJobs.list({ status, after, limit });
-        return ok(jobs.map((job) => pushJobFor(actor, job)));
+        const { status, id_prefix: idPrefix, after, limit = PUSH_PAGE } = params;
+        const { jobs, next } = await pushJobs.list({ status, idPrefix, after, limit });
+        return ok({
+          jobs: jobs.map((job) => pushJobFor(actor, job)),
+          ...(next === undefined ? {} : { next: formatPlace(next) }),
+        });
       },
       GetPushJob: async ({ params, actor }) => ok(pushJobFor(actor, await pushJobs.get(params.id))),
       async ListPushNodes({ params, actor }) {
@@ -60,8 +75,8 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         );
         return accepted(pushJobFor(actor, await pushJobs.get(id)));
       },
-      async DeletePushJob({ params }) {
-        await pushJobs.delete(params.id);
+      async DeletePushJob({ params: { id }, withRecord }) {
+        await withRecord((record) => pushJobs.delete(id, record), id);
         return empty(204);
       },
     },
@@ -70,6 +85,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
       ChangePushJob: { commitsRecord: true },
       AddPushNodes: { commitsRecord: true },
       AbortPushJob: { commitsRecord: true },
+      DeletePushJob: { commitsRecord: true },
       ListPushJobs: { answerBytes: 2 * 1024 * 1024 },
       ListPushNodes: { answerBytes: 1024 * 1024 },
     },

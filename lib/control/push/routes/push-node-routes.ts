@@ -6,7 +6,7 @@ import type { Servers } from '../../servers/servers.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
 
-export interface PushNodeRouteDeps {
+interface PushNodeRouteDeps {
   pushJobs: Pick<PushJobs, 'nodeStates'>;
   servers: Pick<Servers, 'hostnames'>;
 }

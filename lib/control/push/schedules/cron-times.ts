@@ -1,13 +1,15 @@
 /**
- * The times of a cron expression in a time zone. Pure. node-cron reads the expression and says which
- * days match; its own search for the next time begins at the time of the process's clock, so that
- * search is done here.
+ * The times of a cron expression in a time zone. Pure. node-cron reads and checks the expression.
+ * The search is done here: that of node-cron begins at the time of the process's clock, and takes
+ * up to a quarter of a second for days that are rare.
  *
- * As in Kubernetes and Nomad: five fields or a name such as `@daily`. If neither the day of the month
- * nor the day of the week begins with `*`, a day matches that matches either. A local time that the
- * clocks skip in spring is left out, and one that they repeat in autumn comes twice.
+ * As in Kubernetes and Nomad: five fields or a name such as `@daily`. If neither the day of the
+ * month nor the day of the week begins with `*`, a day matches that matches either. A local time
+ * that the clocks skip in spring is left out, and one that they repeat in autumn comes twice.
  */
 import cron from 'node-cron';
+import { MAX_CRON_CHARS } from '../../../protocol/api/push-schedules.ts';
+import { type DaysOfMonth, daysOf } from './cron-days.ts';
 
 /** Milliseconds since 1970. */
 type Instant = number;
@@ -17,18 +19,17 @@ export interface Times {
   next(after: Instant): Instant | undefined;
 }
 
-export const MAX_CRON_CHARS = 200;
 const MINUTE_MS = 60_000;
-/** Time zones differ from UTC by multiples of this, also after each change of their clocks. */
-const SLOT_MS = 15 * MINUTE_MS;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
-/** 29 February is 8 years after the one before it, where a century has none. */
-const SEARCH_MS = (8 * 366 + 31) * DAY_MS;
+const DAY_MS = 1_440 * MINUTE_MS;
+/**
+ * A 29 February that is a given weekday may be 40 years after the one before it, across a century
+ * without one.
+ */
+export const SEARCH_YEARS = 41;
 
 /** What is wrong with the expression; undefined: it can be given to `cronTimes`. */
 export function complaintOfCron(expression: string): string | undefined {
-  // Before node-cron reads it: that expands ranges of any size, and 0-99999999999 ends the process.
+  // Before node-cron reads it: it expands ranges of any size, and 0-99999999999 ends the process.
   if (expression.length > MAX_CRON_CHARS) return `value is longer than ${MAX_CRON_CHARS} characters`;
   if (/\d{3}/.test(expression)) return 'value has a number above 99';
   const fields = expression.trim().split(/\s+/);
@@ -48,95 +49,98 @@ export function isTimeZone(name: string): boolean {
 
 /** @throws for an expression or a time zone that is not valid */
 export function cronTimes(expression: string, timeZone: string): Times {
-  const pattern = expression.trim();
-  const { minute, hour, month } = cron.parse(pattern);
-  const days = dayPatternsOf(pattern);
-  const localTime = localClock(timeZone);
-  return { next: (after) => search(after, { minute, hour, month, isDay: dayMatcher(days), localTime }) };
+  const fields = localTimesOf(expression.trim());
+  const offsetAt = offsetsOf(timeZone);
+  return { next: (after) => search(after, fields, offsetAt) };
 }
 
-interface LocalTime {
-  year: number;
-  /** 1 to 12. */
-  month: number;
-  day: number;
-  hour: number;
-  minute: number;
-  /** Local time minus UTC. */
-  offsetMs: number;
+/** The local times of an expression: what a clock shows, as if it were UTC. */
+interface LocalTimes {
+  /** Minutes of the day, in ascending order. */
+  minutes: readonly number[];
+  months: ReadonlySet<number>;
+  days: DaysOfMonth;
 }
 
-interface Search {
-  minute: readonly number[];
-  hour: readonly number[];
-  month: readonly number[];
-  isDay(year: number, month: number, day: number): boolean;
-  localTime(at: Instant): LocalTime;
+/** Local time minus UTC, in whole minutes. */
+type Offset = (at: Instant) => number;
+
+/**
+ * Searches in steps of field to field. Each round looks at one piece of time in which the clocks do
+ * not change; a local time beyond it says how far the next round may skip. No clock is ever changed
+ * by more than a day.
+ */
+function search(after: Instant, times: LocalTimes, offsetAt: Offset): Instant | undefined {
+  const last = after + SEARCH_YEARS * 366 * DAY_MS;
+  for (let at = (Math.floor(after / MINUTE_MS) + 1) * MINUTE_MS; at <= last; ) {
+    const offset = offsetAt(at);
+    const local = nextLocalTime(at + offset, times);
+    if (local === undefined) return undefined;
+    const found = local - offset;
+    const end = changeWithinADay(at, offsetAt) ?? at + DAY_MS;
+    if (found < end) return found;
+    at = Math.max(end, found - DAY_MS);
+  }
+  return undefined;
 }
 
-function search(after: Instant, { minute, hour, month, isDay, localTime }: Search): Instant | undefined {
-  const end = after + SEARCH_MS;
-  let at = (Math.floor(after / MINUTE_MS) + 1) * MINUTE_MS;
-  while (at < end) {
-    const local = localTime(at);
-    const slotEnd = (Math.floor(at / SLOT_MS) + 1) * SLOT_MS;
-    // Some hours earlier than it seems: the clocks may change meanwhile.
-    const skipTo = (year: number, ofMonth: number, day: number) =>
-      Math.max(slotEnd, floorSlot(Date.UTC(year, ofMonth - 1, day) - local.offsetMs - 3 * HOUR_MS));
-    if (!month.includes(local.month)) at = skipTo(local.year, local.month + 1, 1);
-    else if (!isDay(local.year, local.month, local.day)) at = skipTo(local.year, local.month, local.day + 1);
-    else {
-      if (hour.includes(local.hour))
-        for (let one = local.minute; at < slotEnd; one += 1, at += MINUTE_MS) if (minute.includes(one)) return at;
-      at = slotEnd;
+/** The first minute of the coming day at which the clocks show another offset than at `from`. */
+function changeWithinADay(from: Instant, offsetAt: Offset): Instant | undefined {
+  const offset = offsetAt(from);
+  let [before, at] = [from, from + DAY_MS];
+  if (offsetAt(at) === offset) return undefined;
+  while (at - before > MINUTE_MS) {
+    const middle = before + Math.floor((at - before) / 2 / MINUTE_MS) * MINUTE_MS;
+    if (offsetAt(middle) === offset) before = middle;
+    else at = middle;
+  }
+  return at;
+}
+
+/** The first one that is not before `from`. */
+function nextLocalTime(from: Instant, { minutes, months, days }: LocalTimes): Instant | undefined {
+  const start = new Date(from);
+  const [year, today] = [start.getUTCFullYear(), Math.floor(from / DAY_MS) * DAY_MS];
+  for (let month = start.getUTCMonth() + 1; month <= (SEARCH_YEARS + 1) * 12; month += 1) {
+    const [ofYear, ofMonth] = [year + Math.floor((month - 1) / 12), ((month - 1) % 12) + 1];
+    if (!months.has(ofMonth)) continue;
+    for (const day of days(ofYear, ofMonth)) {
+      const midnight = Date.UTC(ofYear, ofMonth - 1, day);
+      if (midnight < today) continue;
+      const minute = minutes.find((one) => midnight + one * MINUTE_MS >= from);
+      if (minute !== undefined) return midnight + minute * MINUTE_MS;
     }
   }
   return undefined;
 }
 
-const floorSlot = (at: Instant): Instant => Math.floor(at / SLOT_MS) * SLOT_MS;
-
-/** One for the day of the month and one for the day of the week if either is enough. */
-function dayPatternsOf(pattern: string): string[] {
-  if (pattern.startsWith('@')) return [pattern];
-  const [, , day = '*', month = '*', weekday = '*'] = pattern.split(/\s+/);
-  const isAny = (field: string) => /^[*?]/.test(field);
-  if (isAny(day) || isAny(weekday)) return [`* * ${day} ${month} ${weekday}`];
-  return [`* * ${day} ${month} *`, `* * * ${month} ${weekday}`];
-}
-
-function dayMatcher(patterns: readonly string[]): Search['isDay'] {
-  let asked: Instant | undefined;
-  let answer = false;
-  return (year, month, day) => {
-    const midnight = Date.UTC(year, month - 1, day);
-    if (midnight !== asked) answer = patterns.some((pattern) => matches(pattern, midnight));
-    asked = midnight;
-    return answer;
+function localTimesOf(pattern: string): LocalTimes {
+  const { minute, hour, month, dayOfMonth, dayOfWeek } = cron.parse(pattern);
+  // Ranges may be repeated.
+  const ofHour = [...new Set(minute)];
+  const minutes = [...new Set(hour)].flatMap((one) => ofHour.map((other) => one * 60 + other));
+  return {
+    minutes: minutes.sort((a, b) => a - b),
+    months: new Set(month),
+    days: daysOf({ dayOfMonth, dayOfWeek, isEither: isEitherEnough(pattern) }),
   };
 }
 
-/** node-cron keeps each task in a list until it is destroyed. */
-function matches(pattern: string, midnight: Instant): boolean {
-  const task = cron.createTask(pattern, () => undefined, { timezone: 'UTC' });
-  try {
-    return task.match(new Date(midnight));
-  } finally {
-    void task.destroy();
-  }
+/** Whether a day of the month or a weekday is enough. */
+function isEitherEnough(pattern: string): boolean {
+  const [, , day = '*', , weekday = '*'] = pattern.split(/\s+/);
+  return !/^[*?]/.test(day) && !/^[*?]/.test(weekday);
 }
 
-function localClock(timeZone: string): Search['localTime'] {
+function offsetsOf(timeZone: string): Offset {
   const format = new Intl.DateTimeFormat('en-US', {
     timeZone,
     hourCycle: 'h23',
     ...({ year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric' } as const),
   });
   return (at) => {
-    const parts = new Map(format.formatToParts(at).map(({ type, value }) => [type, Number(value)]));
-    const of = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? 0;
-    const [year, month, day, hour, minute] = [of('year'), of('month'), of('day'), of('hour'), of('minute')];
-    const local = Date.UTC(year, month - 1, day, hour, minute);
-    return { year, month, day, hour, minute, offsetMs: local - Math.floor(at / MINUTE_MS) * MINUTE_MS };
+    // Such as 3/17/2030, 18:46. `formatToParts` takes 17 times as long.
+    const [month = 0, day, year = 0, hour, minute] = (format.format(at).match(/\d+/g) ?? []).map(Number);
+    return Date.UTC(year, month - 1, day, hour, minute) - Math.floor(at / MINUTE_MS) * MINUTE_MS;
   };
 }

@@ -10,7 +10,7 @@ export class PushScheduleNotFoundError extends CnapiError {
 
 export class PushScheduleEndedError extends CnapiError {
   constructor(id: string) {
-    super('PushScheduleEnded', 409, `Push schedule ${id} has no time left; create another one`);
+    super('PushScheduleEnded', 409, `Push schedule ${id} has ended; create another one`);
   }
 }
 

@@ -1,9 +1,18 @@
 /** SQL of schedules of push jobs. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName, together } from '../../../platform/sql-text.ts';
+import {
+  fromMicroseconds,
+  inMicroseconds,
+  Parameters,
+  type RecordPart,
+  type StatementPart,
+  statementName,
+  together,
+} from '../../../platform/sql-text.ts';
+import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import { createPushJob, type NewPushJob } from '../push-store.ts';
-import type { FiringOutcome, Overlap, scheduleStatusOf } from './schedule.ts';
+import { scheduleDetailsOf } from '../job-details.ts';
+import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
 export interface NewSchedule {
   id: string;
@@ -17,7 +26,7 @@ export interface NewSchedule {
   actor: string | undefined;
   nextAt: number;
   /** A record of who asks for it, written in the same statement. */
-  record?: StatementPart | undefined;
+  record?: RecordPart | undefined;
 }
 
 /** False if there are `most` that may still fire. */
@@ -30,7 +39,7 @@ export async function createSchedule(database: Queryable, schedule: NewSchedule,
       ...[id, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
       ...[timeOf(nextAt), most],
     ]),
-    record,
+    record && ((all) => record(all, all.add(scheduleDetailsOf(job), 'jsonb'))),
   );
   const name = statementName('create push schedule', record);
   const { rows } = await database.query<{ is_created: boolean }>(text, values, { name });
@@ -53,13 +62,15 @@ export interface ScheduleRow {
   last_at: Date | null;
   last_outcome: FiringOutcome | null;
   last_reason: string | null;
+  /** Only for those who may see the job. */
+  last_message: string | null;
   last_job: string | null;
   created_at: Date;
 }
 
 const columns = `s.id, s.at, s.cron, s.time_zone, s.overlap, (s.job::jsonb - 'file')::json as job,
   s.job->>'file' is not null as has_file, s.actor, s.is_paused, s.next_at, s.queued_at, s.last_at, s.last_outcome,
-  s.last_reason, s.last_job, s.created_at`;
+  s.last_reason, s.last_message, s.last_job, s.created_at`;
 
 export async function readSchedule(database: Queryable, id: string): Promise<ScheduleRow | undefined> {
   const { rows } = await database.query<ScheduleRow>(
@@ -70,27 +81,47 @@ export async function readSchedule(database: Queryable, id: string): Promise<Sch
 }
 
 export interface ScheduleFilter {
-  status?: ReturnType<typeof scheduleStatusOf> | undefined;
-  /** The last schedule of the page before. */
-  after?: string | undefined;
+  status?: ScheduleStatus | undefined;
+  /** The end of the page before. */
+  after?: Place | undefined;
   limit: number;
+  bytes: number;
 }
 
-/** The newest first. */
+/**
+ * The newest first, at most `limit`, and only the first of them whose jobs have `bytes` together.
+ * `next`: where the next page begins; undefined if there is none.
+ */
 export async function listSchedules(
   database: Queryable,
-  { status, after, limit }: ScheduleFilter,
-): Promise<ScheduleRow[]> {
-  const { rows } = await database.query<ScheduleRow>(
-    `select ${columns} from cnapi_push_schedules s
-       where ($1::text is null or $1::text = case when s.next_at is null and s.queued_at is null then 'ended'
-           when s.is_paused then 'paused' else 'active' end)
-         and ($2::uuid is null or (s.created_at, s.id) < (
-           select l.created_at, l.id from cnapi_push_schedules l where l.id = $2::uuid))
-       order by s.created_at desc, s.id desc limit $3::int`,
-    [status ?? null, after ?? null, limit],
+  { status, after, limit, bytes }: ScheduleFilter,
+): Promise<{ schedules: ScheduleRow[]; next: string | undefined }> {
+  const { rows } = await database.query<ScheduleRow & { found: number; place: string }>(
+    `select ${columns}, p.found::int, ${inMicroseconds('s.created_at')} as place
+       from (
+         select w.id, count(*) over () as found,
+             sum(w.job_bytes) over (order by w.created_at desc, w.id desc) - w.job_bytes as before
+           from (
+             select s.id, s.created_at, s.job_bytes from cnapi_push_schedules s
+               where ($1::text is null or $1::text = case when s.next_at is null and s.queued_at is null then 'ended'
+                   when s.is_paused then 'paused' else 'active' end)
+                 and ($2::bigint is null or (s.created_at, s.id) <
+                   (${fromMicroseconds('$2::bigint')}, $3::uuid))
+               order by s.created_at desc, s.id desc limit $4::int
+           ) as w
+       ) as p
+         join cnapi_push_schedules s on s.id = p.id
+       where p.before < $5::int
+       order by s.created_at desc, s.id desc`,
+    [status ?? null, after?.at ?? null, after?.id ?? null, limit, bytes],
+    { name: 'list push schedules' },
   );
-  return rows;
+  const last = rows.at(-1);
+  const hasMore = last !== undefined && (rows.length < last.found || last.found === limit);
+  return {
+    schedules: rows.map(({ found: _, place: __, ...schedule }) => schedule),
+    next: hasMore ? formatPlace({ at: last.place, id: last.id }) : undefined,
+  };
 }
 
 /** The time by which schedules fire. `instanceTime`: of this instance's clock. */
@@ -121,7 +152,7 @@ export interface DueSchedule {
 export async function readDueSchedules(
   database: Queryable,
   instanceTime: number,
-  most: number,
+  { most, except = [] }: { most: number; except?: readonly string[] },
 ): Promise<DueSchedule[]> {
   const { rows } = await database.query<DueSchedule>(
     `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, t.now,
@@ -129,15 +160,18 @@ export async function readDueSchedules(
        from cnapi_schedule_time($1::timestamptz) as t (now)
          join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) <= t.now
          left join cnapi_push_jobs j on j.id = s.last_job
-       where s.next_at <= t.now or coalesce(j.state, 'ended') = 'ended'
+       where (s.next_at <= t.now or coalesce(j.state, 'ended') = 'ended') and s.id <> all ($3::uuid[])
        order by least(s.next_at, s.queued_at) limit $2::int`,
-    [timeOf(instanceTime), most],
+    [timeOf(instanceTime), most, except],
     { name: 'read due push schedules' },
   );
   return rows;
 }
 
-/** How long until the next time of any schedule; null if there is none. `isQueued`: one waits for a job. */
+/**
+ * How long until the next time of any schedule; null if there is none. `isQueued`: one waits for a
+ * job.
+ */
 export async function readNextTime(
   database: Queryable,
   instanceTime: number,
@@ -155,22 +189,23 @@ export async function readNextTime(
 
 type AsRead = Pick<DueSchedule, 'id' | 'next_at' | 'queued_at'>;
 
-/** Creates the job of one time. False: another instance was first, or the last job has not ended. */
-export async function fireSchedule(
-  database: Queryable,
+/**
+ * The guard of the job of one time, which uses the time up. Not met: another instance was first, or
+ * the last job has not ended.
+ */
+export function firingGuard(
   { id, next_at, queued_at }: AsRead,
-  { at, thenAt, job }: { at: number; thenAt: number | undefined; job: NewPushJob },
-): Promise<boolean> {
-  const guard: StatementPart = (parameters) =>
+  { at, thenAt, job }: { at: number; thenAt: number | undefined; job: string },
+): StatementPart {
+  return (parameters) =>
     `cnapi_fire_push_schedule(${[
       parameters.add(id, 'uuid'),
       parameters.add(next_at, 'timestamptz'),
       parameters.add(queued_at, 'timestamptz'),
       parameters.add(timeOf(at), 'timestamptz'),
       parameters.add(timeOf(thenAt), 'timestamptz'),
-      parameters.add(job.id, 'uuid'),
+      parameters.add(job, 'uuid'),
     ].join(', ')})`;
-  return createPushJob(database, { ...job, guard });
 }
 
 export interface PassedTime {
@@ -180,19 +215,25 @@ export interface PassedTime {
   queueAt: number | undefined;
   /** Undefined: none yet. */
   outcome: FiringOutcome | undefined;
+  /** Everybody may see it. */
   reason: string | undefined;
+  /** More, only for those who may see the job. */
+  message?: string | undefined;
 }
 
 /** A time is used up without a job, or put into the queue. False: another instance was first. */
 export async function passSchedule(
   database: Queryable,
   { id, next_at, queued_at }: AsRead,
-  { at, thenAt, queueAt, outcome, reason }: PassedTime,
+  { at, thenAt, queueAt, outcome, reason, message }: PassedTime,
 ): Promise<boolean> {
   const { rows } = await database.query<{ is_passed: boolean }>(
     `select cnapi_pass_push_schedule($1::uuid, $2::timestamptz, $3::timestamptz, $4::timestamptz, $5::timestamptz,
-       $6::timestamptz, $7::text, $8::text) as is_passed`,
-    [id, next_at, queued_at, timeOf(at), timeOf(thenAt), timeOf(queueAt), outcome ?? null, reason ?? null],
+       $6::timestamptz, $7::text, $8::text, $9::text) as is_passed`,
+    [
+      ...[id, next_at, queued_at, timeOf(at), timeOf(thenAt), timeOf(queueAt)],
+      ...[outcome ?? null, reason ?? null, message ?? null],
+    ],
   );
   return rows[0]?.is_passed === true;
 }
@@ -217,7 +258,8 @@ export async function resumeSchedule(database: Queryable, id: string, nextAt: nu
        set is_paused = false, next_at = $2::timestamptz, updated_at = cnapi_now(),
          last_at = case when $2::timestamptz is null then s.next_at else s.last_at end,
          last_outcome = case when $2::timestamptz is null then 'missed' else s.last_outcome end,
-         last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end
+         last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end,
+         last_message = case when $2::timestamptz is null then null else s.last_message end
        where s.id = $1::uuid and s.is_paused`,
     [id, timeOf(nextAt)],
   );
@@ -244,20 +286,30 @@ export async function deleteEndedSchedules(database: Queryable, days: number, mo
 }
 
 /**
- * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended. Returns how
- * many times were forgotten.
+ * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended: at least one,
+ * and no more whose nodes together are more than `nodes`. Returns how many times were forgotten.
  */
-export async function deleteOldFirings(database: Queryable, keep: number, most: number): Promise<number> {
+export async function deleteOldFirings(
+  database: Queryable,
+  { keep, most, nodes }: { keep: number; most: number; nodes: number },
+): Promise<number> {
   const { rows } = await database.query<{ count: number }>(
-    `with old as (
-       select f.schedule, f.at, f.job
+    `with oldest as (
+       select f.schedule, f.at, coalesce(j.node_count, 0) as nodes
          from (
            select n.schedule, n.at, n.job, row_number() over (partition by n.schedule order by n.at desc) as place
              from cnapi_push_firings n
          ) as f
            left join cnapi_push_jobs j on j.id = f.job
          where (f.place > $1::int or j.id is null) and coalesce(j.state, 'ended') = 'ended'
-         limit $2::int
+         order by f.at, f.schedule limit $2::int
+     ), old as (
+       select o.schedule, o.at
+         from (
+           select s.schedule, s.at, sum(s.nodes) over in_order as nodes, row_number() over in_order as number
+             from oldest s window in_order as (order by s.at, s.schedule)
+         ) as o
+         where o.number = 1 or o.nodes <= $3::int
      ), locked as (
        select f.schedule, f.at, f.job from cnapi_push_firings f join old using (schedule, at)
          order by f.schedule, f.at for update of f skip locked
@@ -267,7 +319,7 @@ export async function deleteOldFirings(database: Queryable, keep: number, most: 
        delete from cnapi_push_firings f using locked l where f.schedule = l.schedule and f.at = l.at returning 1
      )
      select count(*)::int as count from firings`,
-    [keep, most],
+    [keep, most, nodes],
   );
   return (rows[0] as { count: number }).count;
 }

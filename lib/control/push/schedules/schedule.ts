@@ -7,15 +7,16 @@
  *                  └──┴─ paused: times that pass meanwhile are left out
  *
  * Each time is used up once, under the lock of the schedule's row: a job is started, or the time is
- * skipped (the last job has not ended), missed (no instance was there in time) or refused (the job
- * cannot be created).
+ * skipped (the last job has not ended), missed (no instance was there in time, or there was no room
+ * for its job) or refused (the job cannot be created).
  */
+import type { FIRING_OUTCOMES, OVERLAPS, SCHEDULE_STATUSES } from '../../../protocol/api/push-schedules.ts';
 import type { Times } from './cron-times.ts';
 
 /** What happens at a time when the last job has not ended. */
-export type Overlap = 'skip' | 'queue' | 'allow';
+export type Overlap = (typeof OVERLAPS)[number];
 
-export type FiringOutcome = 'started' | 'skipped' | 'missed' | 'refused';
+export type FiringOutcome = (typeof FIRING_OUTCOMES)[number];
 
 /** A time that no instance has used within this period is missed. */
 export const CATCH_UP_MS = 3_600_000;
@@ -46,7 +47,7 @@ export function decideFiring(schedule: ScheduleState, times: Times | undefined, 
   if (nextAt === undefined || nextAt > now) return { do: 'wait' };
   const { at, thenAt } = lastTime(nextAt, times, now);
   if (at < now - CATCH_UP_MS) {
-    const reason = `no instance started it within ${CATCH_UP_MS / 60_000} minutes of its time`;
+    const reason = `no job could be started within ${CATCH_UP_MS / 60_000} minutes of its time`;
     return { do: 'pass', outcome: 'missed', reason, at, thenAt };
   }
   if (overlap === 'allow' || !isBusy) return { do: 'start', at, thenAt };
@@ -71,7 +72,7 @@ function lastTime(nextAt: number, times: Times | undefined, now: number) {
   }
 }
 
-export type ScheduleStatus = 'active' | 'paused' | 'ended';
+export type ScheduleStatus = (typeof SCHEDULE_STATUSES)[number];
 
 export function scheduleStatusOf(isPaused: boolean, nextAt: unknown, queuedAt: unknown): ScheduleStatus {
   if (nextAt === null && queuedAt === null) return 'ended';

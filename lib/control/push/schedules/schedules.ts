@@ -2,10 +2,10 @@
  * The schedules of push jobs, as callers create, read, pause and delete them at any instance, and
  * the timekeeper behind them.
  */
-import type { StatementPart } from '../../../platform/sql-text.ts';
+import type { RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
-import { complaintOfCron, cronTimes, isTimeZone } from './cron-times.ts';
+import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
 import type { Overlap } from './schedule.ts';
 import { PushScheduleEndedError, PushScheduleNotFoundError, TooManySchedulesError } from './schedule-errors.ts';
 import {
@@ -33,7 +33,7 @@ export interface ScheduleRequest {
   /** The body of POST /push-jobs, which has been checked. */
   job: JsonObject;
   actor: string | undefined;
-  record?: StatementPart | undefined;
+  record?: RecordPart | undefined;
 }
 
 /** Of those that may still fire. */
@@ -41,6 +41,8 @@ const MAX_SCHEDULES = 1_000;
 /** Of each schedule. */
 const KEEP_JOBS = 100;
 const DELETE_BATCH = 100;
+/** Each is a row that goes with its job. */
+const DELETE_NODES = 10_000;
 
 export class PushSchedules {
   readonly timekeeper: Timekeeper;
@@ -71,7 +73,11 @@ export class PushSchedules {
     const now = await this.#now();
     if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
     const nextAt = nextTime({ at, cron, timeZone }, now);
-    if (nextAt === undefined) throw new InvalidPushJobError('cron', 'value matches no time in the next 8 years');
+    if (nextAt === undefined)
+      throw new InvalidPushJobError(
+        'cron',
+        `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
+      );
     const schedule = { ...request, at, cron, timeZone, overlap, nextAt };
     if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
     this.timekeeper.soon();
@@ -84,8 +90,8 @@ export class PushSchedules {
     return schedule;
   }
 
-  /** The newest first. */
-  list(filter: ScheduleFilter): Promise<ScheduleRow[]> {
+  /** The newest first. `next`: where the next page begins, if there may be one. */
+  list(filter: ScheduleFilter): Promise<{ schedules: ScheduleRow[]; next: string | undefined }> {
     return listSchedules(this.#deps.database, filter);
   }
 
@@ -94,7 +100,10 @@ export class PushSchedules {
     if (!(await pauseSchedule(this.#deps.database, id))) this.#refuseEnded(await this.get(id));
   }
 
-  /** Times that passed meanwhile are left out. @throws PushScheduleNotFoundError, PushScheduleEndedError */
+  /**
+   * Times that passed meanwhile are left out.
+   * @throws PushScheduleNotFoundError, PushScheduleEndedError
+   */
   async resume(id: string): Promise<void> {
     const schedule = await this.get(id);
     this.#refuseEnded(schedule);
@@ -114,9 +123,9 @@ export class PushSchedules {
     return deleteEndedSchedules(this.#deps.database, days, DELETE_BATCH);
   }
 
-  /** Deletes one batch of the old jobs of schedules; returns how many. Call it until it returns 0. */
+  /** Deletes one batch of old jobs of schedules; returns how many. Call it until it returns 0. */
   deleteOldJobs(): Promise<number> {
-    return deleteOldFirings(this.#deps.database, KEEP_JOBS, DELETE_BATCH);
+    return deleteOldFirings(this.#deps.database, { keep: KEEP_JOBS, most: DELETE_BATCH, nodes: DELETE_NODES });
   }
 
   #now(): Promise<number> {

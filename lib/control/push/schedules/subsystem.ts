@@ -2,21 +2,17 @@
 import { readMigrations } from '../../../platform/postgres/migration-files.ts';
 import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
-import type { PushJobs } from '../push-jobs.ts';
-import { pushScheduleRoutes } from '../routes/schedule-routes.ts';
+import { pushScheduleRoutes } from './schedule-routes.ts';
 import { PushSchedules } from './schedules.ts';
 import type { TimekeeperDeps } from './timekeeper.ts';
 
 const KEEP_DAYS = 30;
 
-type ScheduleParts = Omit<TimekeeperDeps, 'jobCreated'> & { pushJobs: Pick<PushJobs, 'created'> };
-
-export const scheduleSubsystem: SubsystemDefinition<ScheduleParts> = {
+export const scheduleSubsystem: SubsystemDefinition<TimekeeperDeps> = {
   // They need push jobs and the events.
   migrations: readMigrations('push-schedules', import.meta.dirname),
   open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
-    const ports = { database, clock, random, log, config, servers };
-    const pushSchedules = new PushSchedules({ ...ports, jobCreated: (id) => pushJobs.created(id) });
+    const pushSchedules = new PushSchedules({ pushJobs, database, clock, random, log, config, servers });
     const stats = () => pushSchedules.timekeeper.stats();
     return {
       name: 'push schedules',
@@ -33,6 +29,11 @@ export const scheduleSubsystem: SubsystemDefinition<ScheduleParts> = {
           'push_schedules_passed_total',
           'Times of push schedules that this instance used up without a job: skipped, missed or refused',
           () => stats().passed,
+        ),
+        counter(
+          'push_schedules_refused_total',
+          'Of these, times whose job could not be created',
+          () => stats().refused,
         ),
       ],
       chores: [

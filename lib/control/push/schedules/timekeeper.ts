@@ -3,7 +3,8 @@
  * row decides which one uses up a time, so an instance may die at any moment: another one finds the
  * time still due. Owned by `schedules.ts`.
  *
- *     a time has come, a schedule was changed here, or slow poll ──▶ look ──▶ decide ──▶ start, or pass
+ *     a time has come, a schedule was changed here, or slow poll ──▶ look ──▶ decide
+ *     decide ──▶ start, or pass
  */
 import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../../platform/errors.ts';
@@ -12,14 +13,16 @@ import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
-import { newPushJobOf } from '../job-request.ts';
-import type { KnownJobs, KnownServers } from '../job-targets.ts';
-import { listPushNodes, type NewPushJob } from '../push-store.ts';
+import { InvalidPushJobError, TooManyPushJobsError } from '../push-errors.ts';
+import type { PushJobs } from '../push-jobs.ts';
+import type { NewPushJob } from '../push-store.ts';
+import { newPushJobOf } from '../request/job-request.ts';
+import type { KnownServers } from '../request/job-targets.ts';
 import { cronTimes } from './cron-times.ts';
 import { decideFiring, type Firing } from './schedule.ts';
 import {
   type DueSchedule,
-  fireSchedule,
+  firingGuard,
   type PassedTime,
   passSchedule,
   readDueSchedules,
@@ -33,22 +36,25 @@ export interface TimekeeperDeps {
   log: Logger;
   config: { slowPollMs: number };
   servers: KnownServers;
-  /** A job was created here. */
-  jobCreated: (id: string) => void;
+  pushJobs: Pick<PushJobs, 'create' | 'nodes'>;
 }
 
 /** Read at once, and carried out one after the other. */
 const BATCH = 20;
-/** While a time waits for the end of a job, or one could not be used up. */
+/** While a time waits for the end of a job. */
 const RETRY_MS = 1_000;
-/** After a round that carried out something: one that changes nothing must not be repeated at once. */
+/** A schedule that has failed rests for a second, then twice as long each time, up to this. */
+const LONGEST_REST_MS = 60_000;
+/** After a round that carried out something. One that changed nothing must not repeat at once. */
 const PAUSE_MS = 10;
 
 export class Timekeeper {
   readonly #deps: TimekeeperDeps;
   readonly #loop: Loop;
   #pauseMs = 0;
-  readonly #counts = { started: 0, passed: 0 };
+  /** Schedules that failed lately are not read, so that any number of them leaves time for others. */
+  readonly #resting = new Map<string, { until: number; forMs: number; refusal: Refusal | undefined }>();
+  readonly #counts = { started: 0, passed: 0, refused: 0 };
 
   constructor(deps: TimekeeperDeps) {
     this.#deps = deps;
@@ -76,37 +82,52 @@ export class Timekeeper {
   }
 
   /** Times that this instance used up. */
-  stats(): { started: number; passed: number } {
+  stats(): { started: number; passed: number; refused: number } {
     return { ...this.#counts };
   }
 
   /** One round. */
   async look(signal?: AbortSignal): Promise<void> {
     const { clock, config, database } = this.#deps;
-    const due = await readDueSchedules(database, clock.wallTime(), BATCH);
-    let hasFailed = false;
+    const except = [...this.#resting].flatMap(([id, { until }]) => (until > clock.now() ? [id] : []));
+    const due = await readDueSchedules(database, clock.wallTime(), { most: BATCH, except });
     for (const schedule of due) {
       if (signal?.aborted) return;
-      hasFailed = !(await this.#tryToUse(schedule)) || hasFailed;
+      const failure = await this.#tryToUse(schedule);
+      if (failure === undefined) this.#resting.delete(schedule.id);
+      else this.#rest(schedule, failure.error);
     }
-    if (hasFailed) this.#pauseMs = RETRY_MS;
-    else if (due.length > 0) this.#pauseMs = 0;
+    if (due.length > 0) this.#pauseMs = 0;
+    else if (this.#isAnyResting()) this.#pauseMs = RETRY_MS;
     else {
       const { inMs, isQueued } = await readNextTime(database, clock.wallTime());
       this.#pauseMs = Math.min(inMs ?? config.slowPollMs, isQueued ? RETRY_MS : config.slowPollMs);
     }
   }
 
-  /** One schedule that fails does not hold up the others (law 9). */
-  async #tryToUse(schedule: DueSchedule): Promise<boolean> {
+  #rest({ id }: DueSchedule, error: unknown): void {
+    const forMs = Math.min(LONGEST_REST_MS, (this.#resting.get(id)?.forMs ?? RETRY_MS / 2) * 2);
+    const refusal = error instanceof TooManyPushJobsError ? refusalOf(error) : undefined;
+    this.#resting.set(id, { until: this.#deps.clock.now() + forMs, forMs, refusal });
+  }
+
+  /** Nothing else is due: those whose rest is over are due no more, or elsewhere. */
+  #isAnyResting(): boolean {
+    for (const [id, { until }] of this.#resting) if (until <= this.#deps.clock.now()) this.#resting.delete(id);
+    return this.#resting.size > 0;
+  }
+
+  /** Returns why it failed, if it did: that does not hold up other schedules (law 9). */
+  async #tryToUse(schedule: DueSchedule): Promise<{ error: unknown } | undefined> {
     try {
       await this.#use(schedule);
-      return true;
+      return undefined;
     } catch (error) {
       const about = { push_schedule: schedule.id, reason: messageOf(error) };
-      if (isTemporary(error)) this.#deps.log.warn(about, 'push schedule: its time has come; it is tried again');
-      else this.#deps.log.error({ ...about, err: error }, 'push schedule: its time has come, and it failed');
-      return false;
+      if (isTemporary(error) || error instanceof TooManyPushJobsError)
+        this.#deps.log.warn(about, 'push schedule: could not create a due job; trying again');
+      else this.#deps.log.error({ ...about, err: error }, 'push schedule: could not create a due job');
+      return { error };
     }
   }
 
@@ -119,49 +140,76 @@ export class Timekeeper {
         return this.#start(schedule, firing);
       case 'queue':
         return this.#pass(schedule, { ...firing, queueAt: firing.at, outcome: undefined, reason: undefined });
-      case 'pass':
-        return this.#pass(schedule, { ...firing, queueAt: schedule.queued_at?.getTime() });
+      case 'pass': {
+        const refusal = firing.outcome === 'missed' ? this.#resting.get(schedule.id)?.refusal : undefined;
+        return this.#pass(schedule, { ...firing, ...refusal, queueAt: schedule.queued_at?.getTime() });
+      }
       default:
         return firing satisfies never;
     }
   }
 
   async #start(schedule: DueSchedule, { at, thenAt }: Extract<Firing, { do: 'start' }>): Promise<void> {
-    const { database, log, jobCreated } = this.#deps;
-    const job = await this.#jobOf(schedule);
-    if (typeof job === 'string')
-      return this.#pass(schedule, { at, thenAt, queueAt: undefined, outcome: 'refused', reason: job });
-    if (!(await fireSchedule(database, schedule, { at, thenAt, job }))) return;
+    const { log, pushJobs, random } = this.#deps;
+    const job = random.uuid();
+    try {
+      const guard = firingGuard(schedule, { at, thenAt, job });
+      if (!(await pushJobs.create({ ...(await this.#jobOf(schedule, job)), guard }))) return;
+    } catch (error) {
+      if (!isRefusal(error, thenAt)) throw error;
+      return this.#pass(schedule, { ...refusalOf(error), at, thenAt, queueAt: undefined, outcome: 'refused' });
+    }
     this.#counts.started += 1;
-    log.info({ push_schedule: schedule.id, at: new Date(at), push_job: job.id }, 'push schedule: job started');
-    jobCreated(job.id);
+    log.info({ push_schedule: schedule.id, at: new Date(at), push_job: job }, 'push schedule: job started');
   }
 
   async #pass(schedule: DueSchedule, time: PassedTime): Promise<void> {
     const { database, log } = this.#deps;
     if (!(await passSchedule(database, schedule, time)) || time.outcome === undefined) return;
     this.#counts.passed += 1;
-    const { outcome, reason } = time;
-    log.warn({ push_schedule: schedule.id, at: new Date(time.at), outcome, reason }, 'push schedule: no job started');
+    if (time.outcome === 'refused') this.#counts.refused += 1;
+    const { outcome, reason, message } = time;
+    log.warn(
+      { push_schedule: schedule.id, at: new Date(time.at), outcome, reason, message },
+      'push schedule: no job started',
+    );
   }
 
-  /** The job as its body says, for the servers that there are now; or why there can be none. */
-  async #jobOf({ job, actor }: DueSchedule): Promise<NewPushJob | string> {
-    const { database, random, servers } = this.#deps;
-    const jobs = { nodes: (...[id, page]: Parameters<KnownJobs['nodes']>) => listPushNodes(database, id, page) };
+  /** The job as its body says, for the servers that there are now. @throws errors of the request */
+  async #jobOf({ job, actor }: DueSchedule, id: string): Promise<NewPushJob> {
+    const { pushJobs, servers } = this.#deps;
     const request = pushJobContracts.CreatePushJob.params.safeParse(job);
-    if (!request.success) return `this version does not take its job: ${request.error.issues[0]?.message}`;
-    try {
-      return await newPushJobOf(request.data, { id: random.uuid(), actor: actor ?? undefined, servers, jobs });
-    } catch (error) {
-      if (error instanceof CnapiError && error.statusCode < 500) return whatIsWrong(error);
-      throw error;
-    }
+    if (request.success) return newPushJobOf(request.data, { id, actor: actor ?? undefined, servers, jobs: pushJobs });
+    // Written by another version.
+    const [issue] = request.error.issues;
+    throw new InvalidPushJobError(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
   }
 }
 
-const whatIsWrong = ({ errors, message }: CnapiError): string =>
-  errors?.map((one) => `${one.field}: ${one.message}`).join('; ') ?? message;
+/**
+ * The job cannot be created at this time. One that only has to wait for the end of others is tried
+ * at the next time; without one it is tried again until it is missed.
+ */
+const isRefusal = (error: unknown, thenAt: number | undefined): error is CnapiError =>
+  error instanceof TooManyPushJobsError ? thenAt !== undefined : error instanceof CnapiError && error.statusCode < 500;
+
+interface Refusal {
+  reason: string;
+  message: string;
+}
+
+const MAX_FIELDS = 5;
+const MAX_MESSAGE_CHARS = 500;
+
+/** The reason names fields only: what is in them may be for few eyes, and so may be the message. */
+function refusalOf({ code, errors = [], message }: CnapiError): Refusal {
+  const fields = [...new Set(errors.map(({ field }) => field))].slice(0, MAX_FIELDS);
+  const words = errors.length === 0 ? message : errors.map((one) => `${one.field}: ${one.message}`).join('; ');
+  return {
+    reason: fields.length === 0 ? code : `${code}: ${fields.join(', ')}`,
+    message: words.slice(0, MAX_MESSAGE_CHARS).toWellFormed(),
+  };
+}
 
 function firingOf({ cron, time_zone, overlap, next_at, queued_at, is_busy: isBusy, now }: DueSchedule): Firing {
   const times = cron === null ? undefined : cronTimes(cron, time_zone);

@@ -1,7 +1,11 @@
-/** What a request says of its answer: which form it takes, and under which address it knows us. Pure. */
+/** What a request says of its answer: its form, and the base URL that the caller used. Pure. */
+import { isIPv6 } from 'node:net';
 import { NotAcceptableError } from '../pushy-errors.ts';
 
-/** @throws NotAcceptableError if the header Accept accepts neither the type nor a range that includes it */
+/**
+ * @throws NotAcceptableError if the header Accept accepts neither the type nor a range that
+ * includes it
+ */
 export function requireAccept(accept: string | undefined, contentType: string): void {
   const type = contentType.slice(0, contentType.indexOf('/'));
   const ranges = (accept ?? '*/*').split(',').map(parseRange);
@@ -22,7 +26,7 @@ const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '44
  * Host has been checked.
  */
 export function baseUrlOf({
-  host,
+  host: given,
   forwardedProto,
   isTls,
 }: {
@@ -31,6 +35,8 @@ export function baseUrlOf({
   isTls: boolean;
 }): string {
   const scheme = forwardedProto === 'https' || forwardedProto === 'http' ? forwardedProto : isTls ? 'https' : 'http';
+  // Without the header it is the configured address, which has no brackets.
+  const host = isIPv6(given) ? `[${given}]` : given;
   const [, name = host, port] = /^(.*?):(\d+)$/.exec(host) ?? [];
   return `${scheme}://${port === DEFAULT_PORTS[scheme] ? name : host}`;
 }

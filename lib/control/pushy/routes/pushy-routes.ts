@@ -1,10 +1,11 @@
 /**
- * Answers the routes of push jobs for clients of the reference (lib/protocol/api/pushy.ts), in its
+ * Answers the routes of push jobs for clients of Chef (lib/protocol/api/pushy.ts), in its
  * order: the signature, the organization, the group, Accept, the object, the body.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
+import type { Place } from '../../../protocol/api/place.ts';
 import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
@@ -26,9 +27,7 @@ import { baseUrlOf, requireAccept } from './negotiation.ts';
 import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
 
 export interface PushyRouteDeps {
-  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'ofOrganizations'> & {
-    coordinator: Pick<PushJobs['coordinator'], 'jobs'>;
-  };
+  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'ofOrganizations'>;
   feeds: PushyFeeds;
   organizations: Pick<Organizations, 'nodesOf' | 'allNodes'>;
   chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
@@ -47,7 +46,6 @@ const EVENTS_TYPE = 'text/event-stream';
 const BYTES_TYPE = 'application/octet-stream';
 /** The first jobs of a list, whatever their size, are read together. */
 const FIRST_JOBS = { rows: 100, bytes: 256 * 1024 };
-const MAX_LISTED_PROCESSES = 1_000;
 /** Names of 20,000 nodes. */
 const JOB_BYTES = 1024 * 1024;
 const OUTPUT_BYTES = 4 * 1024 * 1024;
@@ -55,8 +53,29 @@ const OUTPUT_BYTES = 4 * 1024 * 1024;
 const UNBUFFERED = { 'X-Accel-Buffering': 'no' };
 
 export function pushyRoutes(deps: PushyRouteDeps): Route[] {
-  const { pushJobs, feeds, organizations, tasks, sessions, random } = deps;
-  const { ofOrganizations: jobs } = pushJobs;
+  const gate = makeGate(deps);
+  const routes = [
+    ...statusRoutes(deps),
+    ...jobRoutes(deps, gate),
+    ...outputRoutes(deps, gate),
+    ...nodeRoutes(deps, gate),
+    ...configRoutes(deps, gate),
+    ...feedRoutes(deps, gate),
+  ];
+  // The body is checked by its handler, after the caller's rights.
+  return routes.map((route) => ({
+    ...route,
+    params: route.method === 'POST' ? route.params.partial() : route.params,
+    rawBody: { maxBytes: MAX_PUSHY_BODY_BYTES },
+    errorReply: pushyErrorReply,
+  }));
+}
+
+type Gate = ReturnType<typeof makeGate>;
+
+/** What several routes ask first. */
+function makeGate(deps: PushyRouteDeps) {
+  const { ofOrganizations: jobs } = deps.pushJobs;
 
   async function enter(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Entered> {
     const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
@@ -72,37 +91,6 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
     return job;
   }
 
-  async function shown(entered: Entered, job: OrganizationJob, withFile = false) {
-    const withContents = maySeeContents(entered);
-    const file = withFile && withContents && job.hasFile ? await jobs.file(job.id) : undefined;
-    return jobOf(job, { nodes: await jobs.nodeNames(job.id), withContents, file });
-  }
-
-  async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
-    const entered = await enter(context, 'read', BYTES_TYPE);
-    const { id, node: name } = context.params;
-    const job = await jobIn(entered, id);
-    if (!maySeeContents(entered)) throw new NoOutputError('a token without the right to run tasks sees no output');
-    if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
-    const node = await jobs.node(job.id, name);
-    const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
-    const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
-    if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
-    return content({ contentType: BYTES_TYPE, content: text });
-  }
-
-  async function configOf(context: Context<{ node: string }>) {
-    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
-    return ok(
-      await nodeConfig(deps, {
-        entered,
-        node: context.params.node,
-        baseUrl: baseUrl(context),
-        accept: context.header('Accept'),
-      }),
-    );
-  }
-
   const baseUrl = ({ header }: Pick<RequestContext<never>, 'header'>) =>
     baseUrlOf({
       host: header('Host') ?? deps.config.host,
@@ -110,22 +98,40 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
       isTls: deps.config.tlsCertFile !== undefined,
     });
 
-  const follower = (entered: Entered, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
-    lastEventId: header('Last-Event-ID'),
-    withContents: maySeeContents(entered),
-    signal,
-  });
+  return { enter, jobIn, baseUrl };
+}
 
-  const routes = bind(
-    pushyContracts,
+function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
+  const { GetPushyStatus } = pushyContracts;
+  return bind(
+    { GetPushyStatus },
     {
       GetPushyStatus: () =>
         ok({
           status: "it's alive" as const,
           incarnation_id: sessions.run(),
           node_fsm_count: sessions.size,
-          job_processes: [...pushJobs.coordinator.jobs].slice(0, MAX_LISTED_PROCESSES).map(pushyIdOf),
+          // Anybody may ask: Chef lists the ids of jobs here.
+          job_processes: [],
         }),
+    },
+    { GetPushyStatus: { withoutDatabase: true, quiet: true } },
+  );
+}
+
+function jobRoutes({ pushJobs, organizations, random }: PushyRouteDeps, { enter, jobIn, baseUrl }: Gate): Route[] {
+  const { ofOrganizations: jobs } = pushJobs;
+  const { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob } = pushyContracts;
+
+  async function shown(entered: Entered, job: OrganizationJob, withFile = false) {
+    const withContents = maySeeContents(entered);
+    const file = withFile && withContents && job.hasFile ? await jobs.file(job.id) : undefined;
+    return jobOf(job, { nodes: await jobs.nodeNames(job.id), withContents, file });
+  }
+
+  return bind(
+    { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob },
+    {
       async CreatePushyJob(context) {
         const entered = await enter(context, 'write');
         requireJson(context.header('Content-Type'));
@@ -142,15 +148,14 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
         const entered = await enter(context, 'read');
         const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
         const withContents = maySeeContents(entered);
-        const first = cursor === undefined ? undefined : (await jobIn(entered, cursor)).id;
+        const first = cursor === undefined ? undefined : (await jobIn(entered, cursor)).place;
         return answerRows({
           limit,
           firstChunk: FIRST_JOBS,
-          async read(after: string | undefined, { rows, bytes }) {
+          async read(after: Place | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
             const page = await jobs.list(entered.organization.uuid, filter);
-            const next = page.hasMore ? page.jobs.at(-1)?.id : undefined;
-            return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next };
+            return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next: page.next };
           },
         });
       },
@@ -171,11 +176,53 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
         const entered = await enter(context, 'write');
         const job = await jobIn(entered, context.params.id);
         const body = await shown(entered, job);
-        await pushJobs.delete(job.id);
+        await context.withRecord((record) => pushJobs.delete(job.id, record), job.id);
         return ok(body);
       },
+    },
+    {
+      CreatePushyJob: { commitsRecord: true },
+      AbortPushyJob: { commitsRecord: true },
+      DeletePushyJob: { commitsRecord: true },
+      ListPushyJobs: { answerBytes: ROW_STREAM_BYTES },
+      GetPushyJob: { answerBytes: JOB_BYTES },
+    },
+  );
+}
+
+function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { enter, jobIn }: Gate): Route[] {
+  const { ofOrganizations: jobs } = pushJobs;
+  const { GetPushyStdout, GetPushyStderr } = pushyContracts;
+
+  async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
+    const entered = await enter(context, 'read', BYTES_TYPE);
+    const { id, node: name } = context.params;
+    const job = await jobIn(entered, id);
+    if (!maySeeContents(entered)) throw new NoOutputError('a token without the right to run tasks sees no output');
+    if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
+    const node = await jobs.node(job.id, name);
+    const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
+    const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
+    if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
+    return content({ contentType: BYTES_TYPE, content: text });
+  }
+
+  return bind(
+    { GetPushyStdout, GetPushyStderr },
+    {
       GetPushyStdout: (context) => output(context, 'stdout'),
       GetPushyStderr: (context) => output(context, 'stderr'),
+    },
+    { GetPushyStdout: { answerBytes: OUTPUT_BYTES }, GetPushyStderr: { answerBytes: OUTPUT_BYTES } },
+  );
+}
+
+function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { enter }: Gate): Route[] {
+  const { ofOrganizations: jobs } = pushJobs;
+  const { ListPushyNodeStates, GetPushyNodeState } = pushyContracts;
+  return bind(
+    { ListPushyNodeStates, GetPushyNodeState },
+    {
       async ListPushyNodeStates(context) {
         const { organization } = await enter(context, 'read');
         const nodes = await organizations.allNodes(organization);
@@ -190,15 +237,56 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
         const states = await jobs.availability([node.serverUuid]);
         return ok(nodeStateOf(name, states.get(node.serverUuid)));
       },
+    },
+    { ListPushyNodeStates: { answerBytes: JOB_BYTES } },
+  );
+}
+
+function configRoutes(deps: PushyRouteDeps, { baseUrl }: Gate): Route[] {
+  const { GetPushyConfig, GetPushyConnect } = pushyContracts;
+
+  async function configOf(context: Context<{ node: string }>) {
+    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    return ok(
+      await nodeConfig(deps, {
+        entered,
+        node: context.params.node,
+        baseUrl: baseUrl(context),
+        accept: context.header('Accept'),
+      }),
+    );
+  }
+
+  return bind(
+    { GetPushyConfig, GetPushyConnect },
+    {
       async GetPushyConfig(context) {
         const { node, ccpk } = context.params;
         if (node !== '') requireCcpk(ccpk);
         return configOf(context);
       },
       GetPushyConnect: configOf,
+    },
+  );
+}
+
+function feedRoutes({ feeds }: PushyRouteDeps, { enter, jobIn }: Gate): Route[] {
+  const { FollowPushyJobs, FollowPushyJob } = pushyContracts;
+
+  const follower = (entered: Entered, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
+    organization: entered.organization,
+    requestor: entered,
+    lastEventId: header('Last-Event-ID'),
+    withContents: maySeeContents(entered),
+    signal,
+  });
+
+  return bind(
+    { FollowPushyJobs, FollowPushyJob },
+    {
       async FollowPushyJobs(context) {
         const entered = await enter(context, 'read', EVENTS_TYPE);
-        const events = await feeds.followOrganization(entered.organization.uuid, follower(entered, context));
+        const events = await feeds.followOrganization(follower(entered, context));
         return { status: 200 as const, events, headers: UNBUFFERED };
       },
       async FollowPushyJob(context) {
@@ -207,26 +295,8 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
         return { status: 200 as const, events: feeds.followJob(job, follower(entered, context)), headers: UNBUFFERED };
       },
     },
-    {
-      GetPushyStatus: { withoutDatabase: true, quiet: true },
-      CreatePushyJob: { commitsRecord: true },
-      AbortPushyJob: { commitsRecord: true },
-      ListPushyJobs: { answerBytes: ROW_STREAM_BYTES },
-      GetPushyJob: { answerBytes: JOB_BYTES },
-      GetPushyStdout: { answerBytes: OUTPUT_BYTES },
-      GetPushyStderr: { answerBytes: OUTPUT_BYTES },
-      ListPushyNodeStates: { answerBytes: JOB_BYTES },
-      FollowPushyJobs: { answerBytes: STREAM_BYTES },
-      FollowPushyJob: { answerBytes: STREAM_BYTES },
-    },
+    { FollowPushyJobs: { answerBytes: STREAM_BYTES }, FollowPushyJob: { answerBytes: STREAM_BYTES } },
   );
-  // The body is checked by its handler, after the caller's rights.
-  return routes.map((route) => ({
-    ...route,
-    params: route.method === 'POST' ? route.params.partial() : route.params,
-    rawBody: { maxBytes: MAX_PUSHY_BODY_BYTES },
-    errorReply: pushyErrorReply,
-  }));
 }
 
 /** A token sees here what it sees on /push-jobs. */
@@ -238,7 +308,7 @@ function requireJson(contentType: string | undefined): void {
   if (type !== '' && type !== JSON_TYPE) throw new NotJsonError(type.slice(0, 100));
 }
 
-/** As in the reference, where it is a key of the node. */
+/** As in Chef, where it is a key of the node. */
 function requireCcpk(ccpk: string | undefined): void {
   if (ccpk === undefined || ccpk === '') throw new CnapiError('InvalidParameters', 400, 'Missing ccpk');
   if (ccpk.length !== 40) throw new CnapiError('Unauthorized', 401, 'Bad ccpk');

@@ -1,6 +1,7 @@
 -- Whether these servers can be reached now: through which run, and which process of their agent.
--- Without a run: no session (`unknown`), or a legacy agent. `since`: when its status last changed. For the statements of other subsystems,
--- which may be outdated at once (law 3 of the roster: only its own statements decide).
+-- Without a run: no session (`unknown`), or a legacy agent. `since`: when its status last changed.
+-- For the statements of other subsystems, which may be outdated at once (law 3 of the roster: only
+-- its own statements decide).
 create function cnapi_presence(p_servers uuid[])
 returns table (server_uuid uuid, run uuid, incarnation uuid, since timestamptz)
 language sql stable as $$

@@ -44,10 +44,10 @@ end $$;
 -- task whose row is locked: nothing of it was stored.
 --
 -- The cost is linear, whatever the statistics are. A connection plans the statements once, as for
--- claims (005-claim-for-sessions.sql says why, and why it reads `= any (array[…])`). The reports are
--- joined with the tasks once, each by a lookup of the primary key (`offset 0`), and grouped by task.
--- Postgres expects a few rows, and would plan nested loops that cost the square of thousands, or
--- read whole tables that were nearly empty when it planned: 4,000 reports took 1.7 s of CPU time
+-- claims (005-claim-for-sessions.sql says why, and why it reads `= any (array[…])`). The reports
+-- are joined with the tasks once, each by a lookup of the primary key (`offset 0`), and grouped by
+-- task. Postgres expects a few rows, and would plan nested loops that cost the square of thousands,
+-- or read whole tables that were nearly empty when it planned: 4,000 reports took 1.7 s of CPU time
 -- instead of 0.2. So there are no sequential scans. Without them a query costs so much by the
 -- planner's estimate that Postgres before 18 compiles it each time, so it is not compiled.
 create function cnapi_store_task_reports(

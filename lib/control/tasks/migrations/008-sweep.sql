@@ -27,8 +27,9 @@ end $$;
 -- The time to start counts only while the server has room. A running server is full while it holds
 -- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
 -- it was last full, and its queue has the whole time from then on. Its instance notes the same of a
--- server whose link is slow, while bytes leave (`cnapi_note_full_servers`). Unaccepted bytes count only while the agent
--- accepts tasks: a server that takes nothing for p_start_by ticks counts as stuck, not full.
+-- server whose link is slow, while bytes leave (`cnapi_note_full_servers`). Unaccepted bytes count
+-- only while the agent accepts tasks: a server that takes nothing for p_start_by ticks counts as
+-- stuck, not full.
 create function cnapi_sweep_late_tasks(
   p_start_by bigint, p_overdue bigint,
   p_not_taken text, p_not_taken_again text, p_timed_out text, p_most int,

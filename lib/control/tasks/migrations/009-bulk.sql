@@ -15,8 +15,8 @@ begin
       from unnest(p_ids, p_servers) as t (id, server_uuid) order by t.id;
 end $$;
 
--- Ends those that are queued, and requests the end of those that are claimed. Returns those that are
--- to be cancelled again: their rows are locked, for instance because a report is being stored.
+-- Ends those that are queued, and requests the end of those that are claimed. Returns those that
+-- are to be cancelled again: their rows are locked, for instance because a report is being stored.
 create function cnapi_cancel_tasks(p_ids uuid[], p_error json, p_uncertain_error json)
 returns uuid[] language plpgsql volatile as $$
 declare
@@ -37,14 +37,35 @@ begin
       except select unnest(picked));
 end $$;
 
+-- How long these tasks may run from now on, counted as before; their agents are not told. Returns
+-- those that are to be changed again: their rows are locked.
+create function cnapi_change_timeouts(p_ids uuid[], p_timeouts_ms int[]) returns uuid[]
+language plpgsql volatile as $$
+declare
+  picked uuid[];
+begin
+  picked := array(
+    select t.id from cnapi_tasks t where t.id = any (p_ids) and (t.state || '') <> 'ended'
+      order by t.id for update skip locked);
+  update cnapi_tasks t set timeout_ms = c.timeout_ms
+    from unnest(p_ids, p_timeouts_ms) as c (id, timeout_ms)
+    where t.id = any (array[c.id]) and t.id = any (picked) and (t.state || '') <> 'ended';
+  return array(
+    select t.id from cnapi_tasks t where t.id = any (p_ids) and (t.state || '') <> 'ended'
+      except select unnest(picked));
+end $$;
+
 -- How far these tasks are. `error_code`: why it failed; an error of the task's agent or of cnapi.
-create function cnapi_progress_of_tasks(p_ids uuid[])
+-- `is_reported`: its agent said that it has ended. Otherwise cnapi ended it, for one of the reasons
+-- p_ends_of_cnapi, and its agent may still run it.
+create function cnapi_progress_of_tasks(p_ids uuid[], p_ends_of_cnapi text[])
 returns table (
-  id uuid, has_started boolean, has_ended boolean, outcome text, error_code text, message text,
-  exit_code int
+  id uuid, has_started boolean, has_ended boolean, is_reported boolean, outcome text,
+  error_code text, message text, exit_code int
 ) language sql stable as $$
-  select t.id, t.started_at is not null, t.state = 'ended', t.outcome, t.error->>'code',
-      left(t.error->>'message', 500), t.exit_code
+  select t.id, t.started_at is not null, t.state = 'ended',
+      t.state = 'ended' and coalesce(t.error::text, '') <> all (p_ends_of_cnapi), t.outcome,
+      t.error->>'code', left(t.error->>'message', 500), t.exit_code
     from unnest(p_ids) as wanted (id)
     cross join lateral (select * from cnapi_tasks c where c.id = wanted.id offset 0) as t
 $$;

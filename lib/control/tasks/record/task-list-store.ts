@@ -4,7 +4,9 @@
  * Reads only narrow columns, because params and results may be megabytes.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { formatPlace, idRangeOf, type TaskListCursor } from '../../../protocol/api/task-pages.ts';
+import { fromMicroseconds, inMicroseconds } from '../../../platform/sql-text.ts';
+import { idRangeOf } from '../../../protocol/api/id-prefix.ts';
+import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { ListedTask, TaskPage } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import type { TaskFilter } from './task-list.ts';
@@ -30,7 +32,7 @@ interface ListedRow {
 /** Rows read for one page. */
 const MAX_LOOKED_AT = 10_000;
 
-const AT = `(extract(epoch from created_at) * 1000000)::bigint::text as at`;
+const AT = `${inMicroseconds('created_at')} as at`;
 const NEWEST_FIRST = 'order by created_at desc, id desc';
 
 /** Newest first. */
@@ -61,8 +63,8 @@ async function lastLookedAt(
   database: Queryable,
   { conditions, values }: Conditions,
   maxLookedAt: number,
-): Promise<TaskListCursor | undefined> {
-  const { rows } = await database.query<TaskListCursor>(
+): Promise<Place | undefined> {
+  const { rows } = await database.query<Place>(
     `select ${AT}, id from cnapi_tasks ${where(conditions)} ${NEWEST_FIRST} offset $${values.length + 1}::int limit 1`,
     [...values, maxLookedAt - 1],
   );
@@ -102,7 +104,7 @@ function rangeOf({ status, serverUuid, idPrefix, since, until, after }: TaskFilt
   if (since !== undefined) conditions.push(`created_at >= $${values.push(since)}::timestamptz`);
   if (until !== undefined) conditions.push(`created_at < $${values.push(until)}::timestamptz`);
   if (after !== undefined) {
-    const at = `timestamptz 'epoch' + $${values.push(after.at)}::bigint * interval '1 microsecond'`;
+    const at = fromMicroseconds(`$${values.push(after.at)}::bigint`);
     conditions.push(`(created_at, id) < (${at}, $${values.push(after.id)}::uuid)`);
   }
   return { conditions, values };

@@ -3,7 +3,7 @@
  * page starts where the one before it ended, at a place among the tasks and not at an offset, so
  * new tasks shift nothing.
  */
-import type { TaskListCursor } from '../../../protocol/api/task-pages.ts';
+import type { Place } from '../../../protocol/api/place.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 
@@ -20,7 +20,7 @@ export interface TaskFilter {
   /** ISO 8601: created before this. */
   until?: string | undefined;
   /** Returns the page after the one that ended here. */
-  after?: TaskListCursor | undefined;
+  after?: Place | undefined;
   limit: number;
 }
 

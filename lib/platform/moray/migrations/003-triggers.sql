@@ -1,2 +1,3 @@
--- The trigger of each bucket that has one (bucket-schema.ts): the function's name, then its arguments.
+-- The trigger of each bucket that has one (bucket-schema.ts): the function's name, then its
+-- arguments.
 alter table cnapi_buckets add column on_change jsonb;

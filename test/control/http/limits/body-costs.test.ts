@@ -53,6 +53,17 @@ t.test('callers with a token for any server, or none, pay by their address', asy
   t.ok(pay(unlimited, '10.0.0.1', 0) && pay(unlimited, '10.0.0.1', 0));
 });
 
+t.test('users and clients who sign pay for themselves, behind one address or behind several', async (t) => {
+  const signer = (uuid: string) =>
+    ({ name: 'a', roles: [], principal: { kind: 'client', uuid, name: 'a', publicKey: 'pem' } }) as const;
+  const costs = new BodyCosts({ requestsPerSecond: 500 });
+  const web = { actor: signer('web'), address: '10.0.0.1' };
+  costs.charge(web, { bytes: BURST_BYTES * 2, values: 0 }, 0);
+  for (const address of ['10.0.0.1', '10.0.0.2']) t.throws(() => costs.check({ ...web, address }, 0), address);
+  costs.check({ ...web, actor: signer('db') }, 0);
+  costs.check({ ...web, actor: undefined }, 0);
+});
+
 t.test('wide bodies of an agent are refused with 429, and its heartbeats are not', async (t) => {
   const { call, as, limits, addServer } = await start(t, {}, { clock: { ...systemClock, now: () => 0 } });
   await addServer(SERVER);

@@ -1,61 +1,13 @@
 /** Times of schedules, used up by instances over one database. All clocks are the test's. */
 import { randomUUID } from 'node:crypto';
-import t, { type Test } from 'tap';
-import { PushSchedules, type ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
-import { silentLogger } from '../../../../lib/platform/log.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import { ManualClock } from '../../../support/manual-clock.ts';
-import { freshDatabase } from '../../../support/postgres.ts';
-
-const SERVERS: readonly string[] = [randomUUID(), randomUUID()];
-
-async function zone(t: Test) {
-  const { database, open } = await freshDatabase(t, { migrations });
-  const known = new Map<string, string>(SERVERS.map((uuid) => [uuid, `host-${uuid.slice(0, 4)}`]));
-  const instances: Date[] = [];
-  const setDatabaseTime = (time: string) =>
-    database.query(
-      `create or replace function cnapi_now() returns timestamptz language sql stable as $$ select timestamptz '${time}' $$`,
-    );
-  const instance = () => {
-    const place = instances.push(new Date('2030-01-01T00:00:00Z')) - 1;
-    const clock = Object.assign(new ManualClock(), { wallTime: () => instances[place]?.getTime() ?? 0 });
-    return new PushSchedules({
-      ...{ database: open(), clock, random: systemRandom, log: silentLogger, config: { slowPollMs: 5_000 } },
-      servers: {
-        hostnames: async (uuids) => new Map([...known].filter(([uuid]) => uuids.includes(uuid))),
-        group: async () => undefined,
-        select: async () => ({ servers: [], unknown: undefined }),
-      },
-      jobCreated: () => {},
-    });
-  };
-  const at = async (time: string) => {
-    for (const date of instances) date.setTime(Date.parse(time));
-    await setDatabaseTime(time);
-  };
-  await at('2030-01-01T00:00:00Z');
-  const jobs = async (schedule: string) =>
-    (
-      await database.query<{ at: Date; job: string }>(
-        `select f.at, f.job from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job where schedule = $1::uuid order by at`,
-        [schedule],
-      )
-    ).rows.map((row) => row.at.toISOString().slice(0, 16));
-  const endJobs = () =>
-    database.query(`update cnapi_push_jobs set state = 'ended', outcome = 'complete' where state <> 'ended'`);
-  return { database, known, instances, instance, at, setDatabaseTime, jobs, endJobs };
-}
-
-const request = (fields: Partial<ScheduleRequest>): ScheduleRequest => ({
-  ...{ id: randomUUID(), at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, actor: 'alice' },
-  ...{ job: { command: 'echo', servers: SERVERS, quorum: '50%' }, record: undefined },
-  ...fields,
-});
+import t from 'tap';
+import type { ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
+import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 t.test('each time starts one job, although all instances look at the same moment', async (t) => {
-  const { at, database, instance, jobs, endJobs } = await zone(t);
+  const { at, database, hints, instance, jobs, endJobs } = await scheduleZone(t);
   const all = [instance(), instance(), instance()];
   const schedule = request({ cron: '0 * * * *' });
   await all[0]?.create(schedule);
@@ -78,10 +30,11 @@ t.test('each time starts one job, although all instances look at the same moment
     all.reduce((sum, { timekeeper }) => sum + timekeeper.stats().started, 0),
     2,
   );
+  t.same(hints, ['duties', 'duties'], 'the duty of each job is looked for at once');
 });
 
 t.test('neither a wrong clock of the database nor one of an instance starts a job early', async (t) => {
-  const { at, instance, instances, jobs, setDatabaseTime } = await zone(t);
+  const { at, instance, instances, jobs, setDatabaseTime } = await scheduleZone(t);
   const one = instance();
   const schedule = request({ at: '2030-01-02T00:00:00Z' });
   await one.create(schedule);
@@ -100,7 +53,7 @@ t.test('neither a wrong clock of the database nor one of an instance starts a jo
 });
 
 t.test('no time comes twice when the clocks are set back', async (t) => {
-  const { at, instance, jobs, endJobs } = await zone(t);
+  const { at, instance, jobs, endJobs } = await scheduleZone(t);
   const one = instance();
   const schedule = request({ cron: '0 * * * *' });
   await one.create(schedule);
@@ -112,8 +65,46 @@ t.test('no time comes twice when the clocks are set back', async (t) => {
   t.same(await jobs(schedule.id), ['2030-01-01T01:00']);
 });
 
+t.test('a time that was used up before is passed, when a late clock has set it again', async (t) => {
+  const { at, database, instance, jobs, endJobs } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '0 * * * *' }));
+  await at('2030-01-01T01:00:00Z');
+  await one.timekeeper.look();
+  await endJobs();
+  await database.query(`update cnapi_push_schedules set next_at = '2030-01-01T01:00:00Z' where id = $1::uuid`, [id]);
+  await one.timekeeper.look();
+  t.same(await jobs(id), ['2030-01-01T01:00']);
+  t.match(await one.get(id), { next_at: new Date('2030-01-01T02:00:00Z'), last_outcome: 'started' });
+});
+
+t.test('any number of schedules that fail leaves time for the others', async (t) => {
+  const { at, instance, jobs } = await scheduleZone(t);
+  const failing = new Set<unknown>();
+  const one = instance((database) => ({
+    query(text, values: readonly unknown[] = [], options) {
+      if (text.includes('cnapi_fire_push_schedule') && values.some((value) => failing.has(value)))
+        throw new DatabaseBusyError('locked');
+      return database.query(text, values, options);
+    },
+  }));
+  const healthy = request({ at: '2030-01-01T00:30:00Z' });
+  for (let n = 0; n < 25; n += 1) {
+    const schedule = request({ at: '2030-01-01T00:10:00Z' });
+    failing.add(schedule.id);
+    await one.create(schedule);
+  }
+  await one.create(healthy);
+  await at('2030-01-01T00:30:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(healthy.id), [], 'twenty are read at once, the oldest first');
+  await one.timekeeper.look();
+  t.same(await jobs(healthy.id), ['2030-01-01T00:30']);
+});
+
 t.test('after an outage the last time within an hour is made up for, and an earlier one is missed', async (t) => {
-  const { at, instance, jobs } = await zone(t);
+  const { at, instance, jobs } = await scheduleZone(t);
   const one = instance();
   const hourly = request({ cron: '0 * * * *' });
   const once = request({ at: '2030-01-01T01:00:00Z' });
@@ -127,7 +118,7 @@ t.test('after an outage the last time within an hour is made up for, and an earl
 });
 
 t.test('while its last job runs, a time is skipped, queued or starts another job', async (t) => {
-  const { at, instance, jobs, endJobs } = await zone(t);
+  const { at, instance, jobs, endJobs } = await scheduleZone(t);
   const one = instance();
   const [skip, queue, allow] = (['skip', 'queue', 'allow'] as const).map((overlap) =>
     request({ cron: '0 * * * *', overlap }),
@@ -155,7 +146,7 @@ t.test('while its last job runs, a time is skipped, queued or starts another job
 });
 
 t.test('a job that cannot be created is refused, with the reason, and the next time is tried', async (t) => {
-  const { at, instance, jobs, known } = await zone(t);
+  const { at, instance, jobs, known } = await scheduleZone(t);
   const one = instance();
   const schedule = request({ cron: '0 * * * *' });
   await one.create(schedule);
@@ -163,15 +154,83 @@ t.test('a job that cannot be created is refused, with the reason, and the next t
   known.delete(gone);
   await at('2030-01-01T01:00:00Z');
   await one.timekeeper.look();
-  t.match(await one.get(schedule.id), { last_outcome: 'refused', last_reason: /no such servers/ });
+  t.match(await one.get(schedule.id), { last_outcome: 'refused', last_reason: 'InvalidParameters: servers' });
+  t.match(await one.get(schedule.id), { last_message: new RegExp(`no such servers: ${gone}`) });
   known.set(gone, 'back');
+  await at('2030-01-01T02:00:00Z');
+  await one.timekeeper.look();
+  t.same(await jobs(schedule.id), ['2030-01-01T02:00']);
+  t.match(await one.get(schedule.id), { last_reason: null, last_message: null });
+});
+
+/** As many jobs as may be have not ended. */
+const fillWithJobs = (database: Queryable) =>
+  database.query(
+    `insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
+         abort_timeout_ms, state)
+       select gen_random_uuid(), 'x', '{}', 1, 1, 1, 1, 1, 'running' from generate_series(1, 2000)`,
+  );
+
+t.test('while as many jobs as may be are unfinished, a time is refused once, and the next one is tried', async (t) => {
+  const { at, database, instance, jobs, endJobs } = await scheduleZone(t);
+  const one = instance();
+  const schedule = request({ cron: '0 * * * *' });
+  await one.create(schedule);
+  await fillWithJobs(database);
+  await at('2030-01-01T01:00:00Z');
+  await one.timekeeper.look();
+  await one.timekeeper.look();
+  t.match(await one.get(schedule.id), {
+    last_outcome: 'refused',
+    last_reason: 'TooManyPushJobs',
+    last_message: /try again/,
+    next_at: new Date('2030-01-01T02:00:00Z'),
+  });
+  t.same(one.timekeeper.stats(), { started: 0, passed: 1, refused: 1 });
+  await endJobs();
   await at('2030-01-01T02:00:00Z');
   await one.timekeeper.look();
   t.same(await jobs(schedule.id), ['2030-01-01T02:00']);
 });
 
+t.test('a schedule of one time waits for room, and is missed when there is none for an hour', async (t) => {
+  const { at, database, instance, jobs, endJobs, rest } = await scheduleZone(t);
+  const one = instance();
+  const [early, late] = ['2030-01-01T01:00:00Z', '2030-01-01T02:00:00Z'].map((time) => request({ at: time }));
+  for (const schedule of [early, late]) await one.create(schedule as ScheduleRequest);
+  const stateOf = async (schedule: ScheduleRequest | undefined) => {
+    const { next_at, last_outcome, last_reason, last_message } = await one.get(schedule?.id ?? '');
+    return { next_at, last_outcome, last_reason, last_message };
+  };
+  await fillWithJobs(database);
+  for (const time of ['01:00:00', '01:00:30', '02:00:00']) {
+    await at(`2030-01-01T${time}Z`);
+    await rest();
+    await one.timekeeper.look();
+    t.match(await stateOf(early), { next_at: new Date('2030-01-01T01:00:00Z'), last_outcome: null }, time);
+  }
+  await at('2030-01-01T02:00:01Z');
+  await rest();
+  await one.timekeeper.look();
+  t.match(await stateOf(early), {
+    ...{ next_at: null, last_outcome: 'missed', last_reason: 'TooManyPushJobs', last_message: /try again/ },
+  });
+  await endJobs();
+  await rest();
+  await one.timekeeper.look();
+  t.same(await jobs(late?.id ?? ''), ['2030-01-01T02:00'], 'one that has time left starts');
+  t.match(await stateOf(late), { next_at: null, last_outcome: 'started', last_reason: null });
+  t.same(one.timekeeper.stats(), { started: 1, passed: 1, refused: 0 });
+});
+
+t.test('an expression that never comes is refused, with the name of its field', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const errors = [{ field: 'cron', message: /names no time of the next 41 years/ }];
+  await t.rejects(instance().create(request({ cron: '0 0 31W 2 *' })), { statusCode: 400, errors });
+});
+
 t.test('times that pass while it is paused are left out', async (t) => {
-  const { at, instance, jobs } = await zone(t);
+  const { at, instance, jobs } = await scheduleZone(t);
   const one = instance();
   const [cron, once] = [request({ cron: '0 * * * *' }), request({ at: '2030-01-01T01:30:00Z' })];
   for (const { id, ...rest } of [cron, once]) {
@@ -193,11 +252,11 @@ t.test('times that pass while it is paused are left out', async (t) => {
 });
 
 t.test('there are at most a thousand schedules that may still fire', async (t) => {
-  const { database, instance } = await zone(t);
+  const { database, instance } = await scheduleZone(t);
   const one = instance();
   await database.query(
-    `insert into cnapi_push_schedules (id, cron, time_zone, overlap, job, next_at)
-       select gen_random_uuid(), '@daily', 'UTC', 'skip', '{}', case when n > 1 then timestamptz '2031-01-01' end
+    `insert into cnapi_push_schedules (id, cron, time_zone, overlap, job, job_bytes, next_at)
+       select gen_random_uuid(), '@daily', 'UTC', 'skip', '{}', 2, case when n > 1 then timestamptz '2031-01-01' end
          from generate_series(1, 1000) as n`,
   );
   await one.create(request({ cron: '@daily' }));
@@ -205,7 +264,7 @@ t.test('there are at most a thousand schedules that may still fire', async (t) =
 });
 
 t.test('of the jobs of a schedule, those that ended are kept up to a hundred', async (t) => {
-  const { database, instance } = await zone(t);
+  const { database, instance } = await scheduleZone(t);
   const one = instance();
   const { id } = request({});
   await database.query(
@@ -223,4 +282,21 @@ t.test('of the jobs of a schedule, those that ended are kept up to a hundred', a
   t.equal(await one.deleteOldJobs(), 0);
   const { rows } = await database.query('select count(*)::int as count from cnapi_push_jobs');
   t.same(rows, [{ count: 101 }], 'the one that runs is kept');
+});
+
+t.test('old jobs of schedules are deleted by their number of nodes, and at least one at a time', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await database.query(
+    `with times as (
+       select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
+         from generate_series(1, 104) as n
+     ), firings as (insert into cnapi_push_firings (schedule, at, job) select $1::uuid, at, job from times)
+     insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
+         abort_timeout_ms, state, outcome)
+       select job, 'x', '{}', case n when 1 then 20000 else 5000 end, 1, 1, 1, 1, 'ended', 'complete' from times`,
+    [id],
+  );
+  t.same([await one.deleteOldJobs(), await one.deleteOldJobs(), await one.deleteOldJobs()], [1, 2, 1]);
 });

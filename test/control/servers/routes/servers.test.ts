@@ -49,7 +49,7 @@ t.test('registering a sysinfo creates the server with derived fields and default
   t.match(body.created, /^\d{4}-\d\d-\d\dT/);
 });
 
-t.test('inputs that crash the reference get a 4xx that names the field', async (t) => {
+t.test("inputs that crash Triton's CNAPI get a 4xx that names the field", async (t) => {
   const { call, addServer } = await startApi(t);
   await addServer(SERVER);
   const cases: [string, string, string, unknown, number, RegExp][] = [
@@ -101,7 +101,7 @@ t.test('updates accept known fields only and check the type and rules of each', 
     etag_retries: 'y',
     boot_params: 7,
   });
-  t.equal(wrong.status, 500, 'as the reference, because clients may depend on it');
+  t.equal(wrong.status, 500, "as Triton's CNAPI, because clients may depend on it");
   t.equal(wrong.body.code, 'InvalidParameters');
   t.equal(wrong.body.message, 'Request parameters failed validation');
   t.same(

@@ -161,7 +161,7 @@ t.test('an unfinished task is served as active, with its progress', async (t) =>
   });
 });
 
-t.test('the history of an ended task is the one that the reference keeps', async (t) => {
+t.test("the history of an ended task is the one that Triton's CNAPI keeps", async (t) => {
   const timestamp = '2030-01-01T00:00:09.000Z';
   const ended = { state: 'ended', started_at: at(2), ended_at: at(9) } as const;
   t.same(toTask(row({ ...ended, outcome: 'complete', result: { vm: 1 } })).history, [
@@ -181,7 +181,7 @@ t.test('a cancelled end without a request to cancel means that the task passed i
   t.match(toTask({ ...ended, cancel_requested_at: at(8) }).history[0], { event: { error: { code: 'Cancelled' } } });
 });
 
-t.test("a server's history has the keys of the reference agent", async (t) => {
+t.test("a server's history has the keys of Triton's agent", async (t) => {
   t.match(toServerHistoryEntry(row()), { status: 'active', started_at: '2030-01-01T00:00:00.000Z', errorCount: 0 });
   const error = { code: 'Oops', message: 'broke' };
   matchLists(

@@ -100,7 +100,7 @@ t.test('wrong parameters of a task are a 400 that lists them all, an undeclared 
   }
 });
 
-t.test('execute answers as the reference: trimmed stdout, all with json, or 500 for a failed command', async (t) => {
+t.test("execute answers as Triton's CNAPI: trimmed stdout, all with json, or 500 for a failed command", async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
   const execute = (body: object) =>
@@ -197,7 +197,7 @@ t.test('a wait ends with the task or at its timeout, with 200 even for a failed 
     ['7.9', 7],
     ['86400', 3600],
   ] as const)
-    t.equal(await waitedMs(timeout), seconds * 1000, `timeout ${timeout} is read as the reference does`);
+    t.equal(await waitedMs(timeout), seconds * 1000, `timeout ${timeout} is read as Triton's CNAPI does`);
   const waits = [call('GET', `/tasks/${id}/wait`), call('GET', `/tasks/${id}/wait?timeout=60`)];
   Object.assign(tasks.all.get(id) ?? {}, failed('oh'));
   for (const { status, body } of await Promise.all(waits)) {

@@ -1,5 +1,5 @@
 /**
- * Tickets over two whole instances: the answers of the reference in its words, and each deliberate
+ * Tickets over two whole instances: the answers of Triton's CNAPI in its words, and each deliberate
  * difference (docs/compatibility.md gives the reasons).
  */
 import { randomUUID } from 'node:crypto';
@@ -38,7 +38,7 @@ t.test('tickets on two instances', async (t) => {
     return { answer };
   }
 
-  t.test('as the reference: the first ticket is active at once, later ones wait in order', async (t) => {
+  t.test("as Triton's CNAPI: the first ticket is active at once, later ones wait in order", async (t) => {
     const asked = { scope: 'vm', id: 'one', action: 'provision', extra: { owner: 'x' }, expires_at: '3000' };
     const first = await call(a, 'POST', tickets, { ...asked, nonsense: 1, status: 'finished', uuid: STRANGER });
     t.equal(first.status, 202);
@@ -61,7 +61,7 @@ t.test('tickets on two instances', async (t) => {
     matchLists(t, formed.body.queue, [{ id: 'formed', status: 'active' }]);
   });
 
-  t.test('as the reference: queues of servers and of the datacenter are separate', async (t) => {
+  t.test("as Triton's CNAPI: queues of servers and of the datacenter are separate", async (t) => {
     const other = await newServer(a);
     for (const place of [server, other, 'default']) {
       const { status, body } = await call(a, 'POST', `/servers/${place}/tickets`, { scope: 's', id: 'same', ...HOUR });
@@ -74,7 +74,7 @@ t.test('tickets on two instances', async (t) => {
     });
   });
 
-  t.test('as the reference: a list has tickets of every status in order of creation, in pages', async (t) => {
+  t.test("as Triton's CNAPI: a list has tickets of every status in order of creation, in pages", async (t) => {
     const list = `/servers/${await newServer(a)}/tickets`;
     const made: string[] = [];
     for (const id of ['x', 'x', 'y']) made.push((await call(a, 'POST', list, { scope: 's', id, ...HOUR })).body.uuid);
@@ -109,7 +109,7 @@ t.test('tickets on two instances', async (t) => {
     });
   });
 
-  t.test('as the reference: a wait is 204 once the ticket is active, on any instance', async (t) => {
+  t.test("as Triton's CNAPI: a wait is 204 once the ticket is active, on any instance", async (t) => {
     const [first, second] = await addQueued();
     const active = await call(b, 'GET', `/tickets/${first}/wait`);
     t.match(active, { status: 204, text: '' });
@@ -120,7 +120,7 @@ t.test('tickets on two instances', async (t) => {
     t.equal((await another).status, 204, 'any number of waits');
   });
 
-  t.test('as the reference: an expired ticket is 500, in two wordings', async (t) => {
+  t.test("as Triton's CNAPI: an expired ticket is 500, in two wordings", async (t) => {
     const [, second] = await addQueued({ expires_in: 5 });
     const { answer } = await startWait(second);
     t.match(await answer, { status: 500, body: { code: 'InternalError', message: 'ticket has expired' } });
@@ -128,13 +128,13 @@ t.test('tickets on two instances', async (t) => {
     t.match(late, { status: 500, body: { code: 'InternalError', message: `ticket ${second} is expired` } });
   });
 
-  t.test('as the reference: an expiry in the past is accepted, and the ticket soon expires', async (t) => {
+  t.test("as Triton's CNAPI: an expiry in the past is accepted, and the ticket soon expires", async (t) => {
     const made = await call(a, 'POST', tickets, { scope: 's', id: 'past', expires_at: '2001-01-01T00:00:00Z' });
     matchLists(t, made, { status: 202, body: { queue: [{ status: 'active', expires_at: '2001-01-01T00:00:00Z' }] } });
     await until(async () => (await statusOf(made.body.uuid)) === 'expired');
   });
 
-  t.test('as the reference: release is 204 whatever the status, and activates the next ticket', async (t) => {
+  t.test("as Triton's CNAPI: release is 204 whatever the status, and activates the next ticket", async (t) => {
     const [first, second] = await addQueued();
     t.equal((await release(first)).status, 204);
     t.equal(await statusOf(first), 'finished');
@@ -143,18 +143,18 @@ t.test('tickets on two instances', async (t) => {
     const gone = await add(undefined, { expires_in: 0.001 });
     await until(async () => (await statusOf(gone)) === 'expired');
     t.equal((await release(gone)).status, 204);
-    t.equal(await statusOf(gone), 'expired', 'it stays expired; in the reference it becomes finished');
+    t.equal(await statusOf(gone), 'expired', "it stays expired; in Triton's CNAPI it becomes finished");
     t.equal((await call(a, 'PUT', `/tickets/${first}/release`)).status, 204, 'without a body');
   });
 
-  t.test('as the reference: deleting a ticket is 204 and activates the next one', async (t) => {
+  t.test("as Triton's CNAPI: deleting a ticket is 204 and activates the next one", async (t) => {
     const [first, second] = await addQueued();
     t.match(await call(b, 'DELETE', `/tickets/${first}`), { status: 204, text: '' });
     t.equal((await call(a, 'GET', `/tickets/${first}`)).status, 404);
     t.equal(await statusOf(second), 'active');
   });
 
-  t.test('as the reference: deleting all tickets of a server without ?force=true is 412', async (t) => {
+  t.test("as Triton's CNAPI: deleting all tickets of a server without ?force=true is 412", async (t) => {
     const other = await newServer(a);
     const all = `/servers/${other}/tickets`;
     await call(a, 'POST', all, { scope: 's', id: 'i', ...HOUR });
@@ -170,20 +170,20 @@ t.test('tickets on two instances', async (t) => {
       );
     const { answer } = await startWait(queued);
     t.match(await call(a, 'DELETE', `${all}?force=true`), { status: 204, text: '' });
-    t.match(await answer, { status: 404 }, 'the wait is answered; in the reference it never ends');
+    t.match(await answer, { status: 404 }, "the wait is answered; in Triton's CNAPI it never ends");
     t.same((await call(a, 'GET', all)).body, []);
     t.equal((await call(a, 'DELETE', `${all}?force=true`)).status, 204, 'with no ticket left');
     t.equal((await call(a, 'DELETE', `/servers/${STRANGER}/tickets?force=true`)).status, 404);
   });
 
-  t.test('as the reference: an unknown ticket is 404 with its text', async (t) => {
+  t.test("as Triton's CNAPI: an unknown ticket is 404 with its text", async (t) => {
     const notFound = (message: string) => ({ status: 404, body: { code: 'ResourceNotFound', message } });
     t.match(await call(a, 'GET', `/tickets/${STRANGER}/wait`), notFound(`no such ticket ${STRANGER}`));
     t.match(await call(a, 'GET', `/tickets/${STRANGER}`), notFound(`ticket ${STRANGER} not found`));
     t.match(await call(a, 'PUT', `/tickets/${STRANGER}/release`, {}), notFound(`ticket ${STRANGER} not found`));
   });
 
-  t.test('where the reference crashes: an id that is no UUID is 409 and named', async (t) => {
+  t.test("where Triton's CNAPI crashes: an id that is no UUID is 409 and named", async (t) => {
     const calls = [
       ['GET', ''],
       ['GET', '/wait'],
@@ -200,7 +200,7 @@ t.test('tickets on two instances', async (t) => {
     t.match((await call(a, 'POST', '/servers/zzz/tickets', {})).body, { message: 'Invalid server_uuid' });
   });
 
-  t.test('where the reference crashes: an invalid ticket is 400 with all errors', async (t) => {
+  t.test("where Triton's CNAPI crashes: an invalid ticket is 400 with all errors", async (t) => {
     const rows: [string, object, string[]][] = [
       ['nothing', {}, ['scope', 'id', 'expires_at']],
       ['a number for an id', { scope: 's', id: 1, expires_at: '3000' }, ['id']],
@@ -226,7 +226,7 @@ t.test('tickets on two instances', async (t) => {
     }
   });
 
-  t.test('where the reference waits for ever: a finished ticket is 409, before and during a wait', async (t) => {
+  t.test("where Triton's CNAPI waits for ever: a finished ticket is 409, before and during a wait", async (t) => {
     const [first, second] = await addQueued();
     const { answer } = await startWait(second);
     await release(second);
@@ -236,7 +236,7 @@ t.test('tickets on two instances', async (t) => {
     t.equal(await statusOf(first), 'active', 'the other ticket stays active');
   });
 
-  t.test('where the reference waits for ever: a ticket deleted during a wait is 404', async (t) => {
+  t.test("where Triton's CNAPI waits for ever: a ticket deleted during a wait is 404", async (t) => {
     // A wait is counted before it has read its ticket. If the ticket is gone by then, the answer
     // differs, so try again.
     await until(async () => {
@@ -249,14 +249,14 @@ t.test('tickets on two instances', async (t) => {
     });
   });
 
-  t.test('where the reference fails: deleting an unknown ticket is 404', async (t) => {
+  t.test("where Triton's CNAPI fails: deleting an unknown ticket is 404", async (t) => {
     t.match(await call(a, 'DELETE', `/tickets/${STRANGER}`), {
       status: 404,
       body: { code: 'ResourceNotFound', message: `ticket ${STRANGER} not found` },
     });
   });
 
-  t.test('where the reference loses tickets: an id may be any text', async (t) => {
+  t.test("where Triton's CNAPI loses tickets: an id may be any text", async (t) => {
     for (const id of ['a(b', '*', 'x)(status=active', "'; --", '\u{1f512} ü', '%2F/..'])
       matchLists(
         t,

@@ -2,10 +2,13 @@
 -- (lib/control/push/schedules/schedule.ts).
 --
 -- job         the body of POST /push-jobs, as the caller wrote it
+-- job_bytes   the length of its text
 -- next_at     the next time; null: there is none
 -- queued_at   the time of a firing that waits until the last job has ended
 -- last_at, last_outcome, last_reason
---             the last time, and what came of it
+--             the last time, and what came of it, in words that everybody may see
+-- last_message
+--             more about it; it may repeat parts of the job
 -- last_job    the last job that it created
 create table cnapi_push_schedules (
   id uuid primary key,
@@ -14,6 +17,7 @@ create table cnapi_push_schedules (
   time_zone text collate "C" not null,
   overlap text not null check (overlap in ('skip', 'queue', 'allow')),
   job json not null,
+  job_bytes int not null,
   actor text,
   is_paused boolean not null default false,
   next_at timestamptz,
@@ -21,6 +25,7 @@ create table cnapi_push_schedules (
   last_at timestamptz,
   last_outcome text check (last_outcome in ('started', 'skipped', 'missed', 'refused')),
   last_reason text,
+  last_message text,
   last_job uuid,
   created_at timestamptz not null default cnapi_now(),
   updated_at timestamptz not null default cnapi_now(),
@@ -38,8 +43,8 @@ create table cnapi_push_firings (
   primary key (schedule, at)
 );
 
--- The time by which schedules fire: the earlier one of the database's clock and that of the instance
--- that asks. So nothing fires early because one of them is wrong.
+-- The time by which schedules fire: the earlier one of the database's clock and that of the
+-- instance that asks. So nothing fires early because one of them is wrong.
 create function cnapi_schedule_time(p_instance_time timestamptz) returns timestamptz
 language sql stable as $$
   select least(cnapi_now(), p_instance_time)
@@ -56,8 +61,9 @@ begin
       where s.next_at is not null or s.queued_at is not null) then
     return false;
   end if;
-  insert into cnapi_push_schedules (id, at, cron, time_zone, overlap, job, actor, next_at)
-    values (p_id, p_at, p_cron, p_time_zone, p_overlap, p_job, p_actor, p_next_at);
+  insert into cnapi_push_schedules (id, at, cron, time_zone, overlap, job, job_bytes, actor, next_at)
+    values (p_id, p_at, p_cron, p_time_zone, p_overlap, p_job, octet_length(p_job::text), p_actor,
+      p_next_at);
   return true;
 end $$;
 
@@ -75,7 +81,8 @@ end $$;
 
 -- The time p_at is used up for the job p_job, which the caller creates in the same statement if the
 -- answer is true. p_next_at and p_queued_at: as the caller has read them; p_then_at: the next time.
--- False: another instance was first, or its last job has not ended.
+-- False: another instance was first, or its last job has not ended, or the time was used up before:
+-- a schedule may be resumed by an instance whose clock is behind.
 create function cnapi_fire_push_schedule(
   p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
   p_then_at timestamptz, p_job uuid
@@ -90,19 +97,25 @@ begin
   ) then
     return false;
   end if;
+  insert into cnapi_push_firings (schedule, at, job) values (p_id, p_at, p_job) on conflict do nothing;
+  if not found then
+    update cnapi_push_schedules s
+      set next_at = p_then_at, queued_at = null, updated_at = cnapi_now()
+      where s.id = p_id;
+    return false;
+  end if;
   update cnapi_push_schedules s
     set next_at = p_then_at, queued_at = null, last_at = p_at, last_outcome = 'started',
-      last_reason = null, last_job = p_job, updated_at = cnapi_now()
+      last_reason = null, last_message = null, last_job = p_job, updated_at = cnapi_now()
     where s.id = p_id;
-  insert into cnapi_push_firings (schedule, at, job) values (p_id, p_at, p_job);
   return true;
 end $$;
 
--- The time p_at is used up without a job, or put into the queue (p_queue_at). False: another instance
--- was first.
+-- The time p_at is used up without a job, or put into the queue (p_queue_at). False: another
+-- instance was first.
 create function cnapi_pass_push_schedule(
   p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
-  p_then_at timestamptz, p_queue_at timestamptz, p_outcome text, p_reason text
+  p_then_at timestamptz, p_queue_at timestamptz, p_outcome text, p_reason text, p_message text
 ) returns boolean language plpgsql volatile as $$
 begin
   if not cnapi_lock_push_schedule(p_id, p_next_at, p_queued_at) then
@@ -113,6 +126,7 @@ begin
       last_at = case when p_outcome is null then s.last_at else p_at end,
       last_outcome = coalesce(p_outcome, s.last_outcome),
       last_reason = case when p_outcome is null then s.last_reason else p_reason end,
+      last_message = case when p_outcome is null then s.last_message else p_message end,
       updated_at = cnapi_now()
     where s.id = p_id;
   return true;

@@ -1,0 +1,132 @@
+/**
+ * The command of a noun of the bucket store, made from its declaration: `cnapi image list`, `get`,
+ * `create`, `update`, `delete`.
+ */
+import { Command } from 'commander';
+import { z } from 'zod';
+import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { parseCount } from '../terminal/count.ts';
+import type { Column } from '../terminal/table.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import {
+  createDocument,
+  deleteDocument,
+  fieldColumn,
+  inWords,
+  listDocuments,
+  printDocuments,
+  UUID_COLUMN,
+} from './documents.ts';
+
+type Assignments = readonly string[] | undefined;
+
+export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Command {
+  const { name, plural, about, fields, indexes } = noun;
+  const words = inWords(name);
+  const uuid = `of the ${words}`;
+  const assignment = `of ${Object.keys(fields).join(', ')}`;
+  const commandName = noun.command ?? name;
+  const command = new Command(commandName).description(`${about}.`);
+  const [filter = 'uuid'] = Object.keys(indexes);
+  const [field = 'name'] = Object.keys(fields);
+  const add = (subcommand: string, ...calls: string[]) => {
+    const lines = calls.map((text) => `cnapi ${commandName} ${subcommand} ${text}`.trim());
+    return examples(command.command(subcommand), lines);
+  };
+  add('list', '', `--where ${filter}=VALUE`)
+    .description(`Lists ${inWords(plural)} in order of uuid.`)
+    .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, repeated)
+    .option('--limit <count>', 'at most this many (default: all)')
+    .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
+  add('get', 'UUID')
+    .description(`Shows ${withArticle(words)}.`)
+    .argument('<uuid>', uuid)
+    .action(runner.action((context, [id]) => show(context, noun, 'get', { uuid: id })));
+  add('create', `${field}=VALUE`)
+    .description(`Creates ${withArticle(words)} and prints its uuid.`)
+    .argument('<field=value...>', assignment)
+    .action(runner.action((context, [given]) => createDocument(context, noun, assigned(noun, given as Assignments))));
+  add('update', `UUID ${field}=VALUE`)
+    .description(`Changes fields of ${withArticle(words)}; FIELD= removes an optional one.`)
+    .argument('<uuid>', uuid)
+    .argument('<field=value...>', assignment)
+    .action(
+      runner.action((context, [id, given]) =>
+        show(context, noun, 'update', { uuid: id, ...assigned(noun, given as Assignments, { emptyIs: null }) }),
+      ),
+    );
+  add('delete', 'UUID')
+    .description(`Deletes ${withArticle(words)}.`)
+    .argument('<uuid>', uuid)
+    .action(runner.action((context, [id]) => deleteDocument(context, noun, { uuid: String(id) })));
+  return examples(command, [`cnapi ${commandName} list --where ${filter}=VALUE`, `cnapi ${commandName} list --json`]);
+}
+
+interface ListOptions {
+  where?: string[];
+  limit?: string;
+}
+
+async function list(noun: DocumentNoun, context: Context, { where, limit }: ListOptions): Promise<void> {
+  const wanted = limit === undefined ? Number.POSITIVE_INFINITY : parseCount(limit, '--limit');
+  const filter = assigned({ ...noun, fields: onlyIndexed(noun) }, where, { asText: true });
+  const found = await listDocuments(context.client, noun, filter, wanted);
+  printDocuments(context, found, { plural: `such ${inWords(noun.plural)}`, columns: columnsOf(noun) });
+}
+
+async function show(
+  { client, output }: Context,
+  { contracts }: DocumentNoun,
+  operation: 'get' | 'update',
+  params: JsonObject,
+): Promise<void> {
+  const found = await client.documents(contracts[operation], params);
+  if (output.json) output.document(found);
+  else output.facts(Object.entries(found ?? {}));
+}
+
+const columnsOf = ({ listColumns }: DocumentNoun): Column<JsonObject>[] => [
+  UUID_COLUMN,
+  ...listColumns.map((field) => fieldColumn(field.toUpperCase(), field)),
+];
+
+function onlyIndexed({ fields, indexes }: DocumentNoun): DocumentNoun['fields'] {
+  return Object.fromEntries(Object.entries(fields).filter(([field]) => field in indexes));
+}
+
+interface Reading {
+  emptyIs?: null;
+  /** For a query, which has only texts. */
+  asText?: boolean;
+}
+
+/** What `field=value` words say. @throws UsageError */
+function assigned(
+  { name, fields }: DocumentNoun,
+  words: Assignments = [],
+  { emptyIs, asText }: Reading = {},
+): JsonObject {
+  const pairs = words.map((word) => {
+    const [, field = '', text = ''] = /^([^=]*)=(.*)$/s.exec(word) ?? [];
+    const schema = fields[field];
+    if (schema === undefined || !word.includes('='))
+      throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
+    if (text === '' && emptyIs === null) return [field, null];
+    return [field, asText === true ? text : readAs(`${inWords(name)} ${field}`, schema as z.ZodType, text)];
+  });
+  return Object.fromEntries(pairs);
+}
+
+/** A text, or JSON for a field that has no texts. @throws UsageError */
+function readAs(what: string, schema: z.ZodType, text: string): unknown {
+  const { type } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
+  if (type === undefined || type === 'string') return text;
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new UsageError(`${what} is a JSON ${type}, which ${text} is not`, { cause });
+  }
+}

@@ -1,0 +1,226 @@
+/** `cnapi exec`: one command on one server or many, with its output as it comes. */
+import { Command } from 'commander';
+import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
+import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findTicket } from '../lookup/find.ts';
+import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
+import { ticketOf } from '../push/job-options.ts';
+import { JobRun } from '../push/job-run.ts';
+import { parseCount } from '../terminal/count.ts';
+import { parseDuration } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import type { Listener, Run } from './ending.ts';
+import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from './program.ts';
+import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from './reports.ts';
+import { TaskRun } from './task-run.ts';
+import { UnreadInput } from './unread-input.ts';
+
+interface Options extends TargetOptions, ReportOptions {
+  script?: string;
+  env?: string[];
+  secretEnv?: string[];
+  timeout?: string;
+  concurrency: string;
+  ticket?: string;
+}
+
+const DEFAULT_TIMEOUT_MS = 3_600_000;
+const SIGNAL_MS = 200;
+
+const MORE = `
+Servers are uuids, beginnings of uuids (at least four characters), or hostnames. All of them are looked up first. If one is unknown, nothing runs (exit \
+code 2). Several words after -- are a command and its arguments; they are passed on unchanged. A single word is passed to sh, so \
+pipes and redirections work. With --script the words are the arguments of the script, whose first line may name an interpreter. \
+Commands run as the user of the agent. In production that is root.
+
+On one server the command is a task (cnapi task). On several servers it is a push job (cnapi job) that needs no agreement: it runs \
+wherever an agent is ready. A server that is down, or that is busy with another push job, is not waited for; it counts as failed. \
+The whole run may take one day. With --push-commands, an agent runs only allowed commands of push jobs.
+
+On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the \
+output goes unchanged. With several servers each line begins with the name of its server. Bytes that are not UTF-8 become U+FFFD.
+
+With one server all output is shown: a command that writes faster than about 640 KB a second waits, as it would at a slow \
+pipe. With several servers no command waits, and output beyond 1 MiB of a stream may be missing: cnapi keeps the first and \
+the last half MiB. Output is also missing if this program reads more slowly than the command writes, or if the connection to \
+the server breaks. Missing output is reported on stderr, or as "cut" in --json, with the number of bytes, and the exit code is 4. \
+A terminal shows what follows a missing part after two seconds; if the result of the task has that part, it is shown at the end.
+
+With --ticket SCOPE/ID the command is a push job, also on one server. It waits up to ten minutes for the lock SCOPE/ID of the whole \
+datacenter, and cnapi releases the lock when the command has ended on all servers. cnapi job start has --ticket-server and \
+--ticket-timeout.
+
+The first Ctrl-C cancels the running commands and waits until they have ended. The second Ctrl-C exits at once. SIGTERM does the \
+same. When the terminal is lost (SIGHUP) nothing is cancelled: this program exits, running commands continue, and the command is \
+not started on servers that still waited for --concurrency. Under nohup this program continues to the end. Ctrl-C does not reach \
+it when a script started it in the background.
+
+When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), the running commands are cancelled as with the first Ctrl-C, \
+and the exit code is 141. With --detach nothing is cancelled.
+
+The command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
+its input from /dev/null.
+
+Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
+its --timeout was over, as timeout(1) has it.
+Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage; 3 for some servers no instance could say \
+how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended \
+this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
+`;
+
+export function execCommand(runner: CommandRunner): Command {
+  const command = new Command('exec')
+    .description('Runs a command on servers, many at once, and shows its output as it comes.')
+    .usage('[options] [query|server...] -- command [argument...]')
+    .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
+    .option('--all', 'run on all servers')
+    .option(
+      '--where <name=pattern>',
+      'run on the servers with this property, as in cnapi servers; may be given again',
+      repeated,
+    )
+    .option('--group <server-group>', 'run on the servers of this server group (see cnapi group)')
+    .option('--script <file>', 'run this file; - reads it from standard input')
+    .option('--env <name=value>', 'set this variable for the command; may be given again', repeated)
+    .option(
+      '--secret-env <name>',
+      'pass this variable of your own environment, or NAME=VALUE, to the command; nobody else can see its value. May be given again',
+      repeated,
+    )
+    .option('--timeout <duration>', 'kill the command after this time; at most one day (default: 1h)')
+    .option('--concurrency <count>', 'run on this many servers at the same time', '32')
+    .option(
+      '--ticket <ticket>',
+      'a uuid, on one server: run only while this ticket is active (see cnapi lock); SCOPE/ID: wait for this lock, and hold it while the command runs',
+    )
+    .option('-d, --detach', 'print the id of the task, or of the push job, and do not wait')
+    .option('--raw', 'write the output to the terminal unchanged, including control characters')
+    .option('--no-prefix', 'do not put the name of the server before each line')
+    .action(runner.action(exec, { rest: true }));
+  return examples(explained(command, MORE), [
+    'cnapi exec web-1 -- uptime',
+    "cnapi exec web-1 web-2 -- 'df -h / | tail -1'",
+    "cnapi exec --where 'hostname=web-*' --timeout 5m -- svcadm restart nginx",
+    'cnapi exec --group web --ticket rollout/web -- ./upgrade.sh',
+    'cnapi exec --all --script check.sh --concurrency 100 --json',
+  ]);
+}
+
+async function exec(context: Context, [names]: readonly unknown[], options: Options): Promise<number> {
+  const { client, clock, output } = context;
+  const concurrency = parseCount(options.concurrency, '--concurrency', MAX_PUSH_NODES);
+  const input = options.script === '-' ? undefined : new UnreadInput(context);
+  const asked = await askedOf(context, options);
+  const servers = await serversOf(context, await targetsOf(context, names as string[], options));
+  const listener = listenerOf(context, servers, options);
+  const run = await runOf(context, { servers, asked, concurrency, options, listener });
+  await client.learnInstances().catch(() => undefined);
+  input?.refuse();
+  if (run instanceof JobRun && options.detach) {
+    await run.create();
+    return EXIT.ok;
+  }
+  let interruptedWith: number | undefined;
+  let isLeaving = false;
+  const stop = onEndingSignal((signal, before) => {
+    interruptedWith = exitCodeOfSignal(signal);
+    if (isLeaving) return void exitSoon(clock, interruptedWith);
+    if (before > 0 || signal === 'SIGHUP') {
+      isLeaving = true;
+      listener.onLeave();
+      return void leave(context, run, { servers, code: interruptedWith });
+    }
+    output.complain(`cancelling ${run.openCount} of ${servers.length}; press Ctrl-C again to exit without waiting`);
+    void run.cancel();
+  });
+  output.onReaderGone = ({ code }) => {
+    if (code !== 'EPIPE' || options.detach) return;
+    // A signal that ended the reader as well comes at the same moment, and decides what happens.
+    clock.after(SIGNAL_MS, () => {
+      if (interruptedWith !== undefined) return;
+      interruptedWith = exitCodeOfSignal('SIGPIPE');
+      output.note(`the reader of the output has ended; cancelling ${run.openCount} of ${servers.length}`);
+      void run.cancel();
+    });
+  };
+  const endings = await run.run();
+  stop();
+  input?.close();
+  if (servers.length > 1) summarize(context, servers, endings);
+  if (run instanceof JobRun && run.id !== undefined && endings.some(({ kind }) => kind === 'failed'))
+    output.note(`to retry the failed servers: cnapi job retry ${run.id.slice(0, 8)}`);
+  return interruptedWith ?? exitCodeOfRun(endings, listener.isIncomplete());
+}
+
+interface Left {
+  servers: readonly NamedServer[];
+  code: number;
+}
+
+/** Running commands continue without this one; no further server is asked. */
+async function leave({ output }: Context, run: Run, { servers, code }: Left): Promise<never> {
+  await run.leave();
+  for (const line of run.left(createLabelOf(servers))) output.complain(`left: ${line}`);
+  await flushed();
+  process.exit(code);
+}
+
+/** @throws UsageError */
+async function askedOf({ rest, env }: Context, options: Options) {
+  const variables = variablesOf(options, env);
+  const timeoutMs = options.timeout === undefined ? undefined : parseDuration(options.timeout, '--timeout');
+  if (timeoutMs !== undefined && (timeoutMs < 1 || timeoutMs > MAX_TASK_TIMEOUT_MS))
+    throw new UsageError(`--timeout ${options.timeout} is not between 1ms and 1d`);
+  return { program: await programOf(rest, options.script), variables, timeoutMs };
+}
+
+interface Asked {
+  servers: readonly NamedServer[];
+  asked: Awaited<ReturnType<typeof askedOf>>;
+  concurrency: number;
+  options: Options;
+  listener: Listener;
+}
+
+/** A task for one server; a push job for several, or to hold a lock. @throws UsageError */
+async function runOf(context: Context, { servers, asked, concurrency, options, listener }: Asked): Promise<Run> {
+  const { client, random, output } = context;
+  const { program, variables, timeoutMs } = asked;
+  const [only, ...others] = servers;
+  const detach = options.detach === true;
+  const isOfJob = options.ticket?.includes('/') === true;
+  if (only !== undefined && others.length === 0 && !isOfJob) {
+    const ticketUuid = options.ticket === undefined ? undefined : await findTicket(client, options.ticket);
+    // All output can be shown, because the command waits for it.
+    const params = { ...taskParamsOf(program, variables), ...(detach ? {} : { paced: true }) };
+    return new TaskRun({ client, random, listener }, { server: only, params, timeoutMs, ticketUuid, detach });
+  }
+  if (options.ticket !== undefined && !isOfJob)
+    throw new UsageError(
+      `--ticket ${escapeControls(options.ticket)} is a ticket for one server; on several, --ticket SCOPE/ID waits for a lock and holds it`,
+    );
+  const ticket = await ticketOf(context, { ticket: options.ticket });
+  const onJob = (id: string) => {
+    if (output.json) output.record({ event: 'job', job: id, servers: servers.length });
+    else if (detach) output.line(id);
+    else if (ticket !== undefined)
+      output.note(
+        `push job ${id} waits for the lock ${escapeControls(`${ticket.scope}/${ticket.id}`)}, if another holds it`,
+      );
+  };
+  return new JobRun({ client, random, listener, onJob }, servers, {
+    ...jobCommandOf(program),
+    ...jobVariablesOf(variables),
+    ticket,
+    quorum: 1,
+    concurrency,
+    node_timeout_ms: timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    run_timeout_ms: MAX_TASK_TIMEOUT_MS,
+  });
+}

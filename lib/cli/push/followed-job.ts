@@ -1,0 +1,79 @@
+/**
+ * Follows a push job over one connection, at any available instance: the output of all its nodes,
+ * and how the command ended on each of them. Used by job-run.ts for `cnapi exec`, and by
+ * follow-job.ts for `--capture`.
+ *
+ *     each server: (its task starts) ──▶ output ──▶ ok | failed | unknown
+ */
+import type { CnapiClient } from '../../client/client.ts';
+import { followPushJob } from '../../client/follow-push-job.ts';
+import type { PushEvent } from '../../protocol/api/push-events.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import { type Ending, endingOf, type Listener } from '../exec/ending.ts';
+import { endingOfNode, hasNodeEnded } from './node-ending.ts';
+
+export class FollowedJob {
+  readonly #deps: { client: CnapiClient; listener: Listener };
+  readonly #servers: readonly NamedServer[];
+  readonly #byUuid: ReadonlyMap<string, NamedServer>;
+  readonly #tasks = new Map<NamedServer, string>();
+  readonly #taskEnds = new Map<NamedServer, Readonly<Record<string, unknown>>>();
+  readonly #endings = new Map<NamedServer, Ending>();
+
+  constructor(deps: { client: CnapiClient; listener: Listener }, servers: readonly NamedServer[]) {
+    this.#deps = deps;
+    this.#servers = servers;
+    this.#byUuid = new Map(servers.map((server) => [server.uuid, server]));
+  }
+
+  /** On how many servers it has not ended. */
+  get openCount(): number {
+    return this.#servers.length - this.#endings.size;
+  }
+
+  /** Until the job ends. @throws ApiError, NoAnswerError */
+  async follow(id: string): Promise<void> {
+    const { client, listener } = this.#deps;
+    const onBroken = (why: string) => listener.onBroken(undefined, why);
+    for await (const event of followPushJob(client.caller, id, { onBroken })) {
+      if (event.event === 'job') continue;
+      const server = this.#byUuid.get(event.data.server_uuid);
+      if (server !== undefined && !this.#endings.has(server)) await this.#onEvent(server, event);
+    }
+  }
+
+  /**
+   * Returns how it ended on each server. Servers without an end get one of the error. `job`: its
+   * id; undefined if the job was perhaps not created.
+   */
+  endings(job: string | undefined, error: unknown): Ending[] {
+    return this.#servers.map((server) => {
+      const known = this.#endings.get(server);
+      if (known !== undefined) return known;
+      const ending = endingOf(error, { id: this.#tasks.get(server), mayRun: job !== undefined });
+      const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job}`;
+      return this.#end(server, ending.kind === 'unknown' ? { ...ending, see } : ending);
+    });
+  }
+
+  async #onEvent(server: NamedServer, { event, data }: Exclude<PushEvent, { event: 'job' }>): Promise<void> {
+    const { listener } = this.#deps;
+    if (data.task_id !== undefined && !this.#tasks.has(server)) {
+      this.#tasks.set(server, data.task_id);
+      listener.onStart(server, data.task_id);
+    }
+    if (event === 'node') {
+      if (hasNodeEnded(data)) this.#end(server, endingOfNode(data, this.#taskEnds.get(server)));
+      return;
+    }
+    if (data.event.name === 'output') await listener.onOutput(server, data.event);
+    if (data.event.name === 'end') this.#taskEnds.set(server, data.event.data);
+  }
+
+  #end(server: NamedServer, ending: Ending): Ending {
+    this.#endings.set(server, ending);
+    this.#taskEnds.delete(server);
+    this.#deps.listener.onEnd(server, ending);
+    return ending;
+  }
+}

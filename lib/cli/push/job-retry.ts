@@ -1,0 +1,106 @@
+/** `cnapi job retry`: an earlier push job once more, where it did not succeed. */
+
+import { Command } from 'commander';
+import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { HIDDEN } from '../../protocol/secret-params.ts';
+import { jobVariablesOf, type Variables, variablesOf } from '../exec/program.ts';
+import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { nodeStatusOf } from '../lookup/targets.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { findJob, nodesOf } from './find-job.ts';
+import { started } from './follow-job.ts';
+import { fileOf, nodeStatusOption } from './job-options.ts';
+import { hasEnded } from './job-progress.ts';
+import { hasNodeEnded } from './node-ending.ts';
+
+interface Options {
+  status?: string[];
+  env?: string[];
+  secretEnv?: string[];
+  file?: string;
+  capture?: boolean;
+  detach?: boolean;
+}
+
+const MORE = `
+A new push job runs the same command with the same options, on the nodes of the earlier one that have not succeeded: failed, \
+crashed, timed_out, aborted, nacked, unavailable and was_ready. Its quorum is the same share of its nodes as before.
+
+Values of secret variables, and a file, are not kept for this. Give them again with --secret-env and --file.
+`;
+
+/** @throws UsageError */
+const repeatedStatus = (text: string, others: string[] | undefined): string[] => repeated(nodeStatusOf(text), others);
+
+export function retryCommand(runner: CommandRunner): Command {
+  const command = new Command('retry')
+    .description('Runs a push job again on the nodes where it did not succeed.')
+    .argument('<job>', 'id, or the beginning of one')
+    .addOption(nodeStatusOption('only nodes with this status; may be repeated').argParser(repeatedStatus))
+    .option('--env <name=value>', 'set this variable for the command, or change it; may be repeated', repeated)
+    .option(
+      '--secret-env <name>',
+      'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',
+      repeated,
+    )
+    .option('--file <path>', 'the file for the command')
+    .option('--capture', 'show what the command writes on each server, as it writes it')
+    .option('-d, --detach', 'print the id of the new job and do not wait')
+    .action(runner.action(retry));
+  return examples(explained(command, MORE), ['cnapi job retry c0ff', 'cnapi job retry c0ff --status crashed']);
+}
+
+async function retry(context: Context, [text]: readonly unknown[], options: Options): Promise<number> {
+  const { client, random } = context;
+  const former = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  if (!hasEnded(former))
+    throw new UsageError(`Push job ${former.id} is ${former.status}; wait for its end or abort it`);
+  const { command } = former;
+  if (command === undefined) throw new UsageError('This token may not see the command of the job');
+  const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));
+  if (nodes.length === 0) throw new UsageError('No node of that job matches; nothing was run');
+  const file = await fileOf(options.file);
+  if (former.file_specified && file === undefined)
+    throw new UsageError('The job had a file, which is not kept: give it again with --file');
+  const job = await client.createPushJob(
+    {
+      command,
+      servers: nodes.map(({ server_uuid }) => server_uuid),
+      ...optionsOf(former, nodes.length),
+      ...jobVariablesOf(variablesAgain(former, variablesOf(options, context.env))),
+      file,
+      capture_output: options.capture ?? former.capture_output,
+    },
+    random.uuid(),
+  );
+  return started(context, { job, detach: options.detach, capture: options.capture });
+}
+
+function isAgain(node: PushNode, wanted: readonly string[] | undefined): boolean {
+  return wanted === undefined ? hasNodeEnded(node) && node.status !== 'succeeded' : wanted.includes(node.status);
+}
+
+function optionsOf(former: PushJob, nodeCount: number) {
+  const { concurrency, start_rate, max_failures, run_timeout_ms, node_timeout_ms, voting_timeout_ms, user, dir } =
+    former;
+  const quorum = Math.max(1, Math.ceil((former.quorum / former.node_count) * nodeCount));
+  const limits = { quorum, concurrency, start_rate, max_failures, run_timeout_ms, node_timeout_ms, voting_timeout_ms };
+  return { ...limits, user, dir, ticket: former.ticket && wantedAgain(former.ticket) };
+}
+
+/** Another place in the same queue: that of the former job was given up at its end. */
+function wantedAgain({ server_uuid, scope, id, expires_in, timeout_ms }: NonNullable<PushJob['ticket']>) {
+  return { server_uuid, scope, id, expires_in, timeout_ms };
+}
+
+/** @throws UsageError when a secret was not given again */
+function variablesAgain({ env = {} }: PushJob, given: Variables): Variables {
+  const secrets = Object.keys(env).filter((name) => env[name] === HIDDEN);
+  const missing = secrets.filter((name) => given.env[name] === undefined);
+  if (missing.length > 0)
+    throw new UsageError(
+      `The job had secret variables, which are not kept. Give again: ${missing.map((name) => `--secret-env ${name}`).join(' ')}`,
+    );
+  return { env: { ...env, ...given.env }, secrets: [...new Set([...secrets, ...given.secrets])] };
+}

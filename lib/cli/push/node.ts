@@ -1,0 +1,56 @@
+/** `cnapi node`: what servers do for push jobs. */
+import { Command } from 'commander';
+import { type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { serversOf, targetsOf } from '../lookup/targets.ts';
+import type { Column } from '../terminal/table.ts';
+import { inOrderOfName } from './job-progress.ts';
+
+/** Their uuids fit into the address of one request. */
+const SERVERS_A_REQUEST = 100;
+
+const MORE = `
+idle: the server can take part in a push job. in_job: it has voted yes, or runs the command. rehab: its agent is being asked to \
+forget a job, until it answers. down: no instance holds its agent.
+`;
+
+export function nodeCommand(runner: CommandRunner): Command {
+  return new Command('node')
+    .description('Servers as nodes of push jobs: which are free, which are in a job.')
+    .addCommand(statusCommand(runner));
+}
+
+function statusCommand(runner: CommandRunner): Command {
+  const command = new Command('status')
+    .description('Shows what servers do for push jobs, and in which job they are.')
+    .argument(
+      '[query|server...]',
+      'name=pattern as with --where of cnapi servers; or uuids, beginnings of them, or hostnames',
+    )
+    .action(runner.action(status));
+  return examples(explained(command, MORE), [
+    'cnapi node status',
+    "cnapi node status web-1 'web-2'",
+    "cnapi node status 'traits.role=web' --json",
+  ]);
+}
+
+async function status(context: Context, [names]: readonly unknown[]): Promise<void> {
+  const { client, output } = context;
+  const asked = names as string[];
+  const servers = await serversOf(context, await targetsOf(context, asked, { all: asked.length === 0 }));
+  const states: PushNodeState[] = [];
+  for (let at = 0; at < servers.length; at += SERVERS_A_REQUEST) {
+    const server_uuid = servers.slice(at, at + SERVERS_A_REQUEST).map(({ uuid }) => uuid);
+    states.push(...(await client.ask(pushNodeContracts.ListPushNodeStates, { server_uuid })));
+  }
+  if (output.json) return output.document(states);
+  output.table(COLUMNS, inOrderOfName(states));
+}
+
+const COLUMNS: readonly Column<PushNodeState>[] = [
+  { head: 'NODE NAME', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'JOB', of: ({ job }) => job, abbreviates: true },
+];

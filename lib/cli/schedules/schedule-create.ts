@@ -1,0 +1,103 @@
+/** `cnapi schedule create`, and `--at` of `cnapi job start`: push jobs that start later. */
+import { Command } from 'commander';
+import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { requestOf, targetsOf } from '../lookup/targets.ts';
+import { type JobOptions, jobBodyOf, withJobOptions } from '../push/job-options.ts';
+import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+
+interface CreateOptions extends JobOptions {
+  at?: string;
+  cron?: string;
+  timeZone?: string;
+  overlap?: string;
+}
+
+const MORE = `
+The five fields of --cron are minute, hour, day of the month, month and day of the week; @hourly, @daily, @weekly, @monthly and \
+@yearly are understood, too.
+
+Servers by --where, --all, --group or name=pattern are looked up each time: the job runs on those that match then. Servers by name stay \
+the same. --secret-env is refused, because a schedule keeps its job for as long as it exists.
+`;
+
+export function createCommand(runner: CommandRunner): Command {
+  const command = withJobOptions(
+    new Command('create')
+      .description('Creates push jobs at a time, or again and again.')
+      .usage('[options] [query|server...] -- command...')
+      .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
+      .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
+      .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
+      .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
+      .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)'),
+  ).action(
+    runner.action((context, [names], options: CreateOptions) => createSchedule(context, names as string[], options), {
+      rest: true,
+    }),
+  );
+  return examples(explained(command, MORE), [
+    'cnapi schedule create --cron @daily --all --quorum 80% -- apt-get -q update',
+    "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",
+  ]);
+}
+
+export async function createSchedule(
+  context: Context,
+  names: readonly string[],
+  options: CreateOptions,
+): Promise<void> {
+  const { client, clock, output } = context;
+  const { at, cron, timeZone, overlap } = options;
+  if ((at === undefined) === (cron === undefined)) throw new UsageError('Give --at or --cron, and not both');
+  if (overlap !== undefined && !isOverlap(overlap))
+    throw new UsageError(`--overlap ${overlap} is none of ${OVERLAPS.join(', ')}`);
+  if (options.secretEnv !== undefined)
+    throw new UsageError(
+      '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
+    );
+  const targets = await targetsOf(context, names, options);
+  const count = 'servers' in targets ? targets.servers.length : undefined;
+  const body = { ...requestOf(targets), ...(await jobBodyOf(context, options, count)) };
+  const schedule = await client.ask(pushScheduleContracts.CreatePushSchedule, {
+    at: at === undefined ? undefined : laterTime(at, clock.wallTime()),
+    cron,
+    time_zone: timeZone,
+    overlap,
+    // Without fields that have no value.
+    job: JSON.parse(JSON.stringify(body)),
+  });
+  if (output.json) return output.document(schedule);
+  output.line(schedule.id);
+  output.note(`its next time is ${shortTime(schedule.next_at)}`);
+}
+
+const isOverlap = (text: string): text is (typeof OVERLAPS)[number] => (OVERLAPS as readonly string[]).includes(text);
+
+/**
+ * ISO 8601; a duration from now; or a time of this machine's day, tomorrow if it has passed.
+ * @throws UsageError
+ */
+export function laterTime(text: string, now: number): string {
+  const [, hour, minute] = /^([01]?\d|2[0-3]):([0-5]\d)$/.exec(text) ?? [];
+  if (hour !== undefined && minute !== undefined) {
+    const day = new Date(now);
+    day.setHours(Number(hour), Number(minute), 0, 0);
+    if (day.getTime() <= now) day.setDate(day.getDate() + 1);
+    return day.toISOString();
+  }
+  if (/^\d{4}-\d\d-\d\dT/.test(text) && !Number.isNaN(Date.parse(text)))
+    return new Date(Date.parse(text)).toISOString();
+  try {
+    return new Date(now + parseDuration(text, '--at')).toISOString();
+  } catch (cause) {
+    throw new UsageError(
+      `--at ${text} is neither a time such as 22:00 or 2030-01-31T22:00:00Z nor a duration such as 90m`,
+      {
+        cause,
+      },
+    );
+  }
+}

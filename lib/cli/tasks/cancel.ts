@@ -1,0 +1,34 @@
+/** `cnapi cancel`: requests the cancellation of tasks. */
+import { Command } from 'commander';
+import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
+import { findTask } from '../lookup/find.ts';
+
+export function cancelCommand(runner: CommandRunner): Command {
+  const command = new Command('cancel')
+    .description(
+      'Cancels tasks. A running command receives TERM, and KILL two seconds later; cnapi task shows how it ended.',
+    )
+    .argument('<task...>', 'ids, or the beginning of one')
+    .action(runner.action(cancel));
+  return examples(command, ['cnapi cancel 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11']);
+}
+
+async function cancel({ client, output }: Context, [ids]: readonly unknown[]): Promise<number> {
+  const { results, refused, exitCode } = await forEach(output, ids as string[], async (given) => {
+    const id = await findTask(client, given);
+    const task = await client.cancelTask(id);
+    if (!output.json) output.line(`cancellation of ${id} requested`);
+    return task;
+  });
+  const failures = refused.map(({ id, error }) => ({ id, error: fieldsOf(error) }));
+  if (output.json) output.document([...results, ...failures]);
+  return exitCode;
+}
+
+function fieldsOf(error: ApiError | NoAnswerError) {
+  const { code, message } = error;
+  return error instanceof ApiError ? { code, message, request_id: error.requestId } : { code, message };
+}

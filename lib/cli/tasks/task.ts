@@ -1,0 +1,136 @@
+/** `cnapi task`: shows a task, or follows its output and events until it ends. */
+import { Command } from 'commander';
+import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
+import { LiveOutput } from '../exec/live-output.ts';
+import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../exec/task-end.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findTask } from '../lookup/find.ts';
+import { shortTime } from '../terminal/duration.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT } from '../terminal/usage-error.ts';
+
+const MORE = `
+Ctrl-C, or a lost terminal, stops following and does not cancel the task: use cnapi cancel.
+`;
+
+interface Options {
+  follow?: boolean;
+  raw?: boolean;
+}
+
+export function taskCommand(runner: CommandRunner): Command {
+  const command = new Command('task')
+    .description('Shows a task; with --follow its output and its events until it ends.')
+    .argument('<task>', 'its id, or the beginning of it')
+    .option(
+      '-f, --follow',
+      'show its output and events from its beginning until it ends; exit code 0 if it succeeded, 4 if some of its output is missing, else 1',
+    )
+    .option('--raw', 'write its output to the terminal unchanged, including control characters')
+    .action(runner.action(task));
+  return examples(explained(command, MORE), [
+    'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+    'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11 --follow',
+  ]);
+}
+
+async function task(context: Context, [given]: readonly unknown[], options: Options): Promise<number> {
+  const { client, output } = context;
+  const id = await findTask(client, String(given));
+  if (options.follow) return followed(context, id, options);
+  const found = await client.task(id);
+  if (output.json) output.document(found);
+  else show(context, found);
+  if (found.withheld) output.note(WITHHELD);
+  return EXIT.ok;
+}
+
+async function followed(context: Context, id: string, { raw }: Options): Promise<number> {
+  const { client, clock, output } = context;
+  const first = await client.task(id);
+  if (first.withheld) output.note(WITHHELD);
+  await client.learnInstances().catch(() => undefined);
+  const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
+  const stop = onEndingSignal((signal, before) => {
+    const code = exitCodeOfSignal(signal);
+    if (before > 0) return void exitSoon(clock, code);
+    if (!output.json) live.end(undefined);
+    void flushed().then(() => process.exit(code));
+  });
+  try {
+    return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });
+  } catch (error) {
+    // On an error, shows output held back after a gap, as it does when the user leaves.
+    if (!output.json) live.end(undefined);
+    throw error;
+  } finally {
+    stop();
+  }
+}
+
+async function shownToItsEnd({ client, output }: Context, { id, name, live, isWithheld }: Followed): Promise<number> {
+  const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
+  for await (const event of client.followTask(id, { onBroken })) {
+    if (output.json) output.record(event);
+    else if (event.name === 'output') live.write(event);
+    else if (event.name !== 'end') output.note(describeEvent(event));
+    await output.ready();
+    if (event.name !== 'end') continue;
+    if (!output.json && !isWithheld) live.end(event.data.result, id);
+    const message = errorOf(event.data);
+    if (message !== undefined && !output.json) output.complain(`${name} failed: ${escapeControls(message)}`);
+    return exitCodeOfFollower(hasSucceeded(event.data), live);
+  }
+  // The stream ended without an `end` event: the task ended after the last event received.
+  const { status, history } = await client.task(id);
+  const result = history.find(({ name }) => name === 'finish')?.event;
+  if (!output.json && !isWithheld) live.end(result, id);
+  return exitCodeOfFollower(hasSucceeded({ status, result }), live);
+}
+
+/** The exit code of `cnapi task ID --follow`. */
+function exitCodeOfFollower(hasSucceeded: boolean, { isIncomplete }: LiveOutput): number {
+  if (!hasSucceeded) return EXIT.failed;
+  return isIncomplete ? EXIT.incomplete : EXIT.ok;
+}
+
+interface Followed {
+  id: string;
+  name: string;
+  live: LiveOutput;
+  isWithheld: boolean;
+}
+
+function describeEvent({ name, timestamp, attempt, data }: TaskEvent): string {
+  const about =
+    name === 'progress' ? ` ${data.value} % ${data.message ?? ''}` : name === 'retry' ? ` ${data.reason}` : '';
+  const again = attempt > 1 ? ` (attempt ${attempt})` : '';
+  return escapeControls(`${shortTime(timestamp)} ${name}${about}${again}`);
+}
+
+function show(context: Context, found: Task): void {
+  const finish = found.history.find(({ name }) => name === 'finish')?.event;
+  const error = found.history.find(({ name }) => name === 'error')?.event.error as {
+    message?: unknown;
+    code?: unknown;
+  };
+  context.output.facts([
+    ['id', found.id],
+    ['task', found.task],
+    ['server', found.server_uuid],
+    ['status', found.cancel_requested === true && found.status === 'active' ? 'active, to be cancelled' : found.status],
+    ['error', error && `${error.message} (${error.code})`],
+    ['exit code', finish && exitCodeOf(finish)],
+    ['accepted', shortTime(found.timestamp)],
+    ['started', found.started_at && shortTime(found.started_at)],
+    ['ended', found.finished_at && shortTime(found.finished_at)],
+    ['attempt', found.attempt],
+    ['request', found.req_id],
+    ['ticket', found.ticket_uuid],
+  ]);
+  const live = new LiveOutput(context, { raw: false, prefix: undefined, label: '' });
+  if (finish !== undefined && !found.withheld) live.end(finish);
+}

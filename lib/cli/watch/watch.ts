@@ -1,0 +1,158 @@
+/** `cnapi watch`: shows the state of the fleet, once or continuously. */
+import { Command } from 'commander';
+import { ApiError } from '../../client/client-errors.ts';
+import { isoNow } from '../../platform/clock.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
+import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { errorReportOf } from '../terminal/error-report.ts';
+import { Screen } from '../terminal/screen.ts';
+import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
+import { countByStatus, type FleetView, screenOf, summaryOf } from './fleet-view.ts';
+
+interface Options {
+  interval: string;
+  once?: boolean;
+}
+
+const MAX_AWAY = 200;
+const MAX_TASKS = 500;
+
+export function watchCommand(runner: CommandRunner): Command {
+  const command = new Command('watch')
+    .description(
+      'Shows instances, servers that are not running, locks and active tasks. On a terminal it fills the screen until q or Ctrl-C; otherwise it prints a line for each change.',
+    )
+    .option('--interval <duration>', 'time between two updates', '2s')
+    .option('--once', 'print the state once and end')
+    .action(runner.action(watch));
+  return examples(command, ['cnapi watch', 'cnapi watch --once', 'cnapi watch --json --interval 30s >> fleet.log']);
+}
+
+async function watch(context: Context, _: unknown, { interval, once = false }: Options): Promise<number> {
+  const intervalMs = parseDuration(interval, '--interval');
+  if (intervalMs < 200 || intervalMs > 86_400_000)
+    throw new UsageError(`--interval ${interval} is not between 200ms and 1d`);
+  if (once) {
+    const view = await look(context);
+    show(context, view);
+    return EXIT.ok;
+  }
+  return new Watch(context, intervalMs).run();
+}
+
+class Watch {
+  readonly #context: Context;
+  readonly #intervalMs: number;
+  readonly #ending = new AbortController();
+  readonly #screen: Screen | undefined;
+  #last: FleetView | undefined;
+  #exitCode: number = EXIT.ok;
+
+  constructor(context: Context, intervalMs: number) {
+    this.#context = context;
+    this.#intervalMs = intervalMs;
+    const isScreen = context.output.isTerminal && !context.output.json;
+    this.#screen = isScreen ? new Screen((key) => this.#onKey(key)) : undefined;
+  }
+
+  async run(): Promise<number> {
+    const { client, clock } = this.#context;
+    await client.learnInstances();
+    const stop = onEndingSignal((signal) => this.#end(exitCodeOfSignal(signal)));
+    const redraw = () => this.#draw();
+    const ended = new Promise<void>((resolve) => this.#ending.signal.addEventListener('abort', () => resolve()));
+    this.#screen?.open();
+    process.stdout.on('resize', redraw);
+    try {
+      while (!this.#ending.signal.aborted) {
+        await Promise.race([this.#look(), ended]);
+        await clock.sleep(this.#intervalMs, this.#ending.signal);
+      }
+    } finally {
+      this.#ending.abort();
+      process.stdout.off('resize', redraw);
+      this.#screen?.close();
+      stop();
+    }
+    return this.#exitCode;
+  }
+
+  async #look(): Promise<void> {
+    const before = this.#last;
+    const view = await look(this.#context).catch((error: unknown) => {
+      const trouble = errorReportOf(error).message;
+      return { ...(before ?? EMPTY), trouble };
+    });
+    if (this.#ending.signal.aborted) return;
+    this.#last = view;
+    if (this.#screen !== undefined) this.#draw();
+    else if (before === undefined || summaryOf(before) !== summaryOf(view)) show(this.#context, view);
+  }
+
+  #draw(): void {
+    const { output, clock } = this.#context;
+    if (this.#last === undefined) return;
+    const paint = {
+      bold: (text: string) => output.paint('bold', text),
+      red: (text: string) => output.paint('red', text),
+    };
+    this.#screen?.draw(screenOf(this.#last, { width: output.columns ?? 80, time: isoNow(clock), paint }));
+  }
+
+  #onKey(key: string): void {
+    if (key === 'q' || key === 'Q') this.#end(EXIT.ok);
+    if (key === '\x03' || key === '\x04') this.#end(EXIT.interrupted);
+  }
+
+  #end(exitCode: number): void {
+    this.#exitCode = exitCode;
+    this.#ending.abort();
+  }
+}
+
+const EMPTY: FleetView = {
+  instances: [],
+  total: 0,
+  counts: {},
+  away: [],
+  queues: [],
+  tasks: undefined,
+  hasMoreTasks: false,
+};
+
+async function look({ client }: Context): Promise<FleetView> {
+  const [instances, servers, queues, tasks] = await Promise.all([
+    client.learnInstances(),
+    allServers(client),
+    client.queues(),
+    client.firstTasks({ status: 'active' }, MAX_TASKS).catch(unlessOlder),
+  ]);
+  const away = servers.filter(({ status }) => status !== 'running').slice(0, MAX_AWAY);
+  const view = { instances, total: servers.length, counts: countByStatus(servers), away, queues };
+  return { ...view, tasks: tasks?.tasks, hasMoreTasks: tasks?.isMore ?? false };
+}
+
+/** An instance of an earlier version has no list of all tasks; the rest is shown without it. */
+function unlessOlder(error: unknown): undefined {
+  if (!(error instanceof ApiError && error.code === 'ResourceNotFound')) throw error;
+}
+
+async function allServers(client: Context['client']): Promise<NamedServer[]> {
+  const servers: NamedServer[] = [];
+  for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
+  return servers;
+}
+
+function show({ output, clock }: Context, view: FleetView): void {
+  const time = isoNow(clock);
+  if (output.json) return output.record({ time, ...view });
+  if (!output.isTerminal) return output.line(`${shortTime(time)}  ${summaryOf(view)}`);
+  const paint = {
+    bold: (text: string) => output.paint('bold', text),
+    red: (text: string) => output.paint('red', text),
+  };
+  for (const line of screenOf(view, { width: output.columns ?? 80, time, paint })) output.raw(`${line}\n`);
+}

@@ -1,0 +1,197 @@
+/** SQL of a job's coordinator. Each function is fenced by the duty it holds. */
+
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import { PUSH_TASK } from '../../../protocol/push.ts';
+import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
+import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
+import { taskEnds } from '../../tasks/record/task.ts';
+import { fenced, fenceOf } from '../duty-fence.ts';
+import type { JobOutcome, JobState, JobView, NodeState, Tally } from '../push-job.ts';
+
+interface AdvanceRow {
+  state: JobState;
+  changes: number;
+  ending: JobOutcome | null;
+  is_soft: boolean;
+  quorum: number;
+  abort_requested: 'soft' | 'hard' | null;
+  concurrency: number | null;
+  start_rate: number | null;
+  max_failures: number | null;
+  voting_timeout_ms: number;
+  run_timeout_ms: number;
+  abort_timeout_ms: number;
+  age_ticks: string;
+  state_ticks: string;
+  started: number;
+  to_cancel: number;
+  to_abort: number;
+  to_release: number;
+  outdated_timeouts: number;
+  more: boolean;
+  in_rehab: number;
+  new_events: number;
+  states: NodeState[];
+  counts: number[];
+}
+
+/** What one round found. The starts are counted by the holder of the duty. */
+export interface JobRound extends Omit<JobView, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
+  /** How many times callers have changed the job. */
+  changes: number;
+  /** New events of the job's feed. */
+  newEvents: number;
+  /** Not all nodes have got the ends of their tasks yet: there were too many for one round. */
+  isMore: boolean;
+  /** Servers that are in rehab from now on: their agents are to be told. */
+  inRehab: number;
+}
+
+/** A server to tell that there is something for it, and the run that acts for it. */
+export interface ServerToTell {
+  serverUuid: string;
+  /** Undefined: none at present. */
+  run: string | undefined;
+}
+
+export interface StartedNode extends ServerToTell {
+  task: string;
+}
+
+/** What one statement does at most, so that it ends in time on a busy database. */
+export const NODES_A_STEP = 1_000;
+
+const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)];
+/** Ends of tasks that no agent has reported. */
+const ENDS_OF_CNAPI = Object.values(taskEnds).map((end) => JSON.stringify(end));
+
+/**
+ * One round: nodes get the ends of their tasks, those whose agents are gone leave the job, and all
+ * are counted. @throws DutyLostError
+ */
+export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
+  const { rows } = await database.query<AdvanceRow>(
+    'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json, $7::text[])',
+    [...fenceOf(duty), NODES_A_STEP, ...CANCELS, ENDS_OF_CNAPI],
+    { name: 'advance push job' },
+  );
+  const row = rows[0];
+  if (row === undefined) throw new DutyLostError(duty);
+  const counts = new Map(row.states.map((state, index) => [state, row.counts[index] ?? 0]));
+  const tally = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts.get(state) ?? 0])) as Tally;
+  return {
+    job: {
+      state: row.state,
+      ending: row.ending ?? undefined,
+      isSoft: row.is_soft,
+      quorum: row.quorum,
+      abortRequested: row.abort_requested ?? undefined,
+      concurrency: row.concurrency ?? undefined,
+      startRate: row.start_rate ?? undefined,
+      maxFailures: row.max_failures ?? undefined,
+      votingTimeoutMs: row.voting_timeout_ms,
+      runTimeoutMs: row.run_timeout_ms,
+      abortTimeoutMs: row.abort_timeout_ms,
+    },
+    changes: row.changes,
+    tally,
+    started: row.started,
+    toCancel: row.to_cancel,
+    toAbort: row.to_abort,
+    toRelease: row.to_release,
+    outdatedTimeouts: row.outdated_timeouts,
+    ageMs: Number(row.age_ticks) * TICK_MS,
+    stateMs: Number(row.state_ticks) * TICK_MS,
+    newEvents: row.new_events,
+    isMore: row.more,
+    inRehab: row.in_rehab,
+  };
+}
+
+/**
+ * Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. `runMs`: for
+ * how long it has run.
+ */
+export async function startNodes(
+  database: Queryable,
+  duty: HeldDuty,
+  { ids, runMs }: { ids: readonly string[]; runMs: number },
+): Promise<StartedNode[]> {
+  const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
+    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text, $6::int)',
+    [...fenceOf(duty), ids, PUSH_TASK, runMs],
+    { name: 'start push nodes' },
+  );
+  return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));
+}
+
+/** At most `most` commands that were started get the limit that the job gives them now. */
+export async function changeTimeouts(database: Queryable, duty: HeldDuty, most: number): Promise<void> {
+  const sql = 'select cnapi_change_push_timeouts($1::uuid, $2::uuid, $3::int, $4::int) as held';
+  await fenced(database, duty, sql, [most]);
+}
+
+/** `changes`: those that the round has seen. After another one nothing is done. */
+export async function closeVoting(database: Queryable, duty: HeldDuty, changes: number): Promise<void> {
+  const sql = 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int, $4::int, $5::int) as held';
+  await fenced(database, duty, sql, [changes, NODES_A_STEP]);
+}
+
+/** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
+export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToTell[]> {
+  const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
+    'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
+    [...fenceOf(duty), most, ...CANCELS],
+  );
+  return rows.map(toServerToTell);
+}
+
+interface AbortOptions {
+  /** Those that the round has seen. After another one nothing is done. */
+  changes: number;
+  ending: JobOutcome;
+  soft: boolean;
+  reason: string;
+  /** Maximum of tasks cancelled by this call. */
+  most: number;
+}
+
+/** Cancels the tasks of some nodes; a round says how many are left. */
+export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToTell[]> {
+  const { changes, ending, soft, reason, most } = options;
+  const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
+    'select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::text, $6::boolean, $7::text, $8::int, $9::json, $10::json)',
+    [...fenceOf(duty), changes, ending, soft, reason, most, ...CANCELS],
+    { name: 'abort push job' },
+  );
+  return rows.map(toServerToTell);
+}
+
+/**
+ * Returns how many nodes are left before the job ends: to give up, or, if it was to be complete,
+ * added since they were counted. @throws DutyLostError
+ */
+export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<number> {
+  const { rows } = await database.query<{ unended: number | null }>(
+    'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::int, $6::json, $7::json) as unended',
+    [...fenceOf(duty), outcome, NODES_A_STEP, ...CANCELS],
+  );
+  const unended = rows[0]?.unended ?? null;
+  if (unended === null) throw new DutyLostError(duty);
+  return unended;
+}
+
+/** The tasks of a job's nodes that have not ended. */
+export async function readTasksOfJob(database: Queryable, job: string): Promise<string[]> {
+  const { rows } = await database.query<{ task: string }>(
+    `select task from cnapi_push_nodes where job = $1::uuid and state in ('ready', 'running') and task is not null`,
+    [job],
+  );
+  return rows.map(({ task }) => task);
+}
+
+const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
+  serverUuid,
+  run: run ?? undefined,
+});

@@ -1,0 +1,339 @@
+/**
+ * Carries out the duties of kind `push-job`: one job each, from what its rows say. `push-job.ts`
+ * decides; each step is one fenced statement, so another instance can continue after any of them
+ * (docs/design/push-jobs.md). Owned by `push-jobs.ts`.
+ *
+ *     a vote was stored, a task ended, a caller asked, or some time passed ──▶ advance ──▶ decide
+ *        ▲                                                                                 │
+ *        └───────────── wait ◀──── start or abort nodes, close the voting, abort ◀─────────┤
+ *                                                                         end ◀────────────┘
+ */
+import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
+import type { Clock } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Random } from '../../../platform/random.ts';
+import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import type { DutyHandler, DutyOutcome, HeldDuty } from '../../duty/duty.ts';
+import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
+import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
+import { actionsOf, type JobAction, type JobState, type JobView, StartsPaid } from '../push-job.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
+import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
+import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';
+import {
+  abortJob,
+  abortNodes,
+  advanceJob,
+  changeTimeouts,
+  closeVoting,
+  endJob,
+  type JobRound,
+  NODES_A_STEP,
+  readTasksOfJob,
+  type ServerToTell,
+  startNodes,
+} from './coordinator-store.ts';
+
+interface CoordinatorDeps extends JobTicketDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  random: Random;
+  log: Logger;
+  config: { slowPollMs: number };
+  /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
+  tell(servers: readonly ServerToTell[]): void;
+  /** The job's rows changed: agents may have to be asked, or told to forget it. */
+  sendErrands(job: string): void;
+}
+
+/** Votes and ends gather for this long: a round costs the same for one as for thousands. */
+const GATHER_MS = 50;
+/** Added for each job of this instance, so that the total load of rounds stays bounded. */
+const GATHER_MS_OF_JOB = 3;
+/** Finds agents that are gone, and changes whose message was lost. */
+const ROUND_MS = 1_000;
+/** After each step. */
+const PAUSE_MS = 10;
+/** After one that changed nothing, because rows are locked. */
+const BLOCKED_PAUSE_MS = 250;
+/** While nodes start: nobody tells when a command has started. */
+const STARTING_ROUND_MS = 250;
+/** A round reads every node, so a large job without changes is polled less often. */
+const ROUND_MS_OF_NODE = 0.2;
+
+/** A job that is carried out here. */
+interface Run {
+  /** Aborts when something of the job has changed since the present round began. */
+  changed: AbortController;
+  tasks: Set<string>;
+  startsPaid: StartsPaid;
+  /** The job's state in the last round. */
+  state: JobState | undefined;
+  /** The steps of the last round, with what was left to do before them. */
+  steps: ReadonlySet<string>;
+  /** Of the last round. */
+  counts: string | undefined;
+  /** The abort that the last step asked for. */
+  aborting: Aborting | undefined;
+}
+
+type Aborting = Omit<Extract<JobAction, { do: 'abort' }>, 'do'>;
+
+interface Round {
+  view: JobView;
+  run: Run;
+  changes: number;
+}
+
+interface Wait {
+  /** Without news. */
+  roundMs: number;
+  /** Until the next timeout. */
+  forMs: number | undefined;
+}
+
+export class Coordinator implements DutyHandler {
+  readonly #deps: CoordinatorDeps;
+  readonly #runs = new Map<string, Run>();
+  readonly #jobOfTask = new Map<string, string>();
+  #subscriptions: Subscription[] = [];
+
+  constructor(deps: CoordinatorDeps) {
+    this.#deps = deps;
+  }
+
+  start(): void {
+    const { bus } = this.#deps;
+    this.#subscriptions = [
+      bus.subscribe(PUSH_CHANGES_TOPIC, (message) => this.changed(changedIds(message))),
+      bus.subscribe(TASK_ENDS_TOPIC, (message) => this.#tasksEnded(changedIds(message))),
+    ];
+  }
+
+  stop(): void {
+    for (const subscription of this.#subscriptions) subscription.close();
+  }
+
+  /** Something of these jobs has changed in the database. */
+  changed(jobs: readonly string[]): void {
+    for (const job of jobs) this.#runs.get(job)?.changed.abort();
+  }
+
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+    const run: Run = {
+      changed: new AbortController(),
+      tasks: new Set(),
+      startsPaid: new StartsPaid(),
+      state: undefined,
+      steps: new Set(),
+      counts: undefined,
+      aborting: undefined,
+    };
+    this.#runs.set(duty.id, run);
+    // After a failure the work begins again: what this attempt waits for ends with it.
+    const over = new AbortController();
+    try {
+      this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
+      return await this.#rounds(duty, run, AbortSignal.any([signal, over.signal]));
+    } finally {
+      over.abort();
+      this.#runs.delete(duty.id);
+      for (const task of run.tasks) this.#jobOfTask.delete(task);
+    }
+  }
+
+  async #rounds(duty: HeldDuty, run: Run, signal: AbortSignal): Promise<DutyOutcome> {
+    const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
+    const row = await readPushTicket(this.#deps.database, duty.id);
+    const ticket = row && new JobTicket(this.#deps, duty, row);
+    for (;;) {
+      signal.throwIfAborted();
+      run.changed = new AbortController();
+      const counted = times.corrected(await advanceJob(this.#deps.database, duty));
+      this.#tellFollowers(duty.id, run, counted);
+      if (counted.inRehab > 0) this.#deps.sendErrands(duty.id);
+      this.#logProgress(duty, run, counted);
+      if (counted.job.state === 'ended') {
+        await ticket?.release();
+        return 'complete';
+      }
+      const view: JobView = {
+        ...counted,
+        startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()),
+        ticket: (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none',
+        ticketTimeoutMs: ticket?.timeoutMs ?? 0,
+      };
+      if (counted.isMore) await this.#deps.clock.sleep(PAUSE_MS, signal);
+      else await this.#steps(duty, { view, run, changes: counted.changes }, signal);
+    }
+  }
+
+  /**
+   * Takes the first step that applies, and as long as the last round's changed nothing, the next.
+   */
+  async #steps(duty: HeldDuty, round: Round, signal: AbortSignal): Promise<void> {
+    const { view, run } = round;
+    const before = run.steps;
+    const steps = new Set<string>();
+    run.steps = steps;
+    for (const action of actionsOf(view)) {
+      if (action.do === 'wait') {
+        if (steps.size === 0) return this.#wait(run, { roundMs: roundMsOf(view), ...action }, signal);
+        break;
+      }
+      if (action.do === 'start') run.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
+      await this.#carryOut(duty, action, round);
+      const step = JSON.stringify([action, leftOf(action, view)]);
+      steps.add(step);
+      if (!before.has(step)) return this.#deps.clock.sleep(PAUSE_MS, signal);
+    }
+    await this.#deps.clock.sleep(BLOCKED_PAUSE_MS, signal);
+  }
+
+  /**
+   * A start, an abort, or the beginning of the voting may have been refused: the next round knows.
+   */
+  #logProgress({ id }: HeldDuty, run: Run, { job: { state, isSoft }, tally }: JobRound): void {
+    const isProgress = run.state !== undefined && run.state !== state && (state === 'voting' || state === 'running');
+    if (isProgress) this.#deps.log.info({ push_job: id, tally }, `push job: ${run.state} -> ${state}`);
+    if (run.aborting?.soft === isSoft && state === 'aborting')
+      this.#deps.log.info({ push_job: id, ...run.aborting, tally }, 'push job: aborting');
+    run.aborting = undefined;
+    run.state = state;
+  }
+
+  async #carryOut(
+    duty: HeldDuty,
+    action: Exclude<JobAction, { do: 'wait' }>,
+    { view, run, changes }: Round,
+  ): Promise<void> {
+    const { database, random, log, sendErrands, tell } = this.#deps;
+    switch (action.do) {
+      case 'start': {
+        const ids = Array.from({ length: action.most }, () => random.uuid());
+        const started = await startNodes(database, duty, { ids, runMs: runMsOf(view) });
+        this.#follow(
+          duty.id,
+          started.map(({ task }) => task),
+        );
+        return tell(started);
+      }
+      case 'begin-voting':
+        await beginVoting(database, duty);
+        return sendErrands(duty.id);
+      case 'change-timeouts':
+        await changeTimeouts(database, duty, NODES_A_STEP);
+        return sendErrands(duty.id);
+      case 'close-voting':
+        return closeVoting(database, duty, changes);
+      case 'abort-nodes':
+        tell(await abortNodes(database, duty, NODES_A_STEP));
+        return sendErrands(duty.id);
+      case 'abort': {
+        const { ending, soft, reason } = action;
+        if (view.job.state !== 'aborting' || view.job.isSoft !== soft) run.aborting = { ending, soft, reason };
+        tell(await abortJob(database, duty, { changes, ending, soft, reason, most: NODES_A_STEP }));
+        return sendErrands(duty.id);
+      }
+      case 'end':
+        if ((await endJob(database, duty, action.outcome)) > 0) return;
+        publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [duty.id]);
+        log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
+        return sendErrands(duty.id);
+      default:
+        return action satisfies never;
+    }
+  }
+
+  /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
+  async #wait(run: Run, { roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps;
+    const gatherMs = Math.min(GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB, forMs);
+    await clock.sleep(gatherMs, signal);
+    const restMs = Math.max(0, Math.min(roundMs, forMs) - gatherMs);
+    await clock.sleep(restMs, AbortSignal.any([run.changed.signal, signal]));
+  }
+
+  /** If the round found a change. Nodes only move on, so each change shows in the counts. */
+  #tellFollowers(job: string, run: Run, { job: { state }, tally, started, newEvents }: JobRound): void {
+    const counts = JSON.stringify([state, tally, started]);
+    if (counts === run.counts && newEvents === 0) return;
+    run.counts = counts;
+    publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
+  }
+
+  /** Ends of these tasks are news of the job. */
+  #follow(job: string, tasks: readonly string[]): void {
+    const run = this.#runs.get(job);
+    for (const task of tasks) {
+      run?.tasks.add(task);
+      this.#jobOfTask.set(task, job);
+    }
+  }
+
+  #tasksEnded(tasks: readonly string[]): void {
+    for (const task of tasks) {
+      const job = this.#jobOfTask.get(task);
+      if (job !== undefined) this.#runs.get(job)?.changed.abort();
+    }
+  }
+}
+
+/** What a step makes less. If it is the same in the next round, rows are locked. */
+function leftOf({ do: what }: JobAction, view: JobView): unknown {
+  const { job, tally, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
+  if (what === 'close-voting') return tally.new;
+  if (what === 'abort-nodes') return toAbort;
+  if (what === 'change-timeouts') return outdatedTimeouts;
+  if (what === 'start') return [job.state, tally.ready + tally.running - started];
+  return [job.state, tally, started, toCancel, toRelease];
+}
+
+/** The poll interval when no change is announced. */
+function roundMsOf({ started, tally }: JobView): number {
+  const nodes = Object.values(tally).reduce((sum, count) => sum + count, 0);
+  return (started > tally.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
+}
+
+/** For how long the job has run: what is left of its run timeout is the limit of a command. */
+function runMsOf({ job, stateMs }: JobView): number {
+  return job.state === 'voting' ? 0 : Math.min(MAX_TASK_TIMEOUT_MS, Math.round(stateMs));
+}
+
+/**
+ * How long ago the job asked its agents, and the time in its state. The rows count them in ticks of
+ * a second, which stand still while no instance is healthy; this holder's clock counts on from what
+ * they said first. The counter may have been behind when the job was created, so its lag does not
+ * count: no timeout ends early, and each holder may add the lag.
+ */
+class JobTimes {
+  readonly #clock: Clock;
+  readonly #lagMs: number;
+  #createdAt: number | undefined;
+  #state: string | undefined;
+  #stateAt = 0;
+
+  constructor(clock: Clock, lagMs: number) {
+    this.#clock = clock;
+    this.#lagMs = lagMs;
+  }
+
+  corrected(view: JobRound): JobRound {
+    const now = this.#clock.now();
+    const isFirst = this.#createdAt === undefined;
+    this.#createdAt ??= now - this.#without(view.ageMs);
+    if (this.#state?.startsWith('waiting') && view.job.state !== 'waiting') this.#createdAt = now;
+    // A hard abort after a soft one begins its own time.
+    const state = `${view.job.state}${view.job.isSoft ? ', soft' : ''}`;
+    if (this.#state !== state) this.#stateAt = isFirst ? now - this.#without(view.stateMs) : now;
+    this.#state = state;
+    return { ...view, ageMs: now - this.#createdAt, stateMs: now - this.#stateAt };
+  }
+
+  #without(countedMs: number): number {
+    return Math.max(0, countedMs - this.#lagMs);
+  }
+}

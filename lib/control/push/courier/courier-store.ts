@@ -1,0 +1,152 @@
+/** SQL of what an instance sends to the agents it holds, and of what they answer. */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { PushPrepareFrame } from '../../../protocol/frames.ts';
+
+/** A server whose agent is to be asked, told another timeout, or told to forget a job. */
+export interface Errand {
+  serverUuid: string;
+  job: string;
+  what: 'prepare' | 'timeout' | 'abort';
+  /** With `timeout`: the limit of the command. */
+  timeoutMs: number | null;
+}
+
+/**
+ * What agents are to be sent, whichever instance holds them, at most `most`: for some jobs, for
+ * some servers, or all. Ordered by job and server; continue `after` the last one.
+ */
+export async function readErrands(
+  database: Queryable,
+  {
+    jobs,
+    servers,
+    after,
+    most,
+  }: { jobs?: readonly string[]; servers?: readonly string[]; after?: Errand; most: number },
+): Promise<Errand[]> {
+  const { rows } = await database.query<Errand>(
+    `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs"
+       from (
+         select n.job, n.server_uuid, 'prepare' as what, null::int as timeout_ms
+           from cnapi_push_jobs j
+           join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
+           where j.state in ('voting', 'running')
+             and ($1::uuid[] is null or j.id = any ($1::uuid[]))
+             and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
+         union all
+         select n.job, n.server_uuid, 'timeout', n.timeout_ms from cnapi_push_nodes n
+           where n.timeout_changed and n.state in ('ready', 'running')
+             and ($1::uuid[] is null or n.job = any ($1::uuid[]))
+             and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
+         union all
+         select b.job, b.server_uuid, 'abort', null from cnapi_push_busy b
+           where b.rehab_since is not null
+             and ($1::uuid[] is null or b.job = any ($1::uuid[]))
+             and ($2::uuid[] is null or b.server_uuid = any ($2::uuid[]))
+       ) as e
+       where ($3::uuid is null or (e.job, e.server_uuid) > ($3::uuid, $4::uuid))
+       order by e.job, e.server_uuid limit $5::int`,
+    [jobs ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
+  );
+  return rows;
+}
+
+interface PrepareRow {
+  id: string;
+  command: string;
+  options: Pick<PushPrepareFrame, 'user' | 'dir' | 'env'> & { capture?: boolean };
+  file: string | null;
+  readyMs: number;
+}
+
+/** What the agents of these jobs are asked, by job, without those that take no more votes. */
+export async function readPrepares(
+  database: Queryable,
+  jobs: readonly string[],
+): Promise<Map<string, PushPrepareFrame>> {
+  const { rows } = await database.query<PrepareRow>(
+    `select id, command, options, encode(file, 'base64') as file,
+         least(voting_timeout_ms::bigint + run_timeout_ms + abort_timeout_ms, 86400000)::int as "readyMs"
+       from cnapi_push_jobs where id = any ($1::uuid[]) and state in ('voting', 'running')`,
+    [jobs],
+  );
+  return new Map(rows.map((row) => [row.id, prepareOf(row)]));
+}
+
+function prepareOf({ id, command, options, file, readyMs }: PrepareRow): PushPrepareFrame {
+  const { user, dir, env, capture = false } = options;
+  return {
+    type: 'push_prepare',
+    job: id,
+    command,
+    ...(user === undefined ? {} : { user }),
+    ...(dir === undefined ? {} : { dir }),
+    ...(env === undefined ? {} : { env }),
+    ...(file === null ? {} : { file: file.replaceAll('\n', '') }),
+    capture,
+    readyMs,
+  };
+}
+
+export interface Vote {
+  job: string;
+  serverUuid: string;
+  /** The process of the agent that votes. */
+  incarnation: string;
+  ready: boolean;
+  reason: string | undefined;
+  message: string | undefined;
+  busyWith: string | undefined;
+}
+
+/** `refused`: the agent is ready but takes no part. `locked`: store it a little later. */
+type VoteResult = 'stored' | 'refused' | 'locked';
+
+/** Stores votes of different nodes; the results are in their order. */
+export async function storeVotes(database: Queryable, votes: readonly Vote[]): Promise<VoteResult[]> {
+  const { rows } = await database.query<{ job: string; server_uuid: string; what: VoteResult }>(
+    `select * from cnapi_store_push_votes($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[], $5::text[], $6::text[],
+       $7::uuid[])`,
+    [
+      votes.map(({ job }) => job),
+      votes.map(({ serverUuid }) => serverUuid),
+      votes.map(({ incarnation }) => incarnation),
+      votes.map(({ ready }) => ready),
+      votes.map(({ reason }) => reason ?? null),
+      votes.map(({ message }) => message ?? null),
+      votes.map(({ busyWith }) => busyWith ?? null),
+    ],
+    { name: 'store push votes' },
+  );
+  const results = new Map(rows.map(({ job, server_uuid, what }) => [`${job} ${server_uuid}`, what]));
+  return votes.map(({ job, serverUuid }) => results.get(`${job} ${serverUuid}`) ?? 'stored');
+}
+
+export interface Release {
+  job: string;
+  serverUuid: string;
+}
+
+/** These servers leave rehab. Returns those whose rows are locked. */
+export async function endRehab(database: Queryable, releases: readonly Release[]): Promise<Set<string>> {
+  const { rows } = await database.query<{ server_uuid: string }>(
+    'select cnapi_end_push_rehab($1::uuid[], $2::uuid[]) as server_uuid',
+    [releases.map(({ serverUuid }) => serverUuid), releases.map(({ job }) => job)],
+  );
+  return new Set(rows.map(({ server_uuid }) => server_uuid));
+}
+
+/**
+ * Whether these jobs still have something to do with these servers: then an agent is rightly in
+ * them.
+ */
+export async function readEngaged(database: Queryable, nodes: readonly Release[]): Promise<Set<string>> {
+  const { rows } = await database.query<{ key: string }>(
+    `select n.job || ' ' || n.server_uuid as key
+       from unnest($1::uuid[], $2::uuid[]) as a (job, server_uuid)
+       join cnapi_push_nodes n on n.job = a.job and n.server_uuid = a.server_uuid
+       where cnapi_is_push_node_open(n.state)`,
+    [nodes.map(({ job }) => job), nodes.map(({ serverUuid }) => serverUuid)],
+  );
+  return new Set(rows.map(({ key }) => key));
+}

@@ -1,0 +1,259 @@
+/**
+ * Sends to this instance's agents what the rows of push jobs say, and stores what they answer
+ * (docs/design/push-jobs.md). Every instance has one. Owned by `push-jobs.ts`.
+ *
+ *     a job was created, changed or ended (by bus) ─┐
+ *     an agent's session began ─────────────────────┼──▶ read errands ──▶ push_prepare,
+ *     slow poll ────────────────────────────────────┘                      push_timeout, push_abort
+ *     push_vote ──▶ store ──▶ wake the job's coordinator;   refused ──▶ push_abort
+ *     push_aborted ──▶ the server leaves rehab
+ *
+ * All of it may happen twice, or on two instances: an agent answers a repeated frame like the
+ * first, and each answer is stored under the job's rules.
+ */
+import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
+import type { Clock } from '../../../platform/clock.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
+import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
+import type { PushAbortedFrame, PushOrderFrame, PushPrepareFrame, PushVoteFrame } from '../../../protocol/frames.ts';
+import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../protocol/push.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../push-topics.ts';
+import {
+  type Errand,
+  endRehab,
+  type Release,
+  readEngaged,
+  readErrands,
+  readPrepares,
+  storeVotes,
+  type Vote,
+} from './courier-store.ts';
+
+/** A live session of this instance, as push jobs see it. */
+export interface PushSession {
+  readonly serverUuid: string;
+  /** The process of the agent. */
+  readonly incarnation: string;
+  readonly capabilities: ReadonlySet<string>;
+  readonly socket: { send(frame: PushOrderFrame): boolean };
+}
+
+export interface CourierDeps {
+  database: Queryable;
+  bus: Bus;
+  clock: Clock;
+  log: Logger;
+  config: { slowPollMs: number; slowPollNoBusMs: number };
+  /** The server's session, if this instance holds one and its inventory has arrived. */
+  session: (serverUuid: string) => PushSession | undefined;
+  /** What agents have not read yet: while it is full, nobody is asked. */
+  unsent: { readonly isFull: boolean };
+}
+
+/** Of which errands are read: those of one job, or of one server. */
+type Reason = { job: string } | { serverUuid: string };
+
+const MAX_VOTES = 500;
+const ERRANDS_A_PAGE = 1_000;
+/** Each may bring a file: about 200 KB. */
+const PREPARES_AT_ONCE = 20;
+const MAX_SERVERS = 500;
+/** Votes of many agents arrive within a few milliseconds. */
+const GATHER_MS = 20;
+/** More are dropped, while the database is down: the agents are asked again. */
+const MAX_WAITING_VOTES = 50_000;
+const ROOM_PAUSE_MS = 50;
+/** So that a job with a large file on slow links does not delay the others. */
+const ERRAND_LANES = 4;
+
+interface CourierStats {
+  prepares: number;
+  aborts: number;
+  votes: number;
+}
+
+export class Courier {
+  readonly #deps: CourierDeps;
+  readonly #errands: BatchQueue<Reason>;
+  readonly #votes: BatchQueue<Vote>;
+  readonly #releases: BatchQueue<Release>;
+  readonly #poll: SlowPoll;
+  #subscription: Subscription | undefined;
+  readonly #stopping = new AbortController();
+  readonly #counts = { prepares: 0, aborts: 0, votes: 0 };
+  /** The job and the timeout that each session was told last. */
+  readonly #timeoutsTold = new WeakMap<PushSession, string>();
+
+  constructor(deps: CourierDeps) {
+    this.#deps = deps;
+    this.#errands = new BatchQueue<Reason>({
+      ...deps,
+      what: 'errands of push jobs',
+      keyOf: (reason) => ('job' in reason ? `job ${reason.job}` : reason.serverUuid),
+      join: (reason) => reason,
+      maxBatch: MAX_SERVERS,
+      lanes: ERRAND_LANES,
+      work: (reasons, database) => this.#run(reasons, database),
+    });
+    this.#votes = new BatchQueue<Vote>({
+      ...deps,
+      what: 'votes of push jobs',
+      keyOf: ({ job, serverUuid }) => `${job} ${serverUuid}`,
+      maxBatch: MAX_VOTES,
+      gapMs: GATHER_MS,
+      work: (votes, database) => this.#store(votes, database),
+    });
+    this.#releases = new BatchQueue<Release>({
+      ...deps,
+      what: 'servers that leave rehab',
+      keyOf: ({ serverUuid }) => serverUuid,
+      maxBatch: MAX_VOTES,
+      gapMs: GATHER_MS,
+      work: async (releases, database) => {
+        const locked = await endRehab(database, releases);
+        return releases.filter(({ serverUuid }) => locked.has(serverUuid));
+      },
+    });
+    this.#poll = new SlowPoll({ ...deps, what: 'errands of push jobs', work: () => this.#carryOut(deps.database, {}) });
+  }
+
+  start(): void {
+    this.#subscription = this.#deps.bus.subscribe(PUSH_ERRANDS_TOPIC, (message) => this.jobs(changedIds(message)));
+    this.#poll.start();
+  }
+
+  async stop(): Promise<void> {
+    this.#subscription?.close();
+    this.#stopping.abort();
+    await Promise.all([this.#poll.stop(), this.#errands.stop(), this.#votes.finish(), this.#releases.finish()]);
+  }
+
+  /** Agents may have to be asked to take part in these jobs, or to forget them. */
+  jobs(jobs: readonly string[]): void {
+    this.#errands.addAll(
+      jobs.map((job) => ({ job })),
+      GATHER_MS,
+    );
+  }
+
+  sessionBegan(serverUuid: string): void {
+    this.#errands.add({ serverUuid }, GATHER_MS);
+  }
+
+  onVote({ serverUuid, incarnation }: PushSession, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
+    if (this.#votes.size >= MAX_WAITING_VOTES) return;
+    this.#counts.votes += 1;
+    this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith }, GATHER_MS);
+  }
+
+  onAborted({ serverUuid }: PushSession, { job }: PushAbortedFrame): void {
+    if (this.#releases.size < MAX_WAITING_VOTES) this.#releases.add({ job, serverUuid }, GATHER_MS);
+  }
+
+  stats(): CourierStats {
+    return { ...this.#counts };
+  }
+
+  async #run(reasons: readonly Reason[], database: Queryable): Promise<undefined> {
+    const servers = reasons.flatMap((reason) => ('serverUuid' in reason ? reason.serverUuid : []));
+    if (servers.length > 0) await this.#carryOut(database, { servers });
+    const jobs = reasons.flatMap((reason) => ('job' in reason ? reason.job : []));
+    if (jobs.length > 0) await this.#carryOut(database, { jobs });
+  }
+
+  async #carryOut(database: Queryable, of: { jobs?: readonly string[]; servers?: readonly string[] }): Promise<void> {
+    let after: Errand | undefined;
+    do {
+      const errands = await readErrands(database, {
+        ...of,
+        most: ERRANDS_A_PAGE,
+        ...(after === undefined ? {} : { after }),
+      });
+      await this.#sendAll(errands, database);
+      after = errands.length === ERRANDS_A_PAGE ? errands.at(-1) : undefined;
+    } while (after !== undefined);
+  }
+
+  async #sendAll(errands: readonly Errand[], database: Queryable): Promise<void> {
+    const { abort = [], timeout = [], prepare = [] } = Object.groupBy(errands, ({ what }) => what);
+    for (const { job, serverUuid } of abort) this.#forgetAt(serverUuid, job);
+    for (const errand of timeout) this.#tellTimeout(errand);
+    const nodes = Map.groupBy(
+      prepare.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined),
+      ({ job }) => job,
+    );
+    const jobs = [...nodes.keys()];
+    for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
+      const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
+      for (const [job, frame] of frames)
+        for (const { serverUuid } of nodes.get(job) ?? []) await this.#ask(serverUuid, frame);
+    }
+  }
+
+  async #ask(serverUuid: string, frame: PushPrepareFrame): Promise<void> {
+    while (this.#deps.unsent.isFull && !this.#stopping.signal.aborted)
+      await this.#deps.clock.sleep(ROOM_PAUSE_MS, this.#stopping.signal);
+    const session = this.#deps.session(serverUuid);
+    if (session === undefined) return;
+    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#cannot(session, frame.job);
+    this.#counts.prepares += 1;
+    session.socket.send(frame);
+  }
+
+  /** Once for each session: what it was sent, its agent has, or the session ends. */
+  #tellTimeout({ serverUuid, job, timeoutMs }: Errand): void {
+    const session = this.#deps.session(serverUuid);
+    if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;
+    const told = `${job} ${timeoutMs}`;
+    if (this.#timeoutsTold.get(session) === told) return;
+    if (session.socket.send({ type: 'push_timeout', job, timeoutMs })) this.#timeoutsTold.set(session, told);
+  }
+
+  #forget(session: PushSession, job: string): void {
+    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#releases.add({ job, serverUuid: session.serverUuid });
+    this.#counts.aborts += 1;
+    session.socket.send({ type: 'push_abort', job });
+  }
+
+  #cannot({ serverUuid, incarnation }: PushSession, job: string): void {
+    const message = 'its agent does not take part in push jobs';
+    this.#votes.add({
+      job,
+      serverUuid,
+      incarnation,
+      ready: false,
+      reason: 'unsupported',
+      message,
+      busyWith: undefined,
+    });
+  }
+
+  /** Returns those to store again. */
+  async #store(votes: readonly Vote[], database: Queryable): Promise<Vote[]> {
+    const results = await storeVotes(database, votes);
+    const { locked = [], refused = [], stored = [] } = Object.groupBy(votes, (_, index) => results[index] ?? 'stored');
+    for (const vote of refused) this.#forgetAt(vote.serverUuid, vote.job);
+    publishChanges(this.#deps.bus, PUSH_CHANGES_TOPIC, [...new Set(stored.map(({ job }) => job))]);
+    await this.#endStrays(stored, database);
+    return locked;
+  }
+
+  /** An agent may be busy with a job that no longer wants it. */
+  async #endStrays(votes: readonly Vote[], database: Queryable): Promise<void> {
+    const blocked = votes.flatMap(({ serverUuid, busyWith }) =>
+      busyWith === undefined ? [] : { serverUuid, job: busyWith },
+    );
+    if (blocked.length === 0) return;
+    const engaged = await readEngaged(database, blocked);
+    for (const { job, serverUuid } of blocked)
+      if (!engaged.has(`${job} ${serverUuid}`)) this.#forgetAt(serverUuid, job);
+  }
+
+  #forgetAt(serverUuid: string, job: string): void {
+    const session = this.#deps.session(serverUuid);
+    if (session !== undefined) this.#forget(session, job);
+  }
+}

@@ -1,0 +1,34 @@
+/** SQL of the feed of a push job: what happened to it, in the words of Chef. */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+
+export interface FeedEvent {
+  /** From 2 on; number 1, `start`, is the job itself. */
+  number: number;
+  name: 'quorum_vote' | 'quorum_succeeded' | 'run_start' | 'run_complete' | 'rehab' | 'job_complete';
+  /** Null for an event of the job. */
+  node: string | null;
+  status: string | null;
+  /** As Chef writes it, in microseconds. Each event of a feed has a later one. */
+  timestamp: string;
+}
+
+const PAGE_ROWS = 2;
+
+/** The next events after this number, in order. */
+export async function readFeed(database: Queryable, job: string, after: number): Promise<FeedEvent[]> {
+  const { rows } = await database.query<FeedEvent>(
+    `select f.last - f.count + e.place as number, f.name, e.node, f.status,
+         to_char((f.at + (e.place - 1) * interval '1 microsecond') at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z'
+           as timestamp
+       from (
+         select last, name, status, nodes, at, coalesce(cardinality(nodes), 1) as count from cnapi_push_feed
+           where job = $1::uuid and last > $2::int order by last limit $3::int
+       ) as f
+       cross join lateral unnest(coalesce(f.nodes, array[null::text])) with ordinality as e (node, place)
+       where f.last - f.count + e.place > $2::int
+       order by 1`,
+    [job, after, PAGE_ROWS],
+    { name: 'read feed of push job' },
+  );
+  return rows.map((row) => ({ ...row, number: Number(row.number) }));
+}

@@ -1,0 +1,58 @@
+/**
+ * SQL of the followers of push jobs: how far jobs have come, and nodes that changed. Nothing is
+ * locked.
+ */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { JobState } from '../push-job.ts';
+import { nodeColumns, type PushNodeRow } from '../push-store.ts';
+
+export interface ChangedNodes {
+  /** Undefined: all nodes. */
+  since: Date | undefined;
+  /** Those that have not ended as well, whenever they changed. */
+  withOpen: boolean;
+  after: string | undefined;
+  limit: number;
+}
+
+/** In the order of their uuids, from after `after`. */
+export async function readChangedNodes(
+  database: Queryable,
+  job: string,
+  { since, withOpen, after, limit }: ChangedNodes,
+): Promise<PushNodeRow[]> {
+  const { rows } = await database.query<PushNodeRow>(
+    `select ${nodeColumns} from cnapi_push_nodes
+       where job = $1::uuid and ($3::uuid is null or server_uuid > $3::uuid)
+         and ($2::timestamptz is null or updated_at >= $2::timestamptz or $5::boolean and cnapi_is_push_node_open(state))
+       order by server_uuid limit $4::int`,
+    [job, since ?? null, after ?? null, limit, withOpen],
+    { name: 'read changed push nodes' },
+  );
+  return rows;
+}
+
+/** How far a job has come, as one read found it. */
+export interface JobPosition {
+  id: string;
+  /** Of the read, in order of their beginnings; of this instance. */
+  number: number;
+  /** The database's time, in which nodes say when they changed. */
+  moment: Date;
+  state: JobState;
+  /** The number of the last event of its feed. */
+  lastEvent: number;
+}
+
+/** Of those of these jobs that exist. */
+export async function readJobPositions(
+  database: Queryable,
+  jobs: readonly string[],
+): Promise<Omit<JobPosition, 'number'>[]> {
+  const { rows } = await database.query<Omit<JobPosition, 'number'>>(
+    `select id, cnapi_now() as moment, state, last_event as "lastEvent" from cnapi_push_jobs where id = any ($1::uuid[])`,
+    [jobs],
+    { name: 'read positions of push jobs' },
+  );
+  return rows;
+}

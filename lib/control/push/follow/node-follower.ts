@@ -1,0 +1,255 @@
+/**
+ * One follower of the nodes of a push job and of their output, as one stream, for callers that
+ * follow many commands together. Called by job-followers.ts. It reads in rounds, each a few
+ * statements however many nodes write: the nodes that changed, then the events of their tasks. A
+ * slow reader is not read ahead for.
+ *
+ *     wait ──the job changed, or the pause for output is over──▶ read the job, if its state changed
+ *      ▲                                                            │
+ *      └── rest ◀── send ends of nodes ◀── send output ◀── send nodes
+ *
+ * Output is polled while commands run. Nothing announces it for a whole job: each task has a topic
+ * of its own, and a follower of 10,000 nodes would need 10,000 subscriptions. So the cost is
+ * bounded in another way: after each round the follower rests ten times as long as the round took,
+ * including the wait for its turn. So a follower reads for at most a tenth of the time, and less
+ * when many do.
+ *
+ * The position after a round is the time of the database at its start. A reader that continues from
+ * a position is sent all nodes that had not ended a while before it, with all their events again.
+ */
+import type { Clock } from '../../../platform/clock.ts';
+import type { Watch } from '../../../platform/waits/watches.ts';
+import { PUSH_STREAM_END } from '../../../protocol/api/push-events.ts';
+import { OPEN_NODE_STATUSES } from '../../../protocol/push.ts';
+import type { EventOfTask } from '../../tasks/record/task-store.ts';
+import { PushJobNotFoundError } from '../push-errors.ts';
+import type { PushJobRow, PushNodeRow } from '../push-store.ts';
+import type { ChangedNodes, JobPosition } from './follow-store.ts';
+import type { SharedRead } from './shared-read.ts';
+
+/** `position`: where to resume; without more, only that changed. */
+export type JobNews =
+  | { position: string }
+  | { position: string; job: PushJobRow }
+  | { position: string; node: PushNodeRow }
+  | ({ position: string; serverUuid: string } & EventOfTask);
+
+/** Each for the job at a position: an answer from before it must not be shared. */
+interface AtPosition {
+  number: number;
+}
+
+export interface NodeReads {
+  job: SharedRead<AtPosition & { job: string }, PushJobRow | undefined>;
+  nodes: SharedRead<AtPosition & ChangedNodes & { job: string }, PushNodeRow[]>;
+  lastEvents: SharedRead<AtPosition & { tasks: readonly string[] }, Map<string, number>>;
+  events: SharedRead<AtPosition & { tasks: readonly { id: string; afterSeq: number }[] }, EventOfTask[]>;
+}
+
+interface NodeFollowerDeps {
+  clock: Clock;
+  watch: Watch<JobPosition>;
+  /** Reads the job's position again, for all its followers. */
+  poll: () => void;
+  reads: NodeReads;
+}
+
+interface Follow {
+  job: string;
+  /** A position of an earlier stream. */
+  since: Date | undefined;
+  ending: AbortSignal;
+}
+
+const NODES_A_PAGE = 1_000;
+/** Ends carry results of up to 2 MiB. */
+const TASKS_A_READ = 8;
+/** A change may become visible this long after the time that it carries. */
+const LATE_MS = 10_000;
+/** A step of the database's clock may hide changes from a round, but not from these. */
+const WHOLE_EVERY = 60;
+const FIRST_PAUSE_MS = 100;
+const LONGEST_PAUSE_MS = 1_000;
+const REST_OF_COST = 10;
+
+interface Followed {
+  serverUuid: string;
+  seq: number;
+}
+
+type NewsOfNode = { node: PushNodeRow } | ({ serverUuid: string } & EventOfTask);
+
+export async function* followNodes(deps: NodeFollowerDeps, follow: Follow): AsyncGenerator<JobNews, void, undefined> {
+  try {
+    yield* new NodeFollower(deps, follow).news();
+  } finally {
+    deps.watch.close();
+  }
+}
+
+class NodeFollower {
+  readonly #deps: NodeFollowerDeps;
+  readonly #follow: Follow;
+  /** What was sent last about each node. */
+  readonly #states = new Map<string, string>();
+  readonly #tasks = new Map<string, Followed>();
+  #number = 0;
+  #status = '';
+  #since: Date | undefined;
+  /** Of the present round: what its reads took. */
+  #costMs = 0;
+  /** Without a message that the job has changed. */
+  #pauseMs = FIRST_PAUSE_MS;
+
+  constructor(deps: NodeFollowerDeps, follow: Follow) {
+    this.#deps = deps;
+    this.#follow = follow;
+    this.#since = before(follow.since);
+  }
+
+  async *news(): AsyncGenerator<JobNews, void, undefined> {
+    const { reads } = this.#deps;
+    const { job: id, since, ending } = this.#follow;
+    let position = since?.toISOString() ?? '';
+    for (let round = 1; ; round++) {
+      const at = await this.#nextPosition();
+      if (ending.aborted) return;
+      if (at === undefined) throw new PushJobNotFoundError(id);
+      const { number, moment } = at;
+      this.#number = number;
+      this.#costMs = 0;
+      position ||= moment.toISOString();
+      // Before the nodes: those of a job that has ended do not change any more.
+      const job = at.state === this.#status ? undefined : await this.#timed(reads.job.ask({ job: id, number }));
+      if (job === undefined && at.state !== this.#status) throw new PushJobNotFoundError(id);
+      let isNews = job !== undefined;
+      // A step of the database's clock may hide changes; after the job's end no other round would see them.
+      const isWhole = round % WHOLE_EVERY === 0 || job?.state === 'ended';
+      for await (const news of this.#newsOfNodes({ isFirst: round === 1, isWhole })) {
+        isNews = true;
+        yield { position, ...news };
+        if (ending.aborted) return;
+      }
+      const isEnded = job?.state === 'ended';
+      position = isEnded ? PUSH_STREAM_END : moment.toISOString();
+      if (job !== undefined) yield { position, job };
+      else if (isNews) yield { position };
+      if (isEnded) return;
+      this.#status = job?.state ?? this.#status;
+      this.#since = before(moment);
+      await this.#rest(isNews);
+    }
+  }
+
+  /** Undefined: the job does not exist. */
+  async #nextPosition(): Promise<JobPosition | undefined> {
+    const { watch, poll } = this.#deps;
+    const { ending } = this.#follow;
+    const isNewer = (position: JobPosition | undefined) => position === undefined || position.number > this.#number;
+    for (;;) {
+      const timeoutMs = this.#tasks.size > 0 ? this.#pauseMs : Number.POSITIVE_INFINITY;
+      const seen = await watch.until(isNewer, { timeoutMs, endSignal: ending });
+      if (ending.aborted) return undefined;
+      if (seen !== undefined && isNewer(seen.position)) return seen.position;
+      poll();
+    }
+  }
+
+  async #rest(isNews: boolean): Promise<void> {
+    const restMs = Math.max(FIRST_PAUSE_MS, this.#costMs * REST_OF_COST);
+    await this.#deps.clock.sleep(restMs, this.#follow.ending);
+    this.#pauseMs = isNews ? 0 : Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 1.5 + FIRST_PAUSE_MS / 2);
+  }
+
+  /** One round. The end of a node comes after its output. No more than a page of rows is kept. */
+  async *#newsOfNodes({
+    isFirst,
+    isWhole,
+  }: {
+    isFirst: boolean;
+    isWhole: boolean;
+  }): AsyncGenerator<NewsOfNode, void, undefined> {
+    const { reads } = this.#deps;
+    for (let after: string | undefined; ; ) {
+      const page = await this.#timed(
+        reads.nodes.ask({
+          job: this.#follow.job,
+          number: this.#number,
+          since: isWhole ? undefined : this.#since,
+          withOpen: isFirst,
+          after,
+          limit: NODES_A_PAGE,
+        }),
+      );
+      const ended: PushNodeRow[] = [];
+      for (const node of page) {
+        // An end is one of a few texts, which all nodes share.
+        const sent = isEnd(node) ? node.state : `${node.state} ${node.task}`;
+        if (this.#states.get(node.server_uuid) === sent) continue;
+        this.#states.set(node.server_uuid, sent);
+        if (node.task !== null && !this.#tasks.has(node.task))
+          this.#tasks.set(node.task, { serverUuid: node.server_uuid, seq: 0 });
+        if (isEnd(node)) ended.push(node);
+        else yield { node };
+      }
+      yield* this.#newsOfTasks(ended.flatMap(({ task }) => task ?? []));
+      for (const node of ended) {
+        if (node.task !== null) this.#tasks.delete(node.task);
+        yield { node };
+      }
+      if (page.length < NODES_A_PAGE) break;
+      after = page.at(-1)?.server_uuid;
+    }
+    yield* this.#newsOfTasks([...this.#tasks.keys()]);
+  }
+
+  /** All events up to those that exist at the start of the round. */
+  async *#newsOfTasks(some: readonly string[]): AsyncGenerator<NewsOfNode, void, undefined> {
+    const { reads } = this.#deps;
+    // In an order that followers share, whatever they saw first.
+    const ids = some.toSorted();
+    for (let start = 0; start < ids.length; start += NODES_A_PAGE) {
+      const tasks = ids.slice(start, start + NODES_A_PAGE);
+      const last = await this.#timed(reads.lastEvents.ask({ number: this.#number, tasks }));
+      let behind = tasks.flatMap((id) => (last.has(id) ? [[id, last.get(id) ?? 0] as const] : []));
+      while (behind.length > 0) {
+        behind = behind.filter(([id, seq]) => (this.#tasks.get(id)?.seq ?? seq) < seq);
+        for (let at = 0; at < behind.length; at += TASKS_A_READ)
+          yield* this.#events(behind.slice(at, at + TASKS_A_READ));
+      }
+    }
+  }
+
+  async *#events(some: readonly (readonly [id: string, last: number])[]): AsyncGenerator<NewsOfNode, void, undefined> {
+    const tasks = some.map(([id]) => ({ id, afterSeq: this.#tasks.get(id)?.seq ?? 0 }));
+    const events = await this.#timed(this.#deps.reads.events.ask({ number: this.#number, tasks }));
+    for (const { task, event } of events) {
+      const followed = this.#tasks.get(task);
+      if (followed === undefined) continue;
+      followed.seq = event.seq;
+      yield { serverUuid: followed.serverUuid, task, event };
+    }
+    // Their events were deleted, or cut from the middle of the output.
+    const found = new Set(events.map(({ task }) => task));
+    for (const [id, seq] of some) if (!found.has(id)) skipTo(this.#tasks.get(id), seq);
+  }
+
+  async #timed<Answer>(answer: Promise<Answer>): Promise<Answer> {
+    const { clock } = this.#deps;
+    const beganAt = clock.now();
+    try {
+      return await answer;
+    } finally {
+      this.#costMs += clock.now() - beganAt;
+    }
+  }
+}
+
+const before = (moment: Date | undefined): Date | undefined =>
+  moment === undefined ? undefined : new Date(moment.getTime() - LATE_MS);
+
+const isEnd = ({ state }: PushNodeRow): boolean => !OPEN_NODE_STATUSES.includes(state);
+
+function skipTo(followed: Followed | undefined, seq: number): void {
+  if (followed !== undefined) followed.seq = Math.max(followed.seq, seq);
+}

@@ -1,0 +1,67 @@
+/**
+ * SQL of one page of push jobs, newest first: of all jobs, and of those of an organization.
+ * Commands and options may be large, and a job may have many nodes to count, so a page is bounded
+ * in its bytes and in the nodes that are counted for it, not only in its number of jobs.
+ */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/sql-text.ts';
+import type { Place } from '../../protocol/api/place.ts';
+
+interface PageBounds {
+  /** Where the page before ended. The job there may have been deleted since. */
+  after?: Place | undefined;
+  limit: number;
+  /** Of the commands and options of all jobs but the last of the page. */
+  bytes: number;
+  /** Of the nodes that are counted, of all jobs but the last of the page. */
+  nodes: number;
+}
+
+export interface JobPage<Row> {
+  jobs: Row[];
+  /** Where the next page begins; undefined after the last one. */
+  next: Place | undefined;
+}
+
+/** How many nodes of `j` are in each state. Those of a job that has ended are in its row. */
+export const NODE_COUNTS = 'coalesce(j.counts, cnapi_count_push_nodes(j.id))';
+
+const NEWEST_FIRST = 'created_at desc, id desc';
+
+/** Where `j` is in these lists. */
+export const PLACE = `json_build_object('at', ${inMicroseconds('j.created_at')}, 'id', j.id)`;
+
+/**
+ * `columns`, of which one is `place`, and `where` are of `j`; `values` are the parameters to which
+ * they refer.
+ */
+export async function readJobPage<Row extends { place: Place }>(
+  database: Queryable,
+  { columns, where, values }: { columns: string; where: string; values: readonly unknown[] },
+  { after, limit, bytes, nodes }: PageBounds,
+): Promise<JobPage<Row>> {
+  const parameters = new Parameters(values);
+  const isAfter =
+    after === undefined
+      ? 'true'
+      : `(j.created_at, j.id) < (${fromMicroseconds(parameters.add(after.at, 'bigint'))}, ${parameters.add(after.id, 'uuid')})`;
+  const text = `select ${columns}, j.found
+       from (
+         select w.*, count(*) over ()::int as found, sum(w.bytes) over newest - w.bytes as bytes_before,
+             sum(w.to_count) over newest - w.to_count as nodes_before
+           from (
+             select j.*, case when j.counts is null then j.node_count else 0 end as to_count from cnapi_push_jobs j
+               where ${where} and ${isAfter} order by ${NEWEST_FIRST} limit ${parameters.add(limit, 'int')}
+           ) as w
+           window newest as (order by ${NEWEST_FIRST})
+       ) as j
+       where j.bytes_before < ${parameters.add(bytes, 'bigint')} and j.nodes_before < ${parameters.add(nodes, 'bigint')}
+       order by ${NEWEST_FIRST}`;
+  const { rows } = await database.query<Row & { found: number }>(text, parameters.values);
+  const last = rows.at(-1);
+  const isLastPage = last === undefined || (rows.length === last.found && last.found < limit);
+  return {
+    jobs: rows,
+    next: isLastPage ? undefined : last.place,
+  };
+}

@@ -1,0 +1,178 @@
+-- A round of the coordinator of a job (003-coordinate.sql): what has happened to its nodes, and how
+-- many are in each state.
+
+-- Gives nodes the ends of their tasks, or their starts. more: there was more to do than p_most.
+-- in_rehab: how many servers are in rehab from now on. p_ends_of_cnapi: all errors with which cnapi
+-- itself ends tasks.
+--
+-- When an agent reports the end of its command, it is idle. When its task ended without it
+-- (cancelled before it was accepted, given up, or swept long after its timeout), nobody knows what
+-- the agent does: rehab.
+create function cnapi_settle_push_nodes(
+  p_job uuid, p_ending text, p_most int, p_ends_of_cnapi text[], out more boolean, out in_rehab int
+) language plpgsql volatile as $$
+declare
+  moment timestamptz := cnapi_now();
+  picked uuid[];
+  idle uuid[];
+  unclear uuid[];
+begin
+  picked := array(
+    select n.server_uuid
+      from cnapi_progress_of_tasks(array(
+          select o.task from cnapi_push_nodes o
+            where o.job = p_job and o.state in ('ready', 'running') and o.task is not null),
+          p_ends_of_cnapi) as t
+      join cnapi_push_nodes n on n.job = p_job and n.task = t.id
+      where n.state in ('ready', 'running')
+        and (t.has_ended or t.has_started and n.state = 'ready')
+      order by n.server_uuid limit p_most for update of n skip locked);
+  more := cardinality(picked) = p_most;
+  picked := cnapi_lock_push_servers(p_job, picked);
+  more := more and cardinality(picked) > 0;
+  with settled as (
+    update cnapi_push_nodes n
+      set state = case
+            when not t.has_ended then 'running'
+            when t.outcome = 'complete' then
+              case when coalesce(t.exit_code, 0) = 0 then 'succeeded' else 'failed' end
+            when t.error_code = 'TaskTimeout' then 'timed_out'
+            when t.error_code in ('Aborted', 'Cancelled') then
+              case when p_ending = 'timed_out' then 'timed_out'
+                when t.has_started or n.state = 'running' then 'aborted' else 'was_ready' end
+            when t.error_code = 'AgentStopped' then 'aborted'
+            when t.error_code in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask')
+              and n.state = 'ready' then 'unavailable'
+            when t.error_code in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
+            else 'crashed' end,
+          reason = t.error_code, message = t.message, exit_code = t.exit_code,
+          updated_at = moment
+      from cnapi_progress_of_tasks(array(
+          select o.task from cnapi_push_nodes o
+            where o.job = p_job and o.server_uuid = any (picked)), p_ends_of_cnapi) as t
+      where n.job = p_job and n.server_uuid = any (picked) and n.task = t.id
+      returning n.server_uuid, t.has_ended,
+        t.has_started and t.is_reported and n.state <> 'crashed' as is_idle
+  )
+  select coalesce(array_agg(s.server_uuid) filter (where s.has_ended and s.is_idle), '{}'),
+      coalesce(array_agg(s.server_uuid) filter (where s.has_ended and not s.is_idle), '{}')
+    into idle, unclear from settled s;
+  delete from cnapi_push_busy b where b.server_uuid = any (idle) and b.job = p_job;
+  perform cnapi_begin_push_rehab(p_job, unclear);
+  in_rehab := cardinality(unclear);
+end $$;
+
+-- Nodes whose agents are gone leave the job, but for those whose tasks have ended: they get the
+-- ends of their tasks, in a later round if there were too many for this one. more, in_rehab: as
+-- above. p_cancelled and p_cancelled_uncertain: the errors of tasks that never ran.
+create function cnapi_eject_push_nodes(
+  p_job uuid, p_most int, p_cancelled json, p_cancelled_uncertain json, p_ends_of_cnapi text[],
+  out more boolean, out in_rehab int
+) language plpgsql volatile as $$
+declare
+  moment timestamptz := cnapi_now();
+  picked uuid[];
+  locked_tasks uuid[];
+begin
+  picked := array(
+    select n.server_uuid
+      from cnapi_presence(array(
+          select o.server_uuid from cnapi_push_nodes o
+            where o.job = p_job and o.state in ('ready', 'running'))) as p
+      join cnapi_push_nodes n on n.job = p_job and n.server_uuid = p.server_uuid
+      where n.state in ('ready', 'running') and p.incarnation is distinct from n.incarnation
+        and not exists (
+          select 1 from cnapi_progress_of_tasks(array[n.task], p_ends_of_cnapi) as t
+            where t.has_ended)
+      order by n.server_uuid limit p_most for update of n skip locked);
+  more := cardinality(picked) = p_most;
+  picked := cnapi_lock_push_servers(p_job, picked);
+  locked_tasks := cnapi_cancel_tasks(array(
+      select n.task from cnapi_push_nodes n
+        where n.job = p_job and n.server_uuid = any (picked) and n.task is not null),
+    p_cancelled, p_cancelled_uncertain);
+  -- A task may have ended since the nodes were picked.
+  picked := array(
+    select n.server_uuid from cnapi_push_nodes n
+      where n.job = p_job and n.server_uuid = any (picked)
+        and (n.task is null or not n.task = any (locked_tasks))
+        and not exists (
+          select 1 from cnapi_progress_of_tasks(array[n.task], p_ends_of_cnapi) as t
+            where t.is_reported));
+  more := more and cardinality(picked) > 0;
+  update cnapi_push_nodes n
+    set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
+        reason = case when p.run is null then 'down' else 'restarted' end,
+        updated_at = moment
+    from cnapi_presence(picked) as p
+    where n.job = p_job and n.server_uuid = any (picked) and n.server_uuid = p.server_uuid;
+  perform cnapi_begin_push_rehab(p_job, picked);
+  in_rehab := cardinality(picked);
+end $$;
+
+-- One round. `more`: not everything was done yet. `to_release`: nodes that take no part any more,
+-- because the job ends. `outdated_timeouts`: started nodes whose commands have another limit than
+-- the job gives them now. `new_events`: the number of new events of the job's feed.
+create function cnapi_advance_push_job(
+  p_job uuid, p_run uuid, p_generation int, p_most int, p_cancelled json,
+  p_cancelled_uncertain json, p_ends_of_cnapi text[]
+) returns table (
+  state text, changes int, ending text, is_soft boolean, quorum int, abort_requested text,
+  concurrency int, start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
+  abort_timeout_ms int, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
+  to_abort int, to_release int, outdated_timeouts int, more boolean, in_rehab int, new_events int,
+  states text[], counts int[]
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+  job cnapi_push_jobs;
+  is_more boolean := false;
+  new_rehabs int := 0;
+  events int := 0;
+begin
+  if not cnapi_lock_duty(p_job, p_run, p_generation) then
+    return;
+  end if;
+  select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if not found then
+    -- It was deleted after its end, before its duty ended.
+    job.state := 'ended';
+  end if;
+  if job.state <> 'ended' then
+    select s.more, s.in_rehab into is_more, new_rehabs
+      from cnapi_settle_push_nodes(p_job, job.ending, p_most, p_ends_of_cnapi) as s;
+    select e.more or is_more, e.in_rehab + new_rehabs into is_more, new_rehabs
+      from cnapi_eject_push_nodes(
+        p_job, p_most, p_cancelled, p_cancelled_uncertain, p_ends_of_cnapi) as e;
+    events := cnapi_feed_push_job(p_job, null);
+  end if;
+  return query
+    select job.state, job.changes, job.ending, job.is_soft, job.quorum, job.abort_requested,
+        job.concurrency, job.start_rate, job.max_failures, job.voting_timeout_ms,
+        job.run_timeout_ms, job.abort_timeout_ms,
+        cnapi_tick() - job.created_tick, cnapi_tick() - job.state_tick,
+        coalesce(sum(c.started), 0)::int, coalesce(sum(c.to_cancel), 0)::int,
+        coalesce(sum(c.to_abort), 0)::int, coalesce(sum(c.to_release), 0)::int,
+        coalesce(sum(c.outdated_timeouts), 0)::int, is_more, new_rehabs, events,
+        coalesce(array_agg(c.state), '{}'),
+        coalesce(array_agg(c.count), '{}')
+      from (
+        select n.state, count(*)::int as count,
+            count(*) filter (where n.task is not null and n.state in ('ready', 'running'))::int
+              as started,
+            count(*) filter (where n.task is not null and n.state in ('ready', 'running')
+              and n.reason is distinct from 'cancelled')::int as to_cancel,
+            count(*) filter (where n.abort_requested is not null
+              and (n.state = 'new' or n.state = 'ready' and n.task is null
+                or n.abort_requested = 'hard' and n.state in ('ready', 'running')
+                  and n.reason is distinct from 'cancelled'))::int as to_abort,
+            count(*) filter (where job.state = 'aborting'
+              and (n.state = 'new' or n.state = 'ready' and n.task is null))::int as to_release,
+            count(*) filter (where n.task is not null and n.state in ('ready', 'running')
+              and n.reason is distinct from 'cancelled'
+              and n.timeout_ms
+                <> cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms))::int
+              as outdated_timeouts
+          from cnapi_push_nodes n where n.job = p_job group by n.state
+      ) as c;
+end $$;

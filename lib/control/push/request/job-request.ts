@@ -1,0 +1,92 @@
+/**
+ * The job that a caller asks for: checks the body of POST /push-jobs against the servers there are.
+ * Called by the routes, and by schedules each time they fire.
+ */
+
+import type { ParamsOf } from '../../../protocol/api/contract.ts';
+import {
+  DEFAULT_ABORT_TIMEOUT_MS,
+  DEFAULT_RUN_TIMEOUT_MS,
+  DEFAULT_VOTING_TIMEOUT_MS,
+  type pushJobContracts,
+} from '../../../protocol/api/push-jobs.ts';
+import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
+import { digestOf } from '../../../protocol/canonical-json.ts';
+import { HIDDEN } from '../../../protocol/secret-params.ts';
+import { complaintOf } from '../../waitlist/ticket.ts';
+import { InvalidPushJobError } from '../push-errors.ts';
+import { quorumOf } from '../push-job.ts';
+import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
+import type { WantedTicket } from '../tickets/ticket-store.ts';
+import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
+
+export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
+
+/**
+ * The hash is kept. It is computed without the values of secret variables, so it cannot be used to
+ * test guesses of them.
+ */
+export function repeatOf(request: JobRequest, key: string | undefined): RequestKey | undefined {
+  if (key === undefined) return undefined;
+  const { env, secret_env = [], file, ...others } = request;
+  const asked = { ...others, secret_env, env: env && masked(env, secret_env), file: file?.toString('base64') };
+  return { key, hash: digestOf(asked) };
+}
+
+const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[]): Record<string, string> => ({
+  ...env,
+  ...Object.fromEntries(secrets.map((name) => [name, HIDDEN])),
+});
+
+/** @throws InvalidPushJobError */
+export async function newPushJobOf(
+  request: JobRequest,
+  { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
+): Promise<NewPushJob> {
+  const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
+  const nodes = await targetsOf(request, known);
+  checkSecrets(env, secret_env);
+  const wanted = request.quorum ?? { percent: 100 };
+  const quorum = quorumOf(wanted, nodes.length);
+  if (quorum > nodes.length)
+    throw new InvalidPushJobError('quorum', `value is ${quorum}, and there are ${nodes.length} servers`);
+  const options: PushOptions = { user, dir, env, capture };
+  return {
+    id,
+    organization: undefined,
+    command,
+    options,
+    maskedOptions: secret_env.length === 0 ? undefined : { ...options, env: masked(env, secret_env) },
+    file,
+    nodes,
+    quorum: Math.max(1, quorum),
+    quorumPercent: typeof wanted === 'object' ? wanted.percent : undefined,
+    concurrency: request.concurrency,
+    startRate: request.start_rate,
+    maxFailures: request.max_failures,
+    votingTimeoutMs: request.voting_timeout_ms ?? DEFAULT_VOTING_TIMEOUT_MS,
+    runTimeoutMs: request.run_timeout_ms ?? DEFAULT_RUN_TIMEOUT_MS,
+    nodeTimeoutMs: request.node_timeout_ms,
+    abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
+    actor,
+    ticket: request.ticket && (await wantedTicketOf(request.ticket, known.servers)),
+  };
+}
+
+async function wantedTicketOf(
+  { server_uuid: serverUuid = 'default', scope, id, expires_in, timeout_ms }: NonNullable<JobRequest['ticket']>,
+  servers: KnownServers,
+): Promise<WantedTicket> {
+  const expiresInSeconds = expires_in ?? DEFAULT_TICKET_SECONDS;
+  const complaint = complaintOf({ serverUuid, scope, id, expiry: { expiresInSeconds } });
+  if (complaint !== undefined) throw new InvalidPushJobError('ticket', `${complaint.field} ${complaint.message}`);
+  if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))
+    throw new InvalidPushJobError('ticket', `there is no server ${serverUuid}`);
+  return { serverUuid, scope, id, expiresInSeconds, timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS };
+}
+
+function checkSecrets(env: Readonly<Record<string, string>>, names: readonly string[]): void {
+  const missing = names.find((name) => !Object.hasOwn(env, name));
+  if (missing !== undefined)
+    throw new InvalidPushJobError('secret_env', `env has no variable ${JSON.stringify(missing).slice(0, 100)}`);
+}

@@ -1,0 +1,115 @@
+/**
+ * The servers that a new job is for: by uuid, by conditions on servers, those of a group, or of an
+ * earlier job.
+ * Called by `job-request.ts`, for each job anew.
+ */
+import { MAX_PUSH_NODES, type NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
+import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
+import { InvalidPushJobError } from '../push-errors.ts';
+import type { NewNode, PushNodeRow } from '../push-store.ts';
+
+/** What is known of servers. */
+export interface KnownServers {
+  /** Of those that exist. */
+  hostnames(serverUuids: readonly string[]): Promise<ReadonlyMap<string, string>>;
+  /** Those that meet all conditions, and the name of a property that none has. */
+  select(
+    conditions: readonly WhereCondition[],
+    most: number,
+  ): Promise<{ servers: readonly { serverUuid: string; hostname: string }[]; unknown: string | undefined }>;
+  /** By the name of the group. */
+  group(name: string): Promise<Pick<ServerGroup, 'servers' | 'where'> | undefined>;
+}
+
+/** What is known of earlier jobs. */
+export interface KnownJobs {
+  /** In order of the servers' uuids. @throws PushJobNotFoundError */
+  nodes(
+    id: string,
+    page: { state: PushNodeRow['state'] | undefined; after: string | undefined; limit: number },
+  ): Promise<readonly Pick<PushNodeRow, 'server_uuid'>[]>;
+}
+
+interface TargetRequest {
+  servers?: readonly string[] | undefined;
+  where?: readonly string[] | undefined;
+  group?: string | undefined;
+  from_job?: string | undefined;
+  from_status?: (typeof NODE_STATUSES)[number] | undefined;
+}
+
+const KINDS = ['servers', 'where', 'group', 'from_job'] as const;
+const PAGE = 1_000;
+
+/**
+ * @throws InvalidPushJobError unless exactly one kind of target is given, and there are such
+ * servers
+ */
+export async function targetsOf(
+  request: TargetRequest,
+  { servers, jobs }: { servers: KnownServers; jobs: KnownJobs },
+): Promise<NewNode[]> {
+  const { servers: uuids, where, group, from_job: job, from_status: status } = request;
+  const [kind = 'servers', ...others] = KINDS.filter((name) => request[name] !== undefined);
+  if (others.length > 0) throw new InvalidPushJobError(kind, `value cannot be combined with ${others.join(' and ')}`);
+  if (status !== undefined && job === undefined) throw new InvalidPushJobError('from_status', 'value needs from_job');
+  if (uuids !== undefined) return newNodesOf(uuids, servers);
+  if (where !== undefined) return selected('where', where, servers);
+  if (group !== undefined) return serversOfGroup(group, servers);
+  if (job !== undefined) return newNodesOf(await serversOf(job, status, jobs), servers, 'from_job');
+  throw new InvalidPushJobError('servers', `value is missing: name the servers by ${KINDS.join(', or by ')}`);
+}
+
+/** @throws InvalidPushJobError for servers that do not exist */
+export async function newNodesOf(
+  uuids: readonly string[],
+  servers: Pick<KnownServers, 'hostnames'>,
+  field = 'servers',
+): Promise<NewNode[]> {
+  const names = await servers.hostnames(uuids);
+  const unknown = uuids.filter((uuid) => !names.has(uuid));
+  if (unknown.length === 0) return uuids.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' }));
+  const more = unknown.length > 10 ? ` and ${unknown.length - 10} more` : '';
+  throw new InvalidPushJobError(field, `there are no such servers: ${unknown.slice(0, 10).join(', ')}${more}`);
+}
+
+/** @throws InvalidPushJobError */
+async function serversOfGroup(name: string, known: KnownServers): Promise<NewNode[]> {
+  const group = await known.group(name);
+  if (group === undefined) throw new InvalidPushJobError('group', `there is no server group ${JSON.stringify(name)}`);
+  const { servers = [], where } = group;
+  if (where !== undefined) return selected('group', where, known);
+  if (servers.length > 0) return newNodesOf(servers, known, 'group');
+  throw new InvalidPushJobError('group', `server group ${name} has no servers`);
+}
+
+/** @throws InvalidPushJobError */
+async function selected(field: string, where: readonly string[], servers: KnownServers): Promise<NewNode[]> {
+  const conditions = where.map((text) => {
+    const condition = parseWhere(text);
+    if (condition !== undefined) return condition;
+    throw new InvalidPushJobError(field, `${JSON.stringify(text)} is not NAME=PATTERN, such as hostname=web-*`);
+  });
+  const { servers: found, unknown } = await servers.select(conditions, MAX_PUSH_NODES + 1);
+  if (unknown !== undefined) throw new InvalidPushJobError(field, `no server has a property ${unknown}`);
+  if (found.length === 0) throw new InvalidPushJobError(field, 'no server matches');
+  if (found.length > MAX_PUSH_NODES)
+    throw new InvalidPushJobError(
+      field,
+      `more than ${MAX_PUSH_NODES} servers match; a job can have at most ${MAX_PUSH_NODES}`,
+    );
+  return found.map(({ serverUuid, hostname }) => ({ serverUuid, name: hostname }));
+}
+
+/** @throws InvalidPushJobError when no node has the status, PushJobNotFoundError */
+async function serversOf(job: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
+  const found: string[] = [];
+  for (;;) {
+    const page = await jobs.nodes(job, { state, after: found.at(-1), limit: PAGE });
+    found.push(...page.map(({ server_uuid }) => server_uuid));
+    if (page.length < PAGE) break;
+  }
+  if (found.length > 0) return found;
+  throw new InvalidPushJobError('from_status', `no node of push job ${job} is ${state ?? 'left'}`);
+}

@@ -1,0 +1,84 @@
+/** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
+import type { Random } from '../../../platform/random.ts';
+import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
+import { type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
+import { bind, empty, ok, type Route } from '../../http/route.ts';
+import { given } from '../routes/push-job-view.ts';
+import { scheduleStatusOf } from './schedule.ts';
+import type { ScheduleRow } from './schedule-store.ts';
+import type { PushSchedules } from './schedules.ts';
+
+/** Of the jobs of a page, without the last. */
+const PAGE_BYTES = 1024 * 1024;
+/** A page, its last job, which is a body of POST /push-jobs, and the rest of its schedules. */
+const ANSWER_BYTES = PAGE_BYTES + 2 * 1024 * 1024;
+
+interface ScheduleRouteDeps {
+  pushSchedules: Pick<PushSchedules, 'create' | 'get' | 'list' | 'pause' | 'resume' | 'delete'>;
+  random: Random;
+}
+
+export function pushScheduleRoutes({ pushSchedules, random }: ScheduleRouteDeps): Route[] {
+  return bind(
+    pushScheduleContracts,
+    {
+      async CreatePushSchedule({ params, actor, withRecord }) {
+        const { at, cron, time_zone: timeZone, overlap, job } = params;
+        const id = random.uuid();
+        const schedule = { id, at, cron, timeZone, overlap, job, actor: actor.name };
+        await withRecord((record) => pushSchedules.create({ ...schedule, record }), id);
+        return { status: 201 as const, body: scheduleFor(actor, await pushSchedules.get(id)) };
+      },
+      async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
+        const { schedules, next } = await pushSchedules.list({ status, after, limit, bytes: PAGE_BYTES });
+        return ok({ schedules: schedules.map((one) => scheduleFor(actor, one)), ...given('next', next) });
+      },
+      GetPushSchedule: async ({ params, actor }) => ok(scheduleFor(actor, await pushSchedules.get(params.id))),
+      async PausePushSchedule({ params: { id }, actor }) {
+        await pushSchedules.pause(id);
+        return ok(scheduleFor(actor, await pushSchedules.get(id)));
+      },
+      async ResumePushSchedule({ params: { id }, actor }) {
+        await pushSchedules.resume(id);
+        return ok(scheduleFor(actor, await pushSchedules.get(id)));
+      },
+      async DeletePushSchedule({ params }) {
+        await pushSchedules.delete(params.id);
+        return empty(204);
+      },
+    },
+    {
+      CreatePushSchedule: { commitsRecord: true },
+      ListPushSchedules: { answerBytes: ANSWER_BYTES },
+    },
+  );
+}
+
+/** As the caller may see it: the job may hold anything, and a message may repeat parts of it. */
+function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
+  const time = (at: Date | null) => at?.toISOString();
+  return {
+    id: row.id,
+    status: scheduleStatusOf(row.is_paused, row.next_at, row.queued_at),
+    ...given('at', time(row.at)),
+    ...given('cron', row.cron),
+    time_zone: row.time_zone,
+    overlap: row.overlap,
+    ...(hasRight(actor, 'task-contents') ? contentsOf(row) : { withheld: true }),
+    ...given('next_at', time(row.next_at)),
+    ...given('queued_at', time(row.queued_at)),
+    ...given('last_at', time(row.last_at)),
+    ...given('last_outcome', row.last_outcome),
+    ...given('last_reason', row.last_reason),
+    ...given('last_job', row.last_job),
+    actor: row.actor,
+    created_at: row.created_at.toISOString(),
+  };
+}
+
+const contentsOf = ({ job, has_file, last_message }: ScheduleRow) => ({
+  job,
+  ...(has_file ? { file_specified: true } : {}),
+  ...given('last_message', last_message),
+});

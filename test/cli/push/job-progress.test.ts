@@ -1,0 +1,13 @@
+/** How a push job is shown to people. */
+import t from 'tap';
+import { inOrderOfName } from '../../../lib/cli/push/job-progress.ts';
+
+t.test('nodes come in order of their names, as people count', (t) => {
+  const node = (name: string) => ({ server_uuid: '', name, status: 'new', updated_at: '' }) as const;
+  const names = ['web-10', 'db-1', 'web-2', 'web-1'];
+  t.same(
+    inOrderOfName(names.map(node)).map(({ name }) => name),
+    ['db-1', 'web-1', 'web-2', 'web-10'],
+  );
+  t.end();
+});

@@ -1,0 +1,110 @@
+/** `cnapi schedule`, and `cnapi job start --at` and `--ticket`, as people and scripts run them. */
+import t from 'tap';
+import { laterTime } from '../../../lib/cli/schedules/schedule-create.ts';
+import type { PushJob } from '../../../lib/protocol/api/push-jobs.ts';
+import type { PushSchedule } from '../../../lib/protocol/api/push-schedules.ts';
+import { freshZone } from '../../support/apps.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { startAgents } from '../../support/simulated-agents.ts';
+import { until } from '../../support/until.ts';
+import { Cli } from '../rig.ts';
+
+t.test('schedules on the command line', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agents = await startAgents(t, [app], 2);
+  const [server = ''] = agents.map(({ serverUuid }) => serverUuid);
+  const cli = new Cli(t, [app.url]);
+  const command = ['--', 'echo hello'];
+  const json = async <Value>(...args: string[]): Promise<Value> => {
+    const { code, stdout, stderr } = await cli.run('--json', ...args);
+    if (code !== 0) throw new Error(`${args.join(' ')} ended with ${code}: ${stderr}`);
+    return JSON.parse(stdout);
+  };
+
+  await t.test('a schedule is created, listed, shown, paused, resumed and deleted', async (t) => {
+    const daily = ['schedule', 'create', '--cron', '30 2 * * *', '--time-zone', 'Europe/Berlin', '--overlap', 'queue'];
+    const { id, job } = await json<PushSchedule>(...daily, '--all', '--quorum', '80%', ...command);
+    t.same(job, { command: 'echo hello', where: ['uuid=*'], quorum: '80%' });
+    const first = id.slice(0, 8);
+    t.match(await cli.run('schedule', 'list'), { stdout: /active +30 2 \* \* \* Europe\/Berlin .*echo hello/ });
+    t.match(await cli.run('schedule', 'get', first), { stdout: /overlap +queue\nnext +\d{4}-[\s\S]*\nservers +all\n/ });
+    t.match(await cli.run('schedule', 'pause', first), { code: 0, stdout: /status +paused/ });
+    t.match(await cli.run('schedule', 'resume', first), { code: 0, stdout: /status +active/ });
+    t.match(await cli.run('schedule', 'delete', first), { code: 0, stderr: /deleted schedule/ });
+    t.match(await cli.run('schedule', 'get', first), { code: 2 });
+  });
+
+  await t.test('all schedules are listed and found, although each page holds only a few large ones', async (t) => {
+    const servers = Array.from(
+      { length: 15_000 },
+      (_, place) => `564d5b45-3a8c-4c1f-9d0a-${String(place).padStart(12, '0')}`,
+    );
+    const ids: string[] = [];
+    for (let count = 0; count < 4; count += 1) {
+      const body = { cron: '@daily', job: { command: 'true', servers } };
+      ids.unshift((await app.post<PushSchedule>('/push-schedules', body)).body.id);
+    }
+    const listed = await json<PushSchedule[]>('schedule', 'list');
+    t.same(
+      listed.map(({ id }) => id),
+      ids,
+    );
+    t.equal((await json<PushSchedule[]>('schedule', 'list', '--limit', '3')).length, 3);
+    for (const id of ids.toReversed()) t.match(await cli.run('schedule', 'delete', id.slice(0, 13)), { code: 0 });
+  });
+
+  await t.test('a job that starts later is a schedule, whose job runs at its time', async (t) => {
+    const { code, stdout } = await cli.run('job', 'start', '--at', '2s', server, ...command);
+    t.equal(code, 0);
+    const id = stdout.trim();
+    const schedule = await until(async () => {
+      const one = await json<PushSchedule>('schedule', 'get', id);
+      return one.status === 'ended' ? one : undefined;
+    }, 'its time');
+    t.equal(schedule.last_outcome, 'started');
+    t.same(schedule.job, { command: 'echo hello', servers: [server] });
+    const job = await until(async () => {
+      const one = await json<PushJob>('job', 'status', schedule.last_job ?? '', '--summary');
+      return one.status === 'complete' ? one : undefined;
+    }, 'the job to end');
+    t.match(job.counts, { succeeded: 1 });
+  });
+
+  await t.test('a job that waits for its ticket says so', async (t) => {
+    await app.post('/servers/default/tickets', { scope: 'rollout', id: 'web', expires_in: 600 });
+    const ticket = ['--ticket', 'rollout/web', '--ticket-timeout', '5m'];
+    const job = await json<PushJob>('job', 'start', server, ...ticket, '--detach', ...command);
+    t.match(job, { status: 'waiting', ticket: { scope: 'rollout', id: 'web', timeout_ms: 300_000 } });
+    t.match(await cli.run('job', 'status', job.id, '--summary'), {
+      stdout: /status +waiting[\s\S]*ticket +rollout\/web of default/,
+    });
+    t.match(await cli.run('job', 'abort', job.id), { code: 0 });
+  });
+
+  await t.test('wrong usage is refused before anything is asked for', async (t) => {
+    const refusals: [string[], RegExp][] = [
+      [['schedule', 'create', '--all'], /--at or --cron/],
+      [['schedule', 'create', '--at', '22:00', '--cron', '@daily', '--all'], /--at or --cron/],
+      [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
+      [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
+      [['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'], /takes a number/],
+      [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99/],
+      [['job', 'start', '--at', 'noon', '--all'], /neither a time/],
+      [['job', 'start', '--at', '1h', '--detach', '--all'], /cannot be combined/],
+      [['job', 'start', '--ticket', 'web', '--all'], /SCOPE\/ID/],
+    ];
+    for (const [args, why] of refusals) t.match((await cli.run(...args, ...command)).stderr, why, args.join(' '));
+    matchLists(t, await json<PushSchedule[]>('schedule', 'list'), [{ status: 'ended' }]);
+  });
+});
+
+t.test('a time is one of this day or the next, one with an offset, or a duration from now', async (t) => {
+  const now = new Date(2030, 0, 15, 12, 0, 0).getTime();
+  t.equal(laterTime('22:00', now), new Date(2030, 0, 15, 22, 0, 0).toISOString());
+  t.equal(laterTime('9:30', now), new Date(2030, 0, 16, 9, 30, 0).toISOString());
+  t.equal(laterTime('12:00', now), new Date(2030, 0, 16, 12, 0, 0).toISOString());
+  t.equal(laterTime('90m', now), new Date(2030, 0, 15, 13, 30, 0).toISOString());
+  t.equal(laterTime('2030-02-01T00:00:00+01:00', now), '2030-01-31T23:00:00.000Z');
+  t.throws(() => laterTime('25:00', now), /neither a time/);
+});

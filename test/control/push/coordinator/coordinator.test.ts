@@ -1,0 +1,140 @@
+/** The times that a job's coordinator counts, over a job's row that the test makes up. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { systemRandom as random } from '../../../../lib/platform/random.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
+import { recordingLogger } from '../../../support/recording-logger.ts';
+
+const VOTING = {
+  state: 'voting',
+  changes: 0,
+  ending: null,
+  is_soft: false,
+  quorum: 1,
+  abort_requested: null,
+  concurrency: null,
+  start_rate: null,
+  max_failures: null,
+  voting_timeout_ms: 4_000,
+  run_timeout_ms: 10_000,
+  abort_timeout_ms: 1_000,
+  age_ticks: '0',
+  state_ticks: '0',
+  started: 0,
+  to_cancel: 0,
+  to_abort: 0,
+  to_release: 0,
+  more: false,
+  in_rehab: 0,
+  new_events: 0,
+  states: ['new'],
+  counts: [1],
+};
+
+/** A coordinator at work on one job; `row` is what each of its rounds reads. */
+function atWork(t: Test, row: Partial<typeof VOTING>) {
+  const clock = new ManualClock();
+  const records: Record<string, unknown>[] = [];
+  const log = recordingLogger(records);
+  const job = { ...VOTING, ...row };
+  const asked: { name: string; values: readonly unknown[] }[] = [];
+  const database = {
+    query: async (text: string, values: readonly unknown[] = []) => {
+      const name = /cnapi_\w+/.exec(text)?.[0] ?? '';
+      asked.push({ name, values });
+      const rows = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
+      return { rows, rowCount: 0 };
+    },
+  } as unknown as Queryable;
+  const coordinator = new Coordinator({
+    database,
+    bus: createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 }),
+    clock,
+    random,
+    log,
+    config: { slowPollMs: 5_000 },
+    waitlist: undefined as never,
+    tell: () => {},
+    sendErrands: () => {},
+  });
+  const over = new AbortController();
+  t.teardown(() => over.abort());
+  const duty = { id: randomUUID(), kind: 'push-job', run: randomUUID(), generation: 1, failures: 0 };
+  coordinator.carryOut(duty, over.signal).catch(() => {});
+  const logged = () => records.map(({ msg }) => msg);
+  return { clock, job, logged, asked: (name: string) => asked.filter((one) => one.name === name) };
+}
+
+t.test('the votes have all their time, although the counter of deadlines catches up as the job is made', async (t) => {
+  const { clock, asked } = atWork(t, { age_ticks: '5' });
+  await clock.advance(0);
+  await clock.advance(3_900);
+  t.equal(asked('cnapi_abort_push_job').length, 0, 'agents may still vote');
+  await clock.advance(200);
+  t.ok(asked('cnapi_abort_push_job').length > 0, 'now they may not');
+});
+
+t.test('nodes that start later have whole milliseconds left, which the database takes', async (t) => {
+  const { clock, job, asked } = atWork(t, { state: 'running', states: ['running'] });
+  await clock.advance(0);
+  await clock.advance(333.3);
+  Object.assign(job, { states: ['running', 'ready'], counts: [1, 1] });
+  await clock.advance(1_000.2);
+  const [start] = asked('cnapi_start_push_nodes');
+  t.ok(Number.isInteger(start?.values.at(-1)), `${start?.values.at(-1)} ms`);
+});
+
+t.test('a hard abort after a soft one has an abort timeout of its own', async (t) => {
+  const soft = { state: 'aborting', is_soft: true, abort_timeout_ms: 4_000 };
+  const { clock, job, asked } = atWork(t, { ...soft, states: ['running'], started: 1 });
+  await clock.advance(0);
+  for (let second = 0; second < 6; second += 1) await clock.advance(1_000);
+  Object.assign(job, { is_soft: false });
+  for (let second = 0; second < 3; second += 1) await clock.advance(1_000);
+  t.equal(asked('cnapi_end_push_job').length, 0, 'its commands have just been told to end');
+  for (let second = 0; second < 3; second += 1) await clock.advance(1_000);
+  t.ok(asked('cnapi_end_push_job').length > 0);
+});
+
+t.test('a step that changes nothing, because a row is locked, is repeated at a pace', async (t) => {
+  const { clock, asked } = atWork(t, { state: 'aborting', states: ['running'], started: 1, to_cancel: 1 });
+  await clock.advance(0);
+  for (let times = 0; times < 100; times += 1) await clock.advance(10);
+  const times = asked('cnapi_abort_push_job').length;
+  t.ok(times >= 2 && times <= 6, `${times} times in a second`);
+});
+
+t.test('nodes start, although those that have not voted are locked', async (t) => {
+  const late = { state: 'running', states: ['new', 'ready'], counts: [1, 1], age_ticks: '60' };
+  const { clock, asked } = atWork(t, late);
+  await clock.advance(0);
+  for (let times = 0; times < 10; times += 1) await clock.advance(10);
+  t.ok(asked('cnapi_close_push_voting').length > 0);
+  t.ok(asked('cnapi_start_push_nodes').length > 0);
+});
+
+t.test('a transition is logged once it has happened, and not when the start was refused', async (t) => {
+  const { clock, job, asked, logged } = atWork(t, { states: ['ready'] });
+  await clock.advance(0);
+  await clock.advance(100);
+  t.ok(asked('cnapi_start_push_nodes').length > 0);
+  t.strictSame(logged(), [], 'a caller has asked for an abort meanwhile');
+  Object.assign(job, { state: 'running' });
+  for (let rounds = 0; rounds < 3; rounds += 1) await clock.advance(2_000);
+  t.strictSame(logged(), ['push job: voting -> running']);
+});
+
+t.test('an abort is logged once the job is aborting, and names the changes that its round has seen', async (t) => {
+  const { clock, job, asked, logged } = atWork(t, { states: ['unavailable'], changes: 3 });
+  await clock.advance(0);
+  await clock.advance(100);
+  const [abort] = asked('cnapi_abort_push_job');
+  t.equal(abort?.values[3], 3);
+  t.strictSame(logged(), [], 'a caller has changed the job meanwhile');
+  Object.assign(job, { state: 'aborting', ending: 'quorum_failed' });
+  await clock.advance(2_000);
+  t.strictSame(logged(), ['push job: aborting']);
+});

@@ -1,0 +1,156 @@
+/** What an instance sends to its agents about push jobs, with a database that answers as a test says. */
+import { randomUUID } from 'node:crypto';
+import t, { type Test } from 'tap';
+import { Courier, type CourierDeps, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
+import type { Errand } from '../../../../lib/control/push/courier/courier-store.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../../lib/protocol/push.ts';
+import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
+import { until } from '../../../support/until.ts';
+
+const job = randomUUID();
+const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
+
+interface World {
+  errands: Errand[];
+  reads: number;
+  sent: { serverUuid: string; type: string }[];
+  voted: string[];
+  isFull: boolean;
+  capabilities: Set<string>;
+  sessions: Map<string, PushSession>;
+}
+
+function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world: World } {
+  const world: World = {
+    errands: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null })),
+    reads: 0,
+    sent: [],
+    voted: [],
+    isFull: false,
+    capabilities: new Set([PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY]),
+    sessions: new Map(),
+    ...fields,
+  };
+  const query = async (text: string, values: unknown[] = []) => {
+    if (text.includes('cnapi_store_push_votes')) {
+      const [jobs, of] = values as [string[], string[]];
+      world.voted.push(...of);
+      return { rows: of.map((server_uuid, at) => ({ job: jobs[at], server_uuid, what: 'stored' })), rowCount: 0 };
+    }
+    world.reads += 1;
+    if (text.includes('readyMs')) {
+      const [jobs = []] = values as [string[]];
+      return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null, readyMs: 1 })), rowCount: 1 };
+    }
+    const rows = world.errands;
+    world.errands = [];
+    return { rows, rowCount: rows.length };
+  };
+  const deps: CourierDeps = {
+    database: { query } as unknown as Queryable,
+    bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
+    clock: systemClock,
+    log: silentLogger,
+    config: { slowPollMs: 60_000, slowPollNoBusMs: 60_000 },
+    session(serverUuid) {
+      const session: PushSession = world.sessions.get(serverUuid) ?? {
+        serverUuid,
+        incarnation: serverUuid,
+        capabilities: world.capabilities,
+        socket: { send: ({ type }) => world.sent.push({ serverUuid, type }) > 0 },
+      };
+      world.sessions.set(serverUuid, session);
+      return session;
+    },
+    unsent: {
+      get isFull() {
+        return world.isFull;
+      },
+    },
+  };
+  const courier = new Courier(deps);
+  t.teardown(() => courier.stop());
+  return { courier, world };
+}
+
+t.test('each agent of a job is asked once for each time that somebody says so', async (t) => {
+  const { courier, world } = start(t);
+  courier.jobs([job]);
+  await until(() => world.sent.length === 3);
+  t.same(
+    world.sent,
+    servers.map((serverUuid) => ({ serverUuid, type: 'push_prepare' })),
+  );
+});
+
+t.test('jobs that begin together are read together', async (t) => {
+  const jobs = [randomUUID(), randomUUID(), randomUUID()];
+  const errands = jobs.map((one, at) => ({
+    ...{ job: one, serverUuid: servers[at] ?? '' },
+    ...{ what: 'prepare' as const, timeoutMs: null },
+  }));
+  const { courier, world } = start(t, { errands });
+  for (const one of jobs) courier.jobs([one]);
+  await until(() => world.sent.length === 3);
+  t.equal(world.reads, 2, 'who is asked, and what');
+});
+
+t.test('nobody is asked while agents have not read what they were sent', async (t) => {
+  const { courier, world } = start(t, { isFull: true });
+  courier.jobs([job]);
+  await until(() => world.errands.length === 0);
+  courier.sessionBegan(randomUUID());
+  t.equal(world.sent.length, 0);
+  world.isFull = false;
+  await until(() => world.sent.length === 3);
+});
+
+t.test('a courier that stops waits for no agent', async (t) => {
+  const { courier, world } = start(t, { isFull: true });
+  courier.jobs([job]);
+  await until(() => world.errands.length === 0);
+  await courier.stop();
+  t.pass();
+});
+
+t.test('an agent that knows no push jobs votes against the job, and is told nothing', async (t) => {
+  const { courier, world } = start(t, { capabilities: new Set() });
+  courier.jobs([job]);
+  await until(() => world.voted.length === 3);
+  t.same(world.sent, []);
+});
+
+t.test('an agent is told another timeout once in each session, and each further one', async (t) => {
+  const [serverUuid = ''] = servers;
+  const { courier, world } = start(t, { errands: [] });
+  const told = async (timeoutMs: number) => {
+    world.errands = [{ job, serverUuid, what: 'timeout', timeoutMs }];
+    const before = world.reads;
+    courier.jobs([job]);
+    await until(() => world.reads > before && world.errands.length === 0);
+    // Errands of one job are read one after the other: the former ones are sent.
+    courier.jobs([job]);
+    await until(() => world.reads > before + 1);
+    return world.sent.splice(0);
+  };
+  const frame = { serverUuid, type: 'push_timeout' };
+  t.same(await told(1_000), [frame]);
+  t.same(await told(1_000), []);
+  t.same(await told(2_000), [frame]);
+  world.sessions.clear();
+  t.same(await told(2_000), [frame], 'it has connected again');
+});
+
+t.test('an agent that does not know other timeouts is not told', async (t) => {
+  const errands = servers.map((serverUuid) => ({ job, serverUuid, what: 'timeout' as const, timeoutMs: 1_000 }));
+  const { courier, world } = start(t, { errands, capabilities: new Set([PUSH_CAPABILITY]) });
+  courier.jobs([job]);
+  await until(() => world.reads > 0);
+  courier.jobs([job]);
+  await until(() => world.reads > 1);
+  t.same(world.sent, []);
+});

@@ -1,0 +1,55 @@
+/** What the audit of an instance keeps about push jobs. */
+import t from 'tap';
+import type { AuditRecord } from '../../../lib/protocol/api/audit.ts';
+import { freshZone } from '../../support/apps.ts';
+import { matchLists } from '../../support/match-lists.ts';
+import { startAgents } from '../../support/simulated-agents.ts';
+import { createdJob, endedJob } from './jobs.ts';
+
+t.test('the audit of push jobs', async (t) => {
+  const zone = await freshZone(t);
+  const a = await zone.startApp();
+  const agents = await startAgents(t, [a], 6);
+  const servers = agents.map(({ serverUuid }) => serverUuid);
+  const recordsOf = async (object: string) => (await a.get<AuditRecord[]>(`/audit?object=${object}`)).body;
+
+  await t.test('tells what a deleted job was and how it ended, without its secrets', async (t) => {
+    const { id } = await createdJob(a, {
+      command: 'exit 3',
+      servers,
+      env: { PASSWORD: 'hunter2', MODE: 'fast' },
+      secret_env: ['PASSWORD'],
+      file: 'raw:hunter2',
+    });
+    await endedJob(a, id);
+    t.equal(await a.delete(`/push-jobs/${id}`), 204);
+    const records = await recordsOf(id);
+    const [deletion, creation] = records;
+    matchLists(t, deletion, {
+      action: 'DeletePushJob',
+      details: { command: 'exit 3', status: 'complete', node_count: 6, counts: { failed: 6 }, actor: 'open' },
+    });
+    matchLists(t, creation, {
+      action: 'CreatePushJob',
+      details: { command: 'exit 3', env: { PASSWORD: '(secret)', MODE: 'fast' }, file_specified: true, node_count: 6 },
+    });
+    t.match(creation?.details, { nodes: { length: 5 } });
+    t.notMatch(JSON.stringify(records), /hunter2/);
+  });
+
+  await t.test('has a bounded part of a long command, also one with characters of two halves', async (t) => {
+    const command = `echo ${'x'.repeat(1_994)}\u{1F600}${'y'.repeat(8_000)}`;
+    const env = Object.fromEntries(Array.from({ length: 50 }, (_, each) => [`V${each}`, 'z'.repeat(5_000)]));
+    const { id } = await createdJob(a, { command, env, servers });
+    const [creation] = await recordsOf(id);
+    t.match(creation?.details, { command: /^echo x{1994}/ });
+    t.ok(JSON.stringify(creation?.details).length < 4_096);
+  });
+
+  await t.test('tells the command of a schedule', async (t) => {
+    const body = { at: '2090-01-01T00:00:00Z', job: { command: 'reboot', servers } };
+    const { status, body: schedule } = await a.post<{ id: string }>('/push-schedules', body);
+    t.equal(status, 201);
+    matchLists(t, await recordsOf(schedule.id), [{ action: 'CreatePushSchedule', details: { command: 'reboot' } }]);
+  });
+});

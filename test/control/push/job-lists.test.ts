@@ -1,0 +1,139 @@
+/** The lists of push jobs on a real Postgres: how pages are bounded, and where the next one begins. */
+import t from 'tap';
+import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.ts';
+import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
+import { listOrganizationJobs } from '../../../lib/control/push/organization-jobs-store.ts';
+import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import type { Place } from '../../../lib/protocol/api/place.ts';
+import { newPushJob } from '../../interleavings/push-statements.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';
+
+t.test('lists of push jobs', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 3);
+  const create = async (more: Partial<NewPushJob> = {}) => {
+    const job = { ...newPushJob(seats.map(({ serverUuid }) => serverUuid)), organization: 'acme', ...more };
+    await createPushJob(database, job);
+    return job.id;
+  };
+  t.beforeEach(() => database.query('with duties as (delete from cnapi_duties) delete from cnapi_push_jobs'));
+
+  interface Bounds {
+    limit?: number;
+    bytes?: number;
+    nodes?: number;
+  }
+  type Read = (after: Place | undefined, bounds: Required<Bounds>) => Promise<JobPage<{ id: string }>>;
+  const lists: Record<string, Read> = {
+    'all jobs': (after, { limit, bytes, nodes }) => listPushJobs(database, { after, limit }, { bytes, nodes }),
+    'those of an organization': (after, { limit, bytes }) =>
+      listOrganizationJobs(database, 'acme', { after, limit, bytes, withCounts: true }),
+  };
+  const pagesOf = async (read: Read, { limit = 10, bytes = 1_000_000, nodes = 1_000_000 }: Bounds) => {
+    const pages: string[][] = [];
+    for (let after: Place | undefined; ; ) {
+      const page = await read(after, { limit, bytes, nodes });
+      pages.push(page.jobs.map(({ id }) => id));
+      after = page.next;
+      if (after === undefined) return pages;
+    }
+  };
+
+  for (const [name, read] of Object.entries(lists)) {
+    await t.test(`${name}: a page ends when its commands and options are large`, async (t) => {
+      const small = await create();
+      const large = [await create({ command: 'x'.repeat(3_000) }), await create({ command: 'y'.repeat(3_000) })];
+      const masked = { env: { SECRET: '(secret)' } };
+      const secret = await create({ options: { env: { SECRET: 'z'.repeat(9_000) } }, maskedOptions: masked });
+      const [first = '', second = ''] = large;
+      t.strictSame(await pagesOf(read, { bytes: 2_000 }), [[secret, second], [first], [small]]);
+      t.strictSame(await pagesOf(read, { bytes: 1 }), [[secret], [second], [first], [small]]);
+      t.strictSame(await pagesOf(read, {}), [[secret, second, first, small]]);
+    });
+
+    await t.test(`${name}: the next page begins after a job that was deleted meanwhile`, async (t) => {
+      const ids = [await create(), await create(), await create()].reverse();
+      const page = await read(undefined, { limit: 2, bytes: 1_000, nodes: 1_000 });
+      t.strictSame(page.jobs.length, 2);
+      await database.query(`update cnapi_push_jobs set state = 'ended', outcome = 'complete' where id = $1`, [ids[1]]);
+      t.ok(await deletePushJob(database, ids[1] ?? ''));
+      const rest = await read(page.next, { limit: 2, bytes: 1_000, nodes: 1_000 });
+      t.strictSame(
+        rest.jobs.map(({ id }) => id),
+        [ids[2]],
+      );
+    });
+  }
+
+  await t.test(
+    'a page ends when it has many nodes to count; those of ended jobs are counted at their end',
+    async (t) => {
+      const duty = await claimedJob(database, run, { seats });
+      await endJob(database, duty, 'complete');
+      const { rows } = await database.query('select counts from cnapi_push_jobs');
+      t.strictSame(rows, [{ counts: null }], 'it has not ended');
+      await database.query(
+        `update cnapi_push_nodes set state = case server_uuid when $1 then 'failed' else 'nacked' end`,
+        [seats[0]?.serverUuid],
+      );
+      t.equal(await endJob(database, duty, 'complete'), 0);
+      await database.query('alter table cnapi_push_nodes disable trigger all');
+      await database.query('delete from cnapi_push_nodes');
+      await database.query('alter table cnapi_push_nodes enable trigger all');
+      const [first, second] = [await create(), await create()];
+      const { jobs } = await listPushJobs(database, { limit: 10 });
+      t.strictSame(
+        jobs.map(({ id, counts }) => ({ id, counts })),
+        [
+          { id: second, counts: { new: 3 } },
+          { id: first, counts: { new: 3 } },
+          { id: duty.id, counts: { failed: 1, nacked: 2 } },
+        ],
+      );
+      const read = lists['all jobs'] as Read;
+      t.strictSame(await pagesOf(read, { nodes: 3 }), [[second], [first], [duty.id]]);
+    },
+  );
+
+  await t.test('jobs are found by the beginning of their ids', async (t) => {
+    const [first] = [await create(), await create()];
+    const { jobs } = await listPushJobs(database, { idPrefix: first.slice(0, 9), limit: 10 });
+    t.strictSame(
+      jobs.map(({ id }) => id),
+      [first],
+    );
+  });
+});
+
+t.test('a list of one status reads the jobs that it shows, and not all there are', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  await database.query(
+    `insert into cnapi_push_jobs (id, organization, command, options, node_count, quorum, voting_timeout_ms,
+         run_timeout_ms, abort_timeout_ms, bytes, counts, state, outcome)
+       select gen_random_uuid(), 'acme', 'true', '{}', 1, 1, 1, 1, 1, 10, '{}', case when n > 3 then 'ended' else 'running' end,
+           case when n > 3 then 'complete' end from generate_series(1, $1::int) as n`,
+    [2_000],
+  );
+  await database.query('vacuum analyze cnapi_push_jobs');
+  const TABLES = ['cnapi_push_jobs'];
+  const limit = 10;
+  const lists: Record<string, (connection: Queryable, status: 'running' | 'aborted') => Promise<JobPage<unknown>>> = {
+    'all jobs': (connection, status) => listPushJobs(connection, { status, limit }),
+    'those of an organization': (connection, status) =>
+      listOrganizationJobs(connection, 'acme', { status, limit, bytes: 1_000_000, withCounts: true }),
+  };
+  for (const [name, list] of Object.entries(lists))
+    for (const [status, count] of [
+      ['running', 3],
+      ['aborted', 0],
+    ] as const)
+      await database.transaction(async (connection) => {
+        const before = await rowsRead(connection, TABLES);
+        const { jobs } = await list(connection, status);
+        const reads = (await rowsRead(connection, TABLES)) - before;
+        t.equal(jobs.length, count, `${name}, ${status}`);
+        t.ok(reads <= limit, `${name}, ${status}: ${reads} jobs read`);
+      });
+});

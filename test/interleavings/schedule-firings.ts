@@ -1,0 +1,28 @@
+/** New push jobs at the times of schedules, which these use up. */
+import type { Creation, NewPushJob } from '../../lib/control/push/push-store.ts';
+import { firingGuard } from '../../lib/control/push/schedules/schedule-store.ts';
+import type { CallOf, World } from './statement.ts';
+
+export const AT = Date.parse('2020-01-01T01:00:00Z');
+export const THEN = Date.parse('2020-01-01T02:00:00Z');
+
+export const asRead = (world: World, kind: 'due' | 'queued') => {
+  const id = world.schedule(kind);
+  const times =
+    kind === 'due' ? { next_at: new Date(AT), queued_at: null } : { next_at: new Date(THEN), queued_at: new Date(AT) };
+  return id === undefined ? undefined : { id, ...times };
+};
+
+/** The random mix has no schedules: nobody in it carries out their jobs. */
+export const firing = (
+  kind: 'due' | 'queued',
+  newJob: (servers: readonly string[]) => NewPushJob,
+): CallOf<[NewPushJob], Creation> => ({
+  args(world) {
+    const schedule = asRead(world, kind);
+    const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
+    return schedule && [{ ...job, guard: firingGuard(schedule, { at: AT, thenAt: THEN, job: job.id }) }];
+  },
+  exclusive: (creation) => (creation === 'created' ? [`the ${kind} time of a schedule`] : []),
+  weight: 0,
+});

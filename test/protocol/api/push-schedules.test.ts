@@ -1,0 +1,20 @@
+import t from 'tap';
+import { pushScheduleContracts } from '../../../lib/protocol/api/push-schedules.ts';
+
+const params = pushScheduleContracts.CreatePushSchedule.params;
+
+const TIMES: [name: string, at: string, read: string | undefined][] = [
+  ['UTC', '2030-01-01T02:30:00Z', '2030-01-01T02:30:00.000Z'],
+  ['with an offset', '2030-01-01T02:30:00+02:00', '2030-01-01T00:30:00.000Z'],
+  ['without an offset', '2030-01-01T02:30:00', undefined],
+  ['of no day', '2030-02-31T02:30:00Z', undefined],
+  ['the last one', '9999-12-31T23:59:59Z', '9999-12-31T23:59:59.000Z'],
+  ['in the year 10000 by UTC', '9999-12-31T23:59:59-23:59', undefined],
+];
+
+for (const [name, at, read] of TIMES)
+  t.test(`the time of a schedule: ${name}`, (t) => {
+    const parsed = params.shape.at.safeParse(at);
+    t.equal(parsed.data, read, at);
+    t.end();
+  });
