@@ -69,7 +69,7 @@ export class TapReport {
       skipped: this.#skipped,
       failures: this.#failures,
       failedFiles: this.#failedFiles,
-      slowest: this.#times.length > 1 ? this.#times.toSorted((one, other) => other.ms - one.ms).slice(0, SLOWEST) : [],
+      slowest: this.#times.length > 1 ? slowestOf(this.#times) : [],
       isWhole,
     };
   }
@@ -79,8 +79,11 @@ export class TapReport {
     if (not === undefined) {
       this.#print(`ok ${name}${time === undefined ? '' : ` (${time})`}`);
     } else {
-      this.#failedFiles.push(name ?? '');
-      this.#failures.push(...failuresOf(name ?? '', this.#lines));
+      // tap reports a file that reached its limit twice, once under this name.
+      if (name !== 'timeout!') {
+        this.#failedFiles.push(name ?? '');
+        this.#failures.push(...failuresOf(name ?? '', this.#lines));
+      }
       for (const each of this.#lines) this.#print(each);
       this.#print(line);
       this.#details = true;
@@ -92,6 +95,26 @@ export class TapReport {
     this.#skipped.set(reason, (this.#skipped.get(reason) ?? 0) + 1);
   }
 }
+
+/** Of runs beside each other. */
+export function totalOf(runs: readonly TapTotals[]): TapTotals {
+  const sum = (numberOf: (run: TapTotals) => number) => runs.reduce((total, run) => total + numberOf(run), 0);
+  const skipped = new Map<string, number>();
+  for (const run of runs)
+    for (const [reason, count] of run.skipped) skipped.set(reason, (skipped.get(reason) ?? 0) + count);
+  return {
+    passed: sum(({ passed }) => passed),
+    failed: sum(({ failed }) => failed),
+    skipped,
+    failures: runs.flatMap(({ failures }) => failures),
+    failedFiles: runs.flatMap(({ failedFiles }) => failedFiles),
+    slowest: slowestOf(runs.flatMap(({ slowest }) => slowest)),
+    isWhole: runs.every(({ isWhole }) => isWhole),
+  };
+}
+
+const slowestOf = (times: readonly FileTime[]): FileTime[] =>
+  times.toSorted((one, other) => other.ms - one.ms).slice(0, SLOWEST);
 
 /**
  * Returns the failed assertions of a file, each with its enclosing tests; the file itself if there

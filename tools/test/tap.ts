@@ -1,11 +1,12 @@
 /**
- * Runs the test files with tap and prints the progress: one line per file, the full output of a
- * file that failed.
+ * Runs the test files with tap, each kind in a lane of its own (lanes.ts), and prints the progress:
+ * one line per file, the full output of a file that failed.
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { type Lane, lanesOf } from './lanes.ts';
 import { longestFirst } from './order.ts';
-import { TapReport, type TapTotals } from './tap-report.ts';
+import { TapReport, type TapTotals, totalOf } from './tap-report.ts';
 
 export interface TapRun {
   root: string;
@@ -16,8 +17,17 @@ export interface TapRun {
 }
 
 export async function runTap({ root, files, env, print = console.log }: TapRun): Promise<TapTotals> {
-  const args = [...process.execArgv, 'tools/test/files.ts', ...longestFirst(files)];
-  const child = spawn(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const lanes = lanesOf(longestFirst(files));
+  return totalOf(await Promise.all(lanes.map((lane) => runLane(lane, { root, env, print }))));
+}
+
+async function runLane(
+  { jobs, niceness, timeoutS, files }: Lane,
+  { root, env, print }: Required<Omit<TapRun, 'files'>>,
+): Promise<TapTotals> {
+  const program = [process.execPath, ...process.execArgv, 'tools/test/files.ts'];
+  const args = ['-n', String(niceness), ...program, String(jobs), String(timeoutS), ...files];
+  const child = spawn('nice', args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const signals = ['SIGINT', 'SIGTERM'] as const;
   let isStopped = false;
   const stop = (signal: NodeJS.Signals) => {

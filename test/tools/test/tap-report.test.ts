@@ -1,5 +1,5 @@
 import t from 'tap';
-import { TapReport } from '../../../tools/test/tap-report.ts';
+import { TapReport, totalOf } from '../../../tools/test/tap-report.ts';
 import { matchLists } from '../../support/match-lists.ts';
 
 function report(text: string, ok: boolean) {
@@ -103,4 +103,20 @@ t.test('a run that breaks off counts as failed and prints its output', async (t)
   const { totals, printed } = report('TAP version 14\nsomething broke', false);
   t.strictSame([totals.passed, totals.failed, totals.isWhole], [0, 1, false]);
   matchLists(t, printed, ['TAP version 14', 'something broke']);
+});
+
+t.test('runs beside each other are counted together', async (t) => {
+  const one = report(`${good}1..1\n# { total: 3, pass: 1, skip: 2 }`, true).totals;
+  const cut = report('# Subtest: test/b.test.ts\n    ok 1 - fine', false).totals;
+  t.match(totalOf([one, one]), { passed: 2, failed: 0, skipped: new Map([['no redis', 4]]), isWhole: true });
+  t.match(totalOf([one, cut]), { passed: 1, failed: 1, isWhole: false });
+});
+
+t.test('a file that reached its limit is named once', async (t) => {
+  const { totals } = report(
+    'not ok 1 - test/b.test.ts # time=9s\n  ---\n  ...\nnot ok 2 - timeout!\n  ---\n  ...',
+    false,
+  );
+  t.strictSame(totals.failedFiles, ['test/b.test.ts']);
+  t.equal(totals.failed, 1);
 });

@@ -42,7 +42,7 @@ t.test('a test file and the programs that it starts load nothing of the test run
       const { stdout } = spawnSync(process.execPath, ['-p', 'process.env.NODE_OPTIONS'], { encoding: 'utf8' });
       t.strictSame([process.env.NODE_OPTIONS, stdout], ['--no-deprecation', '--no-deprecation\\n']);
       t.notMatch(process.execArgv.join(' '), /import|source-maps/);
-      t.equal(process.env.TAP_TIMEOUT, '600');`,
+      t.equal(process.env.TAP_TIMEOUT, '900');`,
   });
   t.strictSame([totals.passed, totals.failed], [3, 0], printed);
 });

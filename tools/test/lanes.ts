@@ -1,0 +1,44 @@
+/**
+ * Divides test files into two kinds that run beside each other. Files that only compute (virtual
+ * time, state explorers) need all of a core for minutes, and do not care when they get it. Files
+ * that run real processes often wait, but must be served at once: an agent whose process gets no
+ * processor for seconds is silent, and its server unknown. Therefore the first kind runs at a low
+ * priority and uses what the other leaves.
+ */
+import path from 'node:path';
+
+export interface Lane {
+  name: 'computing' | 'timed';
+  /** In the order in which they start. */
+  files: readonly string[];
+  /** This many files run at a time. */
+  jobs: number;
+  /** As `nice` takes it. */
+  niceness: number;
+  /** For each file. */
+  timeoutS: number;
+}
+
+export const COMPUTING = [
+  'test/sim/*.test.ts',
+  'test/explorer/*.test.ts',
+  'test/control/push/schedules/schedule-model.test.ts',
+] as const;
+
+/** More than cores, because they often wait; each has several processes. */
+const TIMED = { name: 'timed', jobs: 3, niceness: 0, timeoutS: 900 } as const;
+/** These may end only after the others, and a run of all files takes less than this. */
+const COMPUTED = { name: 'computing', jobs: 2, niceness: 15, timeoutS: 4_800 } as const;
+
+/** Returns no lane without files. */
+export function lanesOf(files: readonly string[]): Lane[] {
+  const lanes: Lane[] = [
+    { ...TIMED, files: files.filter((file) => !onlyComputes(file)) },
+    { ...COMPUTED, files: files.filter(onlyComputes) },
+  ];
+  return lanes.filter((lane) => lane.files.length > 0);
+}
+
+function onlyComputes(file: string): boolean {
+  return COMPUTING.some((pattern) => path.matchesGlob(file, pattern));
+}
