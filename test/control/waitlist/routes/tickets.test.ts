@@ -130,7 +130,9 @@ t.test('tickets on two instances', async (t) => {
 
   t.test("as Triton's CNAPI: an expiry in the past is accepted, and the ticket soon expires", async (t) => {
     const made = await call(a, 'POST', tickets, { scope: 's', id: 'past', expires_at: '2001-01-01T00:00:00Z' });
-    matchLists(t, made, { status: 202, body: { queue: [{ status: 'active', expires_at: '2001-01-01T00:00:00Z' }] } });
+    t.equal(made.status, 202);
+    // Another instance may expire it before the answer has read the queue.
+    for (const one of made.body.queue) t.match(one, { status: 'active', expires_at: '2001-01-01T00:00:00Z' });
     await until(async () => (await statusOf(made.body.uuid)) === 'expired');
   });
 
