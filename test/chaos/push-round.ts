@@ -2,6 +2,7 @@
  * One push job of all servers: created, sometimes aborted, and followed to its end. Its command writes a
  * line on each real server; simulated ones only sleep.
  */
+import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Random } from '../../lib/platform/random.ts';
 import type { Caller } from './caller.ts';
@@ -32,7 +33,9 @@ export async function pushRound({ servers, caller, recorder, random, effects }: 
   ].join('\n');
   const times = { voting_timeout_ms: VOTING_MS, run_timeout_ms: RUN_MS };
   const body = { command, servers, quorum: '50%', ...times };
-  const created = await caller.insist({ op: 'push', method: 'POST', path: '/push-jobs', body });
+  // A second job, because the answer about the first was lost, would take the servers from it.
+  const headers = { 'idempotency-key': randomUUID() };
+  const created = await caller.insist({ op: 'push', method: 'POST', path: '/push-jobs', body, headers });
   const id = created?.body.id;
   if (id === undefined) return false;
   const about = { job: id };
