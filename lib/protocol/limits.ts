@@ -54,7 +54,7 @@ export const MAX_COMMAND_VARIABLES = 1_000;
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
 /** Maximum length of a push job's command, in UTF-16 units. */
 export const MAX_PUSH_COMMAND_CHARS = 32_768;
-/** Maximum size of the file that a push job brings; Triton's limit. */
+/** Maximum size of the file that a push job brings; Chef's limit. */
 export const MAX_PUSH_FILE_BYTES = 100_000;
 /** Maximum time that a goaway may give an agent to leave. */
 export const MAX_GOAWAY_MS = 3_600_000;

@@ -234,7 +234,7 @@ export const pushJobContracts = contracts({
           `\`raw:\` or \`base64:\` and the contents of a file, at most ${MAX_PUSH_FILE_BYTES} bytes. CHEF_PUSH_JOB_FILE names it to the command`,
         ),
       ticket: wantedTicket.optional(),
-      capture_output: boolean().optional().describe('For the reference; output is kept in any case'),
+      capture_output: boolean().optional().describe('For clients of Chef; output is kept in any case'),
     }),
     requestHeaders: { 'Idempotency-Key': 'The same key gives the same push job, in its present state' },
     preconditions: [],

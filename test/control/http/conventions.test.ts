@@ -3,7 +3,7 @@ import t from 'tap';
 import { until } from '../../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 
-t.test('every answer carries the headers of the reference', async (t) => {
+t.test("every answer carries the headers of Triton's CNAPI", async (t) => {
   const { call } = await startApi(t);
   const { status, headers, body } = await call('GET', '/info');
   t.equal(status, 200);
@@ -49,7 +49,7 @@ t.test('health checks are not logged', async (t) => {
   );
 });
 
-t.test('an unknown path is 404 and a wrong method 405, in the words of the reference', async (t) => {
+t.test("an unknown path is 404 and a wrong method 405, in the words of Triton's CNAPI", async (t) => {
   const { call } = await startApi(t);
   const unknown = await call('GET', '/x?y=1');
   t.equal(unknown.status, 404);

@@ -1,4 +1,4 @@
-/** Signed requests at two whole instances: the routes of push jobs in the reference's form. */
+/** Signed requests at two whole instances: the routes of push jobs in Chef's form. */
 import t from 'tap';
 import { asked, created, JOBS, startAcme } from '../pushy/acme.ts';
 import { signed } from './sign.ts';

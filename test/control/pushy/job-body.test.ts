@@ -1,4 +1,4 @@
-/** Every key of a job, what is wrong with it, and the reference's text for that. */
+/** Every key of a job, what is wrong with it, and Chef's text for that. */
 import t from 'tap';
 import { duplicateKeyIn } from '../../../lib/control/pushy/duplicate-key.ts';
 import { parseJobBody } from '../../../lib/control/pushy/job-body.ts';
@@ -7,7 +7,7 @@ import { InvalidJobError, pushyErrorReply } from '../../../lib/control/pushy/pus
 const LEAST = { command: 'chef-client', nodes: ['web-1', 'web-2'] };
 const bytes = (body: unknown) => Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
 
-t.test('a job with the least has the defaults of the reference', async (t) => {
+t.test('a job with the least has the defaults of Chef', async (t) => {
   t.same(parseJobBody(bytes(LEAST)), {
     command: 'chef-client',
     nodes: ['web-1', 'web-2'],
@@ -53,7 +53,7 @@ const CAPTURE = 'invalid type supplied for capture_output (expected a boolean)';
 const manyVariables = Object.fromEntries(Array.from({ length: 1_001 }, (_, index) => [`V${index}`, '']));
 const manyNodes = Array.from({ length: 20_001 }, (_, index) => `n${index}`);
 
-t.test('what is wrong is refused with the text of the reference, and named', async (t) => {
+t.test('what is wrong is refused with the text of Chef, and named', async (t) => {
   for (const [given, field, text] of [
     [{ nodes: ['a'] }, 'command', 'invalid command supplied'],
     [{ ...LEAST, command: 7 }, 'command', 'invalid command supplied'],

@@ -28,7 +28,7 @@ t.test('an organization with two nodes, a user and a client', async (t) => {
     t.match(body.error[0], refused('alice'));
   });
 
-  await t.test('who is not a member is refused as in the reference', async (t) => {
+  await t.test('who is not a member is refused as in Chef', async (t) => {
     for (const [signer, path, status, error] of [
       [bob, JOBS, 403, "'bob' is not associated with organization 'acme'"],
       [alice, '/organizations/nowhere/pushy/jobs', 404, "organization 'nowhere' does not exist."],

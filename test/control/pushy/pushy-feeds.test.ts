@@ -1,4 +1,4 @@
-/** The feeds of the reference as their followers read them, at two instances. */
+/** Chef's feeds as their followers read them, at two instances. */
 import t, { type Test } from 'tap';
 import type { TestApp } from '../../support/apps.ts';
 import { EventFollower, type HeardEvent } from '../../support/event-follower.ts';

@@ -1,4 +1,4 @@
-/** Push jobs as clients of the reference use them, through two instances and simulated agents. */
+/** Push jobs as clients of Chef use them, through two instances and simulated agents. */
 import t from 'tap';
 import type { AuditRecord } from '../../../lib/protocol/api/audit.ts';
 import { until } from '../../support/until.ts';
@@ -43,7 +43,7 @@ t.test('an organization with three nodes', async (t) => {
     );
   });
 
-  await t.test('options are shown as the reference shows them', async (t) => {
+  await t.test('options are shown as Chef shows them', async (t) => {
     const body = { command: 'true', nodes, env: { A: '1' }, file: 'raw:hello', capture_output: true };
     const { id } = (await asked(a, 'POST', JOBS, { body })).body;
     await ended(a, id);
@@ -162,7 +162,7 @@ t.test('an organization with three nodes', async (t) => {
     t.equal(await jobCount(), before);
   });
 
-  await t.test('the order of refusals is that of the reference', async (t) => {
+  await t.test('the order of refusals is that of Chef', async (t) => {
     const wrong = { body: { strange: 1 }, headers: { Accept: 'text/html' } };
     const nowhere = '/organizations/nowhere/pushy/jobs';
     t.match(await asked(a, 'PUT', nowhere, wrong), { status: 405, body: { error: { 0: 'PUT is not allowed' } } });

@@ -1,4 +1,4 @@
-/** Jobs, nodes and events in the reference's form, from the rows of push jobs. */
+/** Jobs, nodes and events in Chef's form, from the rows of push jobs. */
 import t from 'tap';
 import type { OrganizationJob } from '../../../lib/control/push/organization-jobs-store.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from '../../../lib/control/pushy/feed-shape.ts';
@@ -67,7 +67,7 @@ t.test('a single job has the names of its nodes by status, and its file if that 
   t.match(jobOf(FULL, { ...details, file: Buffer.from([255, 0]) }), { file: 'base64:/wA=' });
 });
 
-t.test('each state of a job has one of the statuses of the reference', async (t) => {
+t.test("each state of a job has one of Chef's statuses", async (t) => {
   for (const [state, outcome, hasRun, status] of [
     ['voting', null, false, 'voting'],
     ['running', null, true, 'running'],
