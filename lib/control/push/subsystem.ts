@@ -1,7 +1,7 @@
 /** What push jobs contribute to an instance. */
-import { expiryPart } from '../audit/audit-store.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { jobExpiry } from './job-expiry.ts';
 import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
 import { pushMigrations } from './push-schema.ts';
 import { PUSH_DUTY } from './push-store.ts';
@@ -39,7 +39,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
   migrations: pushMigrations,
   open({ pushJobs, servers, random, config }): Subsystem {
     const { coordinator, courier, followers } = pushJobs;
-    const records = expiryPart({ action: 'DeletePushJob', path: '/push-jobs/', instance: config.cnapiUuid });
+    const records = jobExpiry(config.cnapiUuid);
     return {
       name: 'push jobs',
       routes: [

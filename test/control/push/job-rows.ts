@@ -87,10 +87,12 @@ export const lockOf = (table: 'cnapi_push_nodes' | 'cnapi_push_busy' | 'cnapi_ta
 
 /** How many rows of these tables this transaction has read, and perhaps some before it. */
 export async function rowsRead(connection: Queryable, tables: readonly string[]): Promise<number> {
-  const { rows } = await connection.query<{ reads: number }>(
-    `select sum(seq_tup_read + idx_tup_fetch)::int as reads from pg_stat_xact_user_tables
-       where relname = any ($1::text[])`,
+  const { rows } = await connection.query<{ reads: number; found: number }>(
+    `select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int as reads, count(*)::int as found
+       from pg_stat_xact_user_tables where relname = any ($1::text[])`,
     [tables],
   );
-  return rows[0]?.reads ?? 0;
+  const [row] = rows;
+  if (row?.found !== tables.length) throw new Error(`not all of these tables exist: ${tables.join(', ')}`);
+  return row.reads;
 }

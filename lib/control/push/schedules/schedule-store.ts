@@ -1,6 +1,7 @@
 /** SQL of schedules of push jobs. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
+  type ExpiryPart,
   fromMicroseconds,
   inMicroseconds,
   Parameters,
@@ -11,7 +12,7 @@ import {
 } from '../../../platform/sql-text.ts';
 import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import { scheduleDetailsOf } from '../job-details.ts';
+import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
 export interface NewSchedule {
@@ -286,13 +287,16 @@ export async function deleteEndedSchedules(database: Queryable, days: number, mo
 }
 
 /**
- * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended: at least one,
- * and no more whose nodes together are more than `nodes`. Returns how many times were forgotten.
+ * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended: at least
+ * one, and no more whose nodes together are more than `nodes`. `records`: for the audit, in the same
+ * commit. Returns how many times were forgotten.
  */
 export async function deleteOldFirings(
   database: Queryable,
-  { keep, most, nodes }: { keep: number; most: number; nodes: number },
+  { keep, most, nodes, records }: { keep: number; most: number; nodes: number; records?: ExpiryPart | undefined },
 ): Promise<number> {
+  const parameters = new Parameters([keep, most, nodes]);
+  const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'jobs')})`;
   const { rows } = await database.query<{ count: number }>(
     `with oldest as (
        select f.schedule, f.at, coalesce(j.node_count, 0) as nodes
@@ -315,11 +319,12 @@ export async function deleteOldFirings(
          order by f.schedule, f.at for update of f skip locked
      ), jobs as (
        delete from cnapi_push_jobs j using locked l where j.id = l.job and (j.state || '') = 'ended'
+         returning j.id, ${END_DETAILS} as details
      ), firings as (
        delete from cnapi_push_firings f using locked l where f.schedule = l.schedule and f.at = l.at returning 1
-     )
+     )${recorded}
      select count(*)::int as count from firings`,
-    [keep, most, nodes],
+    parameters.values,
   );
   return (rows[0] as { count: number }).count;
 }

@@ -2,7 +2,7 @@
  * The schedules of push jobs, as callers create, read, pause and delete them at any instance, and
  * the timekeeper behind them.
  */
-import type { RecordPart } from '../../../platform/sql-text.ts';
+import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
 import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
@@ -124,8 +124,9 @@ export class PushSchedules {
   }
 
   /** Deletes one batch of old jobs of schedules; returns how many. Call it until it returns 0. */
-  deleteOldJobs(): Promise<number> {
-    return deleteOldFirings(this.#deps.database, { keep: KEEP_JOBS, most: DELETE_BATCH, nodes: DELETE_NODES });
+  deleteOldJobs(records: ExpiryPart): Promise<number> {
+    const bounds = { keep: KEEP_JOBS, most: DELETE_BATCH, nodes: DELETE_NODES };
+    return deleteOldFirings(this.#deps.database, { ...bounds, records });
   }
 
   #now(): Promise<number> {

@@ -2,17 +2,19 @@
 import { readMigrations } from '../../../platform/postgres/migration-files.ts';
 import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
+import { jobExpiry } from '../job-expiry.ts';
 import { pushScheduleRoutes } from './schedule-routes.ts';
 import { PushSchedules } from './schedules.ts';
 import type { TimekeeperDeps } from './timekeeper.ts';
 
 const KEEP_DAYS = 30;
 
-export const scheduleSubsystem: SubsystemDefinition<TimekeeperDeps> = {
+export const scheduleSubsystem: SubsystemDefinition<TimekeeperDeps & { config: { cnapiUuid: string } }> = {
   // They need push jobs and the events.
   migrations: readMigrations('push-schedules', import.meta.dirname),
   open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
     const pushSchedules = new PushSchedules({ pushJobs, database, clock, random, log, config, servers });
+    const records = jobExpiry(config.cnapiUuid);
     const stats = () => pushSchedules.timekeeper.stats();
     return {
       name: 'push schedules',
@@ -38,7 +40,7 @@ export const scheduleSubsystem: SubsystemDefinition<TimekeeperDeps> = {
       ],
       chores: [
         { name: 'old push schedules', batch: () => pushSchedules.deleteOlderThan(KEEP_DAYS) },
-        { name: 'old jobs of push schedules', batch: () => pushSchedules.deleteOldJobs() },
+        { name: 'old jobs of push schedules', batch: () => pushSchedules.deleteOldJobs(records) },
       ],
     };
   },

@@ -1,9 +1,12 @@
 /** Times of schedules, used up by instances over one database. All clocks are the test's. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { listAudit } from '../../../../lib/control/audit/audit-store.ts';
+import { jobExpiry } from '../../../../lib/control/push/job-expiry.ts';
 import type { ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 t.test('each time starts one job, although all instances look at the same moment', async (t) => {
@@ -278,10 +281,13 @@ t.test('of the jobs of a schedule, those that ended are kept up to a hundred', a
            case when n > 1 then 'complete' end from times`,
     [id],
   );
-  t.equal(await one.deleteOldJobs(), 2);
-  t.equal(await one.deleteOldJobs(), 0);
+  const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
+  t.equal(await deleteOld(), 2);
+  t.equal(await deleteOld(), 0);
   const { rows } = await database.query('select count(*)::int as count from cnapi_push_jobs');
   t.same(rows, [{ count: 101 }], 'the one that runs is kept');
+  const record = { action: 'DeletePushJob', actor: 'expiry', details: { command: 'x', status: 'complete' } };
+  matchLists(t, await listAudit(database, { limit: 10 }), [record, record]);
 });
 
 t.test('old jobs of schedules are deleted by their number of nodes, and at least one at a time', async (t) => {
@@ -298,5 +304,6 @@ t.test('old jobs of schedules are deleted by their number of nodes, and at least
        select job, 'x', '{}', case n when 1 then 20000 else 5000 end, 1, 1, 1, 1, 'ended', 'complete' from times`,
     [id],
   );
-  t.same([await one.deleteOldJobs(), await one.deleteOldJobs(), await one.deleteOldJobs()], [1, 2, 1]);
+  const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
+  t.same([await deleteOld(), await deleteOld(), await deleteOld()], [1, 2, 1]);
 });
