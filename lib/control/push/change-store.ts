@@ -19,8 +19,8 @@ export interface JobChanges {
 }
 
 /**
- * The quorum only while the job votes, and not above its number of nodes; the rest while it votes
- * or runs. False if that is not so: nothing was changed.
+ * Changes a job that votes or runs; its quorum only while it votes, and to at most its number of
+ * nodes. Otherwise it changes nothing and returns false.
  */
 export async function changePushJob(
   database: Queryable,

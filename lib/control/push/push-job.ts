@@ -200,8 +200,8 @@ const startLimitOf = (perSecond: number): RateLimit => new RateLimit({ perSecond
 const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / perSecond;
 
 /**
- * What a job's starts have cost so far. An instance that takes over a job that runs begins as if
- * the one before it had just started a group: the rate is kept, whatever that one did last.
+ * Limits the rate of a job's starts. An instance that takes over a running job assumes that a group
+ * has just started, so that the rate is kept.
  */
 export class StartsPaid {
   #at: number | undefined;

@@ -59,7 +59,7 @@ const ROUND_MS = 1_000;
 const PAUSE_MS = 10;
 /** After one that changed nothing, because rows are locked. */
 const BLOCKED_PAUSE_MS = 250;
-/** While nodes start: nobody tells when a command has started. */
+/** While nodes start: no message announces that a command has started. */
 const STARTING_ROUND_MS = 250;
 /** A round reads every node, so a large job without changes is polled less often. */
 const ROUND_MS_OF_NODE = 0.2;
@@ -172,7 +172,8 @@ export class Coordinator implements DutyHandler {
   }
 
   /**
-   * Takes the first step that applies, and as long as the last round's changed nothing, the next.
+   * Takes the first step that applies. If it repeats a step of the last round, takes the next one as
+   * well.
    */
   async #steps(duty: HeldDuty, round: Round, signal: AbortSignal): Promise<void> {
     const { view, run } = round;
@@ -282,7 +283,7 @@ export class Coordinator implements DutyHandler {
   }
 }
 
-/** What a step makes less. If it is the same in the next round, rows are locked. */
+/** The work that a step reduces. If it is the same in the next round, rows are locked. */
 function leftOf({ do: what }: JobAction, view: JobView): unknown {
   const { job, tally, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
   if (what === 'close-voting') return tally.new;

@@ -137,8 +137,7 @@ export async function endRehab(database: Queryable, releases: readonly Release[]
 }
 
 /**
- * Whether these jobs still have something to do with these servers: then an agent is rightly in
- * them.
+ * Returns those of these nodes that have not ended: their agents may be in the job.
  */
 export async function readEngaged(database: Queryable, nodes: readonly Release[]): Promise<Set<string>> {
   const { rows } = await database.query<{ key: string }>(

@@ -203,7 +203,7 @@ export class Courier {
     session.socket.send(frame);
   }
 
-  /** Once for each session: what it was sent, its agent has, or the session ends. */
+  /** Sends a timeout once in each session: its agent receives it, or the session ends. */
   #tellTimeout({ serverUuid, job, timeoutMs }: Errand): void {
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;

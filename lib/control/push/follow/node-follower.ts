@@ -1,8 +1,8 @@
 /**
  * One follower of the nodes of a push job and of their output, as one stream, for callers that
  * follow many commands together. Called by job-followers.ts. It reads in rounds, each a few
- * statements however many nodes write: the nodes that changed, then the events of their tasks. A
- * slow reader is not read ahead for.
+ * statements however many nodes write: the nodes that changed, then the events of their tasks. It
+ * does not read ahead of a slow reader.
  *
  *     wait ──the job changed, or the pause for output is over──▶ read the job, if its state changed
  *      ▲                                                            │
@@ -66,7 +66,7 @@ const NODES_A_PAGE = 1_000;
 const TASKS_A_READ = 8;
 /** A change may become visible this long after the time that it carries. */
 const LATE_MS = 10_000;
-/** A step of the database's clock may hide changes from a round, but not from these. */
+/** Every 60th round reads all nodes: a step of the database's clock may hide changes from others. */
 const WHOLE_EVERY = 60;
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 1_000;

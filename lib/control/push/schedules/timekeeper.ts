@@ -111,7 +111,7 @@ export class Timekeeper {
     this.#resting.set(id, { until: this.#deps.clock.now() + forMs, forMs, refusal });
   }
 
-  /** Nothing else is due: those whose rest is over are due no more, or elsewhere. */
+  /** Called when nothing else is due. Forgets rests that are over: nothing of them is due. */
   #isAnyResting(): boolean {
     for (const [id, { until }] of this.#resting) if (until <= this.#deps.clock.now()) this.#resting.delete(id);
     return this.#resting.size > 0;
@@ -201,7 +201,7 @@ interface Refusal {
 const MAX_FIELDS = 5;
 const MAX_MESSAGE_CHARS = 500;
 
-/** The reason names fields only: what is in them may be for few eyes, and so may be the message. */
+/** The reason names fields only: their values, and so the message, may be confidential. */
 function refusalOf({ code, errors = [], message }: CnapiError): Refusal {
   const fields = [...new Set(errors.map(({ field }) => field))].slice(0, MAX_FIELDS);
   const words = errors.length === 0 ? message : errors.map((one) => `${one.field}: ${one.message}`).join('; ');
