@@ -89,10 +89,18 @@ export async function ensureMemberIndex(database: Database): Promise<void> {
 }
 
 /**
+ * The groups of the organization $1 that list a member. Reads no lists of members, only their
+ * index: for that the collation must be the index's, and `offset 0` keeps the planner from comparing
+ * all groups with all members.
+ */
+const groupsThatList = (member: string): string => `lateral (
+  select g._key as uuid from cnapi_groups g
+  where g.organization = $1::uuid and cnapi_group_members(g._value) @> array[(${member}) collate "default"]
+  offset 0)`;
+
+/**
  * The names of the groups that a user or client belongs to, also by way of other groups, and which
- * of the groups `wanted` exist. A cycle of groups ends because each group is found once. Reads no
- * lists of members, only their index: for that the collation must be the index's, and `offset 0`
- * keeps the planner from comparing all groups with all members.
+ * of the groups `wanted` exist. A cycle of groups ends because each group is found once.
  */
 export async function readGroups(
   database: Queryable,
@@ -101,14 +109,9 @@ export async function readGroups(
 ): Promise<{ memberOf: string[]; existing: string[] }> {
   const { rows } = await database.query<{ name: string; isMember: boolean }>(
     `with recursive member (uuid) as (
-       select g._key from cnapi_groups g
-       where g.organization = $1::uuid and cnapi_group_members(g._value) @> array[$2::text]
+       select direct.uuid from ${groupsThatList('$2::text')} direct
        union
-       select outer_group.uuid from member, lateral (
-         select g._key as uuid from cnapi_groups g
-         where g.organization = $1::uuid
-           and cnapi_group_members(g._value) @> array[('group:' || member.uuid) collate "default"]
-         offset 0) outer_group)
+       select outer_group.uuid from member, ${groupsThatList("'group:' || member.uuid")} outer_group)
      select g.name, true as "isMember" from member join cnapi_groups g on g._key = member.uuid
      union all
      select g.name, false from cnapi_groups g where g.organization = $1::uuid and g.name = any($3::text[])`,
@@ -152,11 +155,9 @@ export async function readHeldRights(
     `with recursive asked as (
        select * from unnest($2::text[], $3::text[], $4::text[]) with ordinality as a (kind, uuid, pem, place)
      ), member (place, uuid) as (
-       select a.place, g._key from asked a join cnapi_groups g
-         on g.organization = $1::uuid and g._value -> (a.kind || 's') @> to_jsonb(a.uuid)
+       select a.place, direct.uuid from asked a, ${groupsThatList("a.kind || ':' || a.uuid")} direct
        union
-       select m.place, g._key from member m join cnapi_groups g
-         on g.organization = $1::uuid and g._value -> 'groups' @> to_jsonb(m.uuid))
+       select m.place, outer_group.uuid from member m, ${groupsThatList("'group:' || m.uuid")} outer_group)
      select exists (select from cnapi_organizations o where o._key = $1::uuid::text)
          and exists (select from cnapi_keys k where k.owner = a.uuid::uuid and k._value ->> 'public_key' = a.pem
            and coalesce((k._value ->> 'expires_at')::timestamptz > cnapi_now(), true))
