@@ -21,7 +21,7 @@ import { TaskFailure } from '../runner/task-end.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
-import { type Account, type Launch, launchOf, pathOf } from './run-as.ts';
+import { type Account, type Launch, launchOf, pathOf, startOf } from './run-as.ts';
 
 interface CommandDeps {
   clock: Clock;
@@ -85,9 +85,11 @@ interface Job {
 }
 
 async function runScript(deps: CommandDeps, { command, run, launch, files }: Job): Promise<CommandResult> {
-  const argv = [...launch.prefix, ...interpreterOf(command.script), files.script, ...command.args];
   const file = files.file === undefined ? {} : { CHEF_PUSH_JOB_FILE: files.file };
-  const { child, pgid } = await spawned(argv, environmentOf({ ...command.env, ...file }, process.env, launch.account));
+  const variables = environmentOf({ ...command.env, ...file }, process.env, launch.account);
+  const { env, prefix } = startOf(launch, variables, process.env);
+  const argv = [...prefix, ...interpreterOf(command.script), files.script, ...command.args];
+  const { child, pgid } = await spawned(argv, env);
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
   const isPaced = command.isPaced === true;
   const live = new LiveOutput(deps.clock, run.output, { isPaced });

@@ -35,6 +35,8 @@ const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /** Exit code of ENTER when the directory cannot be entered. */
 const CANNOT_ENTER = 126;
 const ENTER = `cd -- "$0" || exit ${CANNOT_ENTER}; exec "$@"`;
+/** Names that mean nothing to the loader of programs. */
+const CARRIED = 'CN_AGENT_ENV_';
 /** A directory service or a file server that does not answer must not keep a vote waiting. */
 const LOOKUP_MS = 5_000;
 
@@ -57,6 +59,33 @@ export async function launchOf(clock: Clock, command: Command, own: OwnProcess =
   const account = await accountOf(clock, user, own.path);
   const { uid, gid } = account;
   return { account, prefix: [setpriv, `--reuid=${uid}`, `--regid=${gid}`, '--init-groups', '--', ...enter] };
+}
+
+export interface Start {
+  /** Of the first process. */
+  env: Record<string, string>;
+  /** The command's own words follow it. */
+  prefix: string[];
+}
+
+/**
+ * Gives the command its environment. Until its user is changed, processes run as root, and a
+ * variable such as LD_PRELOAD could make them load a library of that user. So they see the variables
+ * under other names, and the user's shell names them as they are. Their values are in no arguments,
+ * which everybody on the machine can read.
+ */
+export function startOf({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
+  if (account === undefined) return { env, prefix };
+  const all = Object.entries(env);
+  // A shell takes no others, and no program of ours means something by them.
+  const named = all.filter(([name]) => /^[A-Za-z_]\w*$/.test(name));
+  const carried = named.map(([name, value], index) => [`${CARRIED}${index}`, `${name}=${value}`] as const);
+  // `command`: a variable that is read-only in this shell does not end it.
+  const take = carried.map(([name]) => `command export "$${name}"; unset ${name}`);
+  return {
+    env: { PATH: pathOf(own), ...Object.fromEntries(carried) },
+    prefix: [...prefix, '/bin/sh', '-c', [...take, 'exec "$0" "$@"'].join('\n')],
+  };
 }
 
 /** Does all but the command itself. Returns why it cannot run. */

@@ -43,6 +43,23 @@ t.test('a command runs as its user, with the groups, home and name of that user'
   t.same(left, []);
 });
 
+t.test('no variable of a command reaches a process that is still root', asRoot, async (t) => {
+  const open = await folder(t, 0o777);
+  const env = { LD_DEBUG: 'statistics', LD_DEBUG_OUTPUT: join(open, 'loaded') };
+  const { stdout } = await run(t, { user: 'nobody', script: 'id -u; env | grep -c CN_AGENT', env });
+  const [uid, left] = stdout.split('\n');
+  t.equal(left, '0', 'the names under which the variables came are gone');
+  const loaded = await Promise.all((await readdir(open)).map((name) => stat(join(open, name))));
+  t.ok(loaded.length > 0, 'the loader wrote a file for each program');
+  t.same([...new Set(loaded.map((file) => String(file.uid)))], [uid]);
+});
+
+t.test('the variables of another user have their values to the letter', asRoot, async (t) => {
+  const env = { A: `a b'"; $(id) \`id\` \\n\n=`, IFS: 'x', EMPTY: '', PATH: '/usr/bin:/bin' };
+  const { stdout } = await run(t, { user: 'nobody', script: 'printf "%s|" "$A" "$EMPTY" "$PATH" "$HOME"', env });
+  t.equal(stdout, `${env.A}||/usr/bin:/bin|/nonexistent|`);
+});
+
 t.test('a command of another user has the interpreter of its first line', asRoot, async (t) => {
   const script = '#!/bin/bash\n[[ $1 == a* ]] && echo "$1 $(id -un)"';
   t.match(await run(t, { user: 'nobody', script, args: ['a \'b"; $(id)'] }), { stdout: 'a \'b"; $(id) nobody\n' });
