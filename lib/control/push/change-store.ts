@@ -1,7 +1,8 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
+import { Parameters, type RecordPart, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
+import { addedDetailsOf } from './job-details.ts';
 import type { JobState } from './push-job.ts';
 import type { NewNode } from './push-store.ts';
 
@@ -73,7 +74,7 @@ export interface AddedNodes {
 export async function addPushNodes(
   database: Queryable,
   job: string,
-  { nodes, most, record }: { nodes: readonly NewNode[]; most: number; record?: StatementPart | undefined },
+  { nodes, most, record }: { nodes: readonly NewNode[]; most: number; record?: RecordPart | undefined },
 ): Promise<AddedNodes | undefined> {
   const parameters = new Parameters([
     job,
@@ -85,7 +86,7 @@ export async function addPushNodes(
   const { text, values } = together(
     `select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
     parameters,
-    record,
+    record && ((parameters) => record(parameters, parameters.add(addedDetailsOf(nodes), 'jsonb'))),
   );
   const name = statementName('add push nodes', record);
   const { rows } = await database.query<AddedNodes>(text, values, { name });

@@ -38,10 +38,17 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
     env: env && shortened(env),
     file_specified: job.file && true,
     capture_output: capture,
-    node_count: job.nodes.length,
-    nodes: job.nodes.slice(0, NAMED_NODES).map(({ name }) => cut(name)),
+    ...namesOf(job.nodes),
   });
 }
+
+/** Of nodes that are added to a job, as JSON. */
+export const addedDetailsOf = (nodes: WantedJob['nodes']): string => JSON.stringify(namesOf(nodes));
+
+const namesOf = (nodes: WantedJob['nodes']) => ({
+  node_count: nodes.length,
+  nodes: nodes.slice(0, NAMED_NODES).map(({ name }) => cut(name)),
+});
 
 /** Of a schedule of push jobs, as JSON. */
 export const scheduleDetailsOf = ({ command }: { command?: unknown }): string =>

@@ -37,6 +37,15 @@ t.test('the audit of push jobs', async (t) => {
     t.notMatch(JSON.stringify(records), /hunter2/);
   });
 
+  await t.test('names servers that are added to a job', async (t) => {
+    const [last = ''] = servers.slice(-1);
+    const { id } = await createdJob(a, { command: 'sleep 60', servers: servers.slice(0, -1) });
+    t.equal((await a.post(`/push-jobs/${id}/nodes`, { servers: [last] })).status, 201);
+    const [addition] = await recordsOf(id);
+    matchLists(t, addition, { action: 'AddPushNodes', details: { node_count: 1 } });
+    t.match(addition?.details, { nodes: { length: 1 } });
+  });
+
   await t.test('has a bounded part of a long command, also one with characters of two halves', async (t) => {
     const command = `echo ${'x'.repeat(1_994)}\u{1F600}${'y'.repeat(8_000)}`;
     const env = Object.fromEntries(Array.from({ length: 50 }, (_, each) => [`V${each}`, 'z'.repeat(5_000)]));
