@@ -152,12 +152,13 @@ function* whileRunning(view: JobView): Generator<JobAction> {
   const runLeftMs = job.runTimeoutMs - stateMs;
   if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
   if (toAbort > 0) yield { do: 'abort-nodes' };
-  if (outdatedTimeouts > 0) yield { do: 'change-timeouts' };
   const votingLeftMs = job.votingTimeoutMs - ageMs;
   if (tally.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
   // A started node counts as ready until its start is known.
   const { most, inMs } = mayStart(view, tally.ready + tally.running - started);
   if (most > 0) yield { do: 'start', most };
+  // Last, so that a caller that changes the timeout again and again holds up no start.
+  if (outdatedTimeouts > 0) yield { do: 'change-timeouts' };
   yield { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 && votingLeftMs > 0 ? votingLeftMs : runLeftMs) };
 }
 

@@ -123,7 +123,7 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     { do: 'abort', ending: 'aborted', soft: true },
   ],
   'EXECUTING, its run timeout was changed: commands that run get it': [
-    view({ state: 'running' }, { ready: 2, running: 6 }, { started: 6, outdatedTimeouts: 6 }),
+    view({ state: 'running' }, { running: 6 }, { started: 6, outdatedTimeouts: 6 }),
     { do: 'change-timeouts' },
   ],
   'EXECUTING, its run timeout was changed and is over: it aborts': [
@@ -261,9 +261,9 @@ const orders: Record<string, [JobView, string[]]> = {
     view({ state: 'running' }, { new: 1, ready: 2 }, { toAbort: 1, ageMs: 60_000 }),
     ['abort-nodes', 'close-voting', 'start', 'wait'],
   ],
-  'EXECUTING, nodes that would get another timeout are locked: the others start': [
-    view({ state: 'running' }, { ready: 2, running: 1 }, { started: 1, outdatedTimeouts: 1 }),
-    ['change-timeouts', 'start', 'wait'],
+  'EXECUTING, its run timeout is changed again and again: nodes that wait start all the same': [
+    view({ state: 'running' }, { new: 1, ready: 2, running: 1 }, { started: 1, outdatedTimeouts: 1, ageMs: 60_000 }),
+    ['close-voting', 'start', 'change-timeouts', 'wait'],
   ],
   'EXECUTING, execution timeout: it aborts, before it aborts some of its nodes': [
     view({ state: 'running' }, { running: 8 }, { started: 8, toAbort: 1, stateMs: 300_000 }),
