@@ -146,8 +146,8 @@ class NodeFollower {
     const { watch, poll } = this.#deps;
     const { ending } = this.#follow;
     const isNewer = (position: JobPosition | undefined) => position === undefined || position.number > this.#number;
-    for (;;) {
-      const timeoutMs = this.#tasks.size > 0 ? this.#pauseMs : Number.POSITIVE_INFINITY;
+    for (let pauseMs = this.#pauseMs; ; pauseMs = Math.max(FIRST_PAUSE_MS, this.#pauseMs)) {
+      const timeoutMs = this.#tasks.size > 0 ? pauseMs : Number.POSITIVE_INFINITY;
       const seen = await watch.until(isNewer, { timeoutMs, endSignal: ending });
       if (ending.aborted) return undefined;
       if (seen !== undefined && isNewer(seen.position)) return seen.position;
