@@ -1,6 +1,7 @@
 /** SQL of what an instance sends to the agents it holds, and of what they answer. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { PushPrepareFrame } from '../../../protocol/frames.ts';
+import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 
 /** A server whose agent is to be asked, told another timeout, or told to forget a job. */
 export interface Errand {
@@ -56,7 +57,6 @@ interface PrepareRow {
   command: string;
   options: Pick<PushPrepareFrame, 'user' | 'dir' | 'env'> & { capture?: boolean };
   file: string | null;
-  readyMs: number;
 }
 
 /** What the agents of these jobs are asked, by job, without those that take no more votes. */
@@ -65,15 +65,18 @@ export async function readPrepares(
   jobs: readonly string[],
 ): Promise<Map<string, PushPrepareFrame>> {
   const { rows } = await database.query<PrepareRow>(
-    `select id, command, options, encode(file, 'base64') as file,
-         least(voting_timeout_ms::bigint + run_timeout_ms + abort_timeout_ms, 86400000)::int as "readyMs"
+    `select id, command, options, encode(file, 'base64') as file
        from cnapi_push_jobs where id = any ($1::uuid[]) and state in ('voting', 'running')`,
     [jobs],
   );
   return new Map(rows.map((row) => [row.id, prepareOf(row)]));
 }
 
-function prepareOf({ id, command, options, file, readyMs }: PrepareRow): PushPrepareFrame {
+/**
+ * An agent waits for its start as long as any job may run: the timeouts of this one may change while
+ * it waits. If the job ends, its server is in rehab, and the agent is told.
+ */
+function prepareOf({ id, command, options, file }: PrepareRow): PushPrepareFrame {
   const { user, dir, env, capture = false } = options;
   return {
     type: 'push_prepare',
@@ -84,7 +87,7 @@ function prepareOf({ id, command, options, file, readyMs }: PrepareRow): PushPre
     ...(env === undefined ? {} : { env }),
     ...(file === null ? {} : { file: file.replaceAll('\n', '') }),
     capture,
-    readyMs,
+    readyMs: MAX_TASK_TIMEOUT_MS,
   };
 }
 

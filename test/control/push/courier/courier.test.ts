@@ -42,9 +42,9 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
       return { rows: of.map((server_uuid, at) => ({ job: jobs[at], server_uuid, what: 'stored' })), rowCount: 0 };
     }
     world.reads += 1;
-    if (text.includes('readyMs')) {
+    if (text.includes('encode(file')) {
       const [jobs = []] = values as [string[]];
-      return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null, readyMs: 1 })), rowCount: 1 };
+      return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null })), rowCount: 1 };
     }
     const rows = world.errands;
     world.errands = [];
