@@ -25,6 +25,8 @@ export class ClaimProgress {
   readonly #wanted = new Set<string>();
   /** Servers among them that were wanted before this period. */
   #wantedEarlier = new Set<string>();
+  /** Servers whose last claim failed in a way that no repetition helps. */
+  readonly #refused = new Set<string>();
 
   constructor(clock: Clock, claimFor: (servers: readonly string[]) => void) {
     this.#clock = clock;
@@ -33,15 +35,15 @@ export class ClaimProgress {
 
   /** Claims for these servers are to begin. */
   wanted(servers: Iterable<string>): void {
-    for (const serverUuid of servers) this.#wanted.add(serverUuid);
+    for (const serverUuid of servers) if (!this.#refused.has(serverUuid)) this.#wanted.add(serverUuid);
   }
 
   /** The claims of these servers were answered and are not held up: their next pause is short. */
   answered(servers: Iterable<string>): void {
     for (const serverUuid of servers) {
       this.#pauses.delete(serverUuid);
-      this.#wanted.delete(serverUuid);
-      this.#wantedEarlier.delete(serverUuid);
+      this.#refused.delete(serverUuid);
+      this.#isAnswered(serverUuid);
     }
   }
 
@@ -56,10 +58,17 @@ export class ClaimProgress {
 
   /**
    * A claim for these servers failed; throws the error on. One that no repetition helps counts as
-   * an answer: otherwise the tasks of its server would have no end.
+   * an answer, also while it is repeated: otherwise the tasks of its server would have no end.
    */
   failed(servers: readonly string[], error: unknown): never {
-    if (servers.length === 1 && !isTemporary(error)) this.answered(servers);
+    const [serverUuid] = servers;
+    if (serverUuid === undefined || servers.length > 1) throw error;
+    if (isTemporary(error)) {
+      if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
+    } else {
+      this.#refused.add(serverUuid);
+      this.#isAnswered(serverUuid);
+    }
     throw error;
   }
 
@@ -72,6 +81,11 @@ export class ClaimProgress {
 
   stop(): void {
     for (const { timer } of this.#waiting.values()) timer.cancel();
+  }
+
+  #isAnswered(serverUuid: string): void {
+    this.#wanted.delete(serverUuid);
+    this.#wantedEarlier.delete(serverUuid);
   }
 
   #paused(pauseMs: number): Set<string> {

@@ -63,3 +63,20 @@ t.test('only an error that no repetition helps, of one server alone, counts as a
   t.same(progress.endPeriod(), ['slow', 'down', 'refused', 'beside it']);
   t.end();
 });
+
+t.test('a server whose claim was refused counts as answered until a claim fails for another reason', (t) => {
+  const progress = new ClaimProgress(new ManualClock(), () => undefined);
+  const unansweredPeriods = () => [progress.endPeriod(), progress.endPeriod()].flat();
+  const fails = (error: Error) => t.throws(() => progress.failed(['a'], error), error);
+  progress.wanted(['a']);
+  fails(new Error('refused'));
+  progress.wanted(['a']);
+  t.same(unansweredPeriods(), [], 'it is still being repeated');
+  fails(new DatabaseBusyError('slow'));
+  t.same(unansweredPeriods(), ['a']);
+  fails(new Error('refused'));
+  progress.answered(['a']);
+  progress.wanted(['a']);
+  t.same(unansweredPeriods(), ['a'], 'after an answer it is like any other server');
+  t.end();
+});
