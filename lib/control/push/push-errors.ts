@@ -45,6 +45,14 @@ export class TooManyPushJobsError extends CnapiError {
   }
 }
 
+/** The followers of this instance would remember more nodes than they may (followed-nodes.ts). */
+export class TooManyFollowedNodesError extends CnapiError {
+  constructor() {
+    const why = 'Callers already follow as many nodes of push jobs at this instance as they may';
+    super('TooManyWaiters', 503, `${why}; try again, or another instance`, { retryAfterSeconds: 1 });
+  }
+}
+
 /** The job does not exist, or was deleted. */
 export class PushJobNotFoundError extends CnapiError {
   constructor(id: string) {

@@ -70,6 +70,11 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
           () => courier.stats().aborts,
         ),
         gauge('push_followers', 'Callers that follow a push job on this instance', () => followers.count),
+        gauge(
+          'push_followers_memory_bytes',
+          'What the followers of push jobs on this instance may remember of nodes',
+          () => followers.rememberedBytes,
+        ),
         counter(
           'push_followers_refused_total',
           'Callers that could not follow a push job, because too many did',

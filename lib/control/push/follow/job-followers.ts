@@ -10,7 +10,8 @@
  * then one statement reads the positions of all jobs that have changed, and their followers read
  * what is new. A slow poll finds what a lost message would have announced. What followers cost is
  * bounded: there are at most `maxFollowers`, all their reads go through one semaphore, and
- * followers of one job that are equally far share them. Nothing is stored for a slow follower.
+ * followers of one job that are equally far share them. Nothing is stored for a slow follower, and
+ * what is remembered of nodes is bounded too (followed-nodes.ts).
  */
 import type { Bus } from '../../../platform/bus/bus.ts';
 import type { Clock } from '../../../platform/clock.ts';
@@ -21,11 +22,13 @@ import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
 import { TooManyWaitersError } from '../../../platform/waits/wait-errors.ts';
 import { type Watch, Watches } from '../../../platform/waits/watches.ts';
 import { readEventsOfMany, readLastEvents } from '../../tasks/record/task-store.ts';
-import { readPushJob } from '../push-store.ts';
+import { TooManyFollowedNodesError } from '../push-errors.ts';
+import { type PushJobRow, readPushJob } from '../push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { followFeed } from './feed-follower.ts';
 import { type FeedEvent, readFeed } from './feed-store.ts';
 import { type JobPosition, readChangedNodes, readJobPositions } from './follow-store.ts';
+import { FollowedJobs, type JobNodes } from './followed-nodes.ts';
 import { followNodes, type JobNews, type NodeReads } from './node-follower.ts';
 import { SharedRead } from './shared-read.ts';
 
@@ -37,12 +40,24 @@ interface JobFollowersDeps {
   config: { slowPollMs: number; slowPollNoBusMs: number };
   /** Default 1,000. */
   maxFollowers?: number;
+  /** What the followers of nodes may remember; default 128 MiB. */
+  maxRememberedBytes?: number;
 }
 
 const MAX_FOLLOWERS = 1_000;
 /** Concurrent reads of all followers: the connections are shared with the rest of the process. */
 const CONCURRENT_READS = 2;
 const EVENTS_A_TASK = 10;
+/** What followers remember: for instance 20 jobs of 20,000 nodes. */
+const MAX_REMEMBERED_BYTES = 128 * 1024 * 1024;
+
+/** As its follower has read it. */
+export type FollowedJob = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
+
+interface FollowOptions {
+  since: Date | undefined;
+  signal: AbortSignal;
+}
 
 export class JobFollowers {
   readonly #clock: Clock;
@@ -51,12 +66,14 @@ export class JobFollowers {
   readonly #leaving = new AbortController();
   readonly #pages: SharedRead<{ job: string; after: number }, FeedEvent[]>;
   readonly #nodeReads: NodeReads;
+  readonly #followedJobs: FollowedJobs;
   #reads = 0;
   #refused = 0;
 
   constructor(deps: JobFollowersDeps) {
-    const { clock, database, maxFollowers = MAX_FOLLOWERS } = deps;
+    const { clock, database, maxFollowers = MAX_FOLLOWERS, maxRememberedBytes = MAX_REMEMBERED_BYTES } = deps;
     this.#clock = clock;
+    this.#followedJobs = new FollowedJobs(maxRememberedBytes);
     this.#watches = new Watches<JobPosition>({
       ...deps,
       what: 'push job',
@@ -78,6 +95,11 @@ export class JobFollowers {
 
   get count(): number {
     return this.#watches.count;
+  }
+
+  /** What followers may remember of nodes. */
+  get rememberedBytes(): number {
+    return this.#followedJobs.bytes;
   }
 
   /** Callers that were refused because there were too many. */
@@ -113,27 +135,43 @@ export class JobFollowers {
    * What happens to the job and its nodes, with the output of their commands, until the job's end;
    * ends early if `signal` aborts, or if this instance leaves. `since`: a position of an earlier
    * stream.
-   * @throws TooManyWaitersError, WaitStoppedError; the iterable PushJobNotFoundError if the job is
-   * deleted, DatabaseUnavailableError
+   * @throws TooManyWaitersError, TooManyFollowedNodesError, WaitStoppedError; the iterable
+   * PushJobNotFoundError if the job is deleted, DatabaseUnavailableError
    */
-  nodes(job: string, { since, signal }: { since: Date | undefined; signal: AbortSignal }): AsyncIterable<JobNews> {
+  nodes({ id: job, state, node_count: count }: FollowedJob, { since, signal }: FollowOptions): AsyncIterable<JobNews> {
     const watch = this.#open(job, signal);
+    const { nodes, close } = this.#followNodes(watch, state === 'ended' ? 0 : count);
+    signal.addEventListener('abort', close, { once: true });
+    if (signal.aborted) close();
     const poll = () => this.#watches.wake(job, true);
     return followNodes(
-      { clock: this.#clock, watch, poll, reads: this.#nodeReads },
+      { clock: this.#clock, watch, poll, reads: this.#nodeReads, nodes, close },
       { job, since, ending: this.#ending(signal) },
     );
   }
 
   /** It is closed when `signal` aborts, even if nobody ever asks for the first event. */
   #open(job: string, signal: AbortSignal): Watch<JobPosition> {
+    const watch = this.#counted(() => this.#watches.open(job, true));
+    signal.addEventListener('abort', () => watch.close(), { once: true });
+    if (signal.aborted) watch.close();
+    return watch;
+  }
+
+  #followNodes(watch: Watch<JobPosition>, count: number): { nodes: JobNodes; close: () => void } {
     try {
-      const watch = this.#watches.open(job, true);
-      signal.addEventListener('abort', () => watch.close(), { once: true });
-      if (signal.aborted) watch.close();
-      return watch;
+      return this.#counted(() => this.#followedJobs.open(watch.id, count));
     } catch (error) {
-      if (error instanceof TooManyWaitersError) this.#refused += 1;
+      watch.close();
+      throw error;
+    }
+  }
+
+  #counted<Opened>(open: () => Opened): Opened {
+    try {
+      return open();
+    } catch (error) {
+      if (error instanceof TooManyWaitersError || error instanceof TooManyFollowedNodesError) this.#refused += 1;
       throw error;
     }
   }

@@ -20,11 +20,11 @@
 import type { Clock } from '../../../platform/clock.ts';
 import type { Watch } from '../../../platform/waits/watches.ts';
 import { PUSH_STREAM_END } from '../../../protocol/api/push-events.ts';
-import { OPEN_NODE_STATUSES } from '../../../protocol/push.ts';
 import type { EventOfTask } from '../../tasks/record/task-store.ts';
 import { PushJobNotFoundError } from '../push-errors.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';
 import type { ChangedNodes, JobPosition } from './follow-store.ts';
+import { isEnd, JobNodes, SentNodes } from './followed-nodes.ts';
 import type { SharedRead } from './shared-read.ts';
 
 /** `position`: where to resume; without more, only that changed. */
@@ -52,6 +52,10 @@ interface NodeFollowerDeps {
   /** Reads the job's position again, for all its followers. */
   poll: () => void;
   reads: NodeReads;
+  /** Of the job, for all its followers. */
+  nodes: JobNodes;
+  /** This follower remembers nothing more. May be called again. */
+  close: () => void;
 }
 
 interface Follow {
@@ -72,9 +76,24 @@ const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 1_000;
 const REST_OF_COST = 10;
 
-interface Followed {
-  serverUuid: string;
-  seq: number;
+interface Round {
+  isFirst: boolean;
+  /** All nodes are read, whenever they changed. */
+  isWhole: boolean;
+  /** The job has ended. */
+  isLast: boolean;
+}
+
+/** Nodes, and what this follower was sent of them. */
+interface Known {
+  nodes: JobNodes;
+  sent: SentNodes;
+}
+
+/** A node whose task has events up to `last`. */
+interface Behind {
+  place: number;
+  last: number;
 }
 
 type NewsOfNode = { node: PushNodeRow } | ({ serverUuid: string } & EventOfTask);
@@ -84,15 +103,14 @@ export async function* followNodes(deps: NodeFollowerDeps, follow: Follow): Asyn
     yield* new NodeFollower(deps, follow).news();
   } finally {
     deps.watch.close();
+    deps.close();
   }
 }
 
 class NodeFollower {
   readonly #deps: NodeFollowerDeps;
   readonly #follow: Follow;
-  /** What was sent last about each node. */
-  readonly #states = new Map<string, string>();
-  readonly #tasks = new Map<string, Followed>();
+  readonly #sent: SentNodes;
   #number = 0;
   #status = '';
   #since: Date | undefined;
@@ -104,6 +122,7 @@ class NodeFollower {
   constructor(deps: NodeFollowerDeps, follow: Follow) {
     this.#deps = deps;
     this.#follow = follow;
+    this.#sent = new SentNodes(deps.nodes);
     this.#since = before(follow.since);
   }
 
@@ -125,7 +144,7 @@ class NodeFollower {
       let isNews = job !== undefined;
       // A step of the database's clock may hide changes; after the job's end no other round would see them.
       const isWhole = round % WHOLE_EVERY === 0 || job?.state === 'ended';
-      for await (const news of this.#newsOfNodes({ isFirst: round === 1, isWhole })) {
+      for await (const news of this.#newsOfNodes({ isFirst: round === 1, isWhole, isLast: job?.state === 'ended' })) {
         isNews = true;
         yield { position, ...news };
         if (ending.aborted) return;
@@ -147,7 +166,7 @@ class NodeFollower {
     const { ending } = this.#follow;
     const isNewer = (position: JobPosition | undefined) => position === undefined || position.number > this.#number;
     for (let pauseMs = this.#pauseMs; ; pauseMs = Math.max(FIRST_PAUSE_MS, this.#pauseMs)) {
-      const timeoutMs = this.#tasks.size > 0 ? pauseMs : Number.POSITIVE_INFINITY;
+      const timeoutMs = this.#sent.openTasks > 0 ? pauseMs : Number.POSITIVE_INFINITY;
       const seen = await watch.until(isNewer, { timeoutMs, endSignal: ending });
       if (ending.aborted) return undefined;
       if (seen !== undefined && isNewer(seen.position)) return seen.position;
@@ -161,14 +180,11 @@ class NodeFollower {
     this.#pauseMs = isNews ? 0 : Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 1.5 + FIRST_PAUSE_MS / 2);
   }
 
-  /** One round. The end of a node comes after its output. No more than a page of rows is kept. */
-  async *#newsOfNodes({
-    isFirst,
-    isWhole,
-  }: {
-    isFirst: boolean;
-    isWhole: boolean;
-  }): AsyncGenerator<NewsOfNode, void, undefined> {
+  /**
+   * One round. The end of a node comes after its output. No more than a page of rows is kept, and of
+   * a job that had ended before the first round nothing else is remembered.
+   */
+  async *#newsOfNodes({ isFirst, isWhole, isLast }: Round): AsyncGenerator<NewsOfNode, void, undefined> {
     const { reads } = this.#deps;
     for (let after: string | undefined; ; ) {
       const page = await this.#timed(
@@ -181,57 +197,55 @@ class NodeFollower {
           limit: NODES_A_PAGE,
         }),
       );
-      const ended: PushNodeRow[] = [];
+      const nodes = isFirst && isLast ? new JobNodes() : this.#deps.nodes;
+      const known: Known = { nodes, sent: nodes === this.#deps.nodes ? this.#sent : new SentNodes(nodes) };
+      const ended: { node: PushNodeRow; place: number }[] = [];
       for (const node of page) {
-        // An end is one of a few texts, which all nodes share.
-        const sent = isEnd(node) ? node.state : `${node.state} ${node.task}`;
-        if (this.#states.get(node.server_uuid) === sent) continue;
-        this.#states.set(node.server_uuid, sent);
-        if (node.task !== null && !this.#tasks.has(node.task))
-          this.#tasks.set(node.task, { serverUuid: node.server_uuid, seq: 0 });
-        if (isEnd(node)) ended.push(node);
+        const place = nodes.placeOf(node);
+        if (!known.sent.note(place, node)) continue;
+        if (isEnd(node)) ended.push({ node, place });
         else yield { node };
       }
-      yield* this.#newsOfTasks(ended.flatMap(({ task }) => task ?? []));
-      for (const node of ended) {
-        if (node.task !== null) this.#tasks.delete(node.task);
-        yield { node };
-      }
+      yield* this.#newsOfTasks(
+        known,
+        ended.flatMap(({ node, place }) => (node.task === null ? [] : place)),
+      );
+      for (const { node } of ended) yield { node };
       if (page.length < NODES_A_PAGE) break;
       after = page.at(-1)?.server_uuid;
     }
-    yield* this.#newsOfTasks([...this.#tasks.keys()]);
+    const known: Known = { nodes: this.#deps.nodes, sent: this.#sent };
+    for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE)) yield* this.#newsOfTasks(known, places);
   }
 
-  /** All events up to those that exist at the start of the round. */
-  async *#newsOfTasks(some: readonly string[]): AsyncGenerator<NewsOfNode, void, undefined> {
-    const { reads } = this.#deps;
-    // In an order that followers share, whatever they saw first.
-    const ids = some.toSorted();
-    for (let start = 0; start < ids.length; start += NODES_A_PAGE) {
-      const tasks = ids.slice(start, start + NODES_A_PAGE);
-      const last = await this.#timed(reads.lastEvents.ask({ number: this.#number, tasks }));
-      let behind = tasks.flatMap((id) => (last.has(id) ? [[id, last.get(id) ?? 0] as const] : []));
-      while (behind.length > 0) {
-        behind = behind.filter(([id, seq]) => (this.#tasks.get(id)?.seq ?? seq) < seq);
-        for (let at = 0; at < behind.length; at += TASKS_A_READ)
-          yield* this.#events(behind.slice(at, at + TASKS_A_READ));
-      }
+  /** All events up to those that exist now, of the tasks of nodes at these places; at most a page. */
+  async *#newsOfTasks(known: Known, places: readonly number[]): AsyncGenerator<NewsOfNode, void, undefined> {
+    if (places.length === 0) return;
+    const { nodes, sent } = known;
+    const tasks = places.map((place) => nodes.taskAt(place) as string);
+    const last = await this.#timed(this.#deps.reads.lastEvents.ask({ number: this.#number, tasks }));
+    let behind = places.flatMap((place, index) => ({ place, last: last.get(tasks[index] as string) ?? 0 }));
+    for (;;) {
+      behind = behind.filter((one) => sent.seqAt(one.place) < one.last);
+      if (behind.length === 0) return;
+      for (let at = 0; at < behind.length; at += TASKS_A_READ)
+        yield* this.#events(known, behind.slice(at, at + TASKS_A_READ));
     }
   }
 
-  async *#events(some: readonly (readonly [id: string, last: number])[]): AsyncGenerator<NewsOfNode, void, undefined> {
-    const tasks = some.map(([id]) => ({ id, afterSeq: this.#tasks.get(id)?.seq ?? 0 }));
+  async *#events({ nodes, sent }: Known, some: readonly Behind[]): AsyncGenerator<NewsOfNode, void, undefined> {
+    const placeOf = new Map(some.map(({ place }) => [nodes.taskAt(place) as string, place]));
+    const tasks = [...placeOf].map(([id, place]) => ({ id, afterSeq: sent.seqAt(place) }));
     const events = await this.#timed(this.#deps.reads.events.ask({ number: this.#number, tasks }));
+    const found = new Set<number>();
     for (const { task, event } of events) {
-      const followed = this.#tasks.get(task);
-      if (followed === undefined) continue;
-      followed.seq = event.seq;
-      yield { serverUuid: followed.serverUuid, task, event };
+      const place = placeOf.get(task) as number;
+      found.add(place);
+      sent.moveTo(place, event.seq);
+      yield { serverUuid: nodes.serverAt(place), task, event };
     }
     // Their events were deleted, or cut from the middle of the output.
-    const found = new Set(events.map(({ task }) => task));
-    for (const [id, seq] of some) if (!found.has(id)) skipTo(this.#tasks.get(id), seq);
+    for (const { place, last } of some) if (!found.has(place)) sent.moveTo(place, last);
   }
 
   async #timed<Answer>(answer: Promise<Answer>): Promise<Answer> {
@@ -248,8 +262,12 @@ class NodeFollower {
 const before = (moment: Date | undefined): Date | undefined =>
   moment === undefined ? undefined : new Date(moment.getTime() - LATE_MS);
 
-const isEnd = ({ state }: PushNodeRow): boolean => !OPEN_NODE_STATUSES.includes(state);
-
-function skipTo(followed: Followed | undefined, seq: number): void {
-  if (followed !== undefined) followed.seq = Math.max(followed.seq, seq);
+function* chunks<Item>(items: Iterable<Item>, size: number): Generator<Item[], void, undefined> {
+  let some: Item[] = [];
+  for (const item of items) {
+    if (some.push(item) < size) continue;
+    yield some;
+    some = [];
+  }
+  if (some.length > 0) yield some;
 }

@@ -21,10 +21,10 @@ export function pushEventRoutes({ pushJobs }: PushEventRouteDeps): Route[] {
         // A browser that resumes sends the old URL with a new header.
         const position = header('Last-Event-ID') || after;
         // Read first, so a missing job is a 404 and not a stream that breaks.
-        await pushJobs.get(id);
+        const job = await pushJobs.get(id);
         if (position === PUSH_STREAM_END) return empty(204);
         const since = momentOf(position);
-        return stream(toServerSent(pushJobs.followers.nodes(id, { since, signal }), actor));
+        return stream(toServerSent(pushJobs.followers.nodes(job, { since, signal }), actor));
       },
     },
     { FollowPushJob: { answerBytes: STREAM_BYTES } },

@@ -1,0 +1,153 @@
+/**
+ * What followers of push jobs at this instance remember of nodes. The servers and tasks of a job
+ * are stored once for all its followers, and each follower has five bytes for a node. So a thousand
+ * followers of one large job cost little more than one; `FollowedJobs` bounds the sum.
+ */
+import { NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import { OPEN_NODE_STATUSES } from '../../../protocol/push.ts';
+import { TooManyFollowedNodesError } from '../push-errors.ts';
+import type { PushNodeRow } from '../push-store.ts';
+
+type NodeOfJob = Pick<PushNodeRow, 'server_uuid' | 'state' | 'task'>;
+
+export const isEnd = ({ state }: Pick<PushNodeRow, 'state'>): boolean => !OPEN_NODE_STATUSES.includes(state);
+
+/** The nodes of a job in the order in which they were first read: each has a place. */
+export class JobNodes {
+  readonly #places = new Map<string, number>();
+  readonly #servers: string[] = [];
+  readonly #tasks: (string | null)[] = [];
+
+  get count(): number {
+    return this.#servers.length;
+  }
+
+  /** A node gets its task once. */
+  placeOf({ server_uuid: serverUuid, task }: NodeOfJob): number {
+    let place = this.#places.get(serverUuid);
+    if (place === undefined) {
+      place = this.#servers.push(serverUuid) - 1;
+      this.#places.set(serverUuid, place);
+    }
+    this.#tasks[place] = task ?? this.#tasks[place] ?? null;
+    return place;
+  }
+
+  serverAt(place: number): string {
+    return this.#servers[place] as string;
+  }
+
+  taskAt(place: number): string | null {
+    return this.#tasks[place] ?? null;
+  }
+}
+
+/** What one follower was sent. */
+export class SentNodes {
+  readonly #nodes: JobNodes;
+  /** By place: the last state that was sent; 0: none. */
+  #states = new Uint8Array(0);
+  /** By place: the number of the last event of its task. */
+  #seqs = new Uint32Array(0);
+  #openTasks = 0;
+
+  constructor(nodes: JobNodes) {
+    this.#nodes = nodes;
+  }
+
+  /** Nodes whose tasks may have more events. */
+  get openTasks(): number {
+    return this.#openTasks;
+  }
+
+  /** False if just this was noted before. */
+  note(place: number, node: NodeOfJob): boolean {
+    this.#growTo(this.#nodes.count);
+    const before = this.#states[place] ?? 0;
+    const state = codeOf(node);
+    if (state === before) return false;
+    this.#openTasks += Number(HAS_OPEN_TASK.has(state)) - Number(HAS_OPEN_TASK.has(before));
+    this.#states[place] = state;
+    return true;
+  }
+
+  /** In an order that followers of a job share. */
+  *placesOfOpenTasks(): Generator<number, void, undefined> {
+    for (let place = 0; place < this.#states.length; place++)
+      if (HAS_OPEN_TASK.has(this.#states[place] ?? 0)) yield place;
+  }
+
+  seqAt(place: number): number {
+    return this.#seqs[place] ?? 0;
+  }
+
+  /** All events of its task up to this one were sent, or do not exist any more. */
+  moveTo(place: number, seq: number): void {
+    this.#seqs[place] = Math.max(this.seqAt(place), seq);
+  }
+
+  #growTo(count: number): void {
+    if (count <= this.#states.length) return;
+    const length = Math.max(16, 2 ** Math.ceil(Math.log2(count)));
+    const [states, seqs] = [this.#states, this.#seqs];
+    this.#states = new Uint8Array(length);
+    this.#states.set(states);
+    this.#seqs = new Uint32Array(length);
+    this.#seqs.set(seqs);
+  }
+}
+
+const codeOf = ({ state, task }: Pick<NodeOfJob, 'state' | 'task'>): number =>
+  2 * NODE_STATUSES.indexOf(state) + (task === null ? 1 : 2);
+
+/** The codes of open nodes with a task. */
+const HAS_OPEN_TASK: ReadonlySet<number> = new Set(
+  NODE_STATUSES.filter((state) => !isEnd({ state })).map((state) => codeOf({ state, task: '' })),
+);
+
+/** More than the 182 that an entry of a job, with the texts of its uuids, was measured to take. */
+const BYTES_OF_NODE = 250;
+/** State and number, in arrays that grow by doubling. */
+const BYTES_OF_SENT = 2 * 5;
+
+/** The jobs whose nodes are followed at this instance. */
+export class FollowedJobs {
+  readonly #maxBytes: number;
+  readonly #jobs = new Map<string, { nodes: JobNodes; bytes: number; followers: number }>();
+  #bytes = 0;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  /** What followers may remember, in bytes. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /**
+   * `nodeCount`: of the job at present. The caller must call `close`, once or more often.
+   * @throws TooManyFollowedNodesError
+   */
+  open(job: string, nodeCount: number): { nodes: JobNodes; close: () => void } {
+    const known = this.#jobs.get(job);
+    const ofJob = known === undefined ? nodeCount * BYTES_OF_NODE : 0;
+    const ofFollower = nodeCount * BYTES_OF_SENT;
+    if (this.#bytes + ofJob + ofFollower > this.#maxBytes) throw new TooManyFollowedNodesError();
+    const followed = known ?? { nodes: new JobNodes(), bytes: ofJob, followers: 0 };
+    this.#jobs.set(job, followed);
+    followed.followers += 1;
+    this.#bytes += ofJob + ofFollower;
+    let isOpen = true;
+    const close = () => {
+      if (!isOpen) return;
+      isOpen = false;
+      followed.followers -= 1;
+      this.#bytes -= ofFollower;
+      if (followed.followers > 0) return;
+      this.#bytes -= followed.bytes;
+      this.#jobs.delete(job);
+    };
+    return { nodes: followed.nodes, close };
+  }
+}
