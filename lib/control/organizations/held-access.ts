@@ -4,15 +4,24 @@
  * the key has expired, they left the organization or the group that reading needs. Tokens are
  * watched elsewhere (lib/control/access/sign-in.ts). Called by the feeds of /pushy.
  *
- * Every 30 s one statement for each organization reads the rights of all who have something open
- * there. While the database does not answer, what is open stays open.
+ * Every 30 s all rights are read, those of up to 200 callers in one statement; a statement that
+ * takes too long is divided (`batch-queue.ts`).
+ *
+ *     checked ──may read──▶ checked ──may not──▶ closed
+ *        └─30 s pass without an answer, 10 times──▶ closed
+ *
+ * A time in which the database was down does not count, and closes nothing: whoever is connected
+ * did not cause it, and a feed has nothing to tell then. But while the database answers others,
+ * nobody reads on for more than five minutes by a right that could not be checked.
  */
 import type { Clock } from '../../platform/clock.ts';
+import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
+import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Principal } from '../access/token.ts';
-import { readHeldRights } from './organization-store.ts';
+import { type HeldRight, readHeldRights } from './organization-store.ts';
 import { ADMINS, mayAct, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 
 interface HeldAccessDeps {
@@ -24,37 +33,59 @@ interface HeldAccessDeps {
 /** Those who hold something in one organization with one key. */
 interface Holder {
   key: string;
+  organization: string;
   requestor: Requestor;
   principal: Principal;
   onEnded: Set<() => void>;
+  /** Periods since its right was read, without those in which the database was down. */
+  unchecked: number;
 }
 
 const CHECK_MS = 30_000;
+const MAX_UNCHECKED = 10;
 const MAX_BATCH = 200;
 
 export class HeldAccess {
   readonly #deps: HeldAccessDeps;
-  readonly #checks: Loop;
-  /** By the uuid of the organization, then by the principal and its key. */
-  readonly #held = new Map<string, Map<string, Holder>>();
+  readonly #periods: Loop;
+  readonly #checks: BatchQueue<Holder>;
+  /** By organization, principal and key. */
+  readonly #held = new Map<string, Holder>();
+  #wasDown = false;
+  #unchecked = 0;
 
   constructor(deps: HeldAccessDeps) {
     this.#deps = deps;
-    this.#checks = new Loop({
+    const what = 'organizations: check of rights';
+    this.#periods = new Loop({
       ...deps,
-      what: 'organizations: check of rights (what is open stays open)',
-      work: () => this.#check(),
+      what,
+      work: async () => this.#period(),
       pauseMs: CHECK_MS,
       first: 'pause',
     });
+    this.#checks = new BatchQueue({
+      ...deps,
+      what,
+      keyOf: ({ key }) => key,
+      join: (_, later) => later,
+      work: (holders, database) => this.#check(holders, database),
+      maxBatch: MAX_BATCH,
+    });
+  }
+
+  /** Callers whose streams were closed because their rights could not be checked. */
+  get unchecked(): number {
+    return this.#unchecked;
   }
 
   start(): void {
-    this.#checks.start();
+    this.#periods.start();
   }
 
-  stop(): Promise<void> {
-    return this.#checks.stop();
+  async stop(): Promise<void> {
+    await this.#periods.stop();
+    await this.#checks.stop();
   }
 
   /**
@@ -65,52 +96,63 @@ export class HeldAccess {
     const { principal } = requestor.actor;
     if (principal === undefined) return () => undefined;
     const { kind, uuid, publicKey } = principal;
-    const key = `${kind} ${uuid} ${publicKey}`;
-    const holders = this.#held.get(organization) ?? new Map<string, Holder>();
-    this.#held.set(organization, holders);
-    const holder = holders.get(key) ?? { key, requestor, principal, onEnded: new Set() };
-    holders.set(key, holder);
+    const key = `${organization} ${kind} ${uuid} ${publicKey}`;
+    const known = this.#held.get(key);
+    const holder = known ?? { key, organization, requestor, principal, onEnded: new Set(), unchecked: 0 };
+    this.#held.set(key, holder);
     const end = () => onEnded();
     holder.onEnded.add(end);
     return () => {
       holder.onEnded.delete(end);
-      if (holder.onEnded.size === 0) this.#forget(organization, holder);
+      if (holder.onEnded.size === 0) this.#forget(holder);
     };
   }
 
-  #forget(organization: string, holder: Holder): void {
-    const holders = this.#held.get(organization);
-    if (holders?.get(holder.key) !== holder) return;
-    holders.delete(holder.key);
-    if (holders.size === 0) this.#held.delete(organization);
+  #forget(holder: Holder): void {
+    if (this.#held.get(holder.key) !== holder) return;
+    this.#held.delete(holder.key);
+    this.#checks.delete(holder.key);
   }
 
-  /** An organization whose check fails does not keep the others from theirs. */
-  async #check(): Promise<void> {
-    const errors: unknown[] = [];
-    for (const [organization, holders] of [...this.#held]) {
-      const all = [...holders.values()];
-      for (let at = 0; at < all.length; at += MAX_BATCH)
-        await this.#checkSome(organization, all.slice(at, at + MAX_BATCH)).catch((error) => errors.push(error));
+  #period(): void {
+    const wasDown = this.#wasDown;
+    this.#wasDown = false;
+    for (const holder of [...this.#held.values()]) {
+      if (holder.unchecked >= MAX_UNCHECKED) {
+        this.#unchecked += 1;
+        this.#close(holder, 'its right to read push jobs could not be checked for five minutes');
+      } else if (!wasDown) holder.unchecked += 1;
     }
-    if (errors.length > 0) throw errors[0];
+    this.#checks.addAll([...this.#held.values()]);
   }
 
-  async #checkSome(organization: string, holders: readonly Holder[]): Promise<void> {
-    const principals = holders.map(({ principal }) => principal);
-    const wanted = [READERS, WRITERS, ADMINS];
-    const { existing, rights } = await readHeldRights(this.#deps.database, { organization, principals, wanted });
-    const needs = neededGroups(new Set(existing));
+  async #check(holders: readonly Holder[], database: Queryable): Promise<undefined> {
+    const asked = holders.map(({ organization, principal }) => ({ organization, ...principal }));
+    const rights = await readHeldRights(database, asked, [READERS, WRITERS, ADMINS]).catch((error: unknown) => {
+      this.#wasDown ||= error instanceof DatabaseUnavailableError;
+      throw error;
+    });
     for (const [index, holder] of holders.entries()) {
-      const { requestor, onEnded } = holder;
       const right = rights[index];
-      if (right?.isKnown && mayAct({ ...requestor, groups: new Set(right.memberOf), needs }, 'read')) continue;
-      this.#deps.log.info(
-        { organization, actor: requestor.actor.name, open: onEnded.size },
-        'organizations: a caller may not read push jobs any more; closing its streams',
-      );
-      this.#forget(organization, holder);
-      for (const end of [...onEnded]) end();
+      holder.unchecked = 0;
+      if (right === undefined || !mayRead(holder, right)) this.#close(holder, 'it may not read push jobs any more');
     }
+    return undefined;
   }
+
+  #close(holder: Holder, reason: string): void {
+    if (this.#held.get(holder.key) !== holder) return;
+    const { organization, requestor, onEnded } = holder;
+    this.#deps.log.info(
+      { organization, actor: requestor.actor.name, open: onEnded.size, reason },
+      'organizations: closing the streams of a caller',
+    );
+    this.#forget(holder);
+    for (const end of [...onEnded]) end();
+  }
+}
+
+function mayRead({ requestor }: Holder, { isKnown, memberOf, existing }: HeldRight): boolean {
+  const groups = new Set(memberOf);
+  return isKnown && mayAct({ ...requestor, groups, needs: neededGroups(new Set(existing)) }, 'read');
 }

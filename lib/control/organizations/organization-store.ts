@@ -89,13 +89,13 @@ export async function ensureMemberIndex(database: Database): Promise<void> {
 }
 
 /**
- * The groups of the organization $1 that list a member. Reads no lists of members, only their
+ * The groups of an organization that list a member. Reads no lists of members, only their
  * index: for that the collation must be the index's, and `offset 0` keeps the planner from comparing
  * all groups with all members.
  */
-const groupsThatList = (member: string): string => `lateral (
+const groupsThatList = (member: string, organization = '$1::uuid'): string => `lateral (
   select g._key as uuid from cnapi_groups g
-  where g.organization = $1::uuid and cnapi_group_members(g._value) @> array[(${member}) collate "default"]
+  where g.organization = ${organization} and cnapi_group_members(g._value) @> array[(${member}) collate "default"]
   offset 0)`;
 
 /**
@@ -129,58 +129,55 @@ export interface HeldRight {
   isKnown: boolean;
   /** As `readGroups` says it. */
   memberOf: string[];
-}
-
-interface HeldRights {
-  /** The groups of those `wanted` that exist. */
   existing: string[];
-  /** In the order of the principals. */
-  rights: HeldRight[];
 }
 
-/** As `findPrincipals` and `readGroups`, for many at once, each with one key. */
+interface Held {
+  organization: string;
+  kind: PrincipalKind;
+  uuid: string;
+  publicKey: string;
+}
+
+/** As `findPrincipals` and `readGroups`, for many at once, each with one key. In their order. */
 export async function readHeldRights(
   database: Queryable,
-  {
-    organization,
-    principals,
-    wanted,
-  }: {
-    organization: string;
-    principals: readonly { kind: PrincipalKind; uuid: string; publicKey: string }[];
-    wanted: readonly string[];
-  },
-): Promise<HeldRights> {
-  const { rows } = await database.query<HeldRight & { existing: string[] }>(
+  held: readonly Held[],
+  wanted: readonly string[],
+): Promise<HeldRight[]> {
+  const { rows } = await database.query<HeldRight>(
     `with recursive asked as (
-       select * from unnest($2::text[], $3::text[], $4::text[]) with ordinality as a (kind, uuid, pem, place)
-     ), member (place, uuid) as (
-       select a.place, direct.uuid from asked a, ${groupsThatList("a.kind || ':' || a.uuid")} direct
+       select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+         with ordinality as a (organization, kind, uuid, pem, place)
+     ), member (place, organization, uuid) as (
+       select a.place, a.organization, direct.uuid from asked a,
+         ${groupsThatList("a.kind || ':' || a.uuid", 'a.organization')} direct
        union
-       select m.place, outer_group.uuid from member m, ${groupsThatList("'group:' || m.uuid")} outer_group)
-     select exists (select from cnapi_organizations o where o._key = $1::uuid::text)
+       select m.place, m.organization, outer_group.uuid from member m,
+         ${groupsThatList("'group:' || m.uuid", 'm.organization')} outer_group)
+     select exists (select from cnapi_organizations o where o._key = a.organization::text)
          and exists (select from cnapi_keys k where k.owner = a.uuid::uuid and k._value ->> 'public_key' = a.pem
            and coalesce((k._value ->> 'expires_at')::timestamptz > cnapi_now(), true))
          and case a.kind
            when 'user' then exists (select from cnapi_users u
-             where u._key = a.uuid and u._value -> 'organizations' @> to_jsonb($1::uuid::text))
-           else exists (select from cnapi_clients c where c._key = a.uuid and c.organization = $1::uuid)
+             where u._key = a.uuid and u._value -> 'organizations' @> to_jsonb(a.organization::text))
+           else exists (select from cnapi_clients c where c._key = a.uuid and c.organization = a.organization)
          end as "isKnown",
        array(select g.name from member m join cnapi_groups g on g._key = m.uuid where m.place = a.place)
          as "memberOf",
-       array(select g.name from cnapi_groups g where g.organization = $1::uuid and g.name = any ($5::text[]))
+       array(select g.name from cnapi_groups g where g.organization = a.organization and g.name = any ($5::text[]))
          as existing
      from asked a order by a.place`,
     [
-      organization,
-      principals.map(({ kind }) => kind),
-      principals.map(({ uuid }) => uuid),
-      principals.map(({ publicKey }) => publicKey),
+      held.map(({ organization }) => organization),
+      held.map(({ kind }) => kind),
+      held.map(({ uuid }) => uuid),
+      held.map(({ publicKey }) => publicKey),
       wanted,
     ],
     { name: 'read rights of open streams' },
   );
-  return { existing: rows[0]?.existing ?? [], rights: rows };
+  return rows;
 }
 
 const NODES = `

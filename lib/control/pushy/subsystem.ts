@@ -40,6 +40,11 @@ export const pushySubsystem: SubsystemDefinition<PushyParts> = {
           'Followers of feeds that were refused because their organization had too many',
           () => feeds.refused,
         ),
+        counter(
+          'pushy_followers_unchecked_total',
+          'Callers whose feeds were closed because their rights could not be checked for five minutes',
+          () => access.unchecked,
+        ),
       ],
     };
   },

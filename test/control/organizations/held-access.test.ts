@@ -1,7 +1,8 @@
 /** What users and clients have open ends with their rights. */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { HeldAccess } from '../../../lib/control/organizations/held-access.ts';
 import { neededGroups, type Requestor } from '../../../lib/control/organizations/requestor.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -85,36 +86,78 @@ t.test('an organization with users, clients and a group of readers', async (t) =
   t.equal(outside.release(), undefined);
 });
 
-t.test('a check that fails for one organization does not keep the others from theirs', async (t) => {
-  const clock = new ManualClock();
-  const asked: unknown[] = [];
-  const failing: Queryable = {
+interface Asked {
+  database: Queryable;
+  /** Number of callers in each statement. */
+  sizes: number[];
+}
+
+/** Answers that all callers may read, except as `failureOf` says about a statement. */
+function answering(failureOf: (organizations: readonly string[]) => Error | undefined): Asked {
+  const sizes: number[] = [];
+  const database: Queryable = {
     query(_, values: readonly unknown[] = []) {
-      const organization = values.find((value) => value === 'broken' || value === 'acme');
-      asked.push(organization);
-      if (organization === 'broken') return Promise.reject(new Error('too slow'));
-      return Promise.resolve({ rows: [], rowCount: 0 }) as never;
+      const organizations = values[0] as string[];
+      sizes.push(organizations.length);
+      const failure = failureOf(organizations);
+      if (failure !== undefined) return Promise.reject(failure);
+      const rows = organizations.map(() => ({ isKnown: true, memberOf: [], existing: [] }));
+      return Promise.resolve({ rows, rowCount: rows.length }) as never;
     },
   };
-  const access = new HeldAccess({ database: failing, clock, log });
+  return { database, sizes };
+}
+
+async function heldBy(t: Test, organizations: readonly string[], database: Queryable) {
+  const clock = new ManualClock();
+  const access = new HeldAccess({ database, clock, log });
   const ended: string[] = [];
-  for (const organization of ['broken', 'acme']) {
+  for (const organization of organizations) {
     const principal = { kind: 'user' as const, name: 'eve', uuid: 'eve', publicKey: 'key' };
     const actor = { name: 'eve', roles: [], principal };
-    const requestor: Requestor = {
-      name: 'eve',
-      kind: 'user',
-      groups: new Set(),
-      needs: neededGroups(new Set()),
-      actor,
-    };
-    access.hold(requestor, organization, () => ended.push(organization));
+    const groups = { groups: new Set<string>(), needs: neededGroups(new Set()) };
+    access.hold({ name: 'eve', kind: 'user', ...groups, actor }, organization, () => ended.push(organization));
   }
   access.start();
   t.teardown(() => access.stop());
-  await clock.advance(30_000);
-  await until(() => asked.length >= 2, 'both organizations to be checked');
-  await until(() => ended.length > 0, 'the end of what may not be read any more');
-  t.same(asked.slice(0, 2), ['broken', 'acme']);
-  t.same(ended, ['acme']);
+  /** Time passes in small steps, so that what is tried again is tried in each period. */
+  const pass = async (seconds: number) => {
+    for (let second = 0; second < seconds; second += 1) await clock.advance(1_000);
+  };
+  return { access, ended, pass };
+}
+
+t.test('a check that takes too long is divided, and only who is never checked is closed, in time', async (t) => {
+  const organizations = Array.from({ length: 200 }, (_, number) => `org-${number}`);
+  const asked = answering((some) => (some.includes('org-7') ? new DatabaseBusyError('slow') : undefined));
+  const { access, ended, pass } = await heldBy(t, organizations, asked.database);
+  await pass(60);
+  t.equal(asked.sizes[0], 200);
+  t.ok(asked.sizes.includes(1), 'down to the one that is slow');
+  await pass(240);
+  t.same(ended, [], 'nothing is closed for five minutes');
+  await pass(60);
+  t.same(ended, ['org-7']);
+  t.equal(access.unchecked, 1);
+});
+
+t.test('a check that the database refuses for one organization does not keep the others from theirs', async (t) => {
+  const asked = answering((some) => (some.includes('broken') ? new Error('refused') : undefined));
+  const { ended, pass } = await heldBy(t, ['broken', 'acme'], asked.database);
+  await pass(360);
+  t.same(ended, ['broken']);
+});
+
+t.test('an outage of the database closes nothing, and the rights are checked at once after it', async (t) => {
+  let isDown = true;
+  const asked = answering(() => (isDown ? new DatabaseUnavailableError() : undefined));
+  const { ended, pass } = await heldBy(t, ['acme', 'other'], asked.database);
+  await pass(3_600);
+  t.same(ended, []);
+  isDown = false;
+  asked.sizes.length = 0;
+  await pass(2);
+  t.same(asked.sizes, [2]);
+  await pass(600);
+  t.same(ended, []);
 });

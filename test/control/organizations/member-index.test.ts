@@ -40,7 +40,6 @@ t.test('the groups of a member, also nested ones, are found by an index and not 
   const member = { kind: 'user', uuid: randomUUID() } as const;
   await readGroups(explained, { organization, ...member }, ['admins']);
   readsOnlyIndex('of a caller');
-  const principals = [{ ...member, publicKey: 'a key' }];
-  await readHeldRights(explained, { organization, principals, wanted: ['admins'] });
+  await readHeldRights(explained, [{ ...member, organization, publicKey: 'a key' }], ['admins']);
   readsOnlyIndex('of callers that have something open');
 });
