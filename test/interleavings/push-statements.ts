@@ -227,7 +227,7 @@ const statements: readonly Statement[] = [
   writes(beginVoting, { waiting: coordinated('waiting') }),
   reads(readPushTicket, ofJob('waiting')),
   reads(readPushJob, ofJob('running')),
-  reads(readPushJobByKey, () => ['a key']),
+  reads(readPushJobByKey, () => [{ key: 'a key', actor: undefined, hash: '' }]),
   reads(listPushJobs, () => [{ limit: 10 }]),
   reads(listPushNodes, (world) => {
     const duty = world.pushJob('running');

@@ -1,16 +1,18 @@
 /** Rows of the table: schedules of push jobs. */
 import { randomUUID } from 'node:crypto';
 import {
+  claimDueSchedules,
   createSchedule,
   deleteEndedSchedules,
-  deleteOldFirings,
+  deleteOldJobs,
   deleteSchedule,
   listSchedules,
   type NewSchedule,
+  noteFailedTry,
   type PassedTime,
   passSchedule,
   pauseSchedule,
-  readDueSchedules,
+  readClaimedSchedules,
   readNextTime,
   readSchedule,
   readScheduleTime,
@@ -41,10 +43,18 @@ export async function createSchedules(database: Queryable, job: string): Promise
   await pauseSchedule(database, ids.paused);
   await passSchedule(database, read(ids.ended), { ...passed, thenAt: undefined });
   await database.query(`update cnapi_push_schedules set updated_at = updated_at - interval '2 days'`);
-  await database.query(`insert into cnapi_push_firings (schedule, at, job) values ($1::uuid, '2019-12-31', $2::uuid)`, [
-    ids.due,
-    job,
-  ]);
+  await database.query(
+    `with job as (
+       insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
+           abort_timeout_ms, state, outcome)
+         values ($2::uuid, 'x', '{}', 0, 1, 1, 1, 1, 'ended', 'complete') returning id
+     ), schedule as (
+       update cnapi_push_schedules set fired = 1 where id = $1::uuid returning id
+     )
+     insert into cnapi_push_firings (schedule, at, number, job)
+       select schedule.id, '2019-12-31', 1, job.id from schedule, job`,
+    [ids.due, job],
+  );
   return ids;
 }
 
@@ -55,6 +65,7 @@ const ofSchedule = (kind: ScheduleKind): CallOf<[string], unknown> => ({
   },
 });
 
+type Noted = Parameters<typeof noteFailedTry> extends [unknown, ...infer Rest] ? Rest : never;
 type Passed = Parameters<typeof passSchedule> extends [unknown, ...infer Rest] ? Rest : never;
 const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Passed, boolean> => ({
   args(world) {
@@ -85,7 +96,21 @@ const statements: readonly Statement[] = [
   }),
   writes(deleteSchedule, { due: ofSchedule('due') }),
   writes(deleteEndedSchedules, { 'older than a day': { args: () => [1, 100] } }),
-  writes(deleteOldFirings, {
+  writes(claimDueSchedules, {
+    due: {
+      args: (world) => (world.schedule('due') === undefined ? undefined : [LATER, 10]),
+      exclusive: (ids) => ids.map((id) => `the claim of schedule ${id}`),
+    },
+  }),
+  writes(noteFailedTry as never as (database: Queryable, ...args: Noted) => Promise<void>, {
+    due: {
+      args(world) {
+        const schedule = asRead(world, 'due');
+        return schedule && ([schedule, { reason: 'full', message: 'full' }] as unknown as Noted);
+      },
+    },
+  }),
+  writes(deleteOldJobs, {
     all: {
       args: (world) => (world.schedule('due') === undefined ? undefined : [{ keep: 0, most: 100, nodes: 10_000 }]),
     },
@@ -93,7 +118,7 @@ const statements: readonly Statement[] = [
   reads(readSchedule, (world) => ofSchedule('due').args(world)),
   reads(listSchedules, () => [{ limit: 10, bytes: 1_000 }]),
   reads(readScheduleTime, () => [LATER]),
-  reads(readDueSchedules, () => [LATER, { most: 10 }]),
+  reads(readClaimedSchedules, (world) => [LATER, [world.schedule('due') ?? randomUUID()]]),
   reads(readNextTime, () => [LATER]),
 ];
 

@@ -121,7 +121,7 @@ export class PushJobs {
    * PushJobKeyConflictError
    */
   async made(repeat: RequestKey | undefined): Promise<string | undefined> {
-    const made = repeat && (await readPushJobByKey(this.#deps.database, repeat.key));
+    const made = repeat && (await readPushJobByKey(this.#deps.database, repeat));
     if (made !== undefined && made.hash !== repeat?.hash) throw new PushJobKeyConflictError(made.id, repeat?.key ?? '');
     return made?.id;
   }

@@ -36,6 +36,8 @@ export interface PushOptions {
 
 export interface RequestKey {
   key: string;
+  /** Who asks: other callers may use the same key. */
+  actor: string | undefined;
   /** Of everything that distinguishes one request from another. */
   hash: string;
 }
@@ -140,7 +142,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
          select ${columns}, octet_length(command) + octet_length(coalesce(masked_options, options)::text), $3::bytea,
              cardinality($4::uuid[]), case when ticket is null then 'voting' else 'waiting' end
            from guard, json_populate_record(null::cnapi_push_jobs, $1::json) where is_met
-         on conflict (idempotency_key) where idempotency_key is not null do nothing
+         on conflict (coalesce(actor, ''), idempotency_key) where idempotency_key is not null do nothing
          returning id, actor, ticket
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
@@ -170,14 +172,15 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
   return hasRoom ? 'unmet' : 'full';
 }
 
-/** The job that was created under this key. */
+/** The job that this caller created under this key. */
 export async function readPushJobByKey(
   database: Queryable,
-  key: string,
+  { key, actor }: RequestKey,
 ): Promise<{ id: string; hash: string } | undefined> {
   const { rows } = await database.query<{ id: string; hash: string }>(
-    'select id, request_hash as hash from cnapi_push_jobs where idempotency_key = $1::text',
-    [key],
+    `select id, request_hash as hash from cnapi_push_jobs
+       where coalesce(actor, '') = $2::text and idempotency_key = $1::text`,
+    [key, actor ?? ''],
     { name: 'read push job by key' },
   );
   return rows[0];

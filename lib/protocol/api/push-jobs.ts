@@ -236,7 +236,9 @@ export const pushJobContracts = contracts({
       ticket: wantedTicket.optional(),
       capture_output: boolean().optional().describe('For clients of Chef; output is kept in any case'),
     }),
-    requestHeaders: { 'Idempotency-Key': 'The same key gives the same push job, in its present state' },
+    requestHeaders: {
+      'Idempotency-Key': 'The same key of the same caller gives the same push job, in its present state',
+    },
     preconditions: [],
     responses: {
       201: {

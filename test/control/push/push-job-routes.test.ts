@@ -1,6 +1,11 @@
 /** What the routes of push jobs answer where another request comes between. */
+import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { createPushJob, readPushJobByKey } from '../../../lib/control/push/push-store.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
+import { migrations } from '../../../lib/control/schema.ts';
+import { newPushJob } from '../../interleavings/push-statements.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 
 t.test('a key used by another request, whose job was deleted meanwhile, can be tried again', async (t) => {
   const server = '00000000-0000-4000-8000-000000000001';
@@ -21,4 +26,18 @@ t.test('a key used by another request, whose job was deleted meanwhile, can be t
     statusCode: 503,
     retryAfterSeconds: 1,
   });
+});
+
+t.test('different callers may use the same key, each for a job of its own', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const ids: string[] = [];
+  for (const actor of ['alice', 'bob', undefined]) {
+    const repeat = { key: 'deploy-1', hash: `of ${actor}`, actor };
+    const job = { ...newPushJob([randomUUID()]), actor, repeat };
+    t.equal(await createPushJob(database, job), 'created');
+    t.equal(await createPushJob(database, { ...job, id: randomUUID() }), 'unmet');
+    t.same(await readPushJobByKey(database, repeat), { id: job.id, hash: repeat.hash });
+    ids.push(job.id);
+  }
+  t.equal(new Set(ids).size, 3);
 });

@@ -19,7 +19,7 @@
 --                  list
 -- counts           how many nodes are in each state, once the job has ended and none changes any
 --                  more
--- idempotency_key  by which its caller may repeat the request; request_hash: of what it asked for
+-- idempotency_key  by which its actor may repeat the request; request_hash: of what it asked for
 -- last_event, last_event_at
 --                  number and time of the last event of its feed (005-feed.sql); has_run: the feed
 --                  has told that the quorum was reached. Only for a job of an organization
@@ -66,7 +66,7 @@ create table cnapi_push_jobs (
   check ((state = 'ended') = (outcome is not null)),
   check ((state = 'aborting') <= (ending is not null))
 ) with (fillfactor = 70);
-create unique index cnapi_push_jobs_idempotency on cnapi_push_jobs (idempotency_key)
+create unique index cnapi_push_jobs_idempotency on cnapi_push_jobs (coalesce(actor, ''), idempotency_key)
   where idempotency_key is not null;
 create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
 create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';

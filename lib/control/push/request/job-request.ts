@@ -26,11 +26,15 @@ export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
  * The hash is kept. It is computed without the values of secret variables, so it cannot be used to
  * test guesses of them.
  */
-export function repeatOf(request: JobRequest, key: string | undefined): RequestKey | undefined {
+export function repeatOf(
+  request: JobRequest,
+  key: string | undefined,
+  actor: string | undefined,
+): RequestKey | undefined {
   if (key === undefined) return undefined;
   const { env, secret_env = [], file, ...others } = request;
   const asked = { ...others, secret_env, env: env && masked(env, secret_env), file: file?.toString('base64') };
-  return { key, hash: digestOf(asked) };
+  return { key, actor, hash: digestOf(asked) };
 }
 
 const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[]): Record<string, string> => ({

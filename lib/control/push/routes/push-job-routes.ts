@@ -25,7 +25,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
     pushJobContracts,
     {
       async CreatePushJob({ params, actor, header, withRecord }) {
-        const repeat = repeatOf(params, idempotencyKey(header));
+        const repeat = repeatOf(params, idempotencyKey(header), actor.name);
         // Before its servers are looked up: they may be others by now.
         const made = await pushJobs.made(repeat);
         const id = made ?? (await create());

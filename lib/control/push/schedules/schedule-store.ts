@@ -143,42 +143,59 @@ export interface DueSchedule {
   actor: string | null;
   next_at: Date | null;
   queued_at: Date | null;
+  /** Why the last try to use up this time failed, if it had to wait for the end of other jobs. */
+  failure_reason: string | null;
+  /** Only for those who may see the job. */
+  failure_message: string | null;
   /** Its last job has not ended. */
   is_busy: boolean;
   /** The time by which schedules fire. */
   now: Date;
 }
 
-/** Those whose time has come, the longest first. */
-export async function readDueSchedules(
+/**
+ * Schedules whose time has come, the longest first, which only this instance carries out for some
+ * seconds. Returns their ids. `instanceTime`: of this instance's clock.
+ */
+export async function claimDueSchedules(database: Queryable, instanceTime: number, most: number): Promise<string[]> {
+  const { rows } = await database.query<{ id: string }>(
+    'select id from cnapi_claim_due_push_schedules($1::timestamptz, $2::int) as id',
+    [timeOf(instanceTime), most],
+    { name: 'claim due push schedules' },
+  );
+  return rows.map(({ id }) => id);
+}
+
+/** Those of them that still exist, the longest due first. */
+export async function readClaimedSchedules(
   database: Queryable,
   instanceTime: number,
-  { most, except = [] }: { most: number; except?: readonly string[] },
+  ids: readonly string[],
 ): Promise<DueSchedule[]> {
   const { rows } = await database.query<DueSchedule>(
-    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, t.now,
-         coalesce(j.state, 'ended') <> 'ended' as is_busy
-       from cnapi_schedule_time($1::timestamptz) as t (now)
-         join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) <= t.now
-         left join cnapi_push_jobs j on j.id = s.last_job
-       where (s.next_at <= t.now or coalesce(j.state, 'ended') = 'ended') and s.id <> all ($3::uuid[])
-       order by least(s.next_at, s.queued_at) limit $2::int`,
-    [timeOf(instanceTime), most, except],
-    { name: 'read due push schedules' },
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, s.failure_reason,
+         s.failure_message, cnapi_schedule_time($1::timestamptz) as now, coalesce(j.state, 'ended') <> 'ended' as is_busy
+       from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
+       where s.id = any ($2::uuid[]) and not s.is_paused
+       order by least(s.next_at, s.queued_at), s.id`,
+    [timeOf(instanceTime), ids],
+    { name: 'read claimed push schedules' },
   );
   return rows;
 }
 
 /**
- * How long until the next time of any schedule; null if there is none. `isQueued`: one waits for a
- * job.
+ * How long until an instance may carry out a schedule again; null if there is none. `isQueued`: one
+ * waits for a job.
  */
 export async function readNextTime(
   database: Queryable,
   instanceTime: number,
 ): Promise<{ inMs: number | null; isQueued: boolean }> {
   const { rows } = await database.query<{ inMs: number | null; isQueued: boolean }>(
-    `select ceil(1000 * extract(epoch from min(s.next_at) - min(t.now)))::float8 as "inMs",
+    `select ceil(1000 * extract(epoch from min(greatest(s.next_at,
+             case when cnapi_is_held_push_schedule(s.held_until, t.now) then s.held_until end)) - min(t.now)))::float8
+             as "inMs",
          coalesce(bool_or(s.queued_at is not null), false) as "isQueued"
        from cnapi_schedule_time($1::timestamptz) as t (now)
          join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) is not null`,
@@ -186,6 +203,20 @@ export async function readNextTime(
     { name: 'read next time of push schedules' },
   );
   return rows[0] as { inMs: number | null; isQueued: boolean };
+}
+
+/** The job of the present time has to wait, for this reason. */
+export async function noteFailedTry(
+  database: Queryable,
+  { id, next_at, queued_at }: AsRead,
+  { reason, message }: { reason: string; message: string },
+): Promise<void> {
+  await database.query(
+    `update cnapi_push_schedules s set failure_reason = $4::text, failure_message = $5::text
+       where s.id = $1::uuid and s.next_at is not distinct from $2::timestamptz
+         and s.queued_at is not distinct from $3::timestamptz`,
+    [id, next_at, queued_at, reason, message],
+  );
 }
 
 type AsRead = Pick<DueSchedule, 'id' | 'next_at' | 'queued_at'>;
@@ -242,7 +273,9 @@ export async function passSchedule(
 /** A time that waits is left out. False: it has ended, or does not exist. */
 export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
   const { rowCount } = await database.query(
-    `update cnapi_push_schedules s set is_paused = true, queued_at = null, updated_at = cnapi_now()
+    `update cnapi_push_schedules s
+       set is_paused = true, queued_at = null, held_until = null, tries = 0, failure_reason = null,
+         failure_message = null, updated_at = cnapi_now()
        where s.id = $1::uuid and s.next_at is not null`,
     [id],
   );
@@ -289,9 +322,9 @@ export async function deleteEndedSchedules(database: Queryable, days: number, mo
 /**
  * Deletes some jobs of schedules, beyond the `keep` newest of each, if they have ended: at least
  * one, and no more whose nodes together are more than `nodes`. `records`: for the audit, in the same
- * commit. Returns how many times were forgotten.
+ * commit. Returns how many. Reads only what it may delete, whatever the schedules have kept.
  */
-export async function deleteOldFirings(
+export async function deleteOldJobs(
   database: Queryable,
   { keep, most, nodes, records }: { keep: number; most: number; nodes: number; records?: ExpiryPart | undefined },
 ): Promise<number> {
@@ -299,31 +332,30 @@ export async function deleteOldFirings(
   const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'jobs')})`;
   const { rows } = await database.query<{ count: number }>(
     `with oldest as (
-       select f.schedule, f.at, coalesce(j.node_count, 0) as nodes
-         from (
-           select n.schedule, n.at, n.job, row_number() over (partition by n.schedule order by n.at desc) as place
-             from cnapi_push_firings n
-         ) as f
-           left join cnapi_push_jobs j on j.id = f.job
-         where (f.place > $1::int or j.id is null) and coalesce(j.state, 'ended') = 'ended'
-         order by f.at, f.schedule limit $2::int
+       select old.job, old.at, old.nodes from cnapi_push_schedules s
+         cross join lateral (
+           select f.job, f.at, j.node_count as nodes from cnapi_push_firings f
+             join cnapi_push_jobs j on j.id = f.job and (j.state || '') = 'ended'
+             where f.schedule = s.id and f.number <= s.fired - $1::int
+             order by f.number limit $2::int
+         ) as old
+         where s.fired > $1::int
+         order by old.at, old.job limit $2::int
      ), old as (
-       select o.schedule, o.at
+       select o.job
          from (
-           select s.schedule, s.at, sum(s.nodes) over in_order as nodes, row_number() over in_order as number
-             from oldest s window in_order as (order by s.at, s.schedule)
+           select s.job, sum(s.nodes) over in_order as nodes, row_number() over in_order as number
+             from oldest s window in_order as (order by s.at, s.job)
          ) as o
          where o.number = 1 or o.nodes <= $3::int
      ), locked as (
-       select f.schedule, f.at, f.job from cnapi_push_firings f join old using (schedule, at)
-         order by f.schedule, f.at for update of f skip locked
+       select j.id from cnapi_push_jobs j where j.id = any (array(select o.job from old o))
+         order by j.id for update skip locked
      ), jobs as (
-       delete from cnapi_push_jobs j using locked l where j.id = l.job and (j.state || '') = 'ended'
+       delete from cnapi_push_jobs j using locked l where j.id = l.id and (j.state || '') = 'ended'
          returning j.id, ${END_DETAILS} as details
-     ), firings as (
-       delete from cnapi_push_firings f using locked l where f.schedule = l.schedule and f.at = l.at returning 1
      )${recorded}
-     select count(*)::int as count from firings`,
+     select count(*)::int as count from jobs`,
     parameters.values,
   );
   return (rows[0] as { count: number }).count;

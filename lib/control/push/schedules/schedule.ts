@@ -1,6 +1,6 @@
 /**
  * A schedule: push jobs that are created at a time, or at the times of a cron expression. Pure;
- * driven by `timekeeper.ts`.
+ * driven by `scheduler.ts`.
  *
  *     created ──▶ active ──its last time is used up──▶ ended
  *                  │  ▲

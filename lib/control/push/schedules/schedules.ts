@@ -1,6 +1,6 @@
 /**
  * The schedules of push jobs, as callers create, read, pause and delete them at any instance, and
- * the timekeeper behind them.
+ * the scheduler behind them.
  */
 import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
@@ -11,7 +11,7 @@ import { PushScheduleEndedError, PushScheduleNotFoundError, TooManySchedulesErro
 import {
   createSchedule,
   deleteEndedSchedules,
-  deleteOldFirings,
+  deleteOldJobs,
   deleteSchedule,
   listSchedules,
   pauseSchedule,
@@ -21,7 +21,7 @@ import {
   type ScheduleFilter,
   type ScheduleRow,
 } from './schedule-store.ts';
-import { Timekeeper, type TimekeeperDeps } from './timekeeper.ts';
+import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
 export interface ScheduleRequest {
   id: string;
@@ -45,20 +45,20 @@ const DELETE_BATCH = 100;
 const DELETE_NODES = 10_000;
 
 export class PushSchedules {
-  readonly timekeeper: Timekeeper;
-  readonly #deps: TimekeeperDeps;
+  readonly scheduler: Scheduler;
+  readonly #deps: SchedulerDeps;
 
-  constructor(deps: TimekeeperDeps) {
+  constructor(deps: SchedulerDeps) {
     this.#deps = deps;
-    this.timekeeper = new Timekeeper(deps);
+    this.scheduler = new Scheduler(deps);
   }
 
   start(): void {
-    this.timekeeper.start();
+    this.scheduler.start();
   }
 
   stop(): Promise<void> {
-    return this.timekeeper.stop();
+    return this.scheduler.stop();
   }
 
   /** @throws InvalidPushJobError, TooManySchedulesError */
@@ -80,7 +80,7 @@ export class PushSchedules {
       );
     const schedule = { ...request, at, cron, timeZone, overlap, nextAt };
     if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
-    this.timekeeper.soon();
+    this.scheduler.soon();
   }
 
   /** @throws PushScheduleNotFoundError */
@@ -110,7 +110,7 @@ export class PushSchedules {
     const { at, cron, time_zone: timeZone } = schedule;
     const nextAt = nextTime({ at: at?.getTime(), cron: cron ?? undefined, timeZone }, await this.#now());
     await resumeSchedule(this.#deps.database, id, nextAt);
-    this.timekeeper.soon();
+    this.scheduler.soon();
   }
 
   /** @throws PushScheduleNotFoundError */
@@ -126,7 +126,7 @@ export class PushSchedules {
   /** Deletes one batch of old jobs of schedules; returns how many. Call it until it returns 0. */
   deleteOldJobs(records: ExpiryPart): Promise<number> {
     const bounds = { keep: KEEP_JOBS, most: DELETE_BATCH, nodes: DELETE_NODES };
-    return deleteOldFirings(this.#deps.database, { ...bounds, records });
+    return deleteOldJobs(this.#deps.database, { ...bounds, records });
   }
 
   #now(): Promise<number> {

@@ -4,18 +4,18 @@ import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
 import { jobExpiry } from '../job-expiry.ts';
 import { pushScheduleRoutes } from './schedule-routes.ts';
+import type { SchedulerDeps } from './scheduler.ts';
 import { PushSchedules } from './schedules.ts';
-import type { TimekeeperDeps } from './timekeeper.ts';
 
 const KEEP_DAYS = 30;
 
-export const scheduleSubsystem: SubsystemDefinition<TimekeeperDeps & { config: { cnapiUuid: string } }> = {
+export const scheduleSubsystem: SubsystemDefinition<SchedulerDeps & { config: { cnapiUuid: string } }> = {
   // They need push jobs and the events.
   migrations: readMigrations('push-schedules', import.meta.dirname),
   open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
     const pushSchedules = new PushSchedules({ pushJobs, database, clock, random, log, config, servers });
     const records = jobExpiry(config.cnapiUuid);
-    const stats = () => pushSchedules.timekeeper.stats();
+    const stats = () => pushSchedules.scheduler.stats();
     return {
       name: 'push schedules',
       routes: pushScheduleRoutes({ pushSchedules, random }),

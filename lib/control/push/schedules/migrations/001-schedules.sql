@@ -10,6 +10,11 @@
 -- last_message
 --             more about it; it may repeat parts of the job
 -- last_job    the last job that it created
+-- fired       how many jobs it has created
+-- held_until  an instance tries to use its time up: others leave it alone until then
+-- tries       how often one tried, for the present time
+-- failure_reason, failure_message
+--             why the last try failed, if it had to wait for the end of other jobs
 create table cnapi_push_schedules (
   id uuid primary key,
   at timestamptz,
@@ -27,6 +32,11 @@ create table cnapi_push_schedules (
   last_reason text,
   last_message text,
   last_job uuid,
+  fired int not null default 0,
+  held_until timestamptz,
+  tries int not null default 0,
+  failure_reason text,
+  failure_message text,
   created_at timestamptz not null default cnapi_now(),
   updated_at timestamptz not null default cnapi_now(),
   check ((at is null) <> (cron is null))
@@ -35,13 +45,16 @@ create index cnapi_push_schedules_next on cnapi_push_schedules (least(next_at, q
   where not is_paused and least(next_at, queued_at) is not null;
 create index cnapi_push_schedules_created on cnapi_push_schedules (created_at desc, id);
 
--- The jobs of a schedule: one for each time, whichever instances try.
+-- The jobs of a schedule: one for each time, whichever instances try. number: of the schedule's
+-- jobs, in the order in which they were created.
 create table cnapi_push_firings (
   schedule uuid not null,
   at timestamptz not null,
-  job uuid not null unique,
+  number int not null,
+  job uuid not null unique references cnapi_push_jobs on delete cascade deferrable initially deferred,
   primary key (schedule, at)
 );
+create index cnapi_push_firings_number on cnapi_push_firings (schedule, number);
 
 -- The time by which schedules fire: the earlier one of the database's clock and that of the
 -- instance that asks. So nothing fires early because one of them is wrong.
@@ -49,6 +62,37 @@ create function cnapi_schedule_time(p_instance_time timestamptz) returns timesta
 language sql stable as $$
   select least(cnapi_now(), p_instance_time)
 $$;
+
+-- Whether an instance tries to use up its time. A time far ahead is left from before the database's
+-- clock was set back.
+create function cnapi_is_held_push_schedule(p_held_until timestamptz, p_moment timestamptz)
+returns boolean language sql immutable as $$
+  select p_held_until > p_moment and p_held_until <= p_moment + interval '60 seconds'
+$$;
+
+-- Schedules whose time has come, the longest first, for the instance that asks: only this one has
+-- the work of finding the servers and creating the job. It has ten seconds, and twice as many with
+-- each try, up to a minute. If it dies or fails, another one tries after that. This saves work and
+-- does not protect anything: cnapi_lock_push_schedule does.
+create function cnapi_claim_due_push_schedules(p_instance_time timestamptz, p_most int)
+returns setof uuid language plpgsql volatile as $$
+declare
+  moment timestamptz := cnapi_schedule_time(p_instance_time);
+  present timestamptz := cnapi_now();
+begin
+  return query
+    update cnapi_push_schedules s
+      set held_until = present + least(60, 10 * 2 ^ s.tries) * interval '1 second',
+        tries = least(s.tries + 1, 10)
+      where s.id = any (array(
+        select d.id from cnapi_push_schedules d left join cnapi_push_jobs j on j.id = d.last_job
+          where not d.is_paused and least(d.next_at, d.queued_at) <= moment
+            and (d.next_at <= moment or coalesce(j.state, 'ended') = 'ended')
+            and cnapi_is_held_push_schedule(d.held_until, present) is not true
+          order by least(d.next_at, d.queued_at), d.id limit p_most
+          for update of d skip locked))
+      returning s.id;
+end $$;
 
 -- False if there are p_most already that may still fire.
 create function cnapi_create_push_schedule(
@@ -97,16 +141,21 @@ begin
   ) then
     return false;
   end if;
-  insert into cnapi_push_firings (schedule, at, job) values (p_id, p_at, p_job) on conflict do nothing;
+  insert into cnapi_push_firings (schedule, at, number, job)
+    select s.id, p_at, s.fired + 1, p_job from cnapi_push_schedules s where s.id = p_id
+    on conflict do nothing;
   if not found then
     update cnapi_push_schedules s
-      set next_at = p_then_at, queued_at = null, updated_at = cnapi_now()
+      set next_at = p_then_at, queued_at = null, held_until = null, tries = 0,
+        failure_reason = null, failure_message = null, updated_at = cnapi_now()
       where s.id = p_id;
     return false;
   end if;
   update cnapi_push_schedules s
     set next_at = p_then_at, queued_at = null, last_at = p_at, last_outcome = 'started',
-      last_reason = null, last_message = null, last_job = p_job, updated_at = cnapi_now()
+      last_reason = null, last_message = null, last_job = p_job, fired = s.fired + 1,
+      held_until = null, tries = 0, failure_reason = null, failure_message = null,
+      updated_at = cnapi_now()
     where s.id = p_id;
   return true;
 end $$;
@@ -127,6 +176,7 @@ begin
       last_outcome = coalesce(p_outcome, s.last_outcome),
       last_reason = case when p_outcome is null then s.last_reason else p_reason end,
       last_message = case when p_outcome is null then s.last_message else p_message end,
+      held_until = null, tries = 0, failure_reason = null, failure_message = null,
       updated_at = cnapi_now()
     where s.id = p_id;
   return true;

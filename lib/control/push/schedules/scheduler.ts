@@ -1,10 +1,10 @@
 /**
- * Creates the jobs of schedules at their times. Each instance does this. The lock of the schedule's
- * row decides which one uses up a time, so an instance may die at any moment: another one finds the
- * time still due. Owned by `schedules.ts`.
+ * Creates the jobs of schedules at their times. Each instance does this for the schedules that it
+ * claims. The lock of the schedule's row decides whether a time is used up, so an instance may die
+ * at any moment: another one finds the time still due. Owned by `schedules.ts`.
  *
- *     a time has come, a schedule was changed here, or slow poll ──▶ look ──▶ decide
- *     decide ──▶ start, or pass
+ *     a time has come, a schedule was changed here, or slow poll ──▶ claim those due ──▶ decide
+ *     decide ──▶ start, or pass; a failed one is due again when its claim is over
  */
 import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError, isTemporary, messageOf } from '../../../platform/errors.ts';
@@ -21,15 +21,17 @@ import type { KnownServers } from '../request/job-targets.ts';
 import { cronTimes } from './cron-times.ts';
 import { decideFiring, type Firing } from './schedule.ts';
 import {
+  claimDueSchedules,
   type DueSchedule,
   firingGuard,
+  noteFailedTry,
   type PassedTime,
   passSchedule,
-  readDueSchedules,
+  readClaimedSchedules,
   readNextTime,
 } from './schedule-store.ts';
 
-export interface TimekeeperDeps {
+export interface SchedulerDeps {
   database: Queryable;
   clock: Clock;
   random: Random;
@@ -39,29 +41,25 @@ export interface TimekeeperDeps {
   pushJobs: Pick<PushJobs, 'create' | 'nodes'>;
 }
 
-/** Read at once, and carried out one after the other. */
-const BATCH = 20;
-/** While a time waits for the end of a job. */
+/** Claimed at once, and carried out one after the other; the rest is for other instances. */
+const BATCH = 5;
+/** While a time waits for the end of a job, or a due schedule is locked. */
 const RETRY_MS = 1_000;
-/** A schedule that has failed rests for a second, then twice as long each time, up to this. */
-const LONGEST_REST_MS = 60_000;
-/** After a round that carried out something. One that changed nothing must not repeat at once. */
+/** After a round that carried out something. */
 const PAUSE_MS = 10;
 
-export class Timekeeper {
-  readonly #deps: TimekeeperDeps;
+export class Scheduler {
+  readonly #deps: SchedulerDeps;
   readonly #loop: Loop;
   #pauseMs = 0;
-  /** Schedules that failed lately are not read, so that any number of them leaves time for others. */
-  readonly #resting = new Map<string, { until: number; forMs: number; refusal: Refusal | undefined }>();
   readonly #counts = { started: 0, passed: 0, refused: 0 };
 
-  constructor(deps: TimekeeperDeps) {
+  constructor(deps: SchedulerDeps) {
     this.#deps = deps;
     this.#loop = new Loop({
       ...deps,
       what: 'schedules of push jobs',
-      work: (signal) => this.look(signal),
+      work: (signal) => this.runDue(signal),
       pauseMs: () => this.#pauseMs,
       minPauseMs: PAUSE_MS,
       retryMs: RETRY_MS,
@@ -87,47 +85,35 @@ export class Timekeeper {
   }
 
   /** One round. */
-  async look(signal?: AbortSignal): Promise<void> {
+  async runDue(signal?: AbortSignal): Promise<void> {
     const { clock, config, database } = this.#deps;
-    const except = [...this.#resting].flatMap(([id, { until }]) => (until > clock.now() ? [id] : []));
-    const due = await readDueSchedules(database, clock.wallTime(), { most: BATCH, except });
+    const claimed = await claimDueSchedules(database, clock.wallTime(), BATCH);
+    const due = claimed.length === 0 ? [] : await readClaimedSchedules(database, clock.wallTime(), claimed);
     for (const schedule of due) {
       if (signal?.aborted) return;
-      const failure = await this.#tryToUse(schedule);
-      if (failure === undefined) this.#resting.delete(schedule.id);
-      else this.#rest(schedule, failure.error);
+      await this.#tryToUse(schedule);
     }
-    if (due.length > 0) this.#pauseMs = 0;
-    else if (this.#isAnyResting()) this.#pauseMs = RETRY_MS;
+    if (claimed.length > 0) this.#pauseMs = 0;
     else {
       const { inMs, isQueued } = await readNextTime(database, clock.wallTime());
-      this.#pauseMs = Math.min(inMs ?? config.slowPollMs, isQueued ? RETRY_MS : config.slowPollMs);
+      const nextMs = inMs !== null && inMs <= 0 ? RETRY_MS : (inMs ?? config.slowPollMs);
+      this.#pauseMs = Math.min(nextMs, isQueued ? RETRY_MS : config.slowPollMs);
     }
   }
 
-  #rest({ id }: DueSchedule, error: unknown): void {
-    const forMs = Math.min(LONGEST_REST_MS, (this.#resting.get(id)?.forMs ?? RETRY_MS / 2) * 2);
-    const refusal = error instanceof TooManyPushJobsError ? refusalOf(error) : undefined;
-    this.#resting.set(id, { until: this.#deps.clock.now() + forMs, forMs, refusal });
-  }
-
-  /** Called when nothing else is due. Forgets rests that are over: nothing of them is due. */
-  #isAnyResting(): boolean {
-    for (const [id, { until }] of this.#resting) if (until <= this.#deps.clock.now()) this.#resting.delete(id);
-    return this.#resting.size > 0;
-  }
-
-  /** Returns why it failed, if it did: that does not hold up other schedules (law 9). */
-  async #tryToUse(schedule: DueSchedule): Promise<{ error: unknown } | undefined> {
+  /** A failure does not hold up other schedules (law 9). */
+  async #tryToUse(schedule: DueSchedule): Promise<void> {
+    const { database, log } = this.#deps;
     try {
-      await this.#use(schedule);
-      return undefined;
+      await this.#use(schedule).catch(async (error: unknown) => {
+        if (error instanceof TooManyPushJobsError) await noteFailedTry(database, schedule, refusalOf(error));
+        throw error;
+      });
     } catch (error) {
       const about = { push_schedule: schedule.id, reason: messageOf(error) };
       if (isTemporary(error) || error instanceof TooManyPushJobsError)
-        this.#deps.log.warn(about, 'push schedule: could not create a due job; trying again');
-      else this.#deps.log.error({ ...about, err: error }, 'push schedule: could not create a due job');
-      return { error };
+        log.warn(about, 'push schedule: could not create a due job; trying again');
+      else log.error({ ...about, err: error }, 'push schedule: could not create a due job');
     }
   }
 
@@ -141,7 +127,8 @@ export class Timekeeper {
       case 'queue':
         return this.#pass(schedule, { ...firing, queueAt: firing.at, outcome: undefined, reason: undefined });
       case 'pass': {
-        const refusal = firing.outcome === 'missed' ? this.#resting.get(schedule.id)?.refusal : undefined;
+        const { failure_reason: reason, failure_message: message } = schedule;
+        const refusal = firing.outcome === 'missed' && reason !== null && message !== null ? { reason, message } : {};
         return this.#pass(schedule, { ...firing, ...refusal, queueAt: schedule.queued_at?.getTime() });
       }
       default:

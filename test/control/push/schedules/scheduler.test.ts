@@ -14,11 +14,11 @@ t.test('each time starts one job, although all instances look at the same moment
   const all = [instance(), instance(), instance()];
   const schedule = request({ cron: '0 * * * *' });
   await all[0]?.create(schedule);
-  await Promise.all(all.map(({ timekeeper }) => timekeeper.look()));
+  await Promise.all(all.map(({ scheduler }) => scheduler.runDue()));
   t.same(await jobs(schedule.id), [], 'not before its time');
   for (const time of ['2030-01-01T01:00:00Z', '2030-01-01T02:00:00.500Z']) {
     await at(time);
-    await Promise.all(all.map(({ timekeeper }) => timekeeper.look()));
+    await Promise.all(all.map(({ scheduler }) => scheduler.runDue()));
     await endJobs();
   }
   t.same(await jobs(schedule.id), ['2030-01-01T01:00', '2030-01-01T02:00']);
@@ -30,7 +30,7 @@ t.test('each time starts one job, although all instances look at the same moment
   const job = { command: 'echo', actor: 'alice', quorum: 1, node_count: 2, nodes: 2, has_duty: true };
   t.same(rows, [job, job]);
   t.equal(
-    all.reduce((sum, { timekeeper }) => sum + timekeeper.stats().started, 0),
+    all.reduce((sum, { scheduler }) => sum + scheduler.stats().started, 0),
     2,
   );
   t.same(hints, ['duties', 'duties'], 'the duty of each job is looked for at once');
@@ -42,15 +42,15 @@ t.test('neither a wrong clock of the database nor one of an instance starts a jo
   const schedule = request({ at: '2030-01-02T00:00:00Z' });
   await one.create(schedule);
   await setDatabaseTime('2031-01-01T00:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(schedule.id), []);
   await at('2030-01-01T23:59:59Z');
   instances[0]?.setTime(Date.parse('2031-01-01T00:00:00Z'));
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(schedule.id), []);
   t.match(await one.get(schedule.id), { last_outcome: null }, 'and it is not missed');
   await at('2030-01-02T00:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(schedule.id), ['2030-01-02T00:00']);
   t.match(await one.get(schedule.id), { next_at: null, last_outcome: 'started' });
 });
@@ -62,7 +62,7 @@ t.test('no time comes twice when the clocks are set back', async (t) => {
   await one.create(schedule);
   for (const time of ['01:00', '00:30', '01:00', '01:30']) {
     await at(`2030-01-01T${time}:00Z`);
-    await one.timekeeper.look();
+    await one.scheduler.runDue();
     await endJobs();
   }
   t.same(await jobs(schedule.id), ['2030-01-01T01:00']);
@@ -74,10 +74,10 @@ t.test('a time that was used up before is passed, when a late clock has set it a
   const { id } = request({});
   await one.create(request({ id, cron: '0 * * * *' }));
   await at('2030-01-01T01:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   await endJobs();
   await database.query(`update cnapi_push_schedules set next_at = '2030-01-01T01:00:00Z' where id = $1::uuid`, [id]);
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(id), ['2030-01-01T01:00']);
   t.match(await one.get(id), { next_at: new Date('2030-01-01T02:00:00Z'), last_outcome: 'started' });
 });
@@ -100,9 +100,9 @@ t.test('any number of schedules that fail leaves time for the others', async (t)
   }
   await one.create(healthy);
   await at('2030-01-01T00:30:00Z');
-  await one.timekeeper.look();
-  t.same(await jobs(healthy.id), [], 'twenty are read at once, the oldest first');
-  await one.timekeeper.look();
+  for (let round = 0; round < 5; round += 1) await one.scheduler.runDue();
+  t.same(await jobs(healthy.id), [], 'five are claimed at once, the oldest first');
+  await one.scheduler.runDue();
   t.same(await jobs(healthy.id), ['2030-01-01T00:30']);
 });
 
@@ -114,7 +114,7 @@ t.test('after an outage the last time within an hour is made up for, and an earl
   await one.create(hourly);
   await one.create(once);
   await at('2030-01-01T05:20:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(hourly.id), ['2030-01-01T05:00']);
   t.same(await jobs(once.id), []);
   t.match(await one.get(once.id), { next_at: null, last_outcome: 'missed', last_reason: /within 60 minutes/ });
@@ -129,7 +129,7 @@ t.test('while its last job runs, a time is skipped, queued or starts another job
   for (const schedule of [skip, queue, allow]) await one.create(schedule);
   for (const hour of [1, 2, 3]) {
     await at(`2030-01-01T0${hour}:00:00Z`);
-    await one.timekeeper.look();
+    await one.scheduler.runDue();
   }
   const [first, second, third] = [1, 2, 3].map((hour) => `2030-01-01T0${hour}:00`);
   t.same(await jobs(skip.id), [first]);
@@ -142,7 +142,7 @@ t.test('while its last job runs, a time is skipped, queued or starts another job
   });
   t.same(await jobs(allow.id), [first, second, third]);
   await endJobs();
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(queue.id), [first, second], 'the time that waited');
   t.match(await one.get(queue.id), { queued_at: null, next_at: new Date('2030-01-01T04:00:00Z') });
   t.same(await jobs(skip.id), [first], 'a time that was skipped does not come back');
@@ -156,12 +156,12 @@ t.test('a job that cannot be created is refused, with the reason, and the next t
   const [gone = ''] = SERVERS;
   known.delete(gone);
   await at('2030-01-01T01:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.match(await one.get(schedule.id), { last_outcome: 'refused', last_reason: 'InvalidParameters: servers' });
   t.match(await one.get(schedule.id), { last_message: new RegExp(`no such servers: ${gone}`) });
   known.set(gone, 'back');
   await at('2030-01-01T02:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(schedule.id), ['2030-01-01T02:00']);
   t.match(await one.get(schedule.id), { last_reason: null, last_message: null });
 });
@@ -181,18 +181,18 @@ t.test('while as many jobs as may be are unfinished, a time is refused once, and
   await one.create(schedule);
   await fillWithJobs(database);
   await at('2030-01-01T01:00:00Z');
-  await one.timekeeper.look();
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
+  await one.scheduler.runDue();
   t.match(await one.get(schedule.id), {
     last_outcome: 'refused',
     last_reason: 'TooManyPushJobs',
     last_message: /try again/,
     next_at: new Date('2030-01-01T02:00:00Z'),
   });
-  t.same(one.timekeeper.stats(), { started: 0, passed: 1, refused: 1 });
+  t.same(one.scheduler.stats(), { started: 0, passed: 1, refused: 1 });
   await endJobs();
   await at('2030-01-01T02:00:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(schedule.id), ['2030-01-01T02:00']);
 });
 
@@ -209,21 +209,21 @@ t.test('a schedule of one time waits for room, and is missed when there is none 
   for (const time of ['01:00:00', '01:00:30', '02:00:00']) {
     await at(`2030-01-01T${time}Z`);
     await rest();
-    await one.timekeeper.look();
+    await one.scheduler.runDue();
     t.match(await stateOf(early), { next_at: new Date('2030-01-01T01:00:00Z'), last_outcome: null }, time);
   }
   await at('2030-01-01T02:00:01Z');
   await rest();
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.match(await stateOf(early), {
     ...{ next_at: null, last_outcome: 'missed', last_reason: 'TooManyPushJobs', last_message: /try again/ },
   });
   await endJobs();
   await rest();
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same(await jobs(late?.id ?? ''), ['2030-01-01T02:00'], 'one that has time left starts');
   t.match(await stateOf(late), { next_at: null, last_outcome: 'started', last_reason: null });
-  t.same(one.timekeeper.stats(), { started: 1, passed: 1, refused: 0 });
+  t.same(one.scheduler.stats(), { started: 1, passed: 1, refused: 0 });
 });
 
 t.test('an expression that never comes is refused, with the name of its field', async (t) => {
@@ -242,10 +242,10 @@ t.test('times that pass while it is paused are left out', async (t) => {
     await one.pause(id);
   }
   await at('2030-01-01T02:10:00Z');
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   for (const { id } of [cron, once]) await one.resume(id);
   await one.resume(cron.id);
-  await one.timekeeper.look();
+  await one.scheduler.runDue();
   t.same([await jobs(cron.id), await jobs(once.id)], [[], []]);
   t.match(await one.get(cron.id), { next_at: new Date('2030-01-01T03:00:00Z') });
   t.match(await one.get(once.id), { next_at: null, last_outcome: 'missed', last_reason: 'it was paused' });
@@ -266,15 +266,61 @@ t.test('there are at most a thousand schedules that may still fire', async (t) =
   await t.rejects(one.create(request({ cron: '@daily' })), { code: 'TooManySchedules', statusCode: 409 });
 });
 
+t.test('of several instances only one does the work for a schedule, until its claim is over', async (t) => {
+  const { at, database, instance, jobs } = await scheduleZone(t);
+  const statements: string[] = [];
+  const counting = (inner: Queryable): Queryable => ({
+    query(text, values, options) {
+      statements.push(text);
+      return inner.query(text, values, options);
+    },
+  });
+  const dying = instance(() => ({
+    query(text, values, options) {
+      if (text.includes('cnapi_fire_push_schedule')) throw new DatabaseBusyError('slow');
+      return database.query(text, values, options);
+    },
+  }));
+  const other = instance(counting);
+  const schedule = request({ at: '2030-01-01T00:10:00Z' });
+  await dying.create(schedule);
+  await at('2030-01-01T00:10:00Z');
+  await dying.scheduler.runDue();
+  for (const time of ['00:10:00', '00:10:09']) {
+    await at(`2030-01-01T${time}Z`);
+    await other.scheduler.runDue();
+  }
+  t.equal(statements.filter((text) => text.includes('cnapi_fire_push_schedule')).length, 0);
+  await at('2030-01-01T00:10:11Z');
+  await other.scheduler.runDue();
+  t.same(await jobs(schedule.id), ['2030-01-01T00:10']);
+});
+
+t.test('a claim from before the clock of the database was set back holds nobody up', async (t) => {
+  const { at, database, instance, jobs } = await scheduleZone(t);
+  const one = instance();
+  const schedule = request({ at: '2030-01-01T00:10:00Z' });
+  await one.create(schedule);
+  await database.query(`update cnapi_push_schedules set held_until = '2030-01-01T01:00:00Z'`);
+  await at('2030-01-01T00:10:00Z');
+  await one.scheduler.runDue();
+  t.same(await jobs(schedule.id), ['2030-01-01T00:10']);
+});
+
 t.test('of the jobs of a schedule, those that ended are kept up to a hundred', async (t) => {
   const { database, instance } = await scheduleZone(t);
   const one = instance();
   const { id } = request({});
+  await one.create(request({ id, cron: '@daily' }));
   await database.query(
     `with times as (
        select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
          from generate_series(1, 103) as n
-     ), firings as (insert into cnapi_push_firings (schedule, at, job) select $1::uuid, at, job from times)
+     ), firings as (
+       insert into cnapi_push_firings (schedule, at, number, job) select $1::uuid, at, n, job from times
+     ), fired as (
+       update cnapi_push_schedules set fired = (select count(*) from times) where id = $1::uuid
+     )
      insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
          abort_timeout_ms, state, outcome)
        select job, 'x', '{}', 1, 1, 1, 1, 1, case n when 1 then 'running' else 'ended' end,
@@ -294,11 +340,16 @@ t.test('old jobs of schedules are deleted by their number of nodes, and at least
   const { database, instance } = await scheduleZone(t);
   const one = instance();
   const { id } = request({});
+  await one.create(request({ id, cron: '@daily' }));
   await database.query(
     `with times as (
        select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
          from generate_series(1, 104) as n
-     ), firings as (insert into cnapi_push_firings (schedule, at, job) select $1::uuid, at, job from times)
+     ), firings as (
+       insert into cnapi_push_firings (schedule, at, number, job) select $1::uuid, at, n, job from times
+     ), fired as (
+       update cnapi_push_schedules set fired = (select count(*) from times) where id = $1::uuid
+     )
      insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
          abort_timeout_ms, state, outcome)
        select job, 'x', '{}', case n when 1 then 20000 else 5000 end, 1, 1, 1, 1, 'ended', 'complete' from times`,
