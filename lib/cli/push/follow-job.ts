@@ -32,24 +32,39 @@ export async function started(context: Context, { job, detach, capture }: Starte
     return EXIT.ok;
   }
   output.note(`push job ${job.id} asks ${job.node_count} server${job.node_count === 1 ? '' : 's'}`);
-  const showing = capture && !output.json ? showOutput(context, job) : undefined;
-  // The job is followed nevertheless: cnapi job output has what was not shown.
-  const shown = showing?.catch((error: unknown) =>
-    output.complain(`the output is not shown: ${messageOf(error)}; cnapi job output shows it later`),
-  );
-  return follow(context, job, shown);
+  return follow(context, job, { mayAbort: true, showing: capture ? showOutput(context, job) : undefined });
 }
 
-/** Until the job ends. */
+/** Follows a job that somebody started; the user's leaving changes nothing about it. Returns the exit code. */
+export function watched(context: Context, job: PushJob): Promise<number> {
+  return follow(context, job, { mayAbort: false, showing: showOutput(context, job) });
+}
+
+/** Until the job ends; --json shows none. If it fails, cnapi job output has what was not shown. */
 async function showOutput(context: Context, job: PushJob): Promise<void> {
+  const { output } = context;
+  if (output.json) return;
+  await followOutput(context, job).catch((error: unknown) =>
+    output.complain(`the output is not shown: ${messageOf(error)}; cnapi job output shows it later`),
+  );
+}
+
+async function followOutput(context: Context, job: PushJob): Promise<void> {
   const nodes = await nodesOf(context, job.id);
   const servers = nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   const listener = { ...listenerOf(context, servers, { prefix: true }), onBroken: () => undefined };
   await new FollowedJob({ client: context.client, listener }, servers).follow(job.id);
 }
 
+interface Followed {
+  /** The first Ctrl-C asks whether the job is to be aborted; otherwise it only ends this program. */
+  mayAbort: boolean;
+  /** The output, while it is shown. */
+  showing?: Promise<void> | undefined;
+}
+
 /** Until the job ends, or the user leaves it. */
-async function follow(context: Context, job: PushJob, showing: Promise<void> | undefined): Promise<number> {
+async function follow(context: Context, job: PushJob, { mayAbort, showing }: Followed): Promise<number> {
   const { client, clock, output } = context;
   let leftWith: number | undefined;
   /** Nothing else is written into the line of the question. */
@@ -60,7 +75,7 @@ async function follow(context: Context, job: PushJob, showing: Promise<void> | u
       leftWith = exitCodeOfSignal(signal);
       left.abort();
     };
-    if (before > 0 || signal === 'SIGHUP') return leave();
+    if (before > 0 || signal === 'SIGHUP' || !mayAbort) return leave();
     isAsking = true;
     void askWhatToDo(context, job.id, left.signal).then((isToAbort) => {
       isAsking = false;
@@ -80,7 +95,7 @@ async function follow(context: Context, job: PushJob, showing: Promise<void> | u
   if (leftWith === undefined) await showing;
   stopListening();
   if (leftWith !== undefined) {
-    output.complain(`push job ${job.id} goes on; see cnapi job status ${job.id.slice(0, 8)}`);
+    output.complain(`push job ${job.id} goes on; to follow it again: cnapi job watch ${job.id.slice(0, 8)}`);
     return leftWith;
   }
   await show(context, current);

@@ -7,7 +7,7 @@ import { jobVariablesOf, type Variables, variablesOf } from '../exec/program.ts'
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError, WithheldError } from '../terminal/usage-error.ts';
 import { findJob, nodesOf } from './find-job.ts';
 import { started } from './follow-job.ts';
 import { fileOf, nodeStatusOption } from './job-options.ts';
@@ -57,7 +57,7 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
   if (!hasEnded(former))
     throw new UsageError(`Push job ${former.id} is ${former.status}; wait for its end or abort it`);
   const { command } = former;
-  if (command === undefined) throw new UsageError('This token may not see the command of the job');
+  if (command === undefined) throw new WithheldError('The command and the options of a push job');
   const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));
   if (nodes.length === 0) throw new UsageError('No node of that job matches; nothing was run');
   const file = await fileOf(options.file);

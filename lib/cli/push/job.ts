@@ -5,15 +5,16 @@ import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
-import { escapeControls, escapeControlsInLines } from '../terminal/escape-controls.ts';
-import type { OutputName } from '../terminal/streams.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { findJob, newestJobs, nodesOf } from './find-job.ts';
 import { show, showSummary } from './follow-job.ts';
 import { abortCommand, addCommand, changeCommand, deleteCommand } from './job-changes.ts';
+import { outputCommand } from './job-output.ts';
 import { JOB_COLUMNS, lineOf } from './job-progress.ts';
 import { retryCommand } from './job-retry.ts';
 import { startCommand } from './job-start.ts';
+import { watchCommand } from './job-watch.ts';
 
 export function jobCommand(runner: CommandRunner): Command {
   return new Command('job')
@@ -21,6 +22,7 @@ export function jobCommand(runner: CommandRunner): Command {
     .addCommand(startCommand(runner))
     .addCommand(statusCommand(runner))
     .addCommand(listCommand(runner))
+    .addCommand(watchCommand(runner))
     .addCommand(outputCommand(runner))
     .addCommand(retryCommand(runner))
     .addCommand(changeCommand(runner))
@@ -75,29 +77,4 @@ async function list(context: Context, _: readonly unknown[], options: { limit: s
   if (output.json) return output.document(jobs);
   output.table(JOB_COLUMNS, jobs);
   if (jobs.length === 0) output.note('No push jobs');
-}
-
-function outputCommand(runner: CommandRunner): Command {
-  const command = new Command('output')
-    .description("Shows what a push job's command wrote on a node.")
-    .argument('<job>', 'id, or the beginning of one')
-    .argument('<server>', 'uuid, the beginning of one, or hostname')
-    .action(runner.action(showOutput));
-  return examples(command, ['cnapi job output c0ff web-1']);
-}
-
-async function showOutput(context: Context, [text, name]: readonly unknown[]): Promise<void> {
-  const { client, output } = context;
-  const id = await findJob(context, String(text));
-  const { uuid } = await findServer(client, String(name));
-  const node = (await nodesOf(context, id)).find(({ server_uuid }) => server_uuid === uuid);
-  if (node === undefined) throw new UsageError(`${escapeControls(String(name))} is not a node of push job ${id}`);
-  if (node.task_id === undefined) throw new UsageError(`The command did not start there: the node is ${node.status}`);
-  const task = await client.task(node.task_id);
-  if (output.json) return output.document(task);
-  const safe = (name: OutputName, text: string) => (output.isTerminalOf(name) ? escapeControlsInLines(text) : text);
-  for (const { event } of task.history) {
-    if (typeof event.stdout === 'string') output.raw(safe('stdout', event.stdout));
-    if (typeof event.stderr === 'string') output.rawError(safe('stderr', event.stderr));
-  }
 }

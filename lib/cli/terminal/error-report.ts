@@ -7,7 +7,7 @@ import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from
 import { NameResolutionError } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { escapeControls } from './escape-controls.ts';
-import { EXIT, UsageError } from './usage-error.ts';
+import { EXIT, UsageError, WithheldError } from './usage-error.ts';
 
 interface ErrorReport {
   code: string;
@@ -18,6 +18,9 @@ interface ErrorReport {
   exitCode: number;
 }
 
+const HOW_TO_MAKE_A_TOKEN =
+  "Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
+
 export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)
     return { code: 'Usage', message: error.message, exitCode: EXIT.usage };
@@ -26,6 +29,8 @@ export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
   if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
   if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
+  if (error instanceof WithheldError)
+    return { code: 'Forbidden', message: error.message, hint: HOW_TO_MAKE_A_TOKEN, exitCode: EXIT.failed };
   return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };
 }
 
@@ -56,8 +61,7 @@ function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
 function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
-  if (code === 'Forbidden')
-    return "Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
+  if (code === 'Forbidden') return HOW_TO_MAKE_A_TOKEN;
   if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';

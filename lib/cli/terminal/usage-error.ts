@@ -1,5 +1,15 @@
+/** The errors of commands, and their exit codes. */
+
 /** The command line cannot be carried out: exit code 2. */
 export class UsageError extends Error {}
+
+/** The instance answered without what this token may not see: exit code 1. */
+export class WithheldError extends Error {
+  /** `what`: the subject of a sentence in the plural, such as `the command and options of a job`. */
+  constructor(what: string) {
+    super(`${what} are shown only to tokens with the right task-contents: those of the role operator or admin`);
+  }
+}
 
 /** The exit codes of all commands; `lock` has more of its own. */
 export const EXIT = { ok: 0, failed: 1, usage: 2, noAnswer: 3, incomplete: 4, interrupted: 130 } as const;

@@ -109,6 +109,18 @@ t.test('a reader sees that contents are withheld, and a secret is shown to nobod
   }
   t.match((await run(reader, 'task', id)).stdout, /exit code +3/);
   t.equal((await run(reader, 'task', id, '--follow')).code, 1, 'the exit code is still known');
+  const job = (await run(operator, 'job', 'start', serverUuid, '--detach', '--', 'asked')).stdout.trim();
+  for (const args of [
+    ['output', job],
+    ['output', job, serverUuid],
+    ['output', job, '--json'],
+    ['watch', job],
+    ['retry', job],
+  ]) {
+    await until(async () => JSON.parse((await run(reader, 'job', 'status', job, '--json')).stdout).status !== 'voting');
+    const seen = await run(reader, 'job', ...args);
+    t.match(seen, { code: 1, stdout: '', stderr: /right task-contents/ }, args.join(' '));
+  }
   const all = await run(operator, 'task', id, '--json');
   t.match(JSON.parse(all.stdout), { params: { env: { PASSWORD: '(secret)' } } });
   t.notMatch(all.stderr, told);

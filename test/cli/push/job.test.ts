@@ -5,7 +5,7 @@ import type { PushNodeState } from '../../../lib/protocol/api/push-nodes.ts';
 import { freshZone } from '../../support/apps.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
-import { Cli } from '../rig.ts';
+import { Cli, records } from '../rig.ts';
 
 t.test('push jobs on the command line', async (t) => {
   const zone = await freshZone(t);
@@ -157,6 +157,56 @@ t.test('push jobs on the command line', async (t) => {
     const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'echo written');
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'complete');
     t.match(await cli.run('job', 'output', job.id, servers[0] ?? ''), { code: 0, stdout: 'written\n' });
+  });
+
+  await t.test('what the command wrote on all nodes is shown, each line with the name of its node', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'echo one; echo two');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'complete');
+    const { code, stdout } = await cli.run('job', 'output', job.id);
+    const lines = stdout.trim().split('\n');
+    const names = lines.map((line) => line.split(' | ')[0]);
+    t.equal(code, 0);
+    t.equal(
+      lines.length,
+      3 * ((await cli.run('job', 'output', job.id, servers[0] ?? '')).stdout.split('\n').length - 1),
+    );
+    t.equal(new Set(names).size, 3);
+    t.same(names, names.toSorted(), 'the output of each node stays together');
+    const nodes = records<{ server_uuid: string; status: string; task: { id: string } }>(
+      (await cli.run('--json', 'job', 'output', job.id)).stdout,
+    );
+    t.same(nodes.map(({ server_uuid }) => server_uuid).toSorted(), servers.toSorted());
+    t.match(await cli.run('job', 'output', job.id, '--status', 'failed'), {
+      code: 0,
+      stdout: '',
+      stderr: /did not start on any/,
+    });
+  });
+
+  await t.test('a job that runs is followed by another call, whose end does not end it', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'sleep 300');
+    const leaving = cli.start(['job', 'watch', job.id.slice(0, 8)]);
+    const staying = cli.start(['job', 'watch', job.id]);
+    for (const watching of [leaving, staying]) await watching.says('3 running');
+    t.match(await cli.run('job', 'output', job.id), {
+      code: 0,
+      stdout: '',
+      stderr: /still runs on 3 nodes: cnapi job watch/,
+    });
+    leaving.child.kill('SIGINT');
+    t.match(await leaving.ended, { code: 130, stderr: /goes on; to follow it again: cnapi job watch/ });
+    t.match(await json('job', 'status', job.id, '--summary'), { status: 'running' });
+    await cli.run('job', 'abort', job.id);
+    t.match(await staying.ended, { code: 1, stdout: /3 nodes aborted/ });
+  });
+
+  await t.test('following a job that has ended shows its output and its nodes', async (t) => {
+    const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'echo written');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'complete');
+    const { code, stdout } = await cli.run('job', 'watch', job.id);
+    t.equal(code, 0);
+    t.equal(stdout.match(/^\S+ +\| written$/gm)?.length, 3);
+    t.match(stdout, /3 nodes completed successfully/);
   });
 
   await t.test('an interrupted job is aborted if nobody can be asked', async (t) => {

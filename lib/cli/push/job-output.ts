@@ -1,0 +1,101 @@
+/** `cnapi job output`: what the command of a push job wrote, on one node or on all of them. */
+import { Command } from 'commander';
+import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { Task } from '../../protocol/api/tasks.ts';
+import { LiveOutput, prefixOf } from '../exec/live-output.ts';
+import { createLabelOf } from '../exec/reports.ts';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { findServer } from '../lookup/find.ts';
+import { nodeStatusOf } from '../lookup/targets.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { EXIT, UsageError, WithheldError } from '../terminal/usage-error.ts';
+import { findJob, nodesOf } from './find-job.ts';
+import { nodeStatusOption } from './job-options.ts';
+import { inOrderOfName } from './job-progress.ts';
+import { hasNodeEnded } from './node-ending.ts';
+
+const MORE = `
+Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \
+its server. It shows what commands that have ended wrote: cnapi job watch also shows the output of commands that run. Of each \
+stream the first and the last half MiB are kept; what is missing is reported on stderr.
+
+Exit codes: 0 all output was shown; 1 failed or refused; 2 wrong usage; 4 some output is missing.
+`;
+
+export function outputCommand(runner: CommandRunner): Command {
+  const command = new Command('output')
+    .description("Shows what a push job's command wrote, on all its nodes or on one.")
+    .argument('<job>', 'id, or the beginning of one')
+    .argument('[server]', 'only on this one: uuid, the beginning of one, or hostname')
+    .addOption(nodeStatusOption('only of nodes with this status'))
+    .action(runner.action(showOutput));
+  return examples(explained(command, MORE), [
+    'cnapi job output c0ff',
+    'cnapi job output c0ff --status failed',
+    'cnapi job output c0ff web-1',
+  ]);
+}
+
+async function showOutput(
+  context: Context,
+  [text, name]: readonly unknown[],
+  { status }: { status?: string },
+): Promise<number> {
+  const { client } = context;
+  const { id, withheld } = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  if (withheld) throw new WithheldError('The command of a push job, and what it writes,');
+  if (name === undefined) return ofAll(context, id, status === undefined ? undefined : nodeStatusOf(status));
+  if (status !== undefined) throw new UsageError('--status chooses among all nodes; name no server with it');
+  return ofOne(context, id, String(name));
+}
+
+async function ofOne(context: Context, id: string, name: string): Promise<number> {
+  const { client, output } = context;
+  const { uuid } = await findServer(client, name);
+  const node = (await nodesOf(context, id)).find(({ server_uuid }) => server_uuid === uuid);
+  if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${id}`);
+  if (node.task_id === undefined) throw new UsageError(`The command did not start there: the node is ${node.status}`);
+  const task = await client.task(node.task_id);
+  if (output.json) output.document(task);
+  else if (!hasNodeEnded(node)) noteRunning(context, id, 1);
+  else return written(context, task, { prefix: undefined, label: '' });
+  return EXIT.ok;
+}
+
+/** One after the other, so that the output of each node stays together. */
+async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
+  const { client, output } = context;
+  const nodes = inOrderOfName(await nodesOf(context, id, status));
+  const started = nodes.flatMap(({ task_id, ...node }) => (task_id === undefined ? [] : [{ ...node, task_id }]));
+  const servers = started.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
+  const labelOf = createLabelOf(servers);
+  const width = Math.max(0, ...servers.map((server) => labelOf(server).length));
+  let exitCode: number = EXIT.ok;
+  for (const { server_uuid, name, status, task_id } of started) {
+    if (!output.json && !hasNodeEnded({ status })) continue;
+    const task = await client.task(task_id);
+    const label = labelOf({ uuid: server_uuid, hostname: name });
+    if (output.json) output.record({ server_uuid, name, status, task });
+    else exitCode = Math.max(exitCode, written(context, task, { prefix: prefixOf(label, width), label }));
+    await output.ready();
+  }
+  if (output.json) return exitCode;
+  if (started.length === 0) output.note('the command did not start on any of these nodes');
+  const runningCount = started.filter((node) => !hasNodeEnded(node)).length;
+  if (runningCount > 0) noteRunning(context, id, runningCount);
+  return exitCode;
+}
+
+const noteRunning = ({ output }: Context, id: string, count: number): void =>
+  output.note(
+    `the command still runs on ${count === 1 ? '1 node' : `${count} nodes`}: cnapi job watch ${id.slice(0, 8)} shows what it writes`,
+  );
+
+/** Returns the exit code. */
+function written(context: Context, task: Task, about: { prefix: string | undefined; label: string }): number {
+  const live = new LiveOutput(context, { raw: false, ...about });
+  const finish = task.history.find(({ name }) => name === 'finish')?.event;
+  if (finish !== undefined) live.end(finish, task.id);
+  return live.isIncomplete ? EXIT.incomplete : EXIT.ok;
+}
