@@ -16,9 +16,10 @@ export type StatementPart = (parameters: Parameters) => string;
 
 /**
  * The record of a change, as a part of its statement. `details`: SQL of a jsonb value, which the
- * record keeps about the object.
+ * record keeps about the object. `servers`: SQL of a uuid[], the servers that the change is about,
+ * if it is not about one alone.
  */
-export type RecordPart = (parameters: Parameters, details?: string) => string;
+export type RecordPart = (parameters: Parameters, details?: string, servers?: string) => string;
 
 /**
  * The records of what a statement deletes. `rows`: the name of its part with `id` and `details`.

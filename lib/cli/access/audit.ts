@@ -26,7 +26,7 @@ export function auditCommand(runner: CommandRunner): Command {
   const command = new Command('audit')
     .description('Lists requests that changed something, newest first: caller, action, server and outcome.')
     .option('--actor <name>', 'only requests of this caller: the name of a token or network')
-    .option('--server <server>', 'only requests about this server: uuid or hostname')
+    .option('--server <server>', 'only requests about this server, also push jobs on it and others: uuid or hostname')
     .option('--action <name>', 'only requests of this kind, such as CreateTask')
     .option(
       '--object <id>',

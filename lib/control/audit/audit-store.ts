@@ -73,7 +73,7 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
 
 /** Inserts one record as a part of the statement that makes the change, and so in its commit. */
 export function startPart(start: AuditStart): RecordPart {
-  return (parameters, details = 'null') => {
+  return (parameters, details = 'null', servers = 'null') => {
     const values = [
       parameters.add(start.key, 'uuid'),
       parameters.add(start.actor, 'text'),
@@ -88,7 +88,7 @@ export function startPart(start: AuditStart): RecordPart {
       parameters.add(start.source, 'text'),
       parameters.add(start.instance, 'uuid'),
     ];
-    return `insert into cnapi_audit (${COLUMNS}, details) values (${values.join(', ')}, ${details})
+    return `insert into cnapi_audit (${COLUMNS}, details, servers) values (${values.join(', ')}, ${details}, ${servers})
       on conflict (request_id, key) do nothing`;
   };
 }
@@ -175,17 +175,33 @@ interface AuditRow extends Omit<AuditRecord, 'time' | 'ended_at' | 'details'> {
   details: NonNullable<AuditRecord['details']> | null;
 }
 
+const SHOWN = `id, time, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance, status,
+       code, ended_at, details`;
+
+const recordsOf = (source: string, where: string): string => `
+  select ${SHOWN} from ${source}
+    where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ${where}
+      and ($4::text is null or object = $4) and ($5::text is null or request_id = $5)
+      and ($6::timestamptz is null or time >= $6) and ($7::timestamptz is null or time < $7)
+      and ($8::bigint is null or id < $8) and ($9::text is null or starts_with(object, $9))
+    order by id desc limit $10::int`;
+
+/**
+ * Those of one server are found in two ways, each by its index: the first one in order, so that only
+ * a page is read.
+ */
+const OF_SERVER = `
+  with several as materialized (
+    select * from cnapi_audit where servers @> array[$3::uuid] and server_uuid is distinct from $3::uuid
+  )
+  select ${SHOWN} from (
+    (${recordsOf('cnapi_audit', 'server_uuid = $3::uuid')}) union all (${recordsOf('several', 'true')})
+  ) found order by id desc limit $10::int`;
+
 /** Newest first. */
 export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRecord[]> {
   const { rows } = await database.query<AuditRow>(
-    `select id, time, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance, status,
-       code, ended_at, details
-     from cnapi_audit
-     where ($1::text is null or actor = $1) and ($2::text is null or action = $2) and ($3::uuid is null or server_uuid = $3)
-       and ($4::text is null or object = $4) and ($5::text is null or request_id = $5)
-       and ($6::timestamptz is null or time >= $6) and ($7::timestamptz is null or time < $7)
-       and ($8::bigint is null or id < $8) and ($9::text is null or starts_with(object, $9))
-     order by id desc limit $10::int`,
+    filter.serverUuid === undefined ? recordsOf('cnapi_audit', '$3::uuid is null') : OF_SERVER,
     [
       filter.actor ?? null,
       filter.action ?? null,

@@ -1,8 +1,8 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type RecordPart, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
+import { Parameters, type RecordPart, statementName, together } from '../../platform/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
-import { addedDetailsOf } from './job-details.ts';
+import { addedDetailsOf, changeDetailsOf, nodeAbortDetailsOf } from './job-details.ts';
 import type { JobState } from './push-job.ts';
 import type { NewNode } from './push-store.ts';
 
@@ -26,7 +26,7 @@ export interface JobChanges {
 export async function changePushJob(
   database: Queryable,
   job: string,
-  { changes, record }: { changes: JobChanges; record?: StatementPart | undefined },
+  { changes, record }: { changes: JobChanges; record?: RecordPart | undefined },
 ): Promise<boolean> {
   const { quorum, concurrency, start_rate, max_failures, voting_timeout_ms, run_timeout_ms } = changes;
   const parameters = new Parameters([
@@ -55,7 +55,7 @@ export async function changePushJob(
        where j.id = $1::uuid and j.abort_requested is null and coalesce($2::int, 0) <= j.node_count
          and (j.state in ('waiting', 'voting') or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
     parameters,
-    record,
+    record && ((all) => record(all, all.add(changeDetailsOf(changes), 'jsonb'))),
   );
   const name = statementName('change push job', record);
   const { rowCount } = await database.query(text, values, { name });
@@ -86,7 +86,7 @@ export async function addPushNodes(
   const { text, values } = together(
     `select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
     parameters,
-    record && ((parameters) => record(parameters, parameters.add(addedDetailsOf(nodes), 'jsonb'))),
+    record && ((all) => record(all, all.add(addedDetailsOf(nodes), 'jsonb'), '$2::uuid[]')),
   );
   const name = statementName('add push nodes', record);
   const { rows } = await database.query<AddedNodes>(text, values, { name });
@@ -104,13 +104,13 @@ interface ChangeOfNodes {
 export async function requestAbortOfNodes(
   database: Queryable,
   job: string,
-  { nodes, how, record }: { nodes: readonly string[]; how: 'soft' | 'hard'; record?: StatementPart | undefined },
+  { nodes, how, record }: { nodes: readonly string[]; how: 'soft' | 'hard'; record?: RecordPart | undefined },
 ): Promise<ChangeOfNodes | undefined> {
   const parameters = new Parameters([job, nodes, how]);
   const { text, values } = together(
     `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
     parameters,
-    record,
+    record && ((all) => record(all, all.add(nodeAbortDetailsOf(how, nodes), 'jsonb'), '$2::uuid[]')),
   );
   const name = statementName('request abort of push nodes', record);
   const { rows } = await database.query<ChangeOfNodes>(text, values, { name });

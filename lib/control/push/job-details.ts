@@ -1,19 +1,31 @@
 /**
  * What the audit keeps about push jobs, because its records outlive them: without files and
- * secrets, and at most about 4 KiB. The names are those of GET /push-jobs/:id.
+ * secrets, and at most about 6 KiB. The names are those of the requests and of GET /push-jobs/:id.
+ * Beside it a record has the uuids of all servers, by which it is found.
  */
 import { NODE_COUNTS } from './job-page-store.ts';
 
 const COMMAND_CHARS = 2_000;
 const TEXT_CHARS = 200;
 const VARIABLES = { most: 20, chars: 40 };
-const NAMED_NODES = 5;
+const CONDITIONS = 5;
+/** Of the names of nodes. */
+const NAMES_CHARS = 1_000;
+const MAX_NAMES = 100;
 
 interface Options {
   user?: string | undefined;
   dir?: string | undefined;
   env?: Readonly<Record<string, string>> | undefined;
   capture?: boolean | undefined;
+}
+
+/** How a request says which servers it is about, if it does not name them. */
+export interface Selection {
+  where?: readonly string[] | undefined;
+  group?: string | undefined;
+  from_job?: string | undefined;
+  from_status?: string | undefined;
 }
 
 interface WantedJob {
@@ -24,6 +36,7 @@ interface WantedJob {
   maskedOptions: Options | undefined;
   file: Buffer | undefined;
   nodes: readonly { name: string }[];
+  selection?: Selection | undefined;
 }
 
 /** Of a job that somebody asks for, as JSON. */
@@ -38,6 +51,7 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
     env: env && shortened(env),
     file_specified: job.file && true,
     capture_output: capture,
+    ...(job.selection && selectionOf(job.selection)),
     ...namesOf(job.nodes),
   });
 }
@@ -45,14 +59,41 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
 /** Of nodes that are added to a job, as JSON. */
 export const addedDetailsOf = (nodes: WantedJob['nodes']): string => JSON.stringify(namesOf(nodes));
 
-const namesOf = (nodes: WantedJob['nodes']) => ({
-  node_count: nodes.length,
-  nodes: nodes.slice(0, NAMED_NODES).map(({ name }) => cut(name)),
+/** Of what a request changes in a job, or of an abort, as JSON. */
+export const changeDetailsOf = (changes: object): string => JSON.stringify(changes);
+
+/** Of an abort of some nodes, which it names by their servers. */
+export const nodeAbortDetailsOf = (how: 'soft' | 'hard', nodes: readonly string[]): string =>
+  JSON.stringify({ how, ...namesOf(nodes.map((name) => ({ name }))) });
+
+function namesOf(nodes: WantedJob['nodes']) {
+  const names: string[] = [];
+  let chars = 0;
+  for (const { name } of nodes) {
+    chars += cut(name).length;
+    if (chars > NAMES_CHARS || names.length === MAX_NAMES) break;
+    names.push(cut(name));
+  }
+  return { node_count: nodes.length, nodes: names };
+}
+
+const selectionOf = ({ where, group, from_job, from_status }: Selection) => ({
+  where: where?.slice(0, CONDITIONS).map((condition) => cut(condition)),
+  group: group && cut(group),
+  from_job,
+  from_status,
 });
 
 /** Of a schedule of push jobs, as JSON. */
-export const scheduleDetailsOf = ({ command }: { command?: unknown }): string =>
-  JSON.stringify({ command: typeof command === 'string' ? cut(command, COMMAND_CHARS) : undefined });
+export const scheduleDetailsOf = (job: JobBody): string =>
+  JSON.stringify({
+    command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
+    ...selectionOf(job as Selection),
+    node_count: job.servers?.length,
+  });
+
+/** The body of POST /push-jobs, which has been checked. */
+type JobBody = Selection & { command?: unknown; servers?: readonly string[] };
 
 /** SQL: of the ended job `j`. */
 export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(

@@ -11,7 +11,7 @@ import {
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
-import { detailsOf, END_DETAILS } from './job-details.ts';
+import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
 import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
@@ -54,6 +54,8 @@ export interface NewPushJob {
   maskedOptions: PushOptions | undefined;
   file: Buffer | undefined;
   nodes: readonly NewNode[];
+  /** For the audit; undefined: the caller named the nodes. */
+  selection?: Selection | undefined;
   /** A number of nodes. */
   quorum: number;
   /** If the quorum is a share of the nodes: it follows nodes that are added. */
@@ -163,7 +165,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
      select guard.has_room, duty.id is not null as is_made
        from guard left join (select cnapi_create_duties(array[made.id], $7::text) as id from made) as duty on true`,
     parameters,
-    record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'))),
+    record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'), '$4::uuid[]')),
   );
   const name = statementName(job.guard === undefined ? 'create push job' : 'create push job if', record);
   const { rows } = await database.query<{ has_room: boolean; is_made: boolean }>(text, values, { name });
@@ -302,7 +304,7 @@ export async function listPushNodes(
 export async function requestAbort(
   database: Queryable,
   job: string,
-  { how, actor, record }: { how: 'soft' | 'hard'; actor: string | undefined; record?: StatementPart | undefined },
+  { how, actor, record }: { how: 'soft' | 'hard'; actor: string | undefined; record?: RecordPart | undefined },
 ): Promise<boolean> {
   const parameters = new Parameters([job, how, actor ?? null]);
   const { text, values } = together(
@@ -311,7 +313,7 @@ export async function requestAbort(
          abort_actor = coalesce(abort_actor, $3::text)
        where id = $1::uuid and state <> 'ended'`,
     parameters,
-    record,
+    record && ((all) => record(all, all.add(changeDetailsOf({ how }), 'jsonb'))),
   );
   const name = statementName('request abort of push job', record);
   const { rowCount } = await database.query(text, values, { name });

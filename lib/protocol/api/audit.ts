@@ -27,7 +27,9 @@ const record = answer({
   details: z
     .record(z.string(), z.unknown())
     .optional()
-    .describe('Of a push job that is created or deleted, with the names of GetPushJob; of a schedule its command'),
+    .describe(
+      'Of a push job that is created, changed or deleted, with the names of GetPushJob; of a schedule its command and servers',
+    ),
 }).meta({ id: 'AuditRecord' });
 
 export type AuditRecord = Known<z.output<typeof record>>;
@@ -61,7 +63,7 @@ export const auditContracts = contracts({
     requiredRole: 'admin',
     params: z.object({
       actor: boundedText(100).optional().describe('The name of a token, as in the records'),
-      server: uuid().optional().describe('About this server'),
+      server: uuid().optional().describe('About this server, alone or among others: also push jobs that name it'),
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),

@@ -33,7 +33,7 @@ t.test('the audit of push jobs', async (t) => {
       action: 'CreatePushJob',
       details: { command: 'exit 3', env: { PASSWORD: '(secret)', MODE: 'fast' }, file_specified: true, node_count: 6 },
     });
-    t.match(creation?.details, { nodes: { length: 5 } });
+    t.match(creation?.details, { nodes: { length: 6 } });
     t.notMatch(JSON.stringify(records), /hunter2/);
   });
 
@@ -44,6 +44,43 @@ t.test('the audit of push jobs', async (t) => {
     const [addition] = await recordsOf(id);
     matchLists(t, addition, { action: 'AddPushNodes', details: { node_count: 1 } });
     t.match(addition?.details, { nodes: { length: 1 } });
+  });
+
+  await t.test('finds by a server all that was done to it in a job, also after the job was deleted', async (t) => {
+    const [first = '', second = '', third = ''] = servers;
+    const { id } = await createdJob(a, { command: 'sleep 60', servers: [first, second], quorum: 1 });
+    t.equal((await a.post(`/push-jobs/${id}/nodes`, { servers: [third] })).status, 201);
+    t.equal((await a.post(`/push-jobs/${id}`, { concurrency: 7 })).status, 200);
+    t.equal((await a.put(`/push-jobs/${id}/abort`, { nodes: [second], soft: true })).status, 202);
+    t.equal((await a.put(`/push-jobs/${id}/abort`, {})).status, 202);
+    await endedJob(a, id);
+    t.equal(await a.delete(`/push-jobs/${id}`), 204);
+    const actionsOn = async (server: string, more = '') =>
+      (await a.get<AuditRecord[]>(`/audit?server=${server}&${more}`)).body
+        .filter(({ object }) => object === id)
+        .map(({ action }) => action);
+    t.same(await actionsOn(first), ['CreatePushJob']);
+    t.same(await actionsOn(second), ['AbortPushJob', 'CreatePushJob']);
+    t.same(await actionsOn(third), ['AddPushNodes']);
+    t.same(await actionsOn(second, 'limit=1'), ['AbortPushJob'], 'the newest first');
+    t.same(await actionsOn(second, 'action=CreatePushJob'), ['CreatePushJob']);
+    const changes = (await recordsOf(id)).map(({ action, details }) => ({ action, details }));
+    matchLists(t, changes.slice(1, 4), [
+      { action: 'AbortPushJob', details: { how: 'hard' } },
+      { action: 'AbortPushJob', details: { how: 'soft', node_count: 1, nodes: [second] } },
+      { action: 'ChangePushJob', details: { concurrency: 7 } },
+    ]);
+  });
+
+  await t.test('says how the servers of a job were selected', async (t) => {
+    const where = ['hostname=*', 'status=running'];
+    const { id } = await createdJob(a, { command: 'true', where });
+    const [creation] = await recordsOf(id);
+    matchLists(t, creation?.details, { where, node_count: 6 });
+    await endedJob(a, id);
+    const retry = await createdJob(a, { command: 'true', from_job: id });
+    const [again] = await recordsOf(retry.id);
+    matchLists(t, again?.details, { from_job: id, node_count: 6 });
   });
 
   await t.test('has a bounded part of a long command, also one with characters of two halves', async (t) => {
@@ -57,8 +94,14 @@ t.test('the audit of push jobs', async (t) => {
 
   await t.test('tells the command of a schedule', async (t) => {
     const body = { at: '2090-01-01T00:00:00Z', job: { command: 'reboot', servers } };
+    const [server = ''] = servers;
     const { status, body: schedule } = await a.post<{ id: string }>('/push-schedules', body);
     t.equal(status, 201);
     matchLists(t, await recordsOf(schedule.id), [{ action: 'CreatePushSchedule', details: { command: 'reboot' } }]);
+    const { body: records } = await a.get<AuditRecord[]>(`/audit?server=${server}&action=CreatePushSchedule`);
+    t.same(
+      records.map(({ object }) => object),
+      [schedule.id],
+    );
   });
 });

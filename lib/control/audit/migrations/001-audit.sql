@@ -6,6 +6,7 @@
 -- is found by its request with or without its key, and by its object in both directions.
 --
 -- `details` is for an object that is deleted before its records: what it was, and how it ended.
+-- `servers` are those of a change that is about several: at most 20,000, those of a push job.
 create table cnapi_audit (
   id bigint generated always as identity primary key,
   time timestamptz not null default cnapi_now(),
@@ -24,12 +25,14 @@ create table cnapi_audit (
   code text,
   ended_at timestamptz,
   key uuid not null,
-  details jsonb
+  details jsonb,
+  servers uuid[]
 ) with (fillfactor = 80);
 
 create index cnapi_audit_time on cnapi_audit (time);
 create index cnapi_audit_actor on cnapi_audit (actor, id);
 create index cnapi_audit_server on cnapi_audit (server_uuid, id) where server_uuid is not null;
+create index cnapi_audit_servers on cnapi_audit using gin (servers) where servers is not null;
 create index cnapi_audit_action on cnapi_audit (action, id);
 create unique index cnapi_audit_request on cnapi_audit (request_id, key);
 create index cnapi_audit_object on cnapi_audit (object, id) where object is not null;

@@ -271,10 +271,10 @@ class AuditEntry implements ChangeRecord {
 
   async beginWith<Result>(work: (record: RecordPart) => Promise<Result>, object: string | undefined): Promise<Result> {
     const part = this.#audit.part({ ...this.#subject, object: object ?? this.#subject.object });
-    const result = await work((parameters, details) => {
+    const result = await work((...about) => {
       // The statement writes the record also if it refuses the change.
       this.#isTried = true;
-      return part(parameters, details);
+      return part(...about);
     });
     this.#isBegun = true;
     return result;

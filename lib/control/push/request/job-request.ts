@@ -63,6 +63,7 @@ export async function newPushJobOf(
     maskedOptions: secret_env.length === 0 ? undefined : { ...options, env: masked(env, secret_env) },
     file,
     nodes,
+    selection: request,
     quorum: Math.max(1, quorum),
     quorumPercent: typeof wanted === 'object' ? wanted.percent : undefined,
     concurrency: request.concurrency,

@@ -40,7 +40,7 @@ export async function createSchedule(database: Queryable, schedule: NewSchedule,
       ...[id, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
       ...[timeOf(nextAt), most],
     ]),
-    record && ((all) => record(all, all.add(scheduleDetailsOf(job), 'jsonb'))),
+    record && ((all) => record(all, all.add(scheduleDetailsOf(job), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
   );
   const name = statementName('create push schedule', record);
   const { rows } = await database.query<{ is_created: boolean }>(text, values, { name });
