@@ -127,7 +127,7 @@ async function tryAll(mutants: readonly Mutant[], results: Results, options: Opt
         continue;
       }
       results.add(result);
-      const by = result.by === undefined ? '' : ` by ${result.by}`;
+      const by = result.by === undefined ? '' : ` by ${result.failure ?? result.by}`;
       say(`${index + 1}/${left.length} ${result.status}${by} (${Math.round(result.ms)} ms)  ${described(mutant)}\n`);
     }
   };
@@ -169,16 +169,17 @@ class Tests {
     const began = systemClock.now();
     const mirrored = isSurvivor ? [] : map.of(mutant.file);
     const tests = [...mirrored, ...(isWide ? map.of(mutant.file, { isWide }) : [])];
-    const resultOf = (status: TrialStatus, by?: string): Result => {
-      return { id: mutant.id, status, ...(by === undefined ? {} : { by }), isWide, ms: systemClock.now() - began };
+    const resultOf = (status: TrialStatus, found: Pick<Result, 'by' | 'failure'> = {}): Result => {
+      return { id: mutant.id, status, ...found, isWide, ms: systemClock.now() - began };
     };
     let isDecided = true;
     for (const test of tests) {
-      const outcome = await this.#outcome(test, mutant);
+      const { outcome, failure } = await this.#outcome(test, mutant);
       if (outcome === 'proves nothing') isDecided = false;
       if (outcome === 'passed' || outcome === 'proves nothing') continue;
       map.noteCatch(mutant.file, test);
-      return resultOf(outcome === 'failed' ? 'caught' : outcome, test);
+      const found = { by: test, ...(failure === undefined ? {} : { failure }) };
+      return resultOf(outcome === 'failed' ? 'caught' : outcome, found);
     }
     if (!isDecided) return undefined;
     return resultOf(isSurvivor || tests.length > 0 ? 'survived' : 'untested');
@@ -188,24 +189,27 @@ class Tests {
    * The machine may have stood still: a slow test must fail twice, and after a time-out the
    * unchanged product must pass.
    */
-  async #outcome(test: string, mutant: Mutant): Promise<Trial['outcome'] | 'proves nothing'> {
+  async #outcome(
+    test: string,
+    mutant: Mutant,
+  ): Promise<Omit<Trial, 'outcome' | 'ms'> & { outcome: Trial['outcome'] | 'proves nothing' }> {
     const first = await this.#run(test, mutant);
-    if (first === 'passed') return first;
+    if (first.outcome === 'passed') return first;
     const isKnown = this.#known.limits.has(test);
     const limitMs = await this.#limitOf(test);
-    if (limitMs === undefined) return 'proves nothing';
-    const outcome = limitMs === LEAST_LIMIT_MS && isKnown ? first : await this.#run(test, mutant);
-    return outcome !== 'timed out' || (await this.#passesUnchanged(test)) ? outcome : 'proves nothing';
+    if (limitMs === undefined) return { outcome: 'proves nothing' };
+    const last = limitMs === LEAST_LIMIT_MS && isKnown ? first : await this.#run(test, mutant);
+    return last.outcome !== 'timed out' || (await this.#passesUnchanged(test)) ? last : { outcome: 'proves nothing' };
   }
 
-  async #run(test: string, mutant: Mutant): Promise<Trial['outcome']> {
+  async #run(test: string, mutant: Mutant): Promise<Trial> {
     const { limits } = this.#known;
     const source = this.#tree.read(mutant.file);
     this.#tree.write(mutant.file, applied(mutant, source));
     try {
-      const { outcome, ms } = await this.#trial(test, limits.get(test) ?? FIRST_LIMIT_MS);
-      if (outcome === 'passed' && !limits.has(test)) limits.set(test, limitAfter(ms));
-      return outcome;
+      const trial = await this.#trial(test, limits.get(test) ?? FIRST_LIMIT_MS);
+      if (trial.outcome === 'passed' && !limits.has(test)) limits.set(test, limitAfter(trial.ms));
+      return trial;
     } finally {
       this.#tree.write(mutant.file, source);
     }

@@ -11,6 +11,8 @@ export interface Result {
   status: TrialStatus;
   /** The test file that detected the mutant. */
   by?: string;
+  /** Its first failed assertion. */
+  failure?: string;
   /** The wide tests were run too. */
   isWide: boolean;
   ms: number;

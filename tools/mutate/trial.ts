@@ -3,8 +3,10 @@
  * over.
  */
 import { spawn } from 'node:child_process';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { systemClock } from '../../lib/platform/clock.ts';
+import { failuresOf } from '../../tools/test/tap-report.ts';
 
 export interface TrialOptions {
   root: string;
@@ -15,10 +17,18 @@ export interface TrialOptions {
 export interface Trial {
   outcome: 'passed' | 'failed' | 'timed out';
   ms: number;
+  /** The first failed assertion, with its enclosing tests. */
+  failure?: string;
 }
+
+const MAX_FAILURE_CHARS = 300;
+/** Of tap, and of `until` in test/support. */
+const WAITED_IN_VAIN = /^timeout!|waited \d+ ms in vain|\bTimeoutError\b|aborted due to timeout/;
 
 export async function runTrial(test: string, { root, env, limitMs }: TrialOptions): Promise<Trial> {
   const began = systemClock.now();
+  const outputFile = path.join(root, 'trial-output');
+  const output = openSync(outputFile, 'w');
   const child = spawn(process.execPath, [...process.execArgv, test], {
     cwd: root,
     // The first failure is enough. The compile cache is in the copy, because the project's own
@@ -29,9 +39,11 @@ export async function runTrial(test: string, { root, env, limitMs }: TrialOption
       TAP_TIMEOUT: String(limitMs / 1000),
       NODE_COMPILE_CACHE: path.join(root, 'compile-cache'),
     },
-    stdio: 'ignore',
+    // A file, because programs that the test has started may hold a pipe open after its end.
+    stdio: ['ignore', output, 'ignore'],
     detached: true,
   });
+  closeSync(output);
   let isOver = false;
   const timer = systemClock.after(limitMs, () => {
     isOver = true;
@@ -43,8 +55,24 @@ export async function runTrial(test: string, { root, env, limitMs }: TrialOption
   });
   timer.cancel();
   end(child.pid);
-  const outcome = isOver ? 'timed out' : code === 0 ? 'passed' : 'failed';
-  return { outcome, ms: systemClock.now() - began };
+  const ms = systemClock.now() - began;
+  if (isOver) return { outcome: 'timed out', ms };
+  return code === 0 ? { outcome: 'passed', ms } : { ...failureIn(readFileSync(outputFile, 'utf8'), test), ms };
+}
+
+/**
+ * Tells an assertion that found something wrong from one that only waited in vain: on a busy machine
+ * the latter proves less.
+ */
+export function failureIn(tap: string, test: string): Pick<Trial, 'outcome' | 'failure'> {
+  // tap indents the tests of a file when it runs several files.
+  const [first = ''] = failuresOf(
+    test,
+    `# Subtest: ${test}\n${tap}`.split('\n').map((line, index) => (index === 0 ? line : `    ${line}`)),
+  );
+  const failure = first.slice(0, MAX_FAILURE_CHARS);
+  const assertion = failure.split(' › ').at(-1) ?? '';
+  return { outcome: WAITED_IN_VAIN.test(assertion) ? 'timed out' : 'failed', failure };
 }
 
 /** Kills the process and all that remain of its group. */

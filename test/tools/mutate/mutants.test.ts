@@ -3,6 +3,7 @@ import t from 'tap';
 import { codeEdits, isSource } from '../../../tools/mutate/code-mutants.ts';
 import { applied, mutantOf, shuffled } from '../../../tools/mutate/mutant.ts';
 import { sqlEdits } from '../../../tools/mutate/sql-mutants.ts';
+import { failureIn } from '../../../tools/mutate/trial.ts';
 
 const changes = (source: string) => codeEdits(source).map((edit) => applied(edit, source));
 const sqlChanges = (text: string) => sqlEdits(`\`${text}\``).map((edit) => applied(edit, `\`${text}\``).slice(1, -1));
@@ -115,3 +116,20 @@ t.test('a sample depends on its seed only, and a larger one begins with a smalle
   t.notSame(ids('1'), ids('2'));
   t.same(ids('1').toSorted(), ids('2').toSorted());
 });
+
+const inSubtest = (assertion: string) =>
+  ['TAP version 14', '# Subtest: outer', '    ok 1 - fine', `    not ok 2 - ${assertion}`, 'Bail out!'].join('\n');
+
+const failures = [
+  { name: 'a failed assertion is named with its enclosing tests', of: 'one is two', outcome: 'failed' },
+  { name: 'the time limit of tap counts as a time-out', of: 'timeout!', outcome: 'timed out' },
+  { name: 'a wait in vain counts as a time-out', of: 'waited 60000 ms in vain: () => a', outcome: 'timed out' },
+];
+for (const { name, of, outcome } of failures)
+  t.same(failureIn(inSubtest(of), 'x.test.ts'), { outcome, failure: `x.test.ts › outer › ${of}` }, name);
+
+t.same(
+  failureIn('TAP version 14\n', 'x.test.ts'),
+  { outcome: 'failed', failure: 'x.test.ts ended badly' },
+  'a process that ended without a failed assertion has failed',
+);
