@@ -10,6 +10,9 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { findDocument } from '../documents/documents.ts';
 import type { Context } from '../invocation/context.ts';
 import { findJob, nodesOf } from '../push/find-job.ts';
+import { inOrderOfName } from '../push/job-progress.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import type { Output } from '../terminal/output.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { findServers, selectServers } from './find.ts';
 import { parseWhere } from './where.ts';
@@ -75,9 +78,14 @@ export const requestOf = (targets: Targets) =>
 export async function serversOf(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
   const servers = await foundNow(context, targets);
   if (servers.length > 0) return servers;
-  throw new UsageError(
-    'from_job' in targets ? 'No node of that job matches; nothing was run' : 'No server matches; nothing was run',
-  );
+  throw new UsageError('from_job' in targets ? 'No node of that job matches' : 'No server matches');
+}
+
+/** One line each, in order of name. */
+export function printServers(output: Output, servers: readonly NamedServer[]): void {
+  const nodes = servers.map(({ uuid, hostname = '' }) => ({ server_uuid: uuid, name: hostname }));
+  for (const { server_uuid, name } of inOrderOfName(nodes))
+    output.line(`${server_uuid}  ${escapeControls(name)}`.trimEnd());
 }
 
 async function foundNow(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {

@@ -59,7 +59,7 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
   const { command } = former;
   if (command === undefined) throw new WithheldError('The command and the options of a push job');
   const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));
-  if (nodes.length === 0) throw new UsageError('No node of that job matches; nothing was run');
+  if (nodes.length === 0) throw new UsageError('No node of that job matches');
   const file = await fileOf(options.file);
   if (former.file_specified && file === undefined)
     throw new UsageError('The job had a file, which is not kept: give it again with --file');

@@ -3,13 +3,11 @@ import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
+import { printServers, requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
-import { escapeControls } from '../terminal/escape-controls.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { started } from './follow-job.ts';
 import { type JobOptions, jobBodyOf, withJobOptions } from './job-options.ts';
-import { inOrderOfName } from './job-progress.ts';
 
 interface StartOptions extends JobOptions {
   at?: string;
@@ -76,11 +74,7 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
 
 function list({ output }: Context, servers: readonly NamedServer[]): number {
   if (output.json) output.document(servers);
-  else {
-    const nodes = servers.map(({ uuid, hostname = '' }) => ({ server_uuid: uuid, name: hostname }));
-    for (const { server_uuid, name } of inOrderOfName(nodes))
-      output.line(`${server_uuid}  ${escapeControls(name)}`.trimEnd());
-  }
+  else printServers(output, servers);
   return EXIT.ok;
 }
 
@@ -90,8 +84,7 @@ async function startLater(
   names: readonly string[],
   options: StartOptions & { at: string },
 ): Promise<number> {
-  if (options.dryRun || options.detach)
-    throw new UsageError('--at cannot be combined with --dry-run or --detach: it starts nothing now');
+  if (options.detach) throw new UsageError('--at cannot be combined with --detach: it starts nothing now');
   await createSchedule(context, names, options);
   return EXIT.ok;
 }

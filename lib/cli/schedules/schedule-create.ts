@@ -1,9 +1,12 @@
 /** `cnapi schedule create`, and `--at` of `cnapi job start`: push jobs that start later. */
 import { Command } from 'commander';
+import { ApiError } from '../../client/client-errors.ts';
+import type { Request } from '../../client/request.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { requestOf, targetsOf } from '../lookup/targets.ts';
+import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../lookup/targets.ts';
 import { type JobOptions, jobBodyOf, withJobOptions } from '../push/job-options.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -13,6 +16,7 @@ interface CreateOptions extends JobOptions {
   cron?: string;
   timeZone?: string;
   overlap?: string;
+  dryRun?: boolean;
 }
 
 const MORE = `
@@ -20,7 +24,8 @@ The five fields of --cron are minute, hour, day of the month, month and day of t
 @yearly are understood, too.
 
 Servers by --where, --all, --group or name=pattern are looked up each time: the job runs on those that match then. Servers by name stay \
-the same. --secret-env is refused, because a schedule keeps its job for as long as it exists.
+the same. If none matches now, the schedule is created with a warning; a group that does not exist is refused. --dry-run shows the \
+next five times and the servers of this moment. --secret-env is refused, because a schedule keeps its job for as long as it exists.
 `;
 
 export function createCommand(runner: CommandRunner): Command {
@@ -32,7 +37,8 @@ export function createCommand(runner: CommandRunner): Command {
       .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
       .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
       .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
-      .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)'),
+      .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)')
+      .option('--dry-run', 'show the next times, and the servers that match now, and create nothing'),
   ).action(
     runner.action((context, [names], options: CreateOptions) => createSchedule(context, names as string[], options), {
       rest: true,
@@ -40,6 +46,7 @@ export function createCommand(runner: CommandRunner): Command {
   );
   return examples(explained(command, MORE), [
     'cnapi schedule create --cron @daily --all --quorum 80% -- apt-get -q update',
+    "cnapi schedule create --cron @weekly 'hostname=web-*' --dry-run -- ./rotate.sh",
     "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",
   ]);
 }
@@ -59,19 +66,52 @@ export async function createSchedule(
       '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
     );
   const targets = await targetsOf(context, names, options);
+  const times = { at: at === undefined ? undefined : laterTime(at, clock.wallTime()), cron, time_zone: timeZone };
+  if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));
   const count = 'servers' in targets ? targets.servers.length : undefined;
   const body = { ...requestOf(targets), ...(await jobBodyOf(context, options, count)) };
   const schedule = await client.ask(pushScheduleContracts.CreatePushSchedule, {
-    at: at === undefined ? undefined : laterTime(at, clock.wallTime()),
-    cron,
-    time_zone: timeZone,
+    ...times,
     overlap,
     // Without fields that have no value.
     job: JSON.parse(JSON.stringify(body)),
   });
-  if (output.json) return output.document(schedule);
-  output.line(schedule.id);
-  output.note(`its next time is ${shortTime(schedule.next_at)}`);
+  if (output.json) output.document(schedule);
+  else {
+    output.line(schedule.id);
+    output.note(`its next time is ${shortTime(schedule.next_at)}`);
+  }
+  const { complaint } = await matchingNow(context, targets);
+  if (complaint !== undefined) output.complain(`the schedule was created, but now it would start no job: ${complaint}`);
+}
+
+interface Matching {
+  servers: readonly NamedServer[];
+  /** Why there are none. */
+  complaint?: string;
+}
+
+/** The servers of a job that would start now. */
+async function matchingNow(context: Context, targets: Targets): Promise<Matching> {
+  try {
+    return { servers: await serversOf(context, targets) };
+  } catch (error) {
+    if (error instanceof UsageError || (error instanceof ApiError && error.statusCode < 500))
+      return { servers: [], complaint: error.message };
+    throw error;
+  }
+}
+
+type Times = Pick<Request<typeof pushScheduleContracts.CreatePushSchedule>, 'at' | 'cron' | 'time_zone'>;
+
+async function showPlan(context: Context, request: Times, { servers, complaint }: Matching): Promise<void> {
+  const { client, output } = context;
+  const { times } = await client.ask(pushScheduleContracts.ListPushScheduleTimes, request);
+  if (output.json) return output.document({ times, servers, ...(complaint === undefined ? {} : { complaint }) });
+  for (const time of times) output.line(shortTime(time));
+  output.line('');
+  printServers(output, servers);
+  if (complaint !== undefined) output.complain(`now it would start no job: ${complaint}`);
 }
 
 const isOverlap = (text: string): text is (typeof OVERLAPS)[number] => (OVERLAPS as readonly string[]).includes(text);

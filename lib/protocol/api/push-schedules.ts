@@ -131,6 +131,17 @@ const hasEnded = { 409: errorResponse('The schedule has ended', 'PushScheduleEnd
 const ofSchedule = { id: uuid().describe('As the schedule was answered') };
 const common = { tag: 'push jobs', origin: 'own', preconditions: [] } as const;
 
+const times = {
+  at: time.optional().describe('Once, at this time, which has an offset. Either this or `cron`'),
+  cron: boundedText(MAX_CRON_CHARS)
+    .optional()
+    .describe('Minute, hour, day of the month, month and day of the week; or a name such as `@daily`'),
+  time_zone: boundedText(64).optional().describe('Of `cron`, such as Europe/Berlin; UTC when absent'),
+};
+
+export const DEFAULT_TIMES = 5;
+const MAX_TIMES = 100;
+
 export const pushScheduleContracts = contracts({
   CreatePushSchedule: {
     ...common,
@@ -138,11 +149,7 @@ export const pushScheduleContracts = contracts({
     path: '/push-schedules',
     summary: 'Creates push jobs at a time, or at the times of a cron expression',
     params: z.object({
-      at: time.optional().describe('Once, at this time, which has an offset. Either this or `cron`'),
-      cron: boundedText(MAX_CRON_CHARS)
-        .optional()
-        .describe('Minute, hour, day of the month, month and day of the week; or a name such as `@daily`'),
-      time_zone: boundedText(64).optional().describe('Of `cron`, such as Europe/Berlin; UTC when absent'),
+      ...times,
       overlap: z
         .enum(OVERLAPS, `value is none of ${OVERLAPS.join(', ')}`)
         .optional()
@@ -150,7 +157,7 @@ export const pushScheduleContracts = contracts({
           'When the last job has not ended: `skip` leaves the time out, `queue` waits (at most one time does), `allow` starts another job; skip when absent',
         ),
       job: job.describe(
-        'The body of POST /push-jobs, without `secret_env`. It is checked now, and again each time: its servers are those that there are then',
+        'The body of POST /push-jobs, without `secret_env`. It is checked now, and again each time: its servers are those that there are then. Its `group` must exist now',
       ),
     }),
     responses: {
@@ -179,6 +186,24 @@ export const pushScheduleContracts = contracts({
         schema: page,
         example: { schedules: [example], next: `1890777600000000_${example.id}` },
       },
+    },
+  },
+  ListPushScheduleTimes: {
+    ...common,
+    method: 'GET',
+    path: '/push-schedules/times',
+    summary: 'The next times of a schedule that could be created with these parameters; nothing is created',
+    params: z.object({
+      ...times,
+      limit: integer('limit', 1, MAX_TIMES).optional().describe(`${DEFAULT_TIMES} when absent`),
+    }),
+    responses: {
+      200: {
+        description: 'In order',
+        schema: answer({ times: z.array(z.string()) }),
+        example: { times: ['2030-01-02T01:30:00.000Z', '2030-01-03T01:30:00.000Z'] },
+      },
+      400: errorResponse('All that is wrong with the times, in `errors`', 'InvalidParameters'),
     },
   },
   GetPushSchedule: {

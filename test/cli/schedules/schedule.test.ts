@@ -35,6 +35,41 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
   });
 
+  await t.test('a schedule that reaches no server now is created with a warning', async (t) => {
+    const daily = ['schedule', 'create', '--cron', '@daily'];
+    for (const [query, why] of [
+      ['hostnam=web-*', /would start no job: .*hostnam/],
+      ['hostname=nothing-*', /would start no job: No server matches/],
+    ] as const) {
+      const { code, stdout, stderr } = await cli.run(...daily, query, ...command);
+      t.match({ code, stderr }, { code: 0, stderr: why });
+      await cli.run('schedule', 'delete', stdout.trim());
+    }
+    const { code, stdout, stderr } = await cli.run(...daily, '--all', ...command);
+    t.match({ code, stderr }, { code: 0, stderr: /its next time is/ });
+    t.notMatch(stderr, /would start no job/);
+    await cli.run('schedule', 'delete', stdout.trim());
+  });
+
+  await t.test('a schedule for a group that does not exist is refused', async (t) => {
+    t.match(await cli.run('schedule', 'create', '--cron', '@daily', '--group', 'wbe', ...command), {
+      code: 1,
+      stderr: /job: group: there is no server group "wbe"/,
+    });
+  });
+
+  await t.test('a dry run shows the next times and the servers of this moment, and creates nothing', async (t) => {
+    const before = await json<PushSchedule[]>('schedule', 'list');
+    const dry = ['schedule', 'create', '--dry-run', '--cron', '30 2 * * *'];
+    const { code, stdout } = await cli.run(...dry, '--all', ...command);
+    t.equal(code, 0);
+    t.match(stdout, /^(\d{4}-\d\d-\d\d 02:30:00Z\n){5}\n([0-9a-f-]{36} .*\n){2}$/);
+    matchLists(t, await json(...dry, 'hostnam=x', ...command), { servers: [], complaint: /hostnam/ });
+    const once = ['job', 'start', '--at', '1h', '--dry-run'];
+    t.match(await cli.run(...once, server, ...command), { code: 0, stdout: new RegExp(`Z\n\n${server}`) });
+    t.same(await json<PushSchedule[]>('schedule', 'list'), before);
+  });
+
   await t.test('all schedules are listed and found, although each page holds only a few large ones', async (t) => {
     const servers = Array.from(
       { length: 15_000 },
@@ -89,7 +124,7 @@ t.test('schedules on the command line', async (t) => {
       [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'], /takes a number/],
-      [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99/],
+      [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99 is an invalid expression/],
       [['job', 'start', '--at', 'noon', '--all'], /neither a time/],
       [['job', 'start', '--at', '1h', '--detach', '--all'], /cannot be combined/],
       [['job', 'start', '--ticket', 'web', '--all'], /SCOPE\/ID/],

@@ -99,6 +99,7 @@ t.test('every route answers as its contract declares', async (t) => {
   const daily = { cron: '@daily', job: { command: 'true', servers: [SERVER] } };
   const { id: schedule } = await expect(201, 'POST', '/push-schedules', daily);
   await expect(200, 'GET', '/push-schedules');
+  await expect(200, 'GET', '/push-schedules/times?cron=@daily');
   await expect(200, 'PUT', `/push-schedules/${schedule}/pause`, {});
   await expect(200, 'PUT', `/push-schedules/${schedule}/resume`, {});
   await expect(200, 'GET', `/push-schedules/${schedule}`);

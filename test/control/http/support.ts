@@ -159,6 +159,7 @@ const noPushJobs: Parts['pushJobs'] = {
 const noSuchSchedule = (id: string) => Promise.reject(new PushScheduleNotFoundError(id));
 const noSchedules: Parts['pushSchedules'] = {
   create: () => Promise.reject(new Error('not here')),
+  times: async () => [],
   get: noSuchSchedule,
   list: async () => ({ schedules: [], next: undefined }),
   pause: noSuchSchedule,

@@ -36,7 +36,8 @@ export function complaintOfCron(expression: string): string | undefined {
   if (fields.length !== 5 && !expression.startsWith('@'))
     return `value has ${fields.length} fields instead of five: minute, hour, day of the month, month, day of the week`;
   const { valid, errors } = cron.validateDetailed(expression.trim());
-  return valid ? undefined : `value is no cron expression: ${errors[0]?.message ?? 'it cannot be read'}`;
+  if (valid) return undefined;
+  return `value is no cron expression: ${errors[0]?.message.replace('is a invalid', 'is an invalid') ?? 'it cannot be read'}`;
 }
 
 export function isTimeZone(name: string): boolean {

@@ -1,7 +1,7 @@
 /** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
 import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
-import { type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
+import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import { given } from '../routes/push-job-view.ts';
@@ -15,7 +15,7 @@ const PAGE_BYTES = 1024 * 1024;
 const ANSWER_BYTES = PAGE_BYTES + 2 * 1024 * 1024;
 
 interface ScheduleRouteDeps {
-  pushSchedules: Pick<PushSchedules, 'create' | 'get' | 'list' | 'pause' | 'resume' | 'delete'>;
+  pushSchedules: Pick<PushSchedules, 'create' | 'times' | 'get' | 'list' | 'pause' | 'resume' | 'delete'>;
   random: Random;
 }
 
@@ -33,6 +33,10 @@ export function pushScheduleRoutes({ pushSchedules, random }: ScheduleRouteDeps)
       async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
         const { schedules, next } = await pushSchedules.list({ status, after, limit, bytes: PAGE_BYTES });
         return ok({ schedules: schedules.map((one) => scheduleFor(actor, one)), ...given('next', next) });
+      },
+      async ListPushScheduleTimes({ params: { at, cron, time_zone: timeZone, limit = DEFAULT_TIMES } }) {
+        const times = await pushSchedules.times({ at, cron, timeZone }, limit);
+        return ok({ times: times.map((one) => one.toISOString()) });
       },
       GetPushSchedule: async ({ params, actor }) => ok(scheduleFor(actor, await pushSchedules.get(params.id))),
       async PausePushSchedule({ params: { id }, actor }) {

@@ -23,12 +23,15 @@ import {
 } from './schedule-store.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
-export interface ScheduleRequest {
-  id: string;
+export interface ScheduleTimes {
   /** ISO 8601. */
   at: string | undefined;
   cron: string | undefined;
   timeZone: string | undefined;
+}
+
+export interface ScheduleRequest extends ScheduleTimes {
+  id: string;
   overlap: Overlap | undefined;
   /** The body of POST /push-jobs, which has been checked. */
   job: JsonObject;
@@ -61,26 +64,32 @@ export class PushSchedules {
     return this.scheduler.stop();
   }
 
-  /** @throws InvalidPushJobError, TooManySchedulesError */
-  async create({ at: atText, cron, timeZone = 'UTC', overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
-    const { database } = this.#deps;
-    const at = atText === undefined ? undefined : Date.parse(atText);
-    if ((at === undefined) === (cron === undefined))
-      throw new InvalidPushJobError('at', 'give either at or cron, and not both');
-    if (!isTimeZone(timeZone)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
-    const complaint = cron === undefined ? undefined : complaintOfCron(cron);
-    if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
-    const now = await this.#now();
-    if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
-    const nextAt = nextTime({ at, cron, timeZone }, now);
-    if (nextAt === undefined)
-      throw new InvalidPushJobError(
-        'cron',
-        `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
-      );
-    const schedule = { ...request, at, cron, timeZone, overlap, nextAt };
+  /**
+   * A group that does not exist is refused, because its name is probably misspelt. Which servers
+   * there are is not checked: they are those of the time at which the job starts.
+   * @throws InvalidPushJobError, TooManySchedulesError
+   */
+  async create({ overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
+    const { database, servers } = this.#deps;
+    const times = timesOf(request, await this.#now());
+    const { group } = request.job;
+    if (typeof group === 'string' && (await servers.group(group)) === undefined)
+      throw new InvalidPushJobError('job', `group: there is no server group ${JSON.stringify(group)}`);
+    const schedule = { ...request, ...times, overlap };
     if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
     this.scheduler.soon();
+  }
+
+  /** The next times of such a schedule, at most `count`. @throws InvalidPushJobError */
+  async times(request: ScheduleTimes, count: number): Promise<Date[]> {
+    const { nextAt, ...times } = timesOf(request, await this.#now());
+    const found = [nextAt];
+    while (found.length < count) {
+      const next = nextTime(times, found.at(-1) ?? nextAt);
+      if (next === undefined) break;
+      found.push(next);
+    }
+    return found.map((at) => new Date(at));
   }
 
   /** @throws PushScheduleNotFoundError */
@@ -136,6 +145,24 @@ export class PushSchedules {
   #refuseEnded({ id, next_at, queued_at }: ScheduleRow): void {
     if (next_at === null && queued_at === null) throw new PushScheduleEndedError(id);
   }
+}
+
+/** @throws InvalidPushJobError when there is no such time after `now` */
+function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
+  const at = text === undefined ? undefined : Date.parse(text);
+  if ((at === undefined) === (cron === undefined))
+    throw new InvalidPushJobError('at', 'give either at or cron, and not both');
+  if (!isTimeZone(timeZone)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
+  const complaint = cron === undefined ? undefined : complaintOfCron(cron);
+  if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
+  if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
+  const nextAt = nextTime({ at, cron, timeZone }, now);
+  if (nextAt === undefined)
+    throw new InvalidPushJobError(
+      'cron',
+      `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
+    );
+  return { at, cron, timeZone, nextAt };
 }
 
 function nextTime(

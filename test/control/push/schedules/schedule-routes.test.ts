@@ -17,7 +17,7 @@ const row: ScheduleRow = {
 const missing = () => Promise.reject(new Error('not here'));
 const routes = pushScheduleRoutes({
   pushSchedules: {
-    ...{ create: missing, pause: missing, resume: missing, delete: missing },
+    ...{ create: missing, times: missing, pause: missing, resume: missing, delete: missing },
     get: async () => row,
     list: async () => ({ schedules: [row], next: undefined }),
   },

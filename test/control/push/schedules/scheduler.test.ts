@@ -232,6 +232,28 @@ t.test('an expression that never comes is refused, with the name of its field', 
   await t.rejects(instance().create(request({ cron: '0 0 31W 2 *' })), { statusCode: 400, errors });
 });
 
+t.test('the next times are told before there is a schedule, and a wrong time is refused', async (t) => {
+  const { at, instance } = await scheduleZone(t);
+  const one = instance();
+  await at('2030-01-01T00:00:00Z');
+  const times = async (cron: string, timeZone?: string) =>
+    (await one.times({ at: undefined, cron, timeZone }, 2)).map((time) => time.toISOString());
+  t.same(await times('30 2 * * *', 'Europe/Berlin'), ['2030-01-01T01:30:00.000Z', '2030-01-02T01:30:00.000Z']);
+  const once = await one.times({ at: '2030-01-01T05:00:00Z', cron: undefined, timeZone: undefined }, 5);
+  t.same(once, [new Date('2030-01-01T05:00:00Z')]);
+  for (const [cron, zone, field] of [
+    ['99 * * * *', 'UTC', 'cron'],
+    ['@daily', 'Nowhere', 'time_zone'],
+  ])
+    await t.rejects(times(cron ?? '', zone), { errors: [{ field }] });
+});
+
+t.test('a group that does not exist is refused when the schedule is created', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const misspelt = { ...request({ cron: '@daily' }), job: { command: 'true', group: 'wbe' } };
+  await t.rejects(instance().create(misspelt), { errors: [{ field: 'job', message: /group: .*"wbe"/ }] });
+});
+
 t.test('times that pass while it is paused are left out', async (t) => {
   const { at, instance, jobs } = await scheduleZone(t);
   const one = instance();
