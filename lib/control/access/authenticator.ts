@@ -9,7 +9,7 @@
  *     known   ──role too small, or an agent's token of another server──▶ 403
  */
 import type { Clock } from '../../platform/clock.ts';
-import { isTemporary } from '../../platform/errors.ts';
+import { CnapiError, isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
 import { plainAddress, sourceOf } from '../../platform/networks.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
@@ -180,13 +180,13 @@ export class Authenticator {
 
   /**
    * Checks the rest of a credential, such as the body that was signed with it. A failure counts
-   * like one of `signInOtherwise`. @throws what `check` throws
+   * like one of `signInOtherwise`, except a limit. @throws what `check` throws
    */
   async completeSignIn(address: string, check: () => Promise<void>): Promise<void> {
     try {
       await check();
     } catch (error) {
-      if (!this.isOpen && !isTemporary(error)) {
+      if (!this.isOpen && !isTemporary(error) && !isLimit(error)) {
         this.#failures?.of(sourceOf(plainAddress(address))).take(this.#clock.now());
         this.#stats.signInsFailed += 1;
       }
@@ -285,6 +285,8 @@ export class Authenticator {
 function carriesToken([header, ...others]: readonly string[]): boolean {
   return header !== undefined && (others.length > 0 || !isBasic(header));
 }
+
+const isLimit = (error: unknown): boolean => error instanceof CnapiError && error.statusCode === 429;
 
 /** Why this caller may not do this. */
 function refusalOf(actor: Actor, { requiredRole, serverUuid }: AskedRight) {

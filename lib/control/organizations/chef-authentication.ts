@@ -8,6 +8,7 @@
  *     claim   ──no such organization──▶ 404 ──more than 15 minutes ago or ahead──▶ 401
  *             ──nobody has the name, or no key fits──▶ 401 ──of other organizations only──▶ 403
  *     body    ──not the signed one──▶ 401 ──a change that was received before──▶ 401
+ *             ──10,000 changes in an hour──▶ 429
  */
 import { createHash } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
@@ -18,6 +19,7 @@ import {
   NotAssociatedError,
   NotAuthenticatedError,
   OrganizationNotFoundError,
+  TooManyChangesError,
   UnsignedRequestError,
 } from './chef-errors.ts';
 import {
@@ -37,6 +39,8 @@ import { rememberSignature } from './signature-store.ts';
 interface ChefAuthenticationDeps {
   database: Queryable;
   organizations: Pick<Organizations, 'organization'>;
+  /** That one user or client may send in an hour. Default 10,000. */
+  maxChanges?: number | undefined;
 }
 
 const MAX_SKEW_MS = 900_000;
@@ -125,11 +129,19 @@ export class ChefAuthentication {
 
   /**
    * Equal requests of one second have one signature; the text identifies it whatever its encoding.
-   * @throws NotAuthenticatedError
+   * Rights are checked later, because a change that is refused today may be permitted in a minute,
+   * and must not be sent again then. So the number of changes is limited whatever they may do.
+   * @throws NotAuthenticatedError, TooManyChangesError
    */
   async #refuseReplay({ version, userId }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Promise<void> {
     const digest = createHash('sha256').update(`${uuid}\n${version}\n${text}`).digest();
-    if (!(await rememberSignature(this.#deps.database, digest)))
+    const reception = await rememberSignature(this.#deps.database, {
+      digest,
+      principal: uuid,
+      most: this.#deps.maxChanges,
+    });
+    if (reception === 'full') throw new TooManyChangesError(userId);
+    if (reception === 'replayed')
       throw new NotAuthenticatedError(`${failed(userId)}. This signed request was received before; sign it again.`);
   }
 }

@@ -3,6 +3,7 @@
  * pushy). Where Chef uses one text for several causes, ours appends the cause.
  */
 import { CnapiError } from '../../platform/errors.ts';
+import { MAX_SIGNATURES } from './signature-store.ts';
 
 /** Of 401: how a request is signed. Chef names two of the versions that it understands. */
 export const CHEF_CHALLENGE = 'X-Ops-Sign version="1.0" version="1.1"';
@@ -18,6 +19,15 @@ export class UnsignedRequestError extends CnapiError {
 export class NotAuthenticatedError extends CnapiError {
   constructor(message: string) {
     super('Unauthorized', 401, message, { challenge: CHEF_CHALLENGE });
+  }
+}
+
+/** 429: each signed change is remembered for an hour. */
+export class TooManyChangesError extends CnapiError {
+  constructor(name: string) {
+    super('TooManyRequests', 429, `'${name}' has sent ${MAX_SIGNATURES} changes within an hour; try again later`, {
+      retryAfterSeconds: 60,
+    });
   }
 }
 

@@ -7,14 +7,38 @@ import type { Queryable } from '../../platform/postgres/database.ts';
  * is received; by the same clock.
  */
 const KEEP_SECONDS = 3600;
+/**
+ * Of one user or client in this time. Counting so many takes milliseconds, and it is far more than
+ * people and their tools send.
+ */
+export const MAX_SIGNATURES = 10_000;
 
-/** False if it was received before, at any instance. */
-export async function rememberSignature(database: Queryable, digest: Buffer): Promise<boolean> {
-  const { rowCount } = await database.query(
-    'insert into cnapi_request_signatures (digest) values ($1::bytea) on conflict do nothing',
-    [digest],
+/** `replayed`: it was received before, at any instance. `full`: its sender has sent too many. */
+type Reception = 'new' | 'replayed' | 'full';
+
+/** Those that are received at the same time may exceed the maximum. */
+export async function rememberSignature(
+  database: Queryable,
+  { digest, principal, most = MAX_SIGNATURES }: { digest: Buffer; principal: string; most?: number | undefined },
+): Promise<Reception> {
+  const { rows } = await database.query<{ has_room: boolean; is_new: boolean }>(
+    `with room as materialized (
+       select count(*) < $3::int as has_room
+         from (select from cnapi_request_signatures
+           where principal = $2::uuid and received_at > cnapi_now() - make_interval(secs => $4::float8)
+           limit $3::int) as s
+     ), made as (
+       insert into cnapi_request_signatures (digest, principal)
+         select $1::bytea, $2::uuid from room where has_room
+         on conflict do nothing returning 1
+     )
+     select has_room, exists (select from made) as is_new from room`,
+    [digest, principal, most, KEEP_SECONDS],
+    { name: 'remember signature' },
   );
-  return rowCount === 1;
+  const [{ has_room: hasRoom, is_new: isNew } = { has_room: false, is_new: false }] = rows;
+  if (isNew) return 'new';
+  return hasRoom ? 'replayed' : 'full';
 }
 
 /** Deletes at most `limit` signatures that are no longer valid. */

@@ -14,7 +14,7 @@ import { RequestAuthorizer } from '../../../lib/control/http/listener/request-au
 import { RequestMetrics } from '../../../lib/control/http/listener/request-metrics.ts';
 import { bind, ok, type Route } from '../../../lib/control/http/route.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
-import type { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
+import { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
 import type { Organizations } from '../../../lib/control/organizations/organizations.ts';
 import { requireAccess } from '../../../lib/control/organizations/requestor.ts';
 import { makeOrganizations } from '../../../lib/control/organizations/subsystem.ts';
@@ -51,6 +51,7 @@ interface Request {
 interface ApiConfig {
   failedSignInsPerMinute?: number;
   requestsPerSecond?: number;
+  maxChanges?: number;
   /** What limits go by. */
   clock?: Clock;
 }
@@ -109,7 +110,7 @@ export async function signedZone(t: Teardown): Promise<SignedZone> {
 async function startApi(
   t: Teardown,
   database: PostgresDatabase,
-  { clock = systemClock, ...config }: ApiConfig,
+  { clock = systemClock, maxChanges, ...config }: ApiConfig,
 ): Promise<SignedApi> {
   const access = {
     access: 'tokens',
@@ -121,7 +122,8 @@ async function startApi(
   } as const;
   const signIn = new SignIn({ database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
-  const { chefAuthentication: chef } = makeOrganizations({ database, random });
+  const { organizations } = makeOrganizations({ database, random });
+  const chef = new ChefAuthentication({ database, organizations, maxChanges });
   const authenticator = new Authenticator({ config: access, clock, signIn });
   const isDatabaseHealthy = () => true;
   const limits = {

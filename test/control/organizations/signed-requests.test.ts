@@ -200,6 +200,43 @@ t.test('a change is accepted once, by whichever instance; reading may be repeate
   t.same(rows, [{ count: VERSIONS.length }], 'a row for each change, none for reading');
 });
 
+t.test(
+  'the changes of one user are limited, whether they are permitted or not, and those of others are not',
+  async (t) => {
+    const { zone, user } = await start(t);
+    const limited = { maxChanges: 3, failedSignInsPerMinute: 1 };
+    const [api, second] = [await zone.startApi(limited), await zone.startApi(limited)];
+    const web = { userId: 'web', key: pairs.second.privateKey };
+    const statuses = [];
+    for (const one of [api, second, api, second, api])
+      statuses.push((await one.call('POST', web, { body: randomUUID() })).status);
+    t.same(statuses, [403, 403, 403, 429, 429]);
+    t.equal((await api.call('GET', web)).status, 200, 'it may read, and has not failed to sign in');
+    t.equal((await api.call('POST', alice, { body: 'x' })).status, 200);
+    const count = async () => {
+      const { rows } = await zone.database.query<{ principal: string; count: number }>(
+        'select principal, count(*)::int as count from cnapi_request_signatures group by principal order by count',
+      );
+      return rows.map((row) => (row.principal === user ? ['alice', row.count] : ['web', row.count]));
+    };
+    t.same(await count(), [
+      ['alice', 1],
+      ['web', 3],
+    ]);
+    await zone.database.query("update cnapi_request_signatures set received_at = received_at - interval '2 hours'");
+    t.equal((await api.call('POST', web, { body: randomUUID() })).status, 403, 'an hour later');
+  },
+);
+
+t.test('a change that was refused cannot be sent again once its sender may make it', async (t) => {
+  const { zone, api, client, admins } = await start(t);
+  const target = '/organizations/acme/pushy/place';
+  const post = signed({ method: 'POST', target, body: '{}' }, { userId: 'web', key: pairs.second.privateKey });
+  t.equal((await api.send('POST', post, { body: '{}' })).status, 403);
+  await zone.organizations.documents.groups.update(admins, { clients: [client] }, undefined, (work) => work(undefined));
+  t.equal((await api.send('POST', post, { body: '{}' })).status, 401);
+});
+
 t.test('who reads and who changes is decided by groups, also nested and in a circle', async (t) => {
   const { zone, api, organization, user, client, admins } = await start(t);
   const web = { userId: 'web', key: pairs.second.privateKey };

@@ -1,6 +1,9 @@
 -- Digests of signed requests that change something. A request whose digest is here is refused.
 create table cnapi_request_signatures (
   digest bytea primary key,
+  -- The user or client who signed it, of which the number is limited.
+  principal uuid not null,
   received_at timestamptz not null default cnapi_now()
 );
 create index cnapi_request_signatures_received on cnapi_request_signatures (received_at);
+create index cnapi_request_signatures_principal on cnapi_request_signatures (principal, received_at);
