@@ -30,6 +30,7 @@ import {
   readClaim,
   type SignatureClaim,
 } from './chef-signature.ts';
+import { UNUSED_KEY } from './key-material.ts';
 import { KnownKeys } from './known-keys.ts';
 import { type FoundPrincipal, type FoundRequestor, findPrincipals, readGroups } from './organization-store.ts';
 import { isOrganizationName, type Organizations } from './organizations.ts';
@@ -75,7 +76,6 @@ export class ChefAuthentication {
     const found = signerOf(principals, (pem) => isSignedWith(pem, claim, text));
     if (found === undefined) {
       this.#forgetKey(claim, text, organizationName);
-      if (principals.length > 0) throw new NotAuthenticatedError(invalidSignature(userId));
       throw new NotAuthenticatedError(`${failed(userId)}. Ensure that your node_name and client key are correct.`);
     }
     if (!found.isAssociated) throw new NotAssociatedError(userId, organizationName);
@@ -156,11 +156,15 @@ function claimOf(header: RequestHead['header']): SignatureClaim {
 
 const callerOf = ({ userId }: SignatureClaim, organizationName: string): string => `${organizationName} ${userId}`;
 
-/** The owner of the first key that fits, and the key. */
+/**
+ * The owner of the first key that fits, and the key. An unknown name takes as long as one with a
+ * key, so that nobody finds out names without a key.
+ */
 function signerOf(
   principals: readonly FoundPrincipal[],
   fits: (pem: string) => boolean,
 ): (FoundPrincipal & { key: string }) | undefined {
+  if (principals.every(({ keys }) => keys.length === 0)) fits(UNUSED_KEY);
   for (const principal of principals) {
     const key = principal.keys.find(fits);
     if (key !== undefined) return { ...principal, key };

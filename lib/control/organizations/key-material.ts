@@ -11,6 +11,18 @@ const MAX_BITS = 8192;
 /** Checks with a large exponent are slow, too. */
 const MAX_EXPONENT = 2n ** 32n;
 
+/** Fits no signature, because its private half was thrown away. Public, and no secret. */
+export const UNUSED_KEY = `-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA8rrkxQO+lLvKuo+ZzDL/
+lu4buPGlAQEoPMOQjCslvxneJrKGuHy2OEcQahlSShnFZo8oloAyWd+3SVRaxcjL
+X8G7UYPSlmBW7xc9z6qmBLtgyY4KUTtC9c2/fm660+1FrBjADZ6whI4WPN3ZQ3OL
+kCIBSlmIPFpSrhPlOcWsi97t+8HjalGnWILLx/90FL7ABu7Pb7FpCArEZVeXZpVh
++3GU9EuTS1chYt+Ha7hn0IWY2YsZY5kjos+uMtdfNMjPbhk3rwh8zno5e1h/Rj3a
+c4uDoQ7pEg+MaSUEMcZTNbrrgKL2V8cHsde2daHvRfHGp2d3fheK4f6KSRlQh2yj
+twIDAQAB
+-----END PUBLIC KEY-----
+`;
+
 const generate = promisify(generateKeyPair);
 
 /** @throws InvalidArgumentError saying what is wrong with it */

@@ -1,6 +1,7 @@
-import { randomUUID } from 'node:crypto';
+import { createPublicKey, randomUUID } from 'node:crypto';
 import { request } from 'node:http';
 import t, { type Test } from 'tap';
+import { UNUSED_KEY } from '../../../lib/control/organizations/key-material.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { signed } from './sign.ts';
 import { bearer, keyPair, type SignedZone, signedZone } from './signed-api.ts';
@@ -84,7 +85,7 @@ t.test('each refusal has the status and text of Chef', async (t) => {
     "somebody else's key": [
       await api.call('GET', { ...alice, key: pairs.stranger.privateKey }),
       401,
-      "Invalid signature for user or client 'alice'",
+      `${failed}. Ensure that your node_name and client key are correct.`,
     ],
     'another body than was signed': [
       await api.send('POST', signed({ method: 'POST', target: '/organizations/acme/pushy/place', body: 'a' }, alice), {
@@ -96,7 +97,7 @@ t.test('each refusal has the status and text of Chef', async (t) => {
     'another path than was signed': [
       await api.send('GET', signed({ method: 'GET', target: '/organizations/acme/pushy', body: '' }, alice)),
       401,
-      /Invalid signature/,
+      /Ensure that your node_name and client key are correct/,
     ],
     'a user of other organizations': [
       await api.call('GET', alice, { organization: 'other' }),
@@ -122,6 +123,30 @@ t.test('each refusal has the status and text of Chef', async (t) => {
     t.equal(headers.get('www-authenticate'), challenge, name);
   }
   t.equal((await api.call('GET', { ...alice, ...minutes(-14) })).status, 200, '14 minutes ago is accepted');
+});
+
+t.test('the answer does not tell anybody without a key which names exist', async (t) => {
+  const { zone } = await start(t);
+  const other = await zone.create('organizations', { name: 'other' });
+  await zone.create('users', { name: 'theirs', organizations: [other] });
+  await zone.create('users', { name: 'keyless', organizations: [] });
+  const api = await zone.startApi();
+  const key = pairs.stranger.privateKey;
+  const answers = [];
+  for (const userId of ['alice', 'web', 'theirs', 'keyless', 'nobody']) {
+    const { status, headers, body } = await api.call('GET', { userId, key });
+    answers.push({ status, body: JSON.stringify(body).replace(userId, 'NAME'), form: [...headers.keys()] });
+  }
+  for (const answer of answers) t.same(answer, answers[0]);
+});
+
+t.test('the key that stands for those of an unknown name is like the keys of others', (t) => {
+  const { asymmetricKeyType, asymmetricKeyDetails } = createPublicKey(UNUSED_KEY);
+  t.match(
+    { asymmetricKeyType, asymmetricKeyDetails },
+    { asymmetricKeyType: 'rsa', asymmetricKeyDetails: { modulusLength: 2048 } },
+  );
+  t.end();
 });
 
 t.test('nobody is asked for a body whose signature fits no key', async (t) => {
