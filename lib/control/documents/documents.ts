@@ -8,9 +8,9 @@ import { CnapiError } from '../../platform/errors.ts';
 import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.ts';
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
-import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
+import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Document, DocumentNoun } from '../../protocol/api/documents.ts';
+import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
 import { InvalidParametersError, ResourceNotFoundError } from '../http/http-errors.ts';
 import type { WithRecord } from '../http/route.ts';
 import { bucketOf } from './document-bucket.ts';
@@ -38,6 +38,21 @@ class VersionMismatchError extends CnapiError {
   }
 }
 
+/** Another document has these values, which only one may have. */
+class ValueTakenError extends CnapiError {
+  /** `kind`: the noun, in words. */
+  constructor(kind: string, value: Fields, cause: UniqueAttributeError) {
+    const others = cause.fields.filter((field) => field !== 'name').map((field) => field.replaceAll('_', ' '));
+    const about = [
+      cause.fields.includes('name') ? `the name ${JSON.stringify(value.name)}` : '',
+      others.length === 0 ? '' : `the same ${others.join(' and ')}`,
+    ];
+    const message = `There is already ${withArticle(kind)} with ${about.filter((part) => part !== '').join(' and ')}`;
+    const errors = cause.fields.map((field) => ({ field, code: 'Duplicate', message: 'value is taken' }));
+    super('UniqueAttribute', 409, message, { cause, errors });
+  }
+}
+
 const UPDATE_ATTEMPTS = 5;
 /** The values of a page; one document may be longer. */
 const PAGE_BYTES = 1024 * 1024;
@@ -59,7 +74,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
   }
 
   /**
-   * @throws EtagConflictError when the uuid is taken, UniqueAttributeError, InvalidParametersError
+   * @throws EtagConflictError when the uuid is taken, ValueTakenError, InvalidParametersError
    */
   async create(fields: Fields, withRecord: WithRecord): Promise<Versioned<Document<Noun>>> {
     const { buckets, check, random } = this.#deps;
@@ -68,7 +83,9 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
     const { etag } = await withRecord(
       (also) => buckets.put(this.#bucket, value.uuid, value, { etag: null, also }),
       value.uuid,
-    );
+    ).catch((error: unknown) => {
+      throw this.#orTaken(error, value);
+    });
     return { value, etag };
   }
 
@@ -100,7 +117,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
 
   /**
    * Changes the given fields, or those that follow from the document as it was; null removes one.
-   * @throws ResourceNotFoundError, VersionMismatchError, UniqueAttributeError, InvalidParametersError;
+   * @throws ResourceNotFoundError, VersionMismatchError, ValueTakenError, InvalidParametersError;
    * EtagConflictError after several conflicts
    */
   async update(
@@ -124,7 +141,7 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
         );
         return { value, etag };
       } catch (error) {
-        if (!(error instanceof EtagConflictError) || attempt === UPDATE_ATTEMPTS) throw error;
+        if (!(error instanceof EtagConflictError) || attempt === UPDATE_ATTEMPTS) throw this.#orTaken(error, value);
       }
     }
   }
@@ -164,6 +181,12 @@ export class Documents<Noun extends DocumentNoun = DocumentNoun> {
   #explained(error: unknown, uuid: string): unknown {
     return error instanceof ObjectNotFoundError
       ? new ResourceNotFoundError(`There is no ${this.noun.name} ${uuid}`)
+      : error;
+  }
+
+  #orTaken(error: unknown, value: Fields): unknown {
+    return error instanceof UniqueAttributeError
+      ? new ValueTakenError(this.noun.name.replaceAll('_', ' '), value, error)
       : error;
   }
 

@@ -185,7 +185,7 @@ function explained(bucket: DocumentBucket, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (state === '23505') {
     const { constraint } = error as { constraint?: string };
-    return new UniqueAttributeError(bucket.name, uniqueFieldOf(bucket, constraint) ?? constraint ?? 'a field', error);
+    return new UniqueAttributeError(bucket.name, uniqueFieldsOf(bucket, constraint), error);
   }
   // Class 22: data that SQL cannot store, such as NUL in a text. 54000: too long for its index.
   const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');
@@ -193,9 +193,13 @@ function explained(bucket: DocumentBucket, error: unknown): unknown {
 }
 
 /** The field whose value is taken, or the fields. */
-function uniqueFieldOf({ name, indexes, uniqueTogether = [] }: DocumentBucket, constraint: unknown) {
+function uniqueFieldsOf(
+  { name, indexes, uniqueTogether = [] }: DocumentBucket,
+  constraint = 'a field',
+): readonly string[] {
   const field = Object.keys(indexes).find((one) => uniqueIndexName(name, one) === constraint);
-  return field ?? uniqueTogether.find((several) => uniqueTogetherName(name, several) === constraint)?.join(' and ');
+  if (field !== undefined) return [field];
+  return uniqueTogether.find((several) => uniqueTogetherName(name, several) === constraint) ?? [constraint];
 }
 
 /** Repeats `work`, which writes all or nothing, after an error that may be temporary. */

@@ -20,9 +20,14 @@ export class EtagConflictError extends CnapiError {
 }
 
 export class UniqueAttributeError extends CnapiError {
-  constructor(bucket: string, field: string, cause?: unknown) {
+  /** Their values, together, are those of another object. */
+  readonly fields: readonly string[];
+
+  constructor(bucket: string, fields: readonly string[], cause?: unknown) {
+    const field = fields.join(' and ');
     const message = `${field} must be unique in ${bucket}, and another object has that value`;
     super('UniqueAttribute', 409, message, { cause, errors: [{ field, code: 'Duplicate', message }] });
+    this.fields = fields;
   }
 }
 

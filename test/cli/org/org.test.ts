@@ -29,7 +29,10 @@ t.test('organizations on the command line', async (t) => {
     t.match(await org('list'), /ORGANIZATION +UUID +FULL NAME\n.*acme +[0-9a-f-]+ +Acme Ltd/s);
     t.match(await org('get', 'acme'), /name +acme/);
     t.match(await org('get', uuid), /Acme Ltd/);
-    t.match(await cli.run('org', 'create', 'acme'), { code: 1, stderr: /UniqueAttribute/ });
+    t.match(await cli.run('org', 'create', 'acme'), {
+      code: 1,
+      stderr: /There is already an organization with the name "acme"/,
+    });
     t.match(await cli.run('org', 'create', 'Ac me'), { code: 1, stderr: /lower-case letters/ });
     t.match(await cli.run('org', 'get', 'nobody'), { code: 2, stderr: /There is no organization nobody/ });
     t.match(await cli.run('org', 'get', 'acm*'), { code: 2, stderr: /There is no organization/ });
@@ -100,7 +103,10 @@ t.test('organizations on the command line', async (t) => {
     await org('server', 'add', 'acme', 'web-1', 'web-2');
     await org('server', 'add', 'acme', 'db-1', '--group', 'admins');
     t.match(await org('server', 'list', 'acme'), /NODE +SERVER +GROUPS[\s\S]*db-1 +[0-9a-f-]+ +admins/);
-    t.match(await cli.run('org', 'server', 'add', 'acme', 'web-1'), { code: 1, stderr: /UniqueAttribute/ });
+    t.match(await cli.run('org', 'server', 'add', 'acme', 'web-1'), {
+      code: 1,
+      stderr: /There is already a binding with the same organization and server uuid/,
+    });
     await org('server', 'remove', 'acme', 'web-2');
     const bound = await cli.json<Binding[]>('org', 'server', 'list', 'acme');
     t.same(bound.map(({ groups }) => groups?.length ?? null).toSorted(), [1, null]);

@@ -55,7 +55,11 @@ t.test('a document is created once, with its defaults and an ETag', async (t) =>
   t.match(made, { status: 201, body: { uuid, name: 'a', state: 'new' }, headers: { ETag: /^"[0-9a-f]{32}"$/ } });
   t.same((await call('GetThing', { uuid })).headers, made.headers);
   await t.rejects(call('CreateThing', { uuid, name: 'b' }), { code: 'EtagConflict', statusCode: 409 });
-  await t.rejects(call('CreateThing', { name: 'a' }), { code: 'UniqueAttribute', statusCode: 409 });
+  await t.rejects(call('CreateThing', { name: 'a' }), {
+    code: 'UniqueAttribute',
+    statusCode: 409,
+    message: 'There is already a thing with the name "a"',
+  });
   await t.rejects(call('CreateThing', { name: 'bad' }), { code: 'Refused' });
   t.match(await call('CreateThing', { name: 'c' }), { body: { uuid: /^[0-9a-f-]{36}$/ } });
 });

@@ -37,7 +37,10 @@ t.test('two organizations may have clients and groups of one name, one organizat
     for (const organization of [acme, other]) await create(app, `/${kind}`, { organization, name: 'web' });
     t.match(await app.post(`/${kind}`, { organization: acme, name: 'web' }), {
       status: 409,
-      body: { code: 'UniqueAttribute', message: /organization and name/ },
+      body: {
+        code: 'UniqueAttribute',
+        message: `There is already a ${kind.slice(0, -1)} with the name "web" and the same organization`,
+      },
     });
     t.match(await app.post(`/${kind}`, { organization: randomUUID(), name: 'web' }), {
       status: 409,
