@@ -5,7 +5,8 @@
  * directory, so nobody can replace them, and the user alone may read them. A link in the agent's
  * directory leads there, by which the next agent removes what a killed one has left.
  */
-import { chmod, chown, mkdtemp, readdir, readlink, rmdir, symlink, unlink, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { chmod, chown, mkdtemp, open, readdir, readlink, rmdir, symlink, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from './machine.ts';
@@ -17,6 +18,8 @@ export interface CommandFiles {
   remove(): Promise<void>;
 }
 
+const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
+const WRITABLE_BY_OTHERS = 0o022;
 const LINK = '.elsewhere';
 const SCRIPT = 'script';
 const FILE = 'file';
@@ -71,9 +74,28 @@ async function filesElsewhere({ directory, id }: Place): Promise<Paths> {
 }
 
 async function removeElsewhere(elsewhere: string, link: string): Promise<void> {
-  await removeAll([SCRIPT, FILE].map((name) => join(elsewhere, name)));
+  await emptyOwn(elsewhere);
+  // Fails for a link, and for a directory that is not empty.
   await rmdir(elsewhere).catch(() => undefined);
   await removeAll([link]);
+}
+
+/**
+ * Something may have cleaned the temporary files (a restart of the machine, a job of cron), and
+ * then anybody may have made a directory or a link of this name. So nothing is deleted unless it is
+ * a directory of the agent, in which nobody else can write; and what is deleted is in the directory
+ * that was looked at, whatever has its name meanwhile.
+ */
+async function emptyOwn(path: string): Promise<void> {
+  const directory = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(() => undefined);
+  if (directory === undefined) return;
+  try {
+    const { uid, mode } = await directory.stat();
+    if (uid !== process.geteuid?.() || (mode & WRITABLE_BY_OTHERS) !== 0) return;
+    await removeAll([SCRIPT, FILE].map((name) => join(`/proc/self/fd/${directory.fd}`, name)));
+  } finally {
+    await directory.close();
+  }
 }
 
 async function removeAll(paths: readonly string[]): Promise<void> {

@@ -1,5 +1,5 @@
 /** Commands as another user of this machine, in a directory, with a file. */
-import { chmod, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, lstat, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -116,6 +116,44 @@ t.test('the next agent removes what the commands of a killed agent left outside 
   t.teardown(release);
   await t.rejects(stat(left), { code: 'ENOENT' });
   t.same(await readdir(runDirectory), []);
+});
+
+t.test('only a directory of the agent is emptied, whatever has its name by now', async (t) => {
+  const path = await folder(t);
+  const victim = await folder(t);
+  const names = ['script', 'file'];
+  const filled = async (directory: string) => {
+    for (const name of names) await writeFile(join(directory, name), 'precious');
+    return directory;
+  };
+  await filled(victim);
+  const places = {
+    'a link to a directory': join(await folder(t), 'link'),
+    'a directory in which others may write': await filled(await folder(t, 0o777)),
+    nothing: '/no/such',
+  };
+  await symlink(victim, places['a link to a directory']);
+  await mkdir(join(path, 'run'));
+  for (const [number, place] of Object.values(places).entries())
+    await symlink(place, join(path, 'run', `${number}.elsewhere`));
+  const { release, runDirectory } = await takeDataDirectory(path);
+  t.teardown(release);
+  t.same((await readdir(victim)).toSorted(), names.toSorted(), 'what a link leads to is left alone');
+  t.same((await readdir(places['a directory in which others may write'])).toSorted(), names.toSorted());
+  t.ok((await lstat(places['a link to a directory'])).isSymbolicLink());
+  t.same(await readdir(runDirectory), []);
+});
+
+t.test('a directory of another user is not emptied', asRoot, async (t) => {
+  const path = await folder(t);
+  const theirs = await folder(t);
+  await writeFile(join(theirs, 'script'), '');
+  await chown(theirs, 12_345, 12_345);
+  await mkdir(join(path, 'run'));
+  await symlink(theirs, join(path, 'run', 'id.elsewhere'));
+  const { release } = await takeDataDirectory(path);
+  t.teardown(release);
+  t.same(await readdir(theirs), ['script']);
 });
 
 t.test('what cannot run is refused with a sentence', async (t) => {
