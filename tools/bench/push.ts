@@ -62,10 +62,16 @@ export async function untilJob(
   }
 }
 
-/** @throws when it did not run successfully on all of its nodes */
-export function expectSuccess({ id, status, counts }: JobAnswer, nodes: number): void {
+/** @throws when it did not run successfully on all of its nodes, with their reasons */
+async function expectSuccess(zone: Zone, { id, status, counts }: JobAnswer, nodes: number): Promise<void> {
   if (status === 'complete' && counts.succeeded === nodes) return;
-  throw new Error(`push job ${id} of ${nodes} nodes ended as ${status}: ${JSON.stringify(counts)}`);
+  const reasons = await zone.sql<{ state: string; reason: string | null; count: number }>(
+    `select state, reason, count(*)::int as count from cnapi_push_nodes where job = $1::uuid
+       group by 1, 2 order by 3 desc`,
+    [id],
+  );
+  const ends = reasons.map(({ state, reason, count }) => `${count} ${state} (${reason ?? 'no reason'})`).join(', ');
+  throw new Error(`push job ${id} of ${nodes} nodes ended as ${status}: ${ends}`);
 }
 
 /** Seconds, from the POST at the first instance until the second one answers that all succeeded. */
@@ -75,7 +81,7 @@ export async function runJob(caller: BenchCaller, zone: Zone, servers: readonly 
   const startedAt = clock.now();
   const { id } = await postJob(caller, { url: first.url, servers });
   const job = await untilJob(caller, { url: second.url, id }, ({ status }) => isEnd(status));
-  expectSuccess(job, servers.length);
+  await expectSuccess(zone, job, servers.length);
   return (clock.now() - startedAt) / 1000;
 }
 
