@@ -10,6 +10,8 @@ import { base, limits, mayImport, pureBuiltins, pureFiles } from './layers.ts';
 import { readSources, type SourceFile } from './source.ts';
 
 const MENTION = /\b(?:docs|spec|lib|test|tools)\/[\w./-]*\w\.(?:md|ts|mjs|sql)\b/g;
+/** Folders of these parts may not import each other. */
+const HAS_FOLDERS = /^lib\/(control|cli)\//;
 const SUBSYSTEM = /^lib\/control\/\w+\/subsystem\.ts$/;
 
 export function checkTree(root: string): string[] {
@@ -88,12 +90,13 @@ function importsOfFiles(sources: readonly SourceFile[]): Map<string, string[]> {
 }
 
 /**
- * Which folder of a part of the control plane imports which other folder of that part. Leaves out the files beside these
- * folders: among them are the part's foundation and the drivers on top of it.
+ * Which folder of a part of the control plane, or of the command line, imports which other folder of
+ * that part. Leaves out the files beside these folders: among them are the part's foundation and the
+ * drivers on top of it.
  */
 function importsOfFolders(sources: readonly SourceFile[]): Map<string, string[]> {
   const edges = new Map<string, string[]>();
-  for (const { name, imports } of sources.filter(({ name }) => name.startsWith('lib/control/'))) {
+  for (const { name, imports } of sources.filter(({ name }) => HAS_FOLDERS.test(name))) {
     const part = layerOf(name);
     const from = path.posix.dirname(name);
     const folders = localImports(name, imports)

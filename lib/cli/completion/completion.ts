@@ -7,9 +7,9 @@ import type { CnapiClient } from '../../client/client.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { serverGroups } from '../../protocol/api/server-groups.ts';
-import { listDocuments } from '../documents/documents.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';
+import { listDocuments } from '../lookup/find-document.ts';
 import { beginning, complete, isPlainWord, type Wanted } from './complete.ts';
 import { completionScripts, SHELLS, type Shell } from './completion-scripts.ts';
 

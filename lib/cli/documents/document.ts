@@ -8,18 +8,11 @@ import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts'
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { inWords, listDocuments } from '../lookup/find-document.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import {
-  createDocument,
-  deleteDocument,
-  fieldColumn,
-  inWords,
-  listDocuments,
-  printDocuments,
-  UUID_COLUMN,
-} from './documents.ts';
+import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from './documents.ts';
 
 type Assignments = readonly string[] | undefined;
 

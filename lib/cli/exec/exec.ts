@@ -5,20 +5,20 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { ticketOf } from '../job-request/job-options.ts';
 import { findTicket } from '../lookup/find.ts';
 import { serversOf, type TargetOptions, targetsOf } from '../lookup/targets.ts';
-import { ticketOf } from '../push/job-options.ts';
-import { JobRun } from '../push/job-run.ts';
+import type { Listener, Run } from '../runs/ending.ts';
+import { JobRun } from '../runs/job-run.ts';
+import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from '../runs/program.ts';
+import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from '../runs/reports.ts';
+import { TaskRun } from '../runs/task-run.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import type { Listener, Run } from './ending.ts';
-import { jobCommandOf, jobVariablesOf, programOf, taskParamsOf, variablesOf } from './program.ts';
-import { createLabelOf, exitCodeOfRun, listenerOf, type ReportOptions, summarize } from './reports.ts';
-import { TaskRun } from './task-run.ts';
 import { UnreadInput } from './unread-input.ts';
 
 interface Options extends TargetOptions, ReportOptions {

@@ -10,7 +10,7 @@ import {
   type User,
   users,
 } from '../../protocol/api/organizations.ts';
-import { findDocument } from '../documents/documents.ts';
+import { findDocument } from './find-document.ts';
 
 export const findOrganization = (client: CnapiClient, name: string): Promise<Organization> =>
   findDocument(client, organizations, name);

@@ -7,14 +7,14 @@
 import { NODE_STATUSES, type PushNode } from '../../protocol/api/push-jobs.ts';
 import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { findDocument } from '../documents/documents.ts';
 import type { Context } from '../invocation/context.ts';
-import { findJob, nodesOf } from '../push/find-job.ts';
-import { inOrderOfName } from '../push/job-progress.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { findServers, selectServers } from './find.ts';
+import { findDocument } from './find-document.ts';
+import { findJob, nodesOf } from './find-job.ts';
 import { parseWhere } from './where.ts';
 
 export interface TargetOptions {

@@ -1,16 +1,10 @@
 /** `cnapi org group`: groups of users and clients. Part of org.ts. */
 import { Command } from 'commander';
 import { clients, type Group, groups, listContracts, users } from '../../protocol/api/organizations.ts';
-import {
-  createDocument,
-  deleteDocument,
-  fieldColumn,
-  listDocuments,
-  printDocuments,
-  UUID_COLUMN,
-} from '../documents/documents.ts';
+import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 

@@ -3,16 +3,10 @@ import { readFile, unlink } from 'node:fs/promises';
 import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
 import { keys } from '../../protocol/api/organizations.ts';
-import {
-  deleteDocument,
-  fieldColumn,
-  findDocument,
-  listDocuments,
-  printDocuments,
-  UUID_COLUMN,
-} from '../documents/documents.ts';
+import { deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import type { CommandRunner } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { findDocument, listDocuments } from '../lookup/find-document.ts';
 import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { newPrivateFile } from '../terminal/private-file.ts';

@@ -1,15 +1,9 @@
 /** `cnapi org`: organizations, who may act in them, and their servers. */
 import { Command } from 'commander';
 import { organizations } from '../../protocol/api/organizations.ts';
-import {
-  createDocument,
-  deleteDocument,
-  fieldColumn,
-  listDocuments,
-  printDocuments,
-  UUID_COLUMN,
-} from '../documents/documents.ts';
+import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import { listDocuments } from '../lookup/find-document.ts';
 import { groupCommand } from './groups.ts';
 import { keyCommand } from './keys.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';

@@ -1,11 +1,11 @@
 /** `cnapi org server`: the servers of an organization. Part of org.ts. */
 import { Command } from 'commander';
 import { type Binding, bindings, type Group, groups, type Organization } from '../../protocol/api/organizations.ts';
-import { listDocuments } from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
+import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup } from '../lookup/owners.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';

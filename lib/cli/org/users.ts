@@ -2,17 +2,11 @@
 import { Command } from 'commander';
 import { clients, listContracts, users } from '../../protocol/api/organizations.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
-import {
-  createDocument,
-  deleteDocument,
-  fieldColumn,
-  listDocuments,
-  printDocuments,
-  UUID_COLUMN,
-} from '../documents/documents.ts';
+import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
+import { listDocuments } from '../lookup/find-document.ts';
 import { findClient, findUser } from '../lookup/owners.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 

@@ -5,13 +5,14 @@
 import { createInterface } from 'node:readline/promises';
 import { messageOf } from '../../platform/errors.ts';
 import { type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { listenerOf } from '../exec/reports.ts';
 import type { Context } from '../invocation/context.ts';
+import { nodesOf } from '../lookup/find-job.ts';
+import { FollowedJob } from '../runs/followed-job.ts';
+import { listenerOf } from '../runs/reports.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
-import { nodesOf } from './find-job.ts';
-import { FollowedJob } from './followed-job.ts';
-import { hasEnded, inOrderOfName, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
+import { hasEnded, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
 
 const LOOK_MS = 500;
 

@@ -4,12 +4,12 @@ import { type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts'
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
+import { amountOf, quorumOf, shareOf } from '../job-request/amounts.ts';
 import { findServers } from '../lookup/find.ts';
+import { findJob } from '../lookup/find-job.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { amountOf, quorumOf, shareOf } from './amounts.ts';
-import { findJob } from './find-job.ts';
 
 /** Removes a limit. */
 const NONE = 'none';

@@ -2,18 +2,18 @@
 import { Command } from 'commander';
 import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
-import { LiveOutput, prefixOf } from '../exec/live-output.ts';
-import { createLabelOf } from '../exec/reports.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { nodeStatusOption } from '../job-request/job-options.ts';
 import { findServer } from '../lookup/find.ts';
+import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
+import { LiveOutput, prefixOf } from '../runs/live-output.ts';
+import { hasNodeEnded } from '../runs/node-ending.ts';
+import { createLabelOf } from '../runs/reports.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import { EXIT, UsageError, WithheldError } from '../terminal/usage-error.ts';
-import { findJob, nodesOf } from './find-job.ts';
-import { nodeStatusOption } from './job-options.ts';
-import { inOrderOfName } from './job-progress.ts';
-import { hasNodeEnded } from './node-ending.ts';
 
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \

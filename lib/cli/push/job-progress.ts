@@ -57,12 +57,6 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
   { head: 'WHY', of: reasonOf, shrinks: true },
 ];
 
-const byText = new Intl.Collator('en', { numeric: true });
-
-/** By name, as people count: node-2 before node-10. */
-export const inOrderOfName = <Node extends { name?: string; server_uuid: string }>(nodes: readonly Node[]): Node[] =>
-  nodes.toSorted((a, b) => byText.compare(a.name ?? '', b.name ?? '') || byText.compare(a.server_uuid, b.server_uuid));
-
 /**
  * The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`.
  */

@@ -3,16 +3,16 @@
 import { Command } from 'commander';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { HIDDEN } from '../../protocol/secret-params.ts';
-import { jobVariablesOf, type Variables, variablesOf } from '../exec/program.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { fileOf, nodeStatusOption } from '../job-request/job-options.ts';
+import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
+import { hasNodeEnded } from '../runs/node-ending.ts';
+import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
 import { UsageError, WithheldError } from '../terminal/usage-error.ts';
-import { findJob, nodesOf } from './find-job.ts';
 import { started } from './follow-job.ts';
-import { fileOf, nodeStatusOption } from './job-options.ts';
 import { hasEnded } from './job-progress.ts';
-import { hasNodeEnded } from './node-ending.ts';
 
 interface Options {
   status?: string[];

@@ -3,8 +3,8 @@ import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { findJob } from '../lookup/find-job.ts';
 import { WithheldError } from '../terminal/usage-error.ts';
-import { findJob } from './find-job.ts';
 import { watched } from './follow-job.ts';
 
 const MORE = `

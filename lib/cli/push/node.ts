@@ -4,8 +4,8 @@ import { type PushNodeState, pushNodeContracts } from '../../protocol/api/push-n
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, targetsOf } from '../lookup/targets.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
-import { inOrderOfName } from './job-progress.ts';
 
 /** Their uuids fit into the address of one request. */
 const SERVERS_A_REQUEST = 100;

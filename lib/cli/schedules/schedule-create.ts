@@ -6,8 +6,8 @@ import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedul
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../lookup/targets.ts';
-import { type JobOptions, jobBodyOf, withJobOptions } from '../push/job-options.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 

@@ -1,11 +1,11 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
-import { LiveOutput } from '../exec/live-output.ts';
-import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../exec/task-end.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findTask } from '../lookup/find.ts';
+import { LiveOutput } from '../runs/live-output.ts';
+import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, flushed } from '../terminal/output.ts';

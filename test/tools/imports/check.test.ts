@@ -138,6 +138,12 @@ t.test('folders of one part that import each other are reported; files beside th
   t.strictSame(found, [
     'folders import each other: lib/control/http/one → lib/control/http/two → lib/control/http/one',
   ]);
+  const ofCommands = complaints(t, {
+    'lib/cli/exec/exec.ts': `import '../push/job.ts';`,
+    'lib/cli/exec/ending.ts': empty,
+    'lib/cli/push/job.ts': `import '../exec/ending.ts';`,
+  });
+  t.strictSame(ofCommands, ['folders import each other: lib/cli/exec → lib/cli/push → lib/cli/exec']);
 });
 
 t.test('a reference to a missing file is reported', async (t) => {

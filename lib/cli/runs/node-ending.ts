@@ -1,7 +1,7 @@
 /** How a command ended on a node of a push job, in the words of the command line. Pure. */
 import type { PushNode } from '../../protocol/api/push-jobs.ts';
 import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
-import { type Ending, endedAs } from '../exec/ending.ts';
+import { type Ending, endedAs } from './ending.ts';
 
 export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);
 

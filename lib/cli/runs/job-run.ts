@@ -1,6 +1,6 @@
 /**
  * Runs a command on several servers as a push job with quorum 1, and follows it. Used by
- * exec/exec.ts.
+ * `cnapi exec`.
  *
  *     asked ──▶ followed (the job's id is known) ──▶ each server: ok | failed | unknown
  */
@@ -11,7 +11,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import type { Ending, Listener, Run } from '../exec/ending.ts';
+import type { Ending, Listener, Run } from './ending.ts';
 import { FollowedJob } from './followed-job.ts';
 
 type JobRequest = Omit<Request<typeof pushJobContracts.CreatePushJob>, 'servers'>;

@@ -1,6 +1,6 @@
 /** How a push job is shown to people. */
 import t from 'tap';
-import { inOrderOfName } from '../../../lib/cli/push/job-progress.ts';
+import { inOrderOfName } from '../../../lib/cli/terminal/name-order.ts';
 
 t.test('nodes come in order of their names, as people count', (t) => {
   const node = (name: string) => ({ server_uuid: '', name, status: 'new', updated_at: '' }) as const;

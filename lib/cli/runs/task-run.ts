@@ -1,6 +1,6 @@
 /**
  * Runs a command on one server, as a task. It is created under an idempotency key, so a lost answer
- * does not run it twice. Any available instance is used to follow it. Used by exec.ts.
+ * does not run it twice. Any available instance is used to follow it. Used by `cnapi exec`.
  *
  *     asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no end reported)
  */

@@ -1,7 +1,7 @@
 /** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
 import { KeptOutput, LiveOutput } from '../../../lib/agent/runner/output.ts';
-import { type OutputPiece, OutputSequence } from '../../../lib/cli/exec/output-sequence.ts';
+import { type OutputPiece, OutputSequence } from '../../../lib/cli/runs/output-sequence.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 
 const out = (offset: number, text: string) => ({ stream: 'stdout', offset, text });

@@ -1,6 +1,6 @@
 /**
- * The command that a user wants to run, with its environment, as the API takes it. Used by exec.ts
- * and by the options of push jobs.
+ * The command that a user wants to run, with its environment, as the API takes it. Used by `cnapi
+ * exec` and by the options of push jobs.
  */
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';

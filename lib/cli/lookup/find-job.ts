@@ -2,7 +2,7 @@
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
-import { checkPrefix, onlyOne } from '../lookup/find.ts';
+import { checkPrefix, onlyOne } from './find.ts';
 
 /** As many as one request returns. */
 const JOBS_A_PAGE = 1_000;

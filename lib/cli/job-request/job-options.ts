@@ -1,15 +1,15 @@
-/** The options that describe a push job: of `cnapi job start`, and of schedules. */
+/** The options that describe a push job: of `cnapi job start`, of schedules, and of `cnapi exec`. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
 import { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
-import { jobVariablesOf, shellCommandOf, variablesOf } from '../exec/program.ts';
 import { repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import type { TargetOptions } from '../lookup/targets.ts';
+import { jobVariablesOf, shellCommandOf, variablesOf } from '../runs/program.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
