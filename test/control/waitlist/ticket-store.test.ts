@@ -14,6 +14,7 @@ import {
   listQueues,
   listTickets,
   readLastQueue,
+  readQueueTimes,
   readTicket,
   readTicketStatuses,
   releaseTicket,
@@ -358,6 +359,21 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
       );
     },
   );
+
+  check('a ticket queues until its turn, and its time as the holder begins then', async (t) => {
+    await db.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');
+    const uuids = await addSome(db, newQueue(), 3);
+    await db.query(
+      `update cnapi_waitlist_tickets set created_at = created_at - interval '1 hour' where status = 'queued'`,
+    );
+    await releaseTicket(db, uuids[0] ?? '');
+    const times = await readQueueTimes(db, uuids);
+    t.equal(times.length, 1, 'neither the first, which never queued, nor the last, which still does');
+    t.ok(Number(times[0]) >= 3_600 && Number(times[0]) < 7_200, `${times[0]} s`);
+    const [{ holder, active_ms: activeMs } = {}] = await listQueues(db, { limit: 1, offset: 0 });
+    t.equal(holder, uuids[1]);
+    t.ok(activeMs !== null && Number(activeMs) < 3_600_000, `${activeMs} ms`);
+  });
 
   check('queues are listed by name with holder, depth and ages while they have a holder', async (t) => {
     await db.query('truncate cnapi_waitlist_queues, cnapi_waitlist_tickets cascade');

@@ -177,3 +177,23 @@ t.test('a session that begins has no pause left over from the claims of the one 
   );
   await dispatch.stop();
 });
+
+t.test('a server that waits for its claim keeps its time to start only while its session is held', async (t) => {
+  const clock = new ManualClock();
+  const connected = new Set(['stays', 'leaves']);
+  const dispatch = new SessionDispatch({
+    database: { query: async () => ({ rows: [] }) } as unknown as Database,
+    // Too much is unread, so no claim begins.
+    sessions: { isFull: true, get: (uuid: string) => (connected.has(uuid) ? {} : undefined) } as never,
+    clock,
+    log: recordingLogger([]),
+    config: { taskResendMs: 5_000, taskOverdueMs: 60_000 },
+    fail: () => undefined,
+  });
+  dispatch.hintAll([...connected]);
+  t.same(dispatch.endClaimPeriod(), [], 'not before a whole period');
+  t.same(dispatch.endClaimPeriod(), ['stays', 'leaves']);
+  connected.delete('leaves');
+  t.same(dispatch.endClaimPeriod(), ['stays']);
+  await dispatch.stop();
+});
