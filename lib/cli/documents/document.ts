@@ -8,7 +8,8 @@ import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts'
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { inWords, listDocuments } from '../lookup/find-document.ts';
+import { findServers } from '../lookup/find.ts';
+import { findDocument, inWords, listDocuments } from '../lookup/find-document.ts';
 import { parseCount } from '../terminal/count.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -19,8 +20,13 @@ type Assignments = readonly string[] | undefined;
 export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Command {
   const { name, plural, about, fields, indexes } = noun;
   const words = inWords(name);
-  const uuid = `of the ${words}`;
-  const assignment = `of ${Object.keys(fields).join(', ')}`;
+  const uuidOnly = 'its uuid, or the beginning of it';
+  const [argument, which, example] =
+    'name' in indexes
+      ? [`<${name.replaceAll('_', '-')}>`, `its name, ${uuidOnly}`, 'NAME']
+      : ['<uuid>', uuidOnly, 'UUID'];
+  const assignment = `of ${Object.keys(fields).join(', ')}${listsIn(noun)}`;
+  const found = async ({ client }: Context, text: unknown) => (await findDocument(client, noun, String(text))).uuid;
   const commandName = noun.command ?? name;
   const command = new Command(commandName).description(`${about}.`);
   const [filter = 'uuid'] = Object.keys(indexes);
@@ -34,27 +40,34 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
     .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, repeated)
     .option('--limit <count>', 'at most this many (default: all)')
     .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
-  add('get', 'UUID')
+  add('get', example)
     .description(`Shows ${withArticle(words)}.`)
-    .argument('<uuid>', uuid)
-    .action(runner.action((context, [id]) => show(context, noun, 'get', { uuid: id })));
+    .argument(argument, which)
+    .action(runner.action(async (context, [text]) => show(context, noun, 'get', { uuid: await found(context, text) })));
   add('create', `${field}=VALUE`)
     .description(`Creates ${withArticle(words)} and prints its uuid.`)
     .argument('<field=value...>', assignment)
-    .action(runner.action((context, [given]) => createDocument(context, noun, assigned(noun, given as Assignments))));
-  add('update', `UUID ${field}=VALUE`)
-    .description(`Changes fields of ${withArticle(words)}; FIELD= removes an optional one.`)
-    .argument('<uuid>', uuid)
-    .argument('<field=value...>', assignment)
     .action(
-      runner.action((context, [id, given]) =>
-        show(context, noun, 'update', { uuid: id, ...assigned(noun, given as Assignments, { emptyIs: null }) }),
+      runner.action(async (context, [given]) =>
+        createDocument(context, noun, await withServers(context, noun, assigned(noun, given as Assignments))),
       ),
     );
-  add('delete', 'UUID')
+  add('update', `${example} ${field}=VALUE`)
+    .description(`Changes fields of ${withArticle(words)}; FIELD= removes an optional one.`)
+    .argument(argument, which)
+    .argument('<field=value...>', assignment)
+    .action(
+      runner.action(async (context, [text, given]) => {
+        const changes = await withServers(context, noun, assigned(noun, given as Assignments, { emptyIs: null }));
+        return show(context, noun, 'update', { uuid: await found(context, text), ...changes });
+      }),
+    );
+  add('delete', example)
     .description(`Deletes ${withArticle(words)}.`)
-    .argument('<uuid>', uuid)
-    .action(runner.action((context, [id]) => deleteDocument(context, noun, { uuid: String(id) })));
+    .argument(argument, which)
+    .action(
+      runner.action(async (context, [text]) => deleteDocument(context, noun, { uuid: await found(context, text) })),
+    );
   return examples(command, [`cnapi ${commandName} list --where ${filter}=VALUE`, `cnapi ${commandName} list --json`]);
 }
 
@@ -96,9 +109,28 @@ interface Reading {
   asText?: boolean;
 }
 
+/** For the help: which fields take names of servers. */
+const listsIn = ({ serverLists = [] }: DocumentNoun): string =>
+  serverLists.map((field) => `; ${field}=SERVER,SERVER takes uuids, beginnings of them, and hostnames`).join('');
+
+/** The same, with the uuids of the servers that the user named. @throws UsageError */
+async function withServers(
+  { client }: Context,
+  { serverLists = [] }: DocumentNoun,
+  fields: JsonObject,
+): Promise<JsonObject> {
+  const found: Record<string, unknown> = { ...fields };
+  for (const field of serverLists) {
+    const names = found[field];
+    if (!Array.isArray(names)) continue;
+    found[field] = (await findServers(client, names.map(String))).map(({ uuid }) => uuid);
+  }
+  return found;
+}
+
 /** What `field=value` words say. @throws UsageError */
 function assigned(
-  { name, fields }: DocumentNoun,
+  { name, fields, serverLists = [] }: DocumentNoun,
   words: Assignments = [],
   { emptyIs, asText }: Reading = {},
 ): JsonObject {
@@ -108,6 +140,7 @@ function assigned(
     if (schema === undefined || !word.includes('='))
       throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
     if (text === '' && emptyIs === null) return [field, null];
+    if (serverLists.includes(field) && !text.startsWith('[')) return [field, text.split(',')];
     return [field, asText === true ? text : readAs(`${inWords(name)} ${field}`, schema as z.ZodType, text)];
   });
   return Object.fromEntries(pairs);

@@ -5,6 +5,7 @@ import { isUuid, MAX_LIST } from '../../protocol/api/rules.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
+import { isPrefix } from './find.ts';
 
 type Client = Pick<CnapiClient, 'documents'>;
 
@@ -26,21 +27,44 @@ export async function listDocuments(
 }
 
 /**
- * The document with this name, or uuid. `within`: the values of other fields. `what`: the
- * noun in the words of a person.
- * @throws UsageError when there is none
+ * The document with this name, this uuid, or a uuid that begins so. `within`: the values of other
+ * fields. `what`: the noun in the words of a person.
+ * @throws UsageError when there is none, or more than one
  */
 export async function findDocument<Found extends { uuid: string }>(
   client: Client,
   noun: DocumentNoun,
-  name: string,
+  text: string,
   { within = {}, what = inWords(noun.name) }: { within?: JsonObject; what?: string } = {},
 ): Promise<Found> {
-  if (isUuid(name)) return (await client.documents(noun.contracts.get, { uuid: name })) as Found;
+  if (isUuid(text)) return (await client.documents(noun.contracts.get, { uuid: text })) as Found;
+  const named = await namedSo(client, noun, text, within);
+  const found = named.length > 0 || !isPrefix(text) ? named : await beginningSo(client, noun, text, within);
+  const [document, ...others] = found;
+  if (document === undefined) throw new UsageError(`There is no ${what} ${escapeControls(text)}`);
+  if (others.length === 0) return document as unknown as Found;
+  const uuids = found.slice(0, 5).map(({ uuid }) => String(uuid));
+  throw new UsageError(
+    `There are several ${inWords(noun.plural)} ${escapeControls(text)}; give one of the uuids ${uuids.join(', ')}`,
+  );
+}
+
+const MANY = 5;
+
+async function namedSo(client: Client, noun: DocumentNoun, name: string, within: JsonObject): Promise<JsonObject[]> {
   // A name that ends in * would be the beginning of one.
-  const [found] = name.endsWith('*') ? [] : await listDocuments(client, noun, { ...within, name }, 1);
-  if (found === undefined) throw new UsageError(`There is no ${what} ${escapeControls(name)}`);
-  return found as unknown as Found;
+  if (!('name' in noun.indexes) || name.endsWith('*')) return [];
+  return listDocuments(client, noun, { ...within, name }, MANY);
+}
+
+async function beginningSo(
+  client: Client,
+  noun: DocumentNoun,
+  text: string,
+  within: JsonObject,
+): Promise<JsonObject[]> {
+  const all = await listDocuments(client, noun, within);
+  return all.filter(({ uuid }) => String(uuid).startsWith(text.toLowerCase()));
 }
 
 /** `server group` of `server_group`. */

@@ -36,6 +36,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   eventFields: readonly (keyof Fields & string)[];
   /** The field with the uuid of a server, for those who follow the events of one server. */
   serverField?: keyof Fields & string;
+  /** Fields with uuids of servers. The command line takes hostnames there, too. */
+  serverLists?: readonly (keyof Fields & string)[];
   /** The columns of the command line's list, beside `uuid`. */
   listColumns: readonly (keyof Fields & string)[];
   /** The command line has commands of its own for it, instead of those made from this. */

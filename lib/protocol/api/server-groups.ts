@@ -21,6 +21,7 @@ export const serverGroups = documentNoun({
   unique: ['name'],
   version: 1,
   eventFields: ['name'],
+  serverLists: ['servers'],
   listColumns: ['name', 'where', 'servers'],
 });
 
