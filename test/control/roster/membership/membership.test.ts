@@ -21,12 +21,22 @@ const identity = () => ({
 function newInstance() {
   const clock = new ManualClock();
   const healthyTimer = new HealthyTimer({ clock, checkMs: 250 });
-  const world = { isDatabaseAway: false, isRowLocked: false, isDead: false, reads: 0, beats: 0, said: [] as string[] };
+  const world = {
+    isDatabaseAway: false,
+    isRowLocked: false,
+    isDead: false,
+    reads: 0,
+    beats: 0,
+    said: [] as string[],
+    others: [] as { run: string; beat: number }[],
+    declared: [] as string[],
+  };
   const query: Queryable['query'] = async <Row>(text: string) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
     if (text.includes('beat = beat + 1') && world.isRowLocked) throw new DatabaseBusyError('locked');
     if (text.includes('from cnapi_instances where')) world.reads += 1;
-    if (text.includes('from cnapi_instances where')) return { rows: [], rowCount: 0 };
+    if (text.includes('from cnapi_instances where')) return { rows: world.others as Row[], rowCount: 0 };
+    if (text.includes("end_reason = 'lapsed'")) world.declared.push(...world.others.map(({ run }) => run));
     if (text.includes('insert into cnapi_instances')) world.isDead = false;
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
     world.beats += 1;
@@ -150,3 +160,27 @@ t.test('an instance that cannot keep up reports it and lets its lease lapse; one
   t.same(world.said, ['this process cannot keep up with its work', 'recovered']);
   t.ok(world.beats > beats);
 });
+
+const interruptions = {
+  'a beat that failed': async ({ clock, world }: ReturnType<typeof newInstance>) => {
+    world.isDatabaseAway = true;
+    await clock.advance(1_000);
+    world.isDatabaseAway = false;
+  },
+  'a time in which it could not keep up': async ({ clock }: ReturnType<typeof newInstance>) => {
+    for (let second = 0; second < 12; second += 1) await clock.stall(1_000);
+  },
+};
+for (const [name, interrupt] of Object.entries(interruptions))
+  t.test(`what an instance saw of another before ${name} does not count against the other's lease`, async (t) => {
+    const instance = newInstance();
+    const { clock, instances, world, signal } = instance;
+    world.others.push({ run: 'other', beat: 7 });
+    await instances.start(signal.signal);
+    await clock.advance(times.leaseMs - 1_500);
+    await interrupt(instance);
+    await clock.advance(times.leaseMs - 1_000);
+    t.same(world.declared, []);
+    await clock.advance(3_000);
+    t.ok(world.declared.includes('other'), 'it lapses after a whole lease');
+  });
