@@ -33,6 +33,7 @@ import {
   readNodeNames,
   readOrganizationJob,
   readPushFile,
+  readUnfinishedJobs,
 } from '../../lib/control/push/organization-jobs-store.ts';
 import {
   createPushJob,
@@ -243,6 +244,7 @@ const statements: readonly Statement[] = [
     return duty && ['acme', duty.id];
   }),
   reads(listOrganizationJobs, () => ['acme', { limit: 10, bytes: 1_000, withCounts: true }]),
+  reads(readUnfinishedJobs, () => []),
   reads(readNodeNames, ofJob('running')),
   reads(readPushFile, ofJob('running')),
   reads(readNamedNode, (world) => {

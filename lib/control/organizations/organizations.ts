@@ -72,6 +72,11 @@ export class Organizations {
     return found.value;
   }
 
+  /** Those of these uuids that are organizations. */
+  async existing(uuids: readonly string[]): Promise<ReadonlySet<string>> {
+    return new Set((await this.documents.organizations.getMany(uuids)).keys());
+  }
+
   /** The server that each name stands for. */
   async nodesOf({ uuid }: Pick<Organization, 'uuid'>, names: readonly string[]): Promise<Map<string, NodeLookup>> {
     const result = new Map<string, NodeLookup>(names.map((name) => [name, 'unknown']));

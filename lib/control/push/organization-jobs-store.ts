@@ -51,6 +51,17 @@ export async function readOrganizationJob(
   return rows[0];
 }
 
+/** Bounded by the number of jobs that may be unfinished. */
+export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organization: string }[]> {
+  const { rows } = await database.query<{ id: string; organization: string }>(
+    `select j.id, j.organization from cnapi_push_jobs j
+       where j.state <> 'ended' and j.organization is not null and j.abort_requested is distinct from 'hard'`,
+    [],
+    { name: 'read unfinished push jobs of organizations' },
+  );
+  return rows;
+}
+
 export interface OrganizationJobFilter {
   /** As callers see it: a job that ends counts as what it was before. */
   status?: string | undefined;

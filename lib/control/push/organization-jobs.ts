@@ -25,6 +25,11 @@ export class OrganizationJobs {
     return store.listOrganizationJobs(this.#database, organization, filter);
   }
 
+  /** Those of all organizations, unless their abort has been requested. */
+  unfinished(): Promise<{ id: string; organization: string }[]> {
+    return store.readUnfinishedJobs(this.#database);
+  }
+
   /** The names of a job's nodes by their state. */
   nodeNames(job: string): Promise<{ state: NodeState; names: string[] }[]> {
     return store.readNodeNames(this.#database, job);

@@ -5,12 +5,15 @@ import type { Database } from '../../platform/postgres/database.ts';
 import type { Events } from '../events/events.ts';
 import { counter } from '../metrics/metric.ts';
 import { HeldAccess } from '../organizations/held-access.ts';
+import type { Organizations } from '../organizations/organizations.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { OrphanedJobs } from './orphaned-jobs.ts';
 import { PushyFeeds } from './pushy-feeds.ts';
 import { type PushyRouteDeps, pushyRoutes } from './routes/pushy-routes.ts';
 
-interface PushyParts extends Omit<PushyRouteDeps, 'feeds' | 'sessions' | 'pushJobs'> {
+interface PushyParts extends Omit<PushyRouteDeps, 'feeds' | 'sessions' | 'pushJobs' | 'organizations'> {
+  organizations: Organizations;
   pushJobs: PushJobs;
   events: Events;
   roster: { sessions: { readonly size: number }; membership: { readonly run: string } };
@@ -28,12 +31,16 @@ export const pushySubsystem: SubsystemDefinition<PushyParts> = {
       },
     };
     const access = new HeldAccess(parts);
+    const orphans = new OrphanedJobs(parts);
     const feeds = new PushyFeeds({ ...parts, access });
     return {
       name: 'pushy',
       routes: pushyRoutes({ ...parts, sessions, feeds }),
-      start: () => access.start(),
-      stop: () => access.stop(),
+      start() {
+        access.start();
+        orphans.start();
+      },
+      stop: () => Promise.all([access.stop(), orphans.stop()]),
       metrics: [
         counter(
           'pushy_followers_refused_total',

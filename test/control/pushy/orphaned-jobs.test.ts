@@ -1,0 +1,33 @@
+/** What becomes of jobs when their organization, or who started them, is deleted. */
+import t from 'tap';
+import { uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
+import { keyPair } from '../organizations/signed-api.ts';
+import { endedJob } from '../push/jobs.ts';
+import { asked, created, ended, JOBS, startAcme } from './acme.ts';
+
+t.test('the jobs of a deleted organization are aborted, and those of a deleted user go on', async (t) => {
+  const { a, b, acme, names } = await startAcme(t, 1);
+  const { publicKey, privateKey: key } = keyPair();
+  const uuid = await created(a, '/users', { name: 'alice', organizations: [acme] });
+  const keyUuid = await created(a, '/keys', { owner: uuid, public_key: publicKey });
+  await created(a, '/groups', { name: 'admins', organization: acme, users: [uuid] });
+  const signer = { key, userId: 'alice' };
+
+  const order = { command: 'sleep 2', nodes: names.slice(0, 1) };
+  const { id: first } = (await asked(a, 'POST', JOBS, { body: order, signer })).body;
+  t.equal(await a.delete(`/keys/${keyUuid}`), 204);
+  t.equal(await a.delete(`/users/${uuid}`), 204);
+  t.equal((await asked(b, 'GET', JOBS, { signer })).status, 401);
+  t.equal((await ended(b, first)).status, 'complete', "a job is the organization's");
+
+  const long = { command: 'sleep 600' };
+  const { id } = (await asked(a, 'POST', JOBS, { body: { ...order, ...long } })).body;
+  const theirs = '/organizations/other/pushy/jobs';
+  const kept = (await asked(a, 'POST', theirs, { body: { ...long, nodes: names.slice(-1) } })).body.id;
+  t.equal(await a.delete(`/organizations/${acme}`), 204);
+  t.equal((await asked(b, 'GET', JOBS)).status, 404);
+  const job = await endedJob(b, uuidOfPushyId(id) ?? '');
+  t.equal(job.status, 'aborted');
+  t.match((await asked(b, 'GET', `${theirs}/${kept}`)).body.status, /^(voting|running)$/, 'of another organization');
+  t.equal((await asked(b, 'PUT', `${theirs}/${kept}/abort`)).status, 200);
+});
