@@ -90,7 +90,7 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
     current = await client.ask(pushJobContracts.GetPushJob, { id: job.id });
     const progress = progressOf(current);
     if (progress === shown || isAsking) continue;
-    output.note(progress);
+    output.progress(progress);
     shown = progress;
   }
   if (leftWith === undefined) await showing;

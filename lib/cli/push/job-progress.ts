@@ -51,9 +51,9 @@ export function progressOf(job: PushJob): string {
 export const NODE_COLUMNS: readonly Column<PushNode>[] = [
   { head: 'NODE NAME', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
-  { head: 'LAST UPDATED', of: ({ updated_at }) => shortTime(updated_at) },
+  { head: 'LAST UPDATED', of: ({ updated_at }) => shortTime(updated_at), optional: true },
   { head: 'EXIT', of: ({ exit_code }) => exit_code },
-  { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true },
+  { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true, optional: true },
   { head: 'WHY', of: reasonOf, shrinks: true },
 ];
 
@@ -75,9 +75,9 @@ export const JOB_COLUMNS: readonly Column<PushJob>[] = [
   { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
   { head: 'ID', of: ({ id }) => id, abbreviates: true },
   { head: 'STATUS', of: ({ status }) => status },
-  { head: 'NODES', of: ({ node_count }) => node_count, align: 'right' },
-  { head: 'OK', of: ({ counts }) => counts.succeeded ?? 0, align: 'right' },
-  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true },
+  { head: 'NODES', of: ({ node_count }) => node_count, align: 'right', optional: true },
+  { head: 'OK', of: ({ counts }) => counts.succeeded ?? 0, align: 'right', optional: true },
+  { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true, optional: true },
   { head: 'COMMAND', of: ({ command }) => command, shrinks: true },
 ];
 

@@ -13,13 +13,13 @@ import { createCommand } from './schedule-create.ts';
 
 const MAX_SCHEDULES = 1_000;
 
-const COLUMNS: readonly Column<PushSchedule>[] = [
+export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
   { head: 'ID', of: ({ id }) => id, abbreviates: true },
   { head: 'STATUS', of: ({ status }) => status },
-  { head: 'TIMES', of: timesOf },
+  { head: 'TIMES', of: timesOf, shrinks: true },
   { head: 'NEXT', of: ({ next_at, status }) => (status === 'active' ? shortTime(next_at) : '-') },
-  { head: 'LAST', of: ({ last_at }) => shortTime(last_at) },
-  { head: 'OUTCOME', of: ({ last_outcome }) => last_outcome ?? '-' },
+  { head: 'LAST', of: ({ last_at }) => shortTime(last_at), optional: true },
+  { head: 'OUTCOME', of: ({ last_outcome }) => last_outcome ?? '-', optional: true },
   { head: 'COMMAND', of: commandOf, shrinks: true },
 ];
 
@@ -70,7 +70,7 @@ async function list({ client, output }: Context, _: readonly unknown[], options:
   const limit = parseCount(options.limit, '--limit', MAX_SCHEDULES);
   const schedules = await firstSchedules(client, limit);
   if (output.json) return output.document(schedules);
-  output.table(COLUMNS, schedules);
+  output.table(SCHEDULE_COLUMNS, schedules);
   if (schedules.length === 0) output.note('No schedules');
 }
 

@@ -6,7 +6,7 @@
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import type { OutputName, Streams } from './streams.ts';
-import { type Column, facts, table } from './table.ts';
+import { type Column, clipped, facts, table } from './table.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -39,6 +39,9 @@ export async function exitSoon(clock: Clock, code: number): Promise<never> {
   await settlesWithin(clock, SOON_MS, flushed());
   process.exit(code);
 }
+
+/** Of remarks. */
+const PREFIX = 'cnapi: ';
 
 const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
 export type Color = keyof typeof COLORS;
@@ -121,9 +124,15 @@ export class Output {
     if (!this.quiet) this.complain(text);
   }
 
+  /** A remark that the next one replaces: it may be cut at the width of the terminal. */
+  progress(text: string): void {
+    const { isTTY, columns } = this.#streams.stderr;
+    this.note(isTTY === true ? clipped(text, (columns || 80) - PREFIX.length) : text);
+  }
+
   /** Writes to stderr, also with --quiet. */
   complain(text: string): void {
-    this.rawError(`cnapi: ${escapeControlsInLines(text)}\n`);
+    this.rawError(`${PREFIX}${escapeControlsInLines(text)}\n`);
   }
 
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {

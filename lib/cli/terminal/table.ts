@@ -15,6 +15,8 @@ export interface Column<Row> {
    * distinguish its uuids are shown, with at least eight characters. Other ids are never shortened.
    */
   abbreviates?: boolean;
+  /** The column is left out if the table is too wide otherwise; the last one first. */
+  optional?: boolean;
   align?: 'right';
   /** Colours a cell's text after layout. */
   paint?: Paint;
@@ -27,25 +29,45 @@ const GAP = '  ';
 const LEAST = 8;
 const ELLIPSIS = '…';
 
-/** Returns the lines, the first one with the heads. Without `width` columns are not shortened. */
-export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width?: number): string[] {
+/**
+ * Returns the lines, the first one with the heads. Without `width` columns are neither shortened
+ * nor left out.
+ */
+export function table<Row>(all: readonly Column<Row>[], rows: readonly Row[], width?: number): string[] {
+  const dispensable = all.findLast(({ optional }) => optional === true);
+  const lines = linesOf(all, rows, width);
+  if (width === undefined || dispensable === undefined || widestOf(lines.plain) <= width) return lines.shown;
+  return table(
+    all.filter((column) => column !== dispensable),
+    rows,
+    width,
+  );
+}
+
+/** `plain`: without colours. */
+function linesOf<Row>(
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  width: number | undefined,
+): { plain: string[]; shown: string[] } {
   const whole = [
     columns.map(({ head }) => head),
     ...rows.map((row) => columns.map((column) => textOf(column.of(row)))),
   ];
   const cells = width !== undefined && widthOfAll(whole) > width ? abbreviated(columns, whole) : whole;
   const widths = fitted(columns, cells, width);
-  return cells.map((line, row) =>
-    line
-      .map((cell, at) => {
-        const { align, paint } = columns[at] ?? {};
-        const shown = aligned(shortened(cell, widths[at] ?? 0), widths[at] ?? 0, align);
-        const isLast = at === line.length - 1;
-        return paint === undefined || row === 0 ? shown : paint(isLast ? shown.trimEnd() : shown, cell);
-      })
-      .join(GAP)
-      .trimEnd(),
+  const plain = cells.map((line) =>
+    line.map((cell, at) => aligned(shortened(cell, widths[at] ?? 0), widths[at] ?? 0, columns[at]?.align)),
   );
+  const shown = plain.map((line, row) =>
+    line.map((text, at) => {
+      const paint = row === 0 ? undefined : columns[at]?.paint;
+      const isLast = at === line.length - 1;
+      return paint === undefined ? text : paint(isLast ? text.trimEnd() : text, cells[row]?.[at] ?? '');
+    }),
+  );
+  const joined = (lines: readonly string[][]) => lines.map((line) => line.join(GAP).trimEnd());
+  return { plain: joined(plain), shown: joined(shown) };
 }
 
 /** One line per pair: name and value. */

@@ -1,4 +1,6 @@
 import t from 'tap';
+import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/push/job-progress.ts';
+import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule.ts';
 import { facts, table, widthOf } from '../../../lib/cli/terminal/table.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -71,5 +73,38 @@ t.test('ids that commands accept by their beginnings are abbreviated where the t
   ]);
   const alike = [1, 2, 2].map((digit) => ({ id: `00000000-000${digit}-4c1f-9d0a-0123456789ab` }));
   t.strictSame(table(columns, alike, 15).slice(1), ['00000000-0001  1', '00000000-0002  1', '00000000-0002  1']);
+  t.end();
+});
+
+t.test('the lists of jobs, their nodes and schedules fit a narrow terminal', (t) => {
+  const id = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+  const time = '2030-01-01T00:00:00.000Z';
+  const job = { ...{ id, status: 'quorum_failed', quorum: 17, node_count: 20_000, counts: { succeeded: 19_000 } } };
+  const jobs = [{ ...job, command: 'systemctl reload nginx', actor: 'alice of operations', created_at: time }];
+  const node = { server_uuid: id, name: 'a-server-with-a-long-name', status: 'unavailable', updated_at: time };
+  const nodes = [{ ...node, task_id: id, exit_code: 137, reason: 'busy', message: 'with another push job' }];
+  const schedule = { id, status: 'active', cron: '30 2 * * mon-fri', time_zone: 'Europe/Berlin', next_at: time };
+  const schedules = [{ ...schedule, last_at: time, last_outcome: 'started', job: { command: 'apt-get -q update' } }];
+  for (const width of [60, 80, 100]) {
+    const lines = [
+      ...table(JOB_COLUMNS, jobs as never, width),
+      ...table(NODE_COLUMNS, nodes as never, width),
+      ...table(SCHEDULE_COLUMNS, schedules as never, width),
+    ];
+    for (const line of lines) t.ok(line.length <= width, `${width}: ${line}`);
+  }
+  t.match(table(JOB_COLUMNS, jobs as never, 120)[0], /ACTOR/);
+  t.match(table(JOB_COLUMNS, jobs as never, 60)[1], /564d5b45 +quorum_failed .*system/);
+  t.end();
+});
+
+t.test('columns that can be spared are left out from the last one on, and only if the table is too wide', (t) => {
+  const columns = [
+    { head: 'A', of: () => 'aaaaaaaaaa' },
+    { head: 'B', of: () => 'bbbbbbbbbb', optional: true },
+    { head: 'C', of: () => 'cccccccccc', optional: true },
+  ];
+  const headAt = (width?: number) => table(columns, [{}], width)[0]?.split(/ +/).join('');
+  t.same([headAt(), headAt(34), headAt(33), headAt(21), headAt(5)], ['ABC', 'ABC', 'AB', 'A', 'A']);
   t.end();
 });
