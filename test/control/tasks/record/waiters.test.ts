@@ -164,6 +164,21 @@ t.test('a task can be followed live on another instance, from its first event to
   t.ok(quiet(b));
 });
 
+t.test('a task has a channel of its own while somebody follows it, and waits need none', async (t) => {
+  const { b, agent, taken } = await instances(t);
+  const id = await taken();
+  const waits = [b.tasks.wait(id, patience)];
+  await until(() => b.bus.stats().topics === 2, 'the channel of all ends');
+  waits.push(b.tasks.wait(await taken(), { timeoutMs: 1 }));
+  await waits.at(-1);
+  t.equal(b.bus.stats().topics, 2, 'the channel of its run and that of all ends');
+  const following = collect(b.tasks.waiters.follow(id, 0));
+  await until(() => b.bus.stats().topics === 3, 'the channel of the task');
+  agent.complete(id);
+  await Promise.all([...waits, following]);
+  t.ok(quiet(b));
+});
+
 t.test('a stream resumes where it was left, and ends at once if there is no more', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
