@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
+import { NODES_A_STEP } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
@@ -41,11 +42,14 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
   const log = recordingLogger(records);
   const job = { ...VOTING, ...row };
   const asked: { name: string; values: readonly unknown[] }[] = [];
+  /** The servers whose commands each step of an abort cancels. */
+  const cancelled: { server_uuid: string; run: null }[][] = [];
   const database = {
     query: async (text: string, values: readonly unknown[] = []) => {
       const name = /cnapi_\w+/.exec(text)?.[0] ?? '';
       asked.push({ name, values });
-      const rows = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
+      const rows: unknown[] = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
+      if (name === 'cnapi_abort_push_job') rows.push(...(cancelled.shift() ?? []));
       return { rows, rowCount: 0 };
     },
   } as unknown as Queryable;
@@ -65,7 +69,14 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
   const duty = { id: randomUUID(), kind: 'push-job', run: randomUUID(), generation: 1, failures: 0 };
   coordinator.carryOut(duty, over.signal).catch(() => {});
   const logged = () => records.map(({ msg }) => msg);
-  return { clock, job, logged, asked: (name: string) => asked.filter((one) => one.name === name) };
+  return {
+    clock,
+    job,
+    logged,
+    all: asked,
+    cancelled,
+    asked: (name: string) => asked.filter((one) => one.name === name),
+  };
 }
 
 t.test('the votes have all their time, although the counter of deadlines catches up as the job is made', async (t) => {
@@ -105,6 +116,17 @@ t.test('a step that changes nothing, because a row is locked, is repeated at a p
   for (let times = 0; times < 100; times += 1) await clock.advance(10);
   const times = asked('cnapi_abort_push_job').length;
   t.ok(times >= 2 && times <= 6, `${times} times in a second`);
+});
+
+t.test('the commands of many nodes are cancelled in steps without a round between them', async (t) => {
+  const running = { state: 'aborting', states: ['running'], started: 2_500, to_cancel: 2_500, counts: [2_500] };
+  const { clock, cancelled, all } = atWork(t, running);
+  for (const count of [NODES_A_STEP, NODES_A_STEP, 500])
+    cancelled.push(Array.from({ length: count }, () => ({ server_uuid: randomUUID(), run: null })));
+  await clock.advance(0);
+  const names = all.map(({ name }) => name).filter((name) => name !== 'cnapi_push_tickets');
+  const abort = 'cnapi_abort_push_job';
+  t.same(names.slice(names.indexOf('cnapi_advance_push_job')), ['cnapi_advance_push_job', abort, abort, abort]);
 });
 
 t.test('nodes start, although those that have not voted are locked', async (t) => {
