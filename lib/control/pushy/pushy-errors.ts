@@ -38,8 +38,8 @@ export class JobNotFoundError extends CnapiError {
 
 /** 429: the rest of the instance's followers is for other organizations. */
 export class TooManyFeedFollowersError extends CnapiError {
-  constructor(organization: string, limit: number) {
-    const message = `organization '${organization}' already follows ${limit} feeds at this instance; end one, or ask another instance`;
+  constructor(who: string, limit: number) {
+    const message = `${who} already follows ${limit} feeds at this instance; end one, or ask another instance`;
     super('TooManyRequests', 429, message, { retryAfterSeconds: 1 });
   }
 }

@@ -35,6 +35,8 @@ export interface PushyFeedsDeps {
    * Of one organization, on this instance; those with a token are counted apart. Default 200.
    */
   maxFollowers?: number;
+  /** Of one organization, by one user, client or token, on this instance. Default 50. */
+  maxPerCaller?: number;
 }
 
 export interface Follower {
@@ -51,6 +53,8 @@ const LINGER_MS = 5_000;
 const HISTORY_MS = 60_000;
 /** An instance has 1,000 followers of jobs, and 1,000 of events. */
 const MAX_FOLLOWERS = 200;
+/** So it takes more than a few callers to take the places of all others. */
+const MAX_PER_CALLER = 50;
 /** Of started jobs: the connections are shared with the rest of the process. */
 const CONCURRENT_READS = 2;
 const FILTER = { kinds: ['push_job'] };
@@ -58,7 +62,7 @@ const ENDS: readonly unknown[] = JOB_ENDS;
 
 export class PushyFeeds {
   readonly #deps: PushyFeedsDeps;
-  /** By the uuid of their organization. */
+  /** By the uuid of their organization, and by who follows in it. */
   readonly #followers = new KeyedCounts();
   /** A job that has started, which all followers of its organization are told about at once. */
   readonly #started: SharedRead<{ organization: string; job: string }, OrganizationJob | undefined>;
@@ -71,7 +75,7 @@ export class PushyFeeds {
     );
   }
 
-  /** Followers refused because their organization had too many. */
+  /** Followers refused because they or their organization had too many. */
   get refused(): number {
     return this.#refused;
   }
@@ -116,19 +120,28 @@ export class PushyFeeds {
    * the follower may not read the feed any more. @throws TooManyFeedFollowersError
    */
   #enter({ organization: { uuid, name }, requestor, signal }: Follower): AbortSignal {
-    const { access, maxFollowers = MAX_FOLLOWERS } = this.#deps;
+    const { access, maxFollowers = MAX_FOLLOWERS, maxPerCaller = MAX_PER_CALLER } = this.#deps;
     if (signal.aborted) return signal;
     // Whoever has a token cannot take the places of the organization's users and clients.
     const sharers = requestor.kind === 'token' ? `tokens ${uuid}` : uuid;
-    if (this.#followers.of(sharers) >= maxFollowers) {
+    const { tokenUuid, principal } = requestor.actor;
+    const caller = tokenUuid ?? principal?.uuid;
+    const limits = [
+      { key: sharers, most: maxFollowers, who: `organization '${name}'` },
+      ...(caller === undefined
+        ? []
+        : [{ key: `${uuid} ${caller}`, most: maxPerCaller, who: `'${requestor.name}' of organization '${name}'` }]),
+    ];
+    const reached = limits.find(({ key, most }) => this.#followers.of(key) >= most);
+    if (reached !== undefined) {
       this.#refused += 1;
-      throw new TooManyFeedFollowersError(name, maxFollowers);
+      throw new TooManyFeedFollowersError(reached.who, reached.most);
     }
     const over = new AbortController();
     const release = access.hold(requestor, uuid, () => over.abort());
-    this.#followers.add(sharers);
+    for (const { key } of limits) this.#followers.add(key);
     const leave = () => {
-      this.#followers.add(sharers, -1);
+      for (const { key } of limits) this.#followers.add(key, -1);
       release();
       over.abort();
     };

@@ -44,7 +44,7 @@ export const pushySubsystem: SubsystemDefinition<PushyParts> = {
       metrics: [
         counter(
           'pushy_followers_refused_total',
-          'Followers of feeds that were refused because their organization had too many',
+          'Followers of feeds that were refused because they or their organization had too many',
           () => feeds.refused,
         ),
         counter(

@@ -23,7 +23,7 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
     const leaving = new AbortController();
     return {
       organization,
-      requestor: {} as Requestor,
+      requestor: { actor: {} } as Requestor,
       lastEventId: undefined,
       withContents: true,
       signal: leaving.signal,
@@ -42,10 +42,46 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
   });
   t.equal(feeds.refused, 2);
   feeds.followJob(job, follower(other));
-  feeds.followJob(job, { ...follower(), requestor: { kind: 'token' } as Requestor });
+  feeds.followJob(job, { ...follower(), requestor: { kind: 'token', actor: {} } as Requestor });
   one.leaving.abort();
   feeds.followJob(job, follower());
   t.throws(() => feeds.followJob(job, follower()), { code: 'TooManyRequests' });
+});
+
+t.test('one user, client or token cannot take all places of its organization', (t) => {
+  const feeds = new PushyFeeds({
+    pushJobs: { followers: { feed: nothing }, ofOrganizations: {} as never },
+    events: { follow: async () => nothing() },
+    clock: { wallTime: () => 0 },
+    access: { hold: () => () => undefined },
+    maxFollowers: 4,
+    maxPerCaller: 2,
+  });
+  const [acme, other] = ['acme', 'other'].map((name) => ({ uuid: name, name }) as Organization);
+  const job = { id: randomUUID(), endedMs: null } as OrganizationJob;
+  const follow = (name: string, organization = acme as Organization) => {
+    const leaving = new AbortController();
+    const principal = { kind: 'user' as const, name, uuid: name, publicKey: '' };
+    const requestor = { name, kind: 'user', actor: { name, roles: [], principal } } as unknown as Requestor;
+    feeds.followJob(job, {
+      organization,
+      requestor,
+      lastEventId: undefined,
+      withContents: true,
+      signal: leaving.signal,
+    });
+    return leaving;
+  };
+  const refusal = (message: RegExp) => ({ code: 'TooManyRequests', message });
+  const [first] = [follow('alice'), follow('alice')];
+  t.throws(() => follow('alice'), refusal(/^'alice' of organization 'acme' already follows 2 feeds/));
+  follow('alice', other);
+  follow('bob');
+  first.abort();
+  follow('alice');
+  follow('bob');
+  t.throws(() => follow('carol'), refusal(/^organization 'acme' already follows 4 feeds/));
+  t.end();
 });
 
 t.test('the feed of a follower that may not read it any more ends; another one continues', async (t) => {
@@ -69,7 +105,7 @@ t.test('the feed of a follower that may not read it any more ends; another one c
   });
   const follower = {
     organization: { uuid: randomUUID(), name: 'acme' } as Organization,
-    requestor: {} as Requestor,
+    requestor: { actor: {} } as Requestor,
     lastEventId: 'job-1',
     withContents: true,
     signal: new AbortController().signal,
@@ -118,7 +154,7 @@ t.test('followers of an organization share the read of a job that has started', 
   const follow = async () => {
     const names: string[] = [];
     const signal = new AbortController().signal;
-    const follower = { organization, requestor: {} as Requestor, lastEventId: undefined, withContents: true, signal };
+    const follower = { organization, requestor: { actor: {} } as Requestor, lastEventId: undefined, withContents: true, signal };
     for await (const event of await feeds.followOrganization(follower))
       if ('name' in event && event.name !== undefined) names.push(event.name);
     return names;
