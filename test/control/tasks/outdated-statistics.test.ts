@@ -148,7 +148,10 @@ t.test('a connection that planned in a new zone does not read all rows for each 
   const run = randomUUID();
 
   /** Adds servers with one queued task each; then some of their tasks run to their ends. */
-  async function liveThrough(count: number, some: number): Promise<Record<'claim' | 'reports' | 'nothing', number>> {
+  async function liveThrough(
+    count: number,
+    some: number,
+  ): Promise<Record<'claim' | 'reports' | 'repeated' | 'nothing', number>> {
     return database.transaction(async (connection) => {
       const sessions = Array.from({ length: count }, () => {
         return { serverUuid: randomUUID(), epoch: 1, journalId: randomUUID() };
@@ -184,6 +187,14 @@ t.test('a connection that planned in a new zone does not read all rows for each 
         given = (await claimSome()).claimed;
       });
       t.equal(given.length, some, `claimed ${some} of ${count}`);
+      await connection.query(
+        `insert into cnapi_task_events (task_id, seq, attempt, name, stored_at, data, stream, first_byte, bytes)
+           select id, 1, 1, 'output', cnapi_now(), '{}', 'stdout', 0, 1 from cnapi_tasks where server_uuid = any ($1::uuid[])
+             and state = 'queued'`,
+        [servers],
+      );
+      const output = { name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: 'a', bytes: 1 } as const;
+      const repeated = given.map((subject) => ({ subject, report: output, isRepeated: true }));
       const reports = given.flatMap(({ id, attempt, serverUuid }) => {
         const subject = { id, attempt, serverUuid };
         return [
@@ -193,6 +204,7 @@ t.test('a connection that planned in a new zone does not read all rows for each 
       });
       return {
         claim,
+        repeated: await readsOf(() => recordReports(connection, repeated)),
         reports: await readsOf(() => recordReports(connection, reports)),
         nothing: await readsOf(claimSome),
       };
