@@ -1,6 +1,7 @@
 /** Refusals of requests to /pushy, and the form that Chef gives to all errors there. */
-import { CnapiError } from '../../platform/errors.ts';
+import { CnapiError, type FieldError } from '../../platform/errors.ts';
 import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/pushy.ts';
+import { InvalidArgumentError } from '../http/http-errors.ts';
 import { errorReply } from '../http/reply/error-mapping.ts';
 import type { Reply } from '../http/route.ts';
 
@@ -52,17 +53,20 @@ export class NoOutputError extends CnapiError {
 
 /**
  * As in Chef, what is wrong with a job is a text, and every other error a list with one
- * text. Beside Chef's texts, `field` names what is wrong with a job.
+ * text. Beside Chef's texts, `field` names what is wrong with a job. A parameter that is repeated or
+ * cannot be stored is 409 in Triton's CNAPI, and a bad request here.
  */
 export function pushyErrorReply(error: unknown): Reply {
   const reply = errorReply(error);
-  return { ...reply, body: bodyOf(error, reply) };
+  const status = error instanceof InvalidArgumentError ? 400 : reply.status;
+  return { ...reply, status, body: bodyOf(error, reply) };
 }
 
 function bodyOf(error: unknown, { status, body }: Reply): PushyError {
   if (status === 413) return { error: `JSON must be no more than ${MAX_PUSHY_BODY_BYTES} bytes.` };
-  const { message } = body as { message: string };
-  if (!(error instanceof InvalidJobError)) return { error: [message] };
+  const { message, errors = [] } = body as { message: string; errors?: readonly FieldError[] };
+  const fields = errors.map((one) => `${one.field} ${one.message}`);
+  if (!(error instanceof InvalidJobError)) return { error: [[message, ...fields].join(': ')] };
   const { field, detail } = error;
   return {
     error: message,

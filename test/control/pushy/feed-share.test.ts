@@ -154,7 +154,13 @@ t.test('followers of an organization share the read of a job that has started', 
   const follow = async () => {
     const names: string[] = [];
     const signal = new AbortController().signal;
-    const follower = { organization, requestor: { actor: {} } as Requestor, lastEventId: undefined, withContents: true, signal };
+    const follower = {
+      organization,
+      requestor: { actor: {} } as Requestor,
+      lastEventId: undefined,
+      withContents: true,
+      signal,
+    };
     for await (const event of await feeds.followOrganization(follower))
       if ('name' in event && event.name !== undefined) names.push(event.name);
     return names;

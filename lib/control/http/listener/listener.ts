@@ -219,7 +219,7 @@ export class HttpListener {
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
       const refusal = authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError();
-      void this.#exchange(request, response).send(errorReply(refusal));
+      void this.#exchange(request, response).send(this.#errorForms.replyTo(refusal, request.url ?? ''));
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
@@ -280,7 +280,7 @@ export class HttpListener {
     }
     const exchange = this.#exchange(request, response);
     if (reason !== undefined) {
-      void exchange.send(errorReply(reason));
+      void exchange.send(this.#errorForms.replyTo(reason, request.url ?? ''));
       return false;
     }
     return this.#expect(request, response, exchange);

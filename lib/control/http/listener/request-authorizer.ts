@@ -100,8 +100,8 @@ export class RequestAuthorizer {
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
     } catch (error) {
-      const { status, body } = errorReply(error);
-      const { code } = body as { code: string };
+      const { status } = (route.errorReply ?? errorReply)(error);
+      const { code } = errorReply(error).body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
       record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
       throw error;
