@@ -80,6 +80,7 @@ t.test('a task that can no longer be followed is reported as unknown, not as fai
       onStart() {},
       onBroken() {},
       onEnd() {},
+      onCommonEnd() {},
       onNotCancelled() {},
       onOutput: async () => undefined,
     };

@@ -62,7 +62,7 @@ not started on servers that still waited for --concurrency. Under nohup this pro
 it when a script started it in the background.
 
 When the reader of a pipe ends (cnapi exec web-1 -- dmesg | head -1), the running commands are cancelled as with the first Ctrl-C, \
-and the exit code is 141. With --detach nothing is cancelled.
+nothing more is reported, and the exit code is 141. With --detach nothing is cancelled.
 
 The command has no standard input. If this program receives input, it reports an error before anything runs. In a loop, redirect \
 its input from /dev/null.
@@ -128,6 +128,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   }
   let interruptedWith: number | undefined;
   let isLeaving = false;
+  /** Nobody reads the output any more, so nothing is reported either. */
+  let isUnread = false;
   const stop = onEndingSignal((signal, before) => {
     interruptedWith = exitCodeOfSignal(signal);
     if (isLeaving) return void exitSoon(clock, interruptedWith);
@@ -145,13 +147,15 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
     clock.after(SIGNAL_MS, () => {
       if (interruptedWith !== undefined) return;
       interruptedWith = exitCodeOfSignal('SIGPIPE');
-      output.note(`the reader of the output has ended; cancelling ${run.openCount} of ${servers.length}`);
+      isUnread = true;
+      listener.onLeave();
       void run.cancel();
     });
   };
   const endings = await run.run();
   stop();
   input?.close();
+  if (isUnread) return interruptedWith ?? EXIT.failed;
   if (servers.length > 1) summarize(context, servers, endings);
   if (run instanceof JobRun && run.id !== undefined && endings.some(({ kind }) => kind === 'failed'))
     output.note(`to retry the failed servers: cnapi job retry ${run.id.slice(0, 8)}`);

@@ -47,13 +47,14 @@ export class FollowedJob {
    * id; undefined if the job was perhaps not created.
    */
   endings(job: string | undefined, error: unknown): Ending[] {
-    return this.#servers.map((server) => {
-      const known = this.#endings.get(server);
-      if (known !== undefined) return known;
-      const ending = endingOf(error, { id: this.#tasks.get(server), mayRun: job !== undefined });
-      const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job}`;
-      return this.#end(server, ending.kind === 'unknown' ? { ...ending, see } : ending);
-    });
+    const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job}`;
+    const endingFor = (id: string | undefined): Ending => {
+      const ending = endingOf(error, { id, mayRun: job !== undefined });
+      return ending.kind === 'unknown' ? { ...ending, see } : ending;
+    };
+    const open = this.#servers.filter((server) => !this.#endings.has(server));
+    if (open.length > 0) this.#deps.listener.onCommonEnd(open, endingFor(undefined));
+    return this.#servers.map((server) => this.#endings.get(server) ?? endingFor(this.#tasks.get(server)));
   }
 
   async #onEvent(server: NamedServer, { event, data }: Exclude<PushEvent, { event: 'job' }>): Promise<void> {
@@ -63,17 +64,14 @@ export class FollowedJob {
       listener.onStart(server, data.task_id);
     }
     if (event === 'node') {
-      if (hasNodeEnded(data)) this.#end(server, endingOfNode(data, this.#taskEnds.get(server)));
+      if (!hasNodeEnded(data)) return;
+      const ending = endingOfNode(data, this.#taskEnds.get(server));
+      this.#endings.set(server, ending);
+      this.#taskEnds.delete(server);
+      listener.onEnd(server, ending);
       return;
     }
     if (data.event.name === 'output') await listener.onOutput(server, data.event);
     if (data.event.name === 'end') this.#taskEnds.set(server, data.event.data);
-  }
-
-  #end(server: NamedServer, ending: Ending): Ending {
-    this.#endings.set(server, ending);
-    this.#taskEnds.delete(server);
-    this.#deps.listener.onEnd(server, ending);
-    return ending;
   }
 }

@@ -48,7 +48,7 @@ export function listenerOf(
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
 
-type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd'> & Leavable;
+type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'> & Leavable;
 
 function recorded(output: Context['output']): Report {
   const sequences = new Map<NamedServer, OutputSequence>();
@@ -64,16 +64,18 @@ function recorded(output: Context['output']): Report {
     for (const piece of sequenceOf(server).end(result)) recordPiece(server, piece);
     sequences.delete(server);
   };
+  const onEnd = (server: NamedServer, ending: Ending) => {
+    end(server, resultOf(ending));
+    record(server, 'end', recordOf(ending));
+  };
   return {
     onStart: (server, id) => record(server, 'start', { task: id }),
     onOutput(server, { data, attempt }) {
       for (const piece of sequenceOf(server).write(data, attempt)) recordPiece(server, piece);
       return output.ready();
     },
-    onEnd(server, ending) {
-      end(server, resultOf(ending));
-      record(server, 'end', recordOf(ending));
-    },
+    onEnd,
+    onCommonEnd: (servers, ending) => servers.forEach((server) => void onEnd(server, ending)),
     onLeave: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
     isIncomplete: () => isIncomplete,
   };
@@ -88,12 +90,23 @@ function shown(context: Context, servers: readonly NamedServer[], options: Repor
     isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width);
   const lives = new Map<NamedServer, LiveOutput>();
   let isIncomplete = false;
+  let isLeft = false;
   const about = (server: NamedServer) => ({
     raw: options.raw === true,
     prefix: prefix(server),
     label: labelOf(server),
   });
   const liveOf = (server: NamedServer) => made(lives, server, () => new LiveOutput(context, about(server)));
+  const showEnd = (server: NamedServer, ending: Ending) => {
+    const live = liveOf(server);
+    live.end(resultOf(ending), ending.id);
+    isIncomplete ||= live.isIncomplete;
+    lives.delete(server);
+  };
+  const complain = (who: string, ending: Ending) => {
+    if (ending.kind === 'failed' || ending.kind === 'unknown')
+      output.complain(`${who}: ${escapeControls(whyOf(ending))}`);
+  };
   return {
     onStart(server, id) {
       if (options.detach) output.line(isOne ? id : `${prefix(server) ?? ''}${id}`);
@@ -103,14 +116,18 @@ function shown(context: Context, servers: readonly NamedServer[], options: Repor
       return output.ready();
     },
     onEnd(server, ending) {
-      const live = liveOf(server);
-      live.end(resultOf(ending), ending.id);
-      isIncomplete ||= live.isIncomplete;
-      lives.delete(server);
-      if (ending.kind === 'failed' || ending.kind === 'unknown')
-        output.complain(`${labelOf(server)}: ${escapeControls(whyOf(ending))}`);
+      if (isLeft) return;
+      showEnd(server, ending);
+      complain(labelOf(server), ending);
+    },
+    onCommonEnd(servers, ending) {
+      if (isLeft) return;
+      for (const server of servers) showEnd(server, ending);
+      const [only, ...others] = servers;
+      if (only !== undefined) complain(others.length === 0 ? labelOf(only) : `${servers.length} servers`, ending);
     },
     onLeave() {
+      isLeft = true;
       for (const live of lives.values()) live.end(undefined);
       lives.clear();
     },

@@ -107,3 +107,18 @@ t.test('on exit, exec names what may still run', async (t) => {
   early.child.kill('SIGHUP');
   t.match(await early.ended, { code: 129, stderr: /left: a push job may have been created; see cnapi job list/ });
 });
+
+t.test('a refusal of the whole command is reported once, with the number of servers', async (t) => {
+  const instance = await scripted(t, (response, { method, path }) => {
+    if (method === 'POST')
+      return json(response, 403, { code: 'Forbidden', message: 'CreatePushJob needs the role operator' });
+    return json(response, 200, path.startsWith('/servers') ? SERVERS : []);
+  });
+  const cli = new Cli(t, [instance.url]);
+  const { code, stderr } = await cli.run('exec', '--all', '--', 'x');
+  t.equal(code, 1);
+  t.equal(stderr.split('needs the role operator').length, 2, stderr);
+  t.match(stderr, /^cnapi: 3 servers: CreatePushJob needs the role operator/m);
+  const { stdout } = await cli.run('exec', '--all', '--json', '--', 'x');
+  t.equal(stdout.trim().split('\n').length, 3, 'programs get a record for each server');
+});
