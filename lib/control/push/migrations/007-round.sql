@@ -28,6 +28,10 @@ begin
         and (t.has_ended or t.has_started and n.state = 'ready')
       order by n.server_uuid limit p_most for update of n skip locked);
   more := cardinality(picked) = p_most;
+  in_rehab := 0;
+  if cardinality(picked) = 0 then
+    return;
+  end if;
   picked := cnapi_lock_push_servers(p_job, picked);
   more := more and cardinality(picked) > 0;
   with settled as (
@@ -86,6 +90,10 @@ begin
             where t.has_ended)
       order by n.server_uuid limit p_most for update of n skip locked);
   more := cardinality(picked) = p_most;
+  in_rehab := 0;
+  if cardinality(picked) = 0 then
+    return;
+  end if;
   picked := cnapi_lock_push_servers(p_job, picked);
   locked_tasks := cnapi_cancel_tasks(array(
       select n.task from cnapi_push_nodes n
