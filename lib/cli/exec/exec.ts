@@ -157,7 +157,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   input?.close();
   if (isUnread) return interruptedWith ?? EXIT.failed;
   if (servers.length > 1) summarize(context, servers, endings);
-  if (run instanceof JobRun && run.id !== undefined && endings.some(({ kind }) => kind === 'failed'))
+  const mayRetry = endings.some((ending) => ending.kind === 'failed' && ending.mayRetry === true);
+  if (run instanceof JobRun && run.id !== undefined && mayRetry)
     output.note(`to retry the failed servers: cnapi job retry ${run.id.slice(0, 8)}`);
   return interruptedWith ?? exitCodeOfRun(endings, listener.isIncomplete());
 }

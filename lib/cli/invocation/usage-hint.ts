@@ -1,5 +1,6 @@
 /** What to do about a wrong command line: the line below the error. Pure. */
 import type { Command, CommanderError } from 'commander';
+import { pathOf } from './command-runner.ts';
 
 const HELP = 'Try cnapi --help, or cnapi COMMAND --help';
 /** What commander reports when the command to run is not separated by `--`. */
@@ -7,11 +8,18 @@ const UNSEPARATED = ['commander.unknownOption', 'commander.excessArguments'];
 
 export function hintOfUsage({ code }: Pick<CommanderError, 'code'>, program: Command, argv: readonly string[]): string {
   if (!UNSEPARATED.includes(code) || argv.includes('--')) return HELP;
-  const command = program.commands.find((each) => argv.includes(each.name()) && takesCommand(each));
-  if (command === undefined) return HELP;
-  const [first = ''] = argv.slice(argv.indexOf(command.name()) + 1);
-  if (first === '' || first.startsWith('-')) return HELP;
-  return `Write the command to run after --: cnapi ${command.name()} ${command.usage().replace('[options] ', '')}`;
+  const command = calledCommand(program, argv);
+  // A misspelt option before all words belongs to cnapi.
+  const hasWords = command !== program && !argv[argv.indexOf(command.name()) + 1]?.startsWith('-');
+  if (!takesCommand(command) || !(hasWords || argv.includes('--all'))) return HELP;
+  return `Write the command to run after --: ${pathOf(command)} ${command.usage().replace('[options] ', '')}`;
+}
+
+/** The innermost command that the words name. */
+function calledCommand(program: Command, argv: readonly string[]): Command {
+  let command = program;
+  for (const word of argv) command = command.commands.find((each) => each.name() === word) ?? command;
+  return command;
 }
 
 const takesCommand = (command: Command): boolean => command.usage().includes(' -- ');

@@ -72,13 +72,22 @@ export const nodeStatusOption = (about: string): Option =>
   new Option('--status <status>', about).choices(NODE_STATUSES);
 
 /**
+ * The command after --. Ask for it before the servers are looked up: without -- its words count as
+ * names of servers.
+ * @throws UsageError
+ */
+export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
+  const command = shellCommandOf(rest);
+  if (command !== '') return command;
+  throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
+}
+
+/**
  * The request for the job, without its servers. `nodeCount`: undefined if it is not known.
  * @throws UsageError
  */
 export async function jobBodyOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
-  const command = shellCommandOf(context.rest ?? []);
-  if (command === '')
-    throw new UsageError('Which command should run? Write it after --, as in cnapi job start --all -- uptime');
+  const command = commandOf(context);
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   return {

@@ -4,10 +4,11 @@
  */
 import { createInterface } from 'node:readline/promises';
 import { messageOf } from '../../platform/errors.ts';
-import { type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Context } from '../invocation/context.ts';
 import { nodesOf } from '../lookup/find-job.ts';
 import { FollowedJob } from '../runs/followed-job.ts';
+import { mayRetry } from '../runs/node-ending.ts';
 import { listenerOf } from '../runs/reports.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
@@ -99,8 +100,8 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
     output.complain(`push job ${job.id} goes on; to follow it again: cnapi job watch ${job.id.slice(0, 8)}`);
     return leftWith;
   }
-  await show(context, current);
-  if (!wentWell(current))
+  const nodes = await show(context, current);
+  if (!wentWell(current) && nodes.some(mayRetry))
     output.note(`to run it again where it did not succeed: cnapi job retry ${job.id.slice(0, 8)}`);
   return wentWell(current) ? EXIT.ok : EXIT.failed;
 }
@@ -118,12 +119,18 @@ async function askWhatToDo({ client, output }: Context, id: string, signal: Abor
   return true;
 }
 
-export async function show(context: Context, job: PushJob): Promise<void> {
+/** Returns its nodes. */
+export async function show(context: Context, job: PushJob): Promise<readonly PushNode[]> {
   const { output } = context;
-  if (output.json) return output.document({ ...job, nodes: await nodesOf(context, job.id) });
-  output.table(NODE_COLUMNS, inOrderOfName(await nodesOf(context, job.id)));
+  const nodes = await nodesOf(context, job.id);
+  if (output.json) {
+    output.document({ ...job, nodes });
+    return nodes;
+  }
+  output.table(NODE_COLUMNS, inOrderOfName(nodes));
   output.line('');
   showSummary(output, job);
+  return nodes;
 }
 
 export function showSummary(output: Context['output'], job: PushJob): void {

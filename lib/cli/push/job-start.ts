@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
+import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
@@ -60,6 +60,7 @@ export function startCommand(runner: CommandRunner): Command {
 async function start(context: Context, [names]: readonly unknown[], options: StartOptions): Promise<number> {
   const { client, random } = context;
   if (options.at !== undefined) return startLater(context, names as string[], { ...options, at: options.at });
+  if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names as string[], options);
   if (options.dryRun) return list(context, await serversOf(context, targets));
   // A share of the servers is a share of those that the job has, so they are looked up once.

@@ -19,6 +19,8 @@ export type Ending =
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
+      /** Another try may end otherwise. */
+      mayRetry?: boolean;
     }
   | { kind: 'unknown'; id: string | undefined; why: string /** The command that tells later. */; see?: string };
 

@@ -5,13 +5,23 @@ import { type Ending, endedAs } from './ending.ts';
 
 export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);
 
+/** Another try has the same end, unless the job or the configuration of the agent changes. */
+const FINAL_REASONS: readonly (string | undefined)[] = ['not-allowed', 'bad-options', 'unsupported'];
+
+/** It has ended, did not succeed, and may do so when the job is run again. */
+export const mayRetry = (node: Pick<PushNode, 'status' | 'reason'>): boolean =>
+  hasNodeEnded(node) && node.status !== 'succeeded' && !FINAL_REASONS.includes(node.reason);
+
 /** `end`: of the node's task, if it was reported. */
 export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
   const { status, task_id: id } = node;
   if (status === 'succeeded') return { kind: 'ok', id: id ?? '', result: end?.result };
   const own = end === undefined || id === undefined || status === 'crashed' ? undefined : endedAs(id, end);
   const why = own?.kind === 'failed' ? own.why : whyOfNode(node);
-  return { kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' };
+  return {
+    ...{ kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' },
+    mayRetry: mayRetry(node),
+  };
 }
 
 function whyOfNode(node: PushNode): string {

@@ -6,7 +6,7 @@ import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedul
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
+import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../lookup/targets.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
@@ -46,7 +46,7 @@ export function createCommand(runner: CommandRunner): Command {
   );
   return examples(explained(command, MORE), [
     'cnapi schedule create --cron @daily --all --quorum 80% -- apt-get -q update',
-    "cnapi schedule create --cron @weekly 'hostname=web-*' --dry-run -- ./rotate.sh",
+    "cnapi schedule create --cron @daily 'hostname=web-*' --dry-run",
     "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",
   ]);
 }
@@ -65,6 +65,7 @@ export async function createSchedule(
     throw new UsageError(
       '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
     );
+  if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);
   const times = { at: at === undefined ? undefined : laterTime(at, clock.wallTime()), cron, time_zone: timeZone };
   if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));

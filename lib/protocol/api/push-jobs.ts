@@ -223,7 +223,10 @@ export const pushJobContracts = contracts({
         .optional()
         .describe(`How long votes are waited for; ${DEFAULT_VOTING_TIMEOUT_MS} when absent`),
       user: boundedText(32).min(1, 'value is empty').optional().describe('Run as this user'),
-      dir: boundedText(4096).min(1, 'value is empty').optional().describe('Run in this directory'),
+      dir: boundedText(4096)
+        .regex(/^\//, 'value is not an absolute path, such as /srv')
+        .optional()
+        .describe('Run in this directory, an absolute path'),
       env: textMap(MAX_COMMAND_VARIABLES).optional().describe('Environment variables'),
       secret_env: textArray(MAX_COMMAND_VARIABLES)
         .optional()

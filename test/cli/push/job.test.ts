@@ -315,6 +315,10 @@ t.test('push jobs on the command line', async (t) => {
     ] as const)
       t.match(await cli.run('job', 'start', ...args), { code: 2, stderr: says }, args.join(' '));
     t.match(await cli.run('job', 'start', '--all', '--quorum', '7', '--', 'true'), { code: 1, stderr: /quorum/ });
+    t.match(await cli.run('job', 'start', '--all', '--dir', 'relative', '--', 'true'), {
+      code: 1,
+      stderr: /dir: value is not an absolute path/,
+    });
     t.equal((await json<PushJob[]>('job', 'list')).length, before);
   });
 });

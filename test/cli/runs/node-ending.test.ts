@@ -1,6 +1,6 @@
 /** How the command line words the end of a node. */
 import t from 'tap';
-import { endingOfNode } from '../../../lib/cli/runs/node-ending.ts';
+import { endingOfNode, mayRetry } from '../../../lib/cli/runs/node-ending.ts';
 import type { PushNode } from '../../../lib/protocol/api/push-jobs.ts';
 
 const TASK = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
@@ -59,4 +59,15 @@ t.test('a node that succeeded has the result of its task', async (t) => {
     id: TASK,
     result: end.result,
   });
+});
+
+t.test('another try is proposed only where it may help', (t) => {
+  const again = { status: 'failed' } as const;
+  t.ok(mayRetry(again));
+  t.ok(mayRetry({ status: 'nacked', reason: 'busy' }));
+  t.ok(mayRetry({ status: 'unavailable', reason: 'down' }));
+  for (const reason of ['not-allowed', 'bad-options', 'unsupported']) t.notOk(mayRetry({ status: 'nacked', reason }));
+  t.notOk(mayRetry({ status: 'succeeded' }));
+  t.notOk(mayRetry({ status: 'running' }));
+  t.end();
 });
