@@ -77,6 +77,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
   };
   const { task, runs } = gatedTask();
   const serial: AgentTask = { ...task, lane: 'serial' };
+  const unbegun: AgentTask = { ...task, gated: true };
   const slow = defineTask({
     lane: 'parallel',
     params: z.object({}),
@@ -93,7 +94,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
     journal,
     machine: machine ? Object.assign(standIn, machine) : standIn,
     outbox,
-    tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['slow', slow]]),
+    tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,
     pushJobs: { begin: () => t.fail('no push job was prepared') as never },
   });

@@ -207,6 +207,48 @@ t.test('a cancel while the acceptance is written leaves one end and no run', asy
   t.same([events(id), runs.length], [['accepted'], 0]);
 });
 
+t.test('a gated task that is cancelled while its acceptance is written never runs', async (t) => {
+  const journal = new HeldJournal();
+  const { give, runs, end, runner } = setUp(t, journal);
+  journal.held = true;
+  const id = give({ name: 'unbegun' });
+  runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
+  journal.sync(1);
+  await settled();
+  t.equal(runs.length, 0);
+  journal.sync();
+  t.match(await end(id), { error: { code: 'Cancelled' } });
+});
+
+t.test('a cancel that is repeated while the end is written leaves one end', async (t) => {
+  const journal = new HeldJournal();
+  const { give, runs, end, ends, runner } = setUp(t, journal);
+  give({ name: 'serial' });
+  await until(() => runs.length === 1, 'the first serial task to run');
+  const id = give({ name: 'serial' });
+  await settled();
+  journal.held = true;
+  for (let times = 0; times < 2; times += 1) runner.onCancel({ type: 'task_cancel', id, attempt: 1 });
+  journal.held = false;
+  journal.sync();
+  t.match(await end(id), { error: { code: 'Cancelled' } });
+  await settled();
+  const written = journal.written.filter((record) => record.record === 'ended');
+  t.same([ends(id).length, written.length], [1, 1]);
+});
+
+t.test('a cancel of a task whose end was acknowledged is answered with a cancelled end', async (t) => {
+  const { give, runs, end, ends, runner } = setUp(t);
+  const id = give();
+  await until(() => runs.length === 1, 'the task to run');
+  runs[0]?.finish();
+  await end(id);
+  runner.onAck({ type: 'task_ack', id, attempt: 1 });
+  await settled();
+  runner.onCancel({ type: 'task_cancel', id, attempt: 2 });
+  t.match(ends(id)[1], { attempt: 2, outcome: 'failure', error: { code: 'Cancelled' } });
+});
+
 t.test('a timeout ends a task that is running or waiting for its turn', async (t) => {
   const { give, end, runs } = setUp(t);
   t.match(await end(give({ name: 'slow', timeoutMs: 30 })), { outcome: 'failure', error: { code: 'TaskTimeout' } });
@@ -300,6 +342,20 @@ t.test('abandoned work leaves no trace in the renewed journal', async (t) => {
   t.equal(journal.state.tasks.size, 0);
   t.equal(ends().length, 0);
   t.equal(runs.length, 2);
+});
+
+t.test('work that is abandoned while its end is written reports nothing', async (t) => {
+  const journal = new HeldJournal();
+  const { give, runs, runner, ends } = setUp(t, journal);
+  const id = give();
+  await until(() => runs.length === 1, 'the task to run');
+  journal.held = true;
+  runs[0]?.finish();
+  await until(() => journal.state.tasks.get(id)?.state === 'ended', 'the end in the journal');
+  const abandoned = runner.abandon();
+  journal.sync();
+  await abandoned;
+  t.equal(ends().length, 0);
 });
 
 t.test('an unexpected error of a task fails the task, not the agent', async (t) => {
