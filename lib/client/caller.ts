@@ -52,7 +52,7 @@ export interface Call extends Omit<HttpCall, 'withinMs'> {
   patienceMs?: number;
 }
 
-export interface Answer {
+interface Answer {
   status: number;
   text: string;
   address: string;

@@ -68,7 +68,7 @@ interface OpenTickets {
 /** Limits on the duration of a call. */
 export type CallLimits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
-export interface FollowOptions {
+interface FollowOptions {
   after?: string | undefined;
   signal?: AbortSignal | undefined;
   onBroken?: (why: string) => void;

@@ -11,7 +11,7 @@ import type { Caller } from './caller.ts';
 import { follow } from './follow.ts';
 import { bodySchemaOf, requestOf } from './request.ts';
 
-export interface FollowPushJobOptions {
+interface FollowPushJobOptions {
   signal?: AbortSignal | undefined;
   /** The stream broke off; it is resumed. */
   onBroken?: (why: string) => void;

@@ -235,7 +235,7 @@ const pushVote = z.object({
 });
 
 /** Why an agent votes against a job, or withdraws its vote. */
-export const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'paused', 'stopping', 'waited-too-long'] as const;
+const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'paused', 'stopping', 'waited-too-long'] as const;
 export type PushRefusal = (typeof PUSH_REFUSALS)[number];
 
 /**

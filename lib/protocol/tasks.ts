@@ -3,7 +3,7 @@
  * run again when its outcome is unknown. The agent's catalogue (`lib/agent/tasks`) defines what
  * each task does. An agent's capabilities name its tasks as `task:<name>`.
  */
-export interface TaskKind {
+interface TaskKind {
   /** Running the task again after an unknown outcome has the same effect as running it once. */
   idempotent: boolean;
   /** Describes its parameters for callers, by name. */

@@ -1,18 +1,17 @@
 /** Rows of the table: duties. */
-import type { DutySettlement, HeldDuty } from '../../lib/control/duty/duty.ts';
+import type { DutySettlement } from '../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
   claimDuties,
   createDuties,
   deleteEndedDuties,
-  isHolder,
   readDutyLoad,
   readHeldDuties,
   type SettledDuties,
   type SettlementRow,
   settleDuties,
 } from '../../lib/control/duty/duty-store.ts';
-import { type CallOf, type DutyKind, reads, type Statement, some, type World, writes } from './statement.ts';
+import { type CallOf, type DutyKind, reads, type Statement, some, writes } from './statement.ts';
 
 /** The kind of all duties in these tests. */
 export const KIND = 'lab';
@@ -40,8 +39,6 @@ const settle = (kind: DutyKind, settlement: DutySettlement): CallOf<[string, Set
       .map(({ id, generation }) => `the settlement of generation ${generation} of duty ${id}`),
 });
 
-const one = (world: World): HeldDuty | undefined => world.duties('held')[0];
-
 export const dutyStatements: readonly Statement[] = [
   writes(createDuties, {
     'new ones': { args: (world) => [KIND, [world.uuid(), world.uuid()]] },
@@ -58,14 +55,6 @@ export const dutyStatements: readonly Statement[] = [
     'hand-overs of mine': settle('held', { kind: 'hand-over', hasFailed: false }),
     'failures of mine': settle('held', { kind: 'hand-over', hasFailed: true }),
     'ends of a dead run': settle('left', { kind: 'end', outcome: 'failure' }),
-  }),
-  writes(isHolder, {
-    mine: {
-      args(world) {
-        const duty = one(world);
-        return duty && [duty];
-      },
-    },
   }),
   writes(deleteEndedDuties, { 'older than a day': { args: () => [1, 100] } }),
   reads(readDutyLoad, () => [[KIND]]),

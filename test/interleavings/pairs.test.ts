@@ -61,8 +61,6 @@ const WITHOUT_EFFECT = [
   'deletePushJob: running',
   'endJob: that goes on',
   'changePushJob: the quorum, too late',
-  // It locks.
-  'isHolder: mine',
   // A sequence, not a row.
   'advanceTicks: from the first tick',
   // Not coordination rows, so they are not counted; test/control/events tests these statements.

@@ -26,7 +26,7 @@ export interface Launch {
 }
 
 /** What decides whether the agent may become another user. */
-export interface OwnProcess {
+interface OwnProcess {
   isRoot: boolean;
   path: string;
 }
@@ -61,7 +61,7 @@ export async function launchOf(clock: Clock, command: Command, own: OwnProcess =
   return { account, prefix: [setpriv, `--reuid=${uid}`, `--regid=${gid}`, '--init-groups', '--', ...enter] };
 }
 
-export interface Start {
+interface Start {
   /** Of the first process. */
   env: Record<string, string>;
   /** The command's own words follow it. */

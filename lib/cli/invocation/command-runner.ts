@@ -6,7 +6,7 @@ import { type Context, createContext, type GlobalOptions } from './context.ts';
 import { HELP_WIDTH, wrapped } from './help-text.ts';
 
 /** Returns the exit code; undefined means 0. */
-export type Work<Options> = (
+type Work<Options> = (
   context: Context,
   args: readonly (string | string[] | undefined)[],
   options: Options,

@@ -10,7 +10,7 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
 /** Words after --, or a script and its arguments. */
-export interface Program {
+interface Program {
   words: readonly string[];
   script: string | undefined;
 }

@@ -94,7 +94,7 @@ export function startPart(start: AuditStart): RecordPart {
 }
 
 /** What cnapi itself deletes because of its age. */
-export interface Expiry {
+interface Expiry {
   /** As callers delete such an object. */
   action: string;
   /** Of such a request, up to the object's id. */

@@ -84,18 +84,6 @@ export async function readHeldDuties(database: Queryable, run: string): Promise<
   return rows.map((row) => ({ ...row, run }));
 }
 
-/**
- * Whether its holder still has it, for an action that writes no row (a request, a frame). A write
- * asks `cnapi_lock_duty` in the same function.
- */
-export async function isHolder(database: Queryable, { id, run, generation }: HeldDuty): Promise<boolean> {
-  const { rows } = await database.query<{ held: boolean }>(
-    'select cnapi_lock_duty($1::uuid, $2::uuid, $3::int) as held',
-    [id, run, generation],
-  );
-  return rows[0]?.held === true;
-}
-
 /** What becomes of a duty that its holder no longer carries out. */
 export interface SettlementRow {
   id: string;

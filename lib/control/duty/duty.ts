@@ -69,7 +69,7 @@ export type HolderEvent =
 /** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
 export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
 
-export interface Step {
+interface Step {
   state: HolderState;
   effects: HolderEffect[];
 }

@@ -13,7 +13,7 @@
 import { constants, createHash, type KeyObject, publicDecrypt, timingSafeEqual, verify } from 'node:crypto';
 import { parsePublicKey } from './key-material.ts';
 
-export type SignatureVersion = '1.0' | '1.1' | '1.2' | '1.3';
+type SignatureVersion = '1.0' | '1.1' | '1.2' | '1.3';
 type Algorithm = 'sha1' | 'sha256';
 
 /** What the headers of a request say. */
@@ -28,7 +28,7 @@ export interface SignatureClaim {
 }
 
 /** What is signed, beside the headers of the signature, and the body by its hash. */
-export interface SignedTarget {
+interface SignedTarget {
   method: string;
   /** As received, perhaps with a query, which is not signed. */
   target: string;

@@ -91,14 +91,8 @@ export type JobAction =
   | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
   | { do: 'end'; outcome: JobOutcome };
 
-/** What the holder of the job's duty does next. */
-export function nextAction(view: JobView): JobAction {
-  const [first = { do: 'wait', forMs: undefined } as const] = actionsOf(view);
-  return first;
-}
-
 /**
- * What applies, in this order. The holder of the duty takes the next one only if the one before
+ * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
  * changes nothing, because rows are locked. Timeouts of the job come first.
  */
 export function actionsOf(view: JobView): Iterable<JobAction> {

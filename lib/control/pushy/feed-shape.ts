@@ -2,7 +2,7 @@
 import type { FeedEvent } from '../push/follow/feed-store.ts';
 import type { OrganizationJob } from '../push/organization-jobs-store.ts';
 
-export interface PushyEvent {
+interface PushyEvent {
   id: string;
   name: string;
   data: Readonly<Record<string, unknown>>;

@@ -43,7 +43,7 @@ export function countedJobOf(job: CountedJob, withContents: boolean): PushyListe
   return job.counts === null ? listed : { ...listed, counts: job.counts };
 }
 
-export interface JobDetails {
+interface JobDetails {
   nodes: readonly { state: NodeState; names: string[] }[];
   withContents: boolean;
   /** The contents of its file, if the caller wants them. */

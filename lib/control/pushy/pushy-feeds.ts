@@ -26,7 +26,7 @@ import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
 import { jobOf, pushyIdOf } from './job-shape.ts';
 import { TooManyFeedFollowersError } from './pushy-errors.ts';
 
-export interface PushyFeedsDeps {
+interface PushyFeedsDeps {
   pushJobs: Pick<PushJobs, 'ofOrganizations'> & { followers: Pick<PushJobs['followers'], 'feed'> };
   events: Pick<Events, 'follow'>;
   clock: { wallTime(): number };
@@ -39,7 +39,7 @@ export interface PushyFeedsDeps {
   maxPerCaller?: number;
 }
 
-export interface Follower {
+interface Follower {
   organization: Organization;
   requestor: Requestor;
   lastEventId: string | undefined;

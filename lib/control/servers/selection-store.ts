@@ -3,7 +3,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { Parameters } from '../../platform/sql-text.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
 
-export interface SelectedServer {
+interface SelectedServer {
   serverUuid: string;
   hostname: string;
 }

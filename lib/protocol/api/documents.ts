@@ -46,7 +46,7 @@ interface Declaration<Fields extends z.ZodRawShape> {
   further?: Readonly<Record<string, Contract>>;
 }
 
-export type Operation = 'list' | 'get' | 'create' | 'update' | 'delete';
+type Operation = 'list' | 'get' | 'create' | 'update' | 'delete';
 
 export interface DocumentNoun extends Declaration<z.ZodRawShape> {
   /** A whole document. */

@@ -6,7 +6,6 @@ import {
   claimDuties,
   createDuties,
   deleteEndedDuties,
-  isHolder,
   readDutyLoad,
   readHeldDuties,
   type SettledDuties,
@@ -18,7 +17,7 @@ import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
-import { dutyRow, newIds } from './support.ts';
+import { dutyRow, lockDuty, newIds } from './support.ts';
 
 const END = { kind: 'end', outcome: 'complete' } as const;
 
@@ -206,7 +205,7 @@ t.test('statements about duties', async (t) => {
       const { duty, kind } = await held();
       await killRun(database, duty.run);
       const other = await liveRun(database);
-      const writing = leg<boolean>('write', () => isHolder(database, duty));
+      const writing = leg<boolean>('write', () => lockDuty(database, duty));
       t.same(await runBehindLock<[boolean]>(url, claimSql(other, kind), [writing]), [false]);
     });
 

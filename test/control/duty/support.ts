@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
-import { isHolder } from '../../../lib/control/duty/duty-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -99,7 +98,16 @@ export async function dutyRow(database: Queryable, id: string): Promise<DutyRow>
   return rows[0] as DutyRow;
 }
 
+/** Locks the duty as the function of a write does; false if `duty` is no longer its holder's. */
+export async function lockDuty(database: Queryable, { id, run, generation }: HeldDuty): Promise<boolean> {
+  const { rows } = await database.query<{ held: boolean }>(
+    'select cnapi_lock_duty($1::uuid, $2::uuid, $3::int) as held',
+    [id, run, generation],
+  );
+  return rows[0]?.held === true;
+}
+
 /** A write of a holder, as a noun's own function would make it. @throws DutyLostError */
 export async function writeAsHolder(database: Queryable, duty: HeldDuty): Promise<void> {
-  if (!(await isHolder(database, duty))) throw new DutyLostError(duty);
+  if (!(await lockDuty(database, duty))) throw new DutyLostError(duty);
 }

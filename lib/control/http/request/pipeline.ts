@@ -41,7 +41,7 @@ export interface ChangeRecord {
 }
 
 /** A request whose parameters are gathered, from any source. */
-export interface Call
+interface Call
   extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
     Partial<Pick<RequestContext<never>, 'body'>>,
     Pick<RoutedExchange, 'requireServer' | 'record'> {}

@@ -7,7 +7,7 @@ import { InvalidArgumentError } from '../../http/http-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
 
 /** @throws InvalidArgumentError unless it has either servers or conditions */
-export function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>): void {
+function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>): void {
   if ((group.servers === undefined) === (group.where === undefined))
     throw new InvalidArgumentError(`server group ${group.name} has either servers or where`);
 }

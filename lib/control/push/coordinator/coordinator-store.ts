@@ -55,7 +55,7 @@ export interface ServerToTell {
   run: string | undefined;
 }
 
-export interface StartedNode extends ServerToTell {
+interface StartedNode extends ServerToTell {
   task: string;
 }
 

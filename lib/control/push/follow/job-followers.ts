@@ -52,7 +52,7 @@ const EVENTS_A_TASK = 10;
 const MAX_REMEMBERED_BYTES = 128 * 1024 * 1024;
 
 /** As its follower has read it. */
-export type FollowedJob = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
+type FollowedJob = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
 
 interface FollowOptions {
   since: Date | undefined;

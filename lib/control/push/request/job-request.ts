@@ -20,7 +20,7 @@ import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
 import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
 
-export type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
+type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
 /**
  * The hash is kept. It is computed without the values of secret variables, so it cannot be used to

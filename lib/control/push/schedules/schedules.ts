@@ -23,7 +23,7 @@ import {
 } from './schedule-store.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
-export interface ScheduleTimes {
+interface ScheduleTimes {
   /** ISO 8601. */
   at: string | undefined;
   cron: string | undefined;

@@ -6,7 +6,7 @@
 import type { Clock } from '../../../platform/clock.ts';
 import type { LogFields, Logger } from '../../../platform/log.ts';
 
-export type Transition = LogFields & { server_uuid: string; reason: string | undefined };
+type Transition = LogFields & { server_uuid: string; reason: string | undefined };
 
 const BURST_LINES = 200;
 const LINES_PER_SECOND = 20;

@@ -12,7 +12,7 @@ import {
   startNodes,
 } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
-import { nextAction } from '../../../../lib/control/push/push-job.ts';
+import { actionsOf, type JobAction } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/schema.ts';
 import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -43,7 +43,11 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 });
 
 /** What the coordinator does after this round. */
-const actionOf = (round: JobRound) => nextAction({ ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
+const actionOf = (round: JobRound): JobAction => {
+  const [action] = actionsOf({ ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
+  if (action === undefined) throw new Error('no action applies');
+  return action;
+};
 
 t.test('a job that is about to end without its quorum goes on if a caller lowers the quorum first', async (t) => {
   const { database, run, seats } = await seatedDatabase(t, 2);
