@@ -139,6 +139,12 @@ t.test('a node is a bound server under its hostname; several of one hostname are
     (await organizations.allNodes(organization)).map(({ name }) => name),
     ['db', 'db', 'web'],
   );
+  t.equal(await app.delete(`/servers/${db}`), 200);
+  t.same(
+    (await organizations.nodesOf(organization, ['db'])).get('db'),
+    { name: 'db', serverUuid: db2, executors: undefined },
+    'the right to execute is that of the server that has the name now',
+  );
   for (const name of ['acm*', 'none'])
     await t.rejects(organizations.organization(name), { message: `organization '${name}' does not exist.` });
 });

@@ -232,13 +232,29 @@ t.test('an organization with three nodes', async (t) => {
   });
 });
 
-t.test('a hostname that several servers of an organization have is no node', async (t) => {
-  const { a, acme, names } = await startAcme(t, 1);
-  const twin = '11111111-1111-4111-8111-111111111111';
-  await a.post(`/servers/${twin}/sysinfo`, { sysinfo: { UUID: twin, Hostname: names[0] } });
-  await created(a, '/bindings', { organization: acme, server_uuid: twin });
-  t.match(await asked(a, 'POST', JOBS, { body: { command: 'true', nodes: names.slice(0, 1) } }), {
-    status: 400,
-    body: { field: 'nodes', detail: /several servers/ },
-  });
+t.test('a server that claims the hostname of another one makes the name unusable, and gets no job by it', async (t) => {
+  const { a, b, acme, names } = await startAcme(t, 1);
+  const [name = ''] = names;
+  const [twin, late] = ['11111111-1111-4111-8111-111111111111', '22222222-2222-4222-8222-222222222222'];
+  const report = (UUID: string, Hostname: string) =>
+    a.post(`/servers/${UUID}/sysinfo`, { sysinfo: { UUID, Hostname } });
+  const bind = (server_uuid: string) => created(a, '/bindings', { organization: acme, server_uuid });
+  const create = () => asked(b, 'POST', JOBS, { body: { command: 'true', nodes: [name] } });
+  await report(twin, name);
+  t.equal((await create()).status, 201, 'a server that is not bound has no name in the organization');
+  await report(late, 'late');
+  await bind(late);
+  await report(late, name);
+  t.equal((await create()).status, 201, 'a name stays what the first report said');
+  await bind(twin);
+  t.match(await create(), { status: 400, body: { field: 'nodes', detail: /several servers/ } });
+  const about = (what: string) => asked(b, 'GET', `/organizations/acme/pushy/${what}`);
+  t.match(await about(`connect/${name}`), { status: 404, body: { error: { 0: /several servers with the hostname/ } } });
+  t.match(await about(`node_states/${name}`), { body: { status: 'offline', availability: 'unavailable' } });
+  const { body: states } = await about('node_states');
+  t.same(
+    states.map((state: { node_name: string }) => state.node_name),
+    ['late', name, name].toSorted(),
+    'the list shows both',
+  );
 });
