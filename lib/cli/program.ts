@@ -46,6 +46,8 @@ Who you are; the first of these that is set:
 Ids:
   Where a table is wider than the terminal, ids of tasks, tickets and instances are shown by their beginnings, which commands \
 accept. To a pipe, in a file and with --json they are whole.
+Durations:
+  500ms, 90s, 10m, 1h30m, 2d. A number without a unit is seconds.
 Signals:
   When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it continues.
 Exit codes:

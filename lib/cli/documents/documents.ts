@@ -5,6 +5,7 @@
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import type { Context } from '../invocation/context.ts';
+import { inWords } from '../lookup/find-document.ts';
 import type { Column } from '../terminal/table.ts';
 
 /** Creates a document and prints its uuid, or with --json all of it. */
@@ -18,12 +19,14 @@ export async function createDocument(
   else output.line(String(made?.uuid));
 }
 
+/** Deletes a document and prints its uuid. */
 export async function deleteDocument(
-  { client }: Context,
+  { client, output }: Context,
   noun: DocumentNoun,
   { uuid }: { uuid: string },
 ): Promise<void> {
   await client.documents(noun.contracts.delete, { uuid });
+  output.deleted(inWords(noun.name), [uuid]);
 }
 
 /** Prints documents that were read. `plural`: in the words of a person. */

@@ -63,8 +63,7 @@ export function withJobOptions(command: Command): Command {
     )
     .option('--file <path>', 'send this file, at most 100,000 bytes; CHEF_PUSH_JOB_FILE names it to the command')
     .option('--user <name>', 'run the command as this user')
-    .option('--dir <path>', 'run the command in this directory')
-    .option('--capture', 'show what the command writes on each server, as it writes it');
+    .option('--dir <path>', 'run the command in this directory, an absolute path');
 }
 
 /** Names a status of nodes. */

@@ -110,11 +110,15 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
 async function askWhatToDo({ client, output }: Context, id: string, signal: AbortSignal): Promise<boolean> {
   if (process.stdin.isTTY) {
     const asking = createInterface({ input: process.stdin, output: process.stderr });
-    const answer = await asking.question('abort the job on all servers? [y/N] ', { signal }).catch(() => '');
+    const answer = await asking
+      .question('abort the push job on all its servers? With n this program ends and the job goes on. [y/N] ', {
+        signal,
+      })
+      .catch(() => '');
     asking.close();
     if (!/^y(es)?$/i.test(answer.trim())) return false;
   }
-  output.complain('aborting the job; press Ctrl-C again to leave without waiting');
+  output.complain('aborting the job; press Ctrl-C again to exit without waiting');
   await client.ask(pushJobContracts.AbortPushJob, { id }).catch((error: Error) => output.complain(error.message));
   return true;
 }

@@ -64,7 +64,7 @@ async function change(context: Context, [text]: readonly unknown[], options: Cha
     max_failures: maxFailures && failuresOf(maxFailures, before),
   });
   if (output.json) output.document(job);
-  else output.line(`changed ${id}`);
+  else output.line(`changed push job ${id}`);
 }
 
 const failuresOf = ({ percent, count }: ReturnType<typeof amountOf>, job: PushJob | undefined): number | undefined =>
@@ -85,7 +85,7 @@ async function add(context: Context, [text, names]: readonly unknown[]): Promise
   const servers = await findServers(client, names as string[]);
   const job = await client.ask(pushJobContracts.AddPushNodes, { id, servers: servers.map(({ uuid }) => uuid) });
   if (output.json) output.document(job);
-  else output.line(`${id} has ${job.node_count} nodes and needs ${job.quorum} of them`);
+  else output.line(`push job ${id} has ${job.node_count} nodes and needs ${job.quorum} of them`);
 }
 
 export function abortCommand(runner: CommandRunner): Command {
@@ -110,10 +110,10 @@ async function abort(context: Context, [text, names]: readonly unknown[], { soft
     ...(servers.length === 0 ? {} : { nodes: servers.map(({ uuid }) => uuid) }),
   });
   if (output.json) return output.document(job);
-  if (servers.length === 0) output.line(`abort of ${id} requested`);
+  if (servers.length === 0) output.line(`abort of push job ${id} requested`);
   else
     output.line(
-      `abort of ${id} requested on ${servers.length} server${servers.length === 1 ? '' : 's'}; the job goes on`,
+      `abort of push job ${id} requested on ${servers.length} server${servers.length === 1 ? '' : 's'}; the job goes on`,
     );
 }
 
@@ -132,9 +132,9 @@ async function remove(context: Context, [given]: readonly unknown[]): Promise<nu
   for (const text of given as string[]) ids.push(await findJob(context, text));
   const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
     await client.documents(pushJobContracts.DeletePushJob, { id });
-    if (!output.json) output.line(`deleted ${id}`);
+    if (!output.json) output.deleted('push job', [id]);
     return id;
   });
-  if (output.json) output.document({ deleted });
+  if (output.json) output.deleted('push job', deleted);
   return exitCode;
 }

@@ -14,8 +14,8 @@ type NodeStatus = PushNode['status'];
 const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],
-  ['nacked', 'not available, busy or not allowed'],
-  ['unavailable', 'not available: down, or no vote in time'],
+  ['nacked', 'nacked: busy, not allowed or not able to run it'],
+  ['unavailable', 'unavailable: down, or no vote in time'],
   ['running', 'started'],
   ['was_ready', 'acknowledged, never started'],
   ['aborted', 'aborted'],
@@ -32,10 +32,7 @@ export function summaryOf({ counts }: PushJob): string[] {
     return count === 0 ? [] : [{ count, words }];
   });
   const width = Math.max(0, ...lines.map(({ count }) => String(count).length));
-  return lines.map(
-    ({ count, words }) =>
-      `${String(count).padEnd(width)} ${count === 1 ? 'node' : 'nodes'}${count === 1 ? '  ' : ' '}${words}`,
-  );
+  return lines.map(({ count, words }) => `${String(count).padStart(width)} ${count === 1 ? 'node' : 'nodes'} ${words}`);
 }
 
 /** The same in one line, for a job that goes on: `running: 3 ready, 14 running, 4 succeeded`. */

@@ -44,6 +44,7 @@ export function startCommand(runner: CommandRunner): Command {
   )
     .option('--at <time>', 'start it later: 22:00, 90m (from now), or 2030-01-31T22:00:00Z; see cnapi schedule')
     .option('--dry-run', 'list the servers and start nothing')
+    .option('--capture', 'show what the command writes on each server, as it writes it')
     .option('-d, --detach', 'print the id of the job and do not wait')
     .action(runner.action(start, { rest: true }));
   return examples(explained(command, MORE), [

@@ -38,6 +38,7 @@ export function createCommand(runner: CommandRunner): Command {
       .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
       .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
       .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)')
+      .option('--capture', 'set capture_output of its jobs, for programs that ask for it; output is kept in any case')
       .option('--dry-run', 'show the next times, and the servers that match now, and create nothing'),
   ).action(
     runner.action((context, [names], options: CreateOptions) => createSchedule(context, names as string[], options), {

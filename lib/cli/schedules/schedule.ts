@@ -87,7 +87,7 @@ async function change(context: Context, text: string, how: 'PausePushSchedule' |
 async function remove(context: Context, [text]: readonly unknown[]): Promise<void> {
   const id = await findSchedule(context, String(text));
   await context.client.documents(pushScheduleContracts.DeletePushSchedule, { id });
-  context.output.note(`deleted schedule ${id}`);
+  context.output.deleted('schedule', [id]);
 }
 
 function show({ output }: Context, schedule: PushSchedule): void {

@@ -7,7 +7,9 @@ const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h
 export function parseDuration(text: string, option: string): number {
   if (/^\d+(\.\d+)?$/.test(text)) return Math.round(Number(text) * 1000);
   if (!/^(\d+(\.\d+)?(ms|s|m|h|d))+$/.test(text))
-    throw new UsageError(`${option} ${text} is not a duration such as 90s, 10m, 1h30m or 2d`);
+    throw new UsageError(
+      `${option} ${text} is not a duration such as 90s, 10m, 1h30m or 2d; a number alone is seconds`,
+    );
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
   return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * (UNIT_MS[unit ?? ''] ?? 0), 0));
 }

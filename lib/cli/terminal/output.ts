@@ -135,6 +135,12 @@ export class Output {
     this.rawError(`${PREFIX}${escapeControlsInLines(text)}\n`);
   }
 
+  /** The answer of all commands that delete: `deleted push job ID`. */
+  deleted(what: string, ids: readonly string[]): void {
+    if (this.json) return this.document({ deleted: ids });
+    for (const id of ids) this.line(`deleted ${what} ${id}`);
+  }
+
   table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): void {
     const painted = columns.map((one) => (isStatus(one) ? { ...one, paint: this.#paintStatus } : one));
     const [head = '', ...lines] = table(painted, rows, this.columns);

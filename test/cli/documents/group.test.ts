@@ -21,7 +21,7 @@ t.test('server groups on the command line', async (t) => {
     for (const servers of ['web-1,web-2', `${first},web-2`, `["${first}","web-2"]`]) {
       const made = await cli.json<ServerGroup>('group', 'create', `name=web-${uuids.size}`, `servers=${servers}`);
       t.same(made.servers, [first, second], servers);
-      t.match(await cli.run('group', 'delete', made.uuid), { code: 0 });
+      t.match(await cli.run('group', 'delete', made.uuid), { code: 0, stdout: `deleted server group ${made.uuid}\n` });
     }
     t.match(await cli.run('group', 'create', 'name=x', 'servers=web-3'), {
       code: 2,

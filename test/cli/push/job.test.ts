@@ -266,7 +266,7 @@ t.test('push jobs on the command line', async (t) => {
     t.equal((await cli.run('job', 'abort', job.id)).code, 0);
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
     t.match(await cli.run('job', 'delete', job.id.slice(0, 8), 'ffffffff'), { code: 2, stderr: /no push job/ });
-    t.match(await cli.run('job', 'delete', job.id.slice(0, 8)), { code: 0, stdout: `deleted ${job.id}\n` });
+    t.match(await cli.run('job', 'delete', job.id.slice(0, 8)), { code: 0, stdout: `deleted push job ${job.id}\n` });
     t.match(await cli.run('job', 'status', job.id), { code: 1, stderr: /push job/ });
   });
 

@@ -31,7 +31,7 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('schedule', 'get', first), { stdout: /overlap +queue\nnext +\d{4}-[\s\S]*\nservers +all\n/ });
     t.match(await cli.run('schedule', 'pause', first), { code: 0, stdout: /status +paused/ });
     t.match(await cli.run('schedule', 'resume', first), { code: 0, stdout: /status +active/ });
-    t.match(await cli.run('schedule', 'delete', first), { code: 0, stderr: /deleted schedule/ });
+    t.match(await cli.run('schedule', 'delete', first), { code: 0, stdout: `deleted schedule ${id}\n` });
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
   });
 

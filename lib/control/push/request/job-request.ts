@@ -53,7 +53,10 @@ export async function newPushJobOf(
   const wanted = request.quorum ?? { percent: 100 };
   const quorum = quorumOf(wanted, nodes.length);
   if (quorum > nodes.length)
-    throw new InvalidPushJobError('quorum', `value is ${quorum}, and there are ${nodes.length} servers`);
+    throw new InvalidPushJobError(
+      'quorum',
+      `value is ${quorum}, and there ${nodes.length === 1 ? 'is 1 server' : `are ${nodes.length} servers`}`,
+    );
   const options: PushOptions = { user, dir, env, capture };
   return {
     id,
