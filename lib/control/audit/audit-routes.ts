@@ -13,7 +13,7 @@ export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route
         return ok(await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
       },
     },
-    // Details have up to 4 KiB each.
-    { ListAudit: { answerBytes: 6 * 1024 * 1024 } },
+    // Details have up to about 6 KiB each.
+    { ListAudit: { answerBytes: 8 * 1024 * 1024 } },
   );
 }
