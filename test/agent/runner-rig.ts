@@ -11,7 +11,7 @@ import { Runner } from '../../lib/agent/runner/runner.ts';
 import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
-import { systemClock as clock } from '../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
 import type { AgentFrame, TaskEndFrame, TaskFrame } from '../../lib/protocol/frames.ts';
@@ -22,7 +22,7 @@ export const serverUuid = random.uuid();
 
 /** A journal on a slow disk: nothing is durable before `sync`. */
 export class HeldJournal implements Journal {
-  readonly #inner = new MemoryJournal({ clock, random });
+  readonly #inner = new MemoryJournal({ clock: systemClock, random });
   #waiting: (() => void)[] = [];
   held = false;
   readonly written: JournalRecord[] = [];
@@ -63,7 +63,11 @@ function gatedTask() {
   return { task, runs };
 }
 
-export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: Partial<Machine>) {
+export function setUp(
+  t: Test,
+  journal: Journal = new HeldJournal(),
+  { clock = systemClock, ...machine }: Partial<Machine> & { clock?: Clock } = {},
+) {
   const sent: AgentFrame[] = [];
   const outbox = {
     live: true,
@@ -92,7 +96,7 @@ export function setUp(t: Test, journal: Journal = new HeldJournal(), machine?: P
     log: silentLogger,
     serverUuid,
     journal,
-    machine: machine ? Object.assign(standIn, machine) : standIn,
+    machine: Object.assign(standIn, machine),
     outbox,
     tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,

@@ -47,3 +47,32 @@ t.test('a deadline in healthy ticks does not pass while this process is stopped'
   await clock.advance(5000);
   t.equal(fired, 1, 'once');
 });
+
+t.test('each tick, healthy or not, reports how late it is', async (t) => {
+  const { clock, healthyTimer } = startTicker();
+  const lateMs: number[] = [];
+  healthyTimer.onFire((ms) => lateMs.push(ms));
+  await clock.advance(500);
+  await clock.stall(1_000);
+  t.same(lateMs, [0, 0, 750]);
+});
+
+t.test('a tick counts only if the poll after it ends within a period, and before the timer stops', async (t) => {
+  const { clock, healthyTimer, seen } = startTicker();
+  const polls: (() => void)[] = [];
+  clock.afterPoll = (callback) => polls.push(callback);
+  const endPoll = () => polls.shift()?.();
+  await clock.advance(250);
+  endPoll();
+  t.equal(seen.ms, 250);
+  await clock.advance(250);
+  await clock.advance(200);
+  endPoll();
+  t.equal(seen.ms, 500, 'a poll of 200 ms');
+  await clock.advance(400);
+  endPoll();
+  t.equal(seen.ms, 500, 'a poll of 350 ms');
+  healthyTimer.stop();
+  endPoll();
+  t.equal(seen.ms, 500, 'a poll that ended after the stop');
+});

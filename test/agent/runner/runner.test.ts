@@ -6,6 +6,7 @@ import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 import { taskFrame } from '../frames.ts';
@@ -327,7 +328,35 @@ t.test('stop ends running tasks and leaves those not started to the next process
   matchLists(t, ends(running), [{ outcome: 'failure', error: { code: 'AgentStopped' } }]);
   t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
   t.notOk(journal.state.tasks.has(give()), 'it accepts no further task');
+  await settled();
   t.equal(runs.length, 1);
+});
+
+t.test('after stop no time limit ends a task that is left to the next process', async (t) => {
+  const manual = new ManualClock();
+  const { give, runs, runner, journal } = setUp(t, undefined, { clock: manual });
+  give({ name: 'serial' });
+  const queued = give({ name: 'serial', timeoutMs: 5_000 });
+  await until(() => runs.length === 1, 'the task to run');
+  await runner.stop();
+  await manual.advance(60_000);
+  t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
+});
+
+t.test('after a restart an accepted task that this version does not know fails', async (t) => {
+  const journal = new MemoryJournal({ clock, random });
+  await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'of-another-version' }) });
+  const { runner, end } = setUp(t, journal);
+  await runner.recover();
+  runner.entered();
+  t.match(await end('accepted'), { outcome: 'failure', error: { code: 'UnknownTask' } });
+});
+
+t.test('a task reports its progress', async (t) => {
+  const { give, end, events } = setUp(t);
+  const reported = give({ name: 'sleep', params: { timeout: 1_000 } });
+  await end(reported);
+  t.ok(events(reported).includes('progress'));
 });
 
 t.test('abandoned work leaves no trace in the renewed journal', async (t) => {
