@@ -17,15 +17,25 @@ export async function findJob({ client }: Pick<Context, 'client'>, text: string)
   return onlyOne('push job', text, ids);
 }
 
-/** The newest, from as many pages as needed: a page of large jobs has few. */
-export async function newestJobs({ client }: Pick<Context, 'client'>, count: number): Promise<PushJob[]> {
+interface JobFilter {
+  /** At most this many. */
+  count: number;
+  status?: PushJob['status'] | undefined;
+  matches?: (job: PushJob) => boolean;
+}
+
+/** The newest that match, from as many pages as needed: a page of large jobs has few. */
+export async function newestJobs(
+  { client }: Pick<Context, 'client'>,
+  { count, status, matches }: JobFilter,
+): Promise<PushJob[]> {
   const jobs: PushJob[] = [];
   for (let after: string | undefined; ; ) {
-    const limit = Math.min(JOBS_A_PAGE, count - jobs.length);
-    const page = await client.ask(pushJobContracts.ListPushJobs, { after, limit });
-    jobs.push(...page.jobs);
+    const limit = matches === undefined ? Math.min(JOBS_A_PAGE, count - jobs.length) : JOBS_A_PAGE;
+    const page = await client.ask(pushJobContracts.ListPushJobs, { status, after, limit });
+    jobs.push(...page.jobs.filter((job) => matches?.(job) ?? true));
     after = page.next;
-    if (after === undefined || jobs.length >= count) return jobs;
+    if (after === undefined || jobs.length >= count) return jobs.slice(0, count);
   }
 }
 

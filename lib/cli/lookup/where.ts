@@ -5,7 +5,7 @@
 import { parseWhere as parseCondition, type WhereCondition } from '../../protocol/where.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
-interface Condition extends Pick<WhereCondition, 'path' | 'isNot'> {
+export interface Condition extends Pick<WhereCondition, 'path' | 'isNot'> {
   pattern: RegExp;
 }
 

@@ -1,14 +1,16 @@
 /** `cnapi org`: organizations, who may act in them, and their servers. */
 import { Command } from 'commander';
-import { organizations } from '../../protocol/api/organizations.ts';
+import { bindings, clients, groups, organizations } from '../../protocol/api/organizations.ts';
+import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { groupCommand } from './groups.ts';
 import { keyCommand } from './keys.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 import { serverBindingCommand } from './servers.ts';
-import { clientCommand, userCommand } from './users.ts';
+import { clientCommand, userCommand, usersIn } from './users.ts';
 
 export function orgCommand(runner: CommandRunner): Command {
   const command = new Command('org').description(
@@ -26,14 +28,8 @@ export function orgCommand(runner: CommandRunner): Command {
       }),
     );
   ofOrganization(command.command('get'))
-    .description('Shows an organization.')
-    .action(
-      runner.action(async (context, [name]) => {
-        const found = await organizationOf(context, name);
-        if (context.output.json) context.output.document(found);
-        else context.output.facts(Object.entries(found));
-      }),
-    );
+    .description('Shows an organization, its users, clients and groups, and how many servers it has.')
+    .action(runner.action((context, [name]) => show(context, name)));
   ofOrganization(command.command('delete'))
     .description('Deletes an organization. What belongs to it is deleted within an hour.')
     .action(
@@ -85,6 +81,28 @@ const pathWithin = (top: Command, command: Command): string =>
   command.parent === null || command.parent === top
     ? command.name()
     : `${pathWithin(top, command.parent)} ${command.name()}`;
+
+async function show(context: Context, name: unknown): Promise<void> {
+  const { client, output } = context;
+  const organization = await organizationOf(context, name);
+  const within = { organization: organization.uuid };
+  const namesOf = (documents: readonly JsonObject[]) => documents.map((one) => String(one.name)).toSorted();
+  const members = {
+    users: namesOf(await usersIn(client, organization)),
+    clients: namesOf(await listDocuments(client, clients, within)),
+    groups: namesOf(await listDocuments(client, groups, within)),
+    servers: (await listDocuments(client, bindings, within)).length,
+  };
+  if (output.json) return output.document({ ...organization, ...members });
+  const { users, clients: programs, groups: named, servers } = members;
+  output.facts([
+    ...Object.entries(organization),
+    ['users', users.join(', ')],
+    ['clients', programs.join(', ')],
+    ['groups', named.join(', ')],
+    ['servers', servers],
+  ]);
+}
 
 interface CreateOptions {
   fullName?: string;

@@ -1,6 +1,7 @@
 /** `cnapi org user` and `cnapi org client`: who may act in organizations. Part of org.ts. */
 import { Command } from 'commander';
-import { clients, listContracts, users } from '../../protocol/api/organizations.ts';
+import type { CnapiClient } from '../../client/client.ts';
+import { clients, listContracts, type Organization, users } from '../../protocol/api/organizations.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
@@ -101,12 +102,17 @@ async function changeUsers(
   return exitCode;
 }
 
-/** Users are not indexed by their organizations, so all are read. */
 async function listUsers(context: Context, name: unknown): Promise<void> {
+  const { client } = context;
   const organization = name === undefined ? undefined : await organizationOf(context, name);
-  const all = await listDocuments(context.client, users, {});
-  const isIn = ({ organizations }: JsonObject) =>
-    organization === undefined || (organizations as string[]).includes(organization.uuid);
+  const found =
+    organization === undefined ? await listDocuments(client, users, {}) : await usersIn(client, organization);
   const plural = organization === undefined ? 'users' : `users in ${organization.name}`;
-  printDocuments(context, all.filter(isIn), { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
+  printDocuments(context, found, { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
+}
+
+/** Users are not indexed by their organizations, so all are read. */
+export async function usersIn(client: CnapiClient, { uuid }: Organization): Promise<JsonObject[]> {
+  const all = await listDocuments(client, users, {});
+  return all.filter(({ organizations }) => (organizations as string[]).includes(uuid));
 }

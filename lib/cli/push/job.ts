@@ -1,13 +1,14 @@
 /** `cnapi job`: push jobs, one command on many servers after enough of them have agreed. */
-import { Command } from 'commander';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { Command, Option } from 'commander';
+import { JOB_STATUSES, type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { findJob, newestJobs, nodesOf } from '../lookup/find-job.ts';
+import { type Condition, matches, parseWhere } from '../lookup/where.ts';
 import { parseCount } from '../terminal/count.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError, WithheldError } from '../terminal/usage-error.ts';
 import { show, showSummary } from './follow-job.ts';
 import { abortCommand, addCommand, changeCommand, deleteCommand } from './job-changes.ts';
 import { outputCommand } from './job-output.ts';
@@ -63,18 +64,55 @@ async function status(
   await show(context, job);
 }
 
+/** What a query of `cnapi job list` may name. */
+const PROPERTIES = ['id', 'command', 'actor', 'status', 'reason', 'user', 'dir'];
+
+/** Of these, what only some tokens may see. */
+const CONTENTS = ['command', 'user', 'dir'];
+
 function listCommand(runner: CommandRunner): Command {
   const command = new Command('list')
     .description('Lists push jobs, newest first.')
+    .argument('[query...]', `name=pattern or name!=pattern, all of which hold; of ${PROPERTIES.join(', ')}`)
+    .addOption(new Option('--status <status>', 'only jobs with this status').choices(JOB_STATUSES))
     .option('--limit <count>', 'at most this many', '20')
     .action(runner.action(list));
-  return examples(command, ['cnapi job list', 'cnapi job list --limit 100 --json']);
+  return examples(command, [
+    'cnapi job list',
+    'cnapi job list --status running',
+    "cnapi job list actor=alice 'command=*nginx*'",
+    'cnapi job list --limit 100 --json',
+  ]);
 }
 
-async function list(context: Context, _: readonly unknown[], options: { limit: string }): Promise<void> {
+interface ListOptions {
+  limit: string;
+  status?: PushJob['status'];
+}
+
+async function list(context: Context, [query]: readonly unknown[], { limit, status }: ListOptions): Promise<void> {
   const { output } = context;
-  const jobs = await newestJobs(context, parseCount(options.limit, '--limit'));
+  const conditions = (query as string[]).map(conditionOf);
+  const matchesAll = (job: PushJob) => {
+    if (job.withheld && conditions.some(({ path: [name = ''] }) => CONTENTS.includes(name)))
+      throw new WithheldError('The command and the options of a push job');
+    return conditions.every((condition) => matches(job, condition));
+  };
+  const jobs = await newestJobs(context, {
+    count: parseCount(limit, '--limit'),
+    status,
+    ...(conditions.length === 0 ? {} : { matches: matchesAll }),
+  });
   if (output.json) return output.document(jobs);
   output.table(JOB_COLUMNS, jobs);
-  if (jobs.length === 0) output.note('No push jobs');
+  if (jobs.length === 0)
+    output.note(conditions.length === 0 && status === undefined ? 'No push jobs' : 'No push job matches');
+}
+
+/** @throws UsageError */
+function conditionOf(text: string): Condition {
+  const [name = ''] = text.split(/!?=/, 1);
+  if (!text.includes('=') || !PROPERTIES.includes(name))
+    throw new UsageError(`${escapeControls(text)} is not NAME=PATTERN with one of the names ${PROPERTIES.join(', ')}`);
+  return parseWhere(text);
 }

@@ -1,6 +1,6 @@
 /** `cnapi node`: what servers do for push jobs. */
-import { Command } from 'commander';
-import { type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
+import { Command, Option } from 'commander';
+import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, targetsOf } from '../lookup/targets.ts';
@@ -28,25 +28,40 @@ function statusCommand(runner: CommandRunner): Command {
       '[query|server...]',
       'name=pattern as with --where of cnapi servers; or uuids, beginnings of them, or hostnames',
     )
+    .option('--group <server-group>', 'the servers of this server group (see cnapi group)')
+    .addOption(new Option('--status <status>', 'only servers with this status').choices(NODE_AVAILABILITIES))
     .action(runner.action(status));
   return examples(explained(command, MORE), [
     'cnapi node status',
     "cnapi node status web-1 'web-2'",
+    'cnapi node status --status in_job',
     "cnapi node status 'traits.role=web' --json",
   ]);
 }
 
-async function status(context: Context, [names]: readonly unknown[]): Promise<void> {
+interface StatusOptions {
+  group?: string;
+  status?: PushNodeState['status'];
+}
+
+async function status(
+  context: Context,
+  [names]: readonly unknown[],
+  { group, status: wanted }: StatusOptions,
+): Promise<void> {
   const { client, output } = context;
   const asked = names as string[];
-  const servers = await serversOf(context, await targetsOf(context, asked, { all: asked.length === 0 }));
+  const which = group === undefined ? { all: asked.length === 0 } : { group };
+  const servers = await serversOf(context, await targetsOf(context, asked, which));
   const states: PushNodeState[] = [];
   for (let at = 0; at < servers.length; at += SERVERS_A_REQUEST) {
     const server_uuid = servers.slice(at, at + SERVERS_A_REQUEST).map(({ uuid }) => uuid);
     states.push(...(await client.ask(pushNodeContracts.ListPushNodeStates, { server_uuid })));
   }
-  if (output.json) return output.document(states);
-  output.table(COLUMNS, inOrderOfName(states));
+  const shown = wanted === undefined ? states : states.filter((state) => state.status === wanted);
+  if (output.json) return output.document(shown);
+  output.table(COLUMNS, inOrderOfName(shown));
+  if (shown.length === 0) output.note(`No server is ${wanted}`);
 }
 
 const COLUMNS: readonly Column<PushNodeState>[] = [

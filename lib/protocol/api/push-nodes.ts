@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { answer, contracts, type Known } from './contract.ts';
 import { list, uuid } from './rules.ts';
 
-const NODE_AVAILABILITIES = ['idle', 'in_job', 'rehab', 'down'] as const;
+export const NODE_AVAILABILITIES = ['idle', 'in_job', 'rehab', 'down'] as const;
 
 const state = answer({
   server_uuid: uuid(),

@@ -116,6 +116,7 @@ t.test('a reader sees that contents are withheld, and a secret is shown to nobod
     ['output', job, '--json'],
     ['watch', job],
     ['retry', job],
+    ['list', 'command=*'],
   ]) {
     await until(async () => JSON.parse((await run(reader, 'job', 'status', job, '--json')).stdout).status !== 'voting');
     const seen = await run(reader, 'job', ...args);

@@ -114,6 +114,9 @@ t.test('organizations on the command line', async (t) => {
       code: 2,
       stderr: /web-2 does not belong to acme/,
     });
+    const shown = await org('get', 'acme');
+    t.match(shown, /users +alice\nclients +web-1\ngroups +admins, pushy_job_writers\nservers +2/);
+    t.match(await cli.json('org', 'get', 'acme'), { users: { 0: 'alice' }, servers: 2 });
     await org('delete', 'other');
     t.notMatch(await org('list'), /other/);
   });

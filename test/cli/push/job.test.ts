@@ -260,6 +260,25 @@ t.test('push jobs on the command line', async (t) => {
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'aborted');
   });
 
+  await t.test('jobs are listed by status, and by a query on what they have', async (t) => {
+    const job = await json<PushJob>('job', 'start', servers[0] ?? '', '--detach', '--', 'sleep 301');
+    await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).status === 'running');
+    const idsOf = async (...args: string[]) => (await json<PushJob[]>('job', 'list', ...args)).map(({ id }) => id);
+    t.same(await idsOf('--status', 'running'), [job.id]);
+    t.same(await idsOf('command=sleep*1', 'status=running'), [job.id]);
+    t.same(await idsOf('command=sleep*1', 'status!=running'), []);
+    t.match(await cli.run('job', 'list', 'command=nothing'), { code: 0, stderr: /No push job matches/ });
+    t.match(await cli.run('job', 'list', 'comand=x'), { code: 2, stderr: /with one of the names id, command/ });
+    const inJob = await json<PushNodeState[]>('node', 'status', '--status', 'in_job');
+    t.same(
+      inJob.map(({ server_uuid }) => server_uuid),
+      [servers[0]],
+    );
+    t.match(await cli.run('node', 'status', '--status', 'rehab'), { code: 0, stderr: /No server is rehab/ });
+    await cli.run('job', 'abort', job.id);
+    await until(async () => (await json<PushNodeState[]>('node', 'status')).every(({ status }) => status === 'idle'));
+  });
+
   await t.test('jobs that have ended can be deleted, and no others', async (t) => {
     const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'sleep 300');
     t.match(await cli.run('job', 'delete', job.id), { code: 1, stderr: /abort it first|has not ended/ });
