@@ -76,3 +76,24 @@ t.test('a tick counts only if the poll after it ends within a period, and before
   endPoll();
   t.equal(seen.ms, 500, 'a poll that ended after the stop');
 });
+
+t.test('the last healthy moment is now, until a tick is more than a period overdue', async (t) => {
+  const { clock, healthyTimer } = startTicker();
+  await clock.advance(250);
+  const healthyAt = clock.now();
+  await clock.advance(249);
+  t.equal(healthyTimer.lastHealthyAt, clock.now());
+  clock.afterPoll = () => undefined;
+  await clock.advance(200);
+  t.equal(healthyTimer.lastHealthyAt, clock.now());
+  await clock.advance(52);
+  t.equal(healthyTimer.lastHealthyAt, healthyAt);
+});
+
+t.test('standing still for exactly the limit is no stall', async (t) => {
+  const { clock, seen } = startTicker();
+  await clock.stall(2_000);
+  t.same(seen.stalls, []);
+  await clock.stall(2_001);
+  t.same(seen.stalls, [2_001]);
+});

@@ -1,13 +1,10 @@
 import t from 'tap';
-import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { MemoryJournal } from '../../../lib/agent/journal/journal-memory.ts';
 import { PARALLEL_TASKS } from '../../../lib/agent/runner/runner.ts';
 import { TaskFailure } from '../../../lib/agent/runner/task-end.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import type { TaskFrame } from '../../../lib/protocol/frames.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
-import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
 import { taskFrame } from '../frames.ts';
 import { HeldJournal, serverUuid, settled, setUp } from '../runner-rig.ts';
@@ -299,92 +296,11 @@ t.test('parallel tasks are bounded, serial ones run one at a time, control tasks
   await until(() => runs.length === PARALLEL_TASKS + 2, 'the next task to run');
 });
 
-t.test('after a restart, started tasks fail and accepted ones run once an instance welcomes the agent', async (t) => {
-  const journal = new MemoryJournal({ clock, random });
-  const group: ProcessGroup = { pgid: 1, startTime: '2', bootId: 'b' };
-  const frames = ['accepted', 'running', 'ran'].map((id) => taskFrame({ id, name: 'gated' }));
-  for (const task of frames) await journal.append({ record: 'accepted', task });
-  await journal.append({ record: 'started', id: 'running', group });
-  const killed: ProcessGroup[] = [];
-  const endGroup = async (one: ProcessGroup) => void killed.push(one);
-  const { runner, runs, ends } = setUp(t, journal, { endGroup });
-  await runner.recover();
-  t.same(killed, [group], 'its leftover processes are killed first');
-  t.match(journal.state.tasks.get('running'), { state: 'ended', end: { error: { code: 'AgentRestarted' } } });
-  t.equal(ends().length, 0);
-  await settled();
-  t.equal(runs.length, 0);
-  runner.entered();
-  matchLists(t, ends(), [{ id: 'running', error: { code: 'AgentRestarted' } }]);
-  await until(() => runs.length === 2, 'the accepted tasks to run');
-});
-
-t.test('stop ends running tasks and leaves those not started to the next process', async (t) => {
-  const { give, runs, runner, journal, ends } = setUp(t);
-  const running = give({ name: 'serial' });
-  const queued = give({ name: 'serial' });
-  await until(() => runs.length === 1, 'the task to run');
-  await runner.stop();
-  matchLists(t, ends(running), [{ outcome: 'failure', error: { code: 'AgentStopped' } }]);
-  t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
-  t.notOk(journal.state.tasks.has(give()), 'it accepts no further task');
-  await settled();
-  t.equal(runs.length, 1);
-});
-
-t.test('after stop no time limit ends a task that is left to the next process', async (t) => {
-  const manual = new ManualClock();
-  const { give, runs, runner, journal } = setUp(t, undefined, { clock: manual });
-  give({ name: 'serial' });
-  const queued = give({ name: 'serial', timeoutMs: 5_000 });
-  await until(() => runs.length === 1, 'the task to run');
-  await runner.stop();
-  await manual.advance(60_000);
-  t.equal(journal.state.tasks.get(queued)?.state, 'accepted');
-});
-
-t.test('after a restart an accepted task that this version does not know fails', async (t) => {
-  const journal = new MemoryJournal({ clock, random });
-  await journal.append({ record: 'accepted', task: taskFrame({ id: 'accepted', name: 'of-another-version' }) });
-  const { runner, end } = setUp(t, journal);
-  await runner.recover();
-  runner.entered();
-  t.match(await end('accepted'), { outcome: 'failure', error: { code: 'UnknownTask' } });
-});
-
 t.test('a task reports its progress', async (t) => {
   const { give, end, events } = setUp(t);
   const reported = give({ name: 'sleep', params: { timeout: 1_000 } });
   await end(reported);
   t.ok(events(reported).includes('progress'));
-});
-
-t.test('abandoned work leaves no trace in the renewed journal', async (t) => {
-  const { give, runs, runner, journal, ends } = setUp(t);
-  give();
-  give({ name: 'serial' });
-  give({ name: 'serial' });
-  await until(() => runs.length === 2, 'two tasks to run');
-  await runner.abandon();
-  await journal.renew();
-  await settled();
-  t.equal(journal.state.tasks.size, 0);
-  t.equal(ends().length, 0);
-  t.equal(runs.length, 2);
-});
-
-t.test('work that is abandoned while its end is written reports nothing', async (t) => {
-  const journal = new HeldJournal();
-  const { give, runs, runner, ends } = setUp(t, journal);
-  const id = give();
-  await until(() => runs.length === 1, 'the task to run');
-  journal.held = true;
-  runs[0]?.finish();
-  await until(() => journal.state.tasks.get(id)?.state === 'ended', 'the end in the journal');
-  const abandoned = runner.abandon();
-  journal.sync();
-  await abandoned;
-  t.equal(ends().length, 0);
 });
 
 t.test('an unexpected error of a task fails the task, not the agent', async (t) => {
