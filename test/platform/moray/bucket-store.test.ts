@@ -1,19 +1,7 @@
 import t, { type Test } from 'tap';
 import { documentBucket } from '../../../lib/platform/moray/bucket.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
-import {
-  and,
-  eq,
-  everything,
-  type Filter,
-  ge,
-  le,
-  not,
-  oneOf,
-  or,
-  present,
-  startsWith,
-} from '../../../lib/platform/moray/filter.ts';
+import { and, eq, type Filter, startsWith } from '../../../lib/platform/moray/filter.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { StatementPart } from '../../../lib/platform/sql-text.ts';
@@ -122,7 +110,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     await t.rejects(store.put(things, 'a', { name: noise(20_000) }), { code: 'InvalidQuery' });
     await t.rejects(store.put(things, '', {}), { code: 'InvalidQuery' });
     await t.rejects(store.put(things, 'k'.repeat(513), {}), { code: 'InvalidQuery' });
-    t.same(await keys(everything), []);
+    t.same(await keys(and()), []);
   });
 
   t.test('many objects are read and created in one statement, and existing ones stay unchanged', async (t) => {
@@ -157,7 +145,7 @@ async function contract(t: Test, database: Database): Promise<void> {
         code: 'InvalidQuery',
       },
     );
-    t.same(await keys(everything), ['b', 'c', 'd'], 'either all objects of a call are created or none');
+    t.same(await keys(and()), ['b', 'c', 'd'], 'either all objects of a call are created or none');
   });
 
   t.test('filters find the objects that they describe', async (t) => {
@@ -171,25 +159,16 @@ async function contract(t: Test, database: Database): Promise<void> {
       [eq('name', 'Apple'), 'a'],
       [startsWith('name', 'apple'), 'b'],
       [startsWith('name', 'x\\'), 'd'],
-      [{ kind: 'substrings', field: 'name', initial: '', any: ['e_p'], final: '' }, 'b'],
-      [{ kind: 'substrings', field: 'name', initial: '', any: [], final: '%(*)' }, 'c'],
-      [present('name'), 'abcd'],
-      [not(present('name')), 'e'],
-      [ge('size', 9), 'bc'],
-      [le('size', 9), 'ac'],
+      [startsWith('name', '100%('), 'c'],
       [eq('size', '1.0'), 'a'],
       [eq('setup', true), 'a'],
-      [not(eq('setup', true)), 'bcde'],
-      [ge('made', '2024-01-01T23:00:00Z'), 'b'],
-      [le('made', '2024-01-01'), 'a'],
+      [eq('made', '2024-01-01T23:00:00Z'), 'b'],
+      [eq('made', '2024-01-01'), 'a'],
       [eq('owner', owner.toUpperCase()), 'a'],
-      [startsWith('owner', '564d'), 'a'],
-      [and(ge('size', 1), not(oneOf('setup', [true, false]))), 'c'],
-      [or(oneOf('name', ['Apple', 'x\\y']), eq('size', 10)), 'abd'],
-      [not(oneOf('size', [1, 10])), 'cde'],
+      [and(startsWith('name', 'apple'), eq('size', 10)), 'b'],
+      [and(startsWith('name', 'apple'), eq('size', 9)), ''],
       [eq('_key', 'b'), 'b'],
-      [everything, 'abcde'],
-      [or(), ''],
+      [and(), 'abcde'],
     ];
     for (const [filter, expected] of cases) t.equal((await keys(filter)).join(''), expected, JSON.stringify(filter));
     await t.rejects(keys(eq('color', 'red')), { code: 'NotIndexed' });
@@ -214,7 +193,7 @@ async function contract(t: Test, database: Database): Promise<void> {
 
   t.test('a page ends before its values become too long, and has at least one object', async (t) => {
     for (const key of ['a', 'b', 'c']) await store.put(things, key, { note: 'x'.repeat(1_000) });
-    const page = (bytes: number) => store.page(things, everything, { limit: 10, bytes });
+    const page = (bytes: number) => store.page(things, and(), { limit: 10, bytes });
     matchLists(t, await page(1_500), { objects: [{ key: 'a' }, { key: 'b' }], next: 'b' });
     matchLists(t, await page(1), { objects: [{ key: 'a' }], next: 'a' });
     t.match(await page(3_000), { objects: { length: 3 }, next: undefined });
@@ -250,7 +229,7 @@ async function contract(t: Test, database: Database): Promise<void> {
     await store.put(things, 'd', {}, { also: note('x') });
     await t.rejects(store.put(things, 'e', {}, { also: note('x') }), { code: 'UniqueAttribute' });
     t.same(await notes(), ['x'], 'a statement that fails writes neither');
-    t.same(await keys(everything), ['b', 'd']);
+    t.same(await keys(and()), ['b', 'd']);
   });
 }
 

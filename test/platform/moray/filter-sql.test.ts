@@ -1,16 +1,5 @@
 import t from 'tap';
-import {
-  and,
-  eq,
-  type Filter,
-  ge,
-  le,
-  not,
-  oneOf,
-  or,
-  present,
-  startsWith,
-} from '../../../lib/platform/moray/filter.ts';
+import { and, eq, type Filter, startsWith } from '../../../lib/platform/moray/filter.ts';
 import { filterCondition, type QueryTarget } from '../../../lib/platform/moray/filter-sql.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';
 
@@ -35,45 +24,19 @@ function sql(filter: Filter): [string, ...unknown[]] {
 t.test('filters become SQL conditions with parameters', async (t) => {
   const cases: [string, Filter, ...ReturnType<typeof sql>][] = [
     ['equality', eq('name', "o'b"), '"name" = $1::text', "o'b"],
-    ['of a number', ge('size', 5), '"size" >= $1::numeric', '5'],
+    ['of a number', eq('size', 5), '"size" = $1::numeric', '5'],
     ['of a boolean', eq('setup', 'TRUE'), '"setup" = $1::boolean', true],
-    ['of a date', le('made', '2024-02-29'), '"made" <= $1::timestamptz', '2024-02-29T00:00:00Z'],
+    ['of a date', eq('made', '2024-02-29'), '"made" = $1::timestamptz', '2024-02-29T00:00:00Z'],
     ['of a uuid', eq('uuid', uuid), '"uuid" = $1::uuid', uuid.toLowerCase()],
-    ['presence', present('size'), '"size" is not null'],
     ['prefix', startsWith('name', '5%_\\'), '"name" like $1::text', '5\\%\\_\\\\%'],
-    [
-      'pattern',
-      { kind: 'substrings', field: 'name', initial: '', any: ['a'], final: 'b' },
-      '"name" like $1::text',
-      '%a%b',
-    ],
-    ['prefix of a uuid', startsWith('uuid', '56'), '"uuid"::text like lower($1::text)', '56%'],
-    ['negation', not(eq('name', 'a')), '("name" = $1::text) is not true', 'a'],
-    ['double negation', not(not(eq('name', 'a'))), '"name" = $1::text', 'a'],
-    [
-      'negated and',
-      not(and(eq('name', 'a'), present('size'))),
-      '(("name" = $1::text) is not true or ("size" is not null) is not true)',
-      'a',
-    ],
+    ['both', and(eq('name', 'a'), eq('setup', true)), '("name" = $1::text and "setup" = $2::boolean)', 'a', true],
     ['everything', and(), 'true'],
-    ['nothing', or(), 'false'],
-    ['not everything', not(and()), 'false'],
-    ['not nothing', not(or()), 'true'],
-    ['one of several', oneOf('size', [1, 2]), '("size" = any($1::numeric[]))', ['1', '2']],
-    ['none of several', not(oneOf('size', [1, 2])), '(("size" = any($1::numeric[])) is not true)', ['1', '2']],
-    [
-      'several and another',
-      or(eq('size', 1), present('name'), eq('size', 2)),
-      '("name" is not null or "size" = any($1::numeric[]))',
-      ['1', '2'],
-    ],
   ];
   for (const [name, filter, ...expected] of cases) t.strictSame(sql(filter), expected, name);
 });
 
 t.test('an error names all unindexed fields', async (t) => {
-  const filter = or(eq('color', 'red'), not(present('weight')), eq('name', 'a'));
+  const filter = and(eq('color', 'red'), startsWith('weight', '1'), eq('name', 'a'));
   t.throws(() => sql(filter), {
     code: 'NotIndexed',
     statusCode: 400,
