@@ -140,11 +140,16 @@ export async function show(context: Context, job: PushJob): Promise<readonly Pus
 export function showSummary(output: Context['output'], job: PushJob): void {
   output.facts([
     ['job', job.id],
-    ['status', job.reason === undefined ? job.status : `${job.status}: ${job.reason}`],
+    ['status', statusOf(job)],
     ['coordinator', job.coordinator],
     ['command', job.command],
     ['quorum', `${job.quorum} of ${job.node_count}`],
     ['ticket', job.ticket && `${job.ticket.scope}/${job.ticket.id} of ${job.ticket.server_uuid}`],
   ]);
   for (const line of summaryOf(job)) output.line(line);
+}
+
+function statusOf({ status, reason, aborted_by: abortedBy }: PushJob): string {
+  if (reason === undefined) return status;
+  return `${status}: ${reason}${abortedBy === undefined ? '' : ` (${abortedBy})`}`;
 }

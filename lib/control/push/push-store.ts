@@ -214,6 +214,8 @@ export interface PushJobRow {
   state: JobState;
   outcome: JobOutcome | null;
   reason: string | null;
+  /** Who first asked for its abort. */
+  abort_actor: string | null;
   created_at: Date;
   state_since: Date;
   /** Number of nodes by state. */
@@ -229,7 +231,7 @@ export interface PushJobRow {
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
   j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
-  j.reason, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${PLACE} as place`;
+  j.reason, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${PLACE} as place`;
 
 export async function readPushJob(database: Queryable, id: string): Promise<PushJobRow | undefined> {
   const { rows } = await database.query<PushJobRow>(

@@ -87,6 +87,7 @@ export const pushJob = answer({
     .describe('The command and its options are left out: they take a role that may run tasks'),
   status,
   reason: z.string().optional().describe('Why it was aborted'),
+  aborted_by: z.string().optional().describe('Who first asked for its abort'),
   coordinator: uuid()
     .nullable()
     .optional()

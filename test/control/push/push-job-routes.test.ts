@@ -1,8 +1,9 @@
 /** What the routes of push jobs answer where another request comes between. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createPushJob, readPushJobByKey } from '../../../lib/control/push/push-store.ts';
+import { createPushJob, readPushJob, readPushJobByKey, requestAbort } from '../../../lib/control/push/push-store.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
+import { pushJobFor } from '../../../lib/control/push/routes/push-job-view.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -40,4 +41,15 @@ t.test('different callers may use the same key, each for a job of its own', asyn
     ids.push(job.id);
   }
   t.equal(new Set(ids).size, 3);
+});
+
+t.test('who first asked for the abort of a job is shown', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const { id, ...job } = newPushJob([randomUUID()]);
+  await createPushJob(database, { ...job, id });
+  const shown = async () =>
+    pushJobFor({ name: 'alice', roles: [] } as never, (await readPushJob(database, id)) as never);
+  t.notOk('aborted_by' in (await shown()));
+  for (const actor of ['bob', 'carol']) await requestAbort(database, id, { how: 'hard', actor });
+  t.match(await shown(), { aborted_by: 'bob' });
 });

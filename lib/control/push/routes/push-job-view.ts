@@ -14,6 +14,7 @@ export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
     ...contents,
     status: statusOf(row.state, row.outcome),
     ...given('reason', row.reason),
+    ...given('aborted_by', row.abort_actor),
     ...(row.coordinator === undefined ? {} : { coordinator: row.coordinator }),
     quorum: row.quorum,
     node_count: row.node_count,
