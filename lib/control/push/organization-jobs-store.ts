@@ -1,6 +1,7 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Place } from '../../protocol/api/place.ts';
+import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
 import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, NodeState } from './push-job.ts';
 import type { PushOptions } from './push-store.ts';
@@ -18,8 +19,7 @@ export interface OrganizationJob {
   runTimeoutMs: number;
   state: JobState;
   outcome: JobOutcome | null;
-  /** The quorum was reached. */
-  hasRun: boolean;
+  status: PushyJobStatus;
   createdAt: Date;
   stateSince: Date;
   /** As the feed shows it. */
@@ -32,9 +32,16 @@ export interface OrganizationJob {
   place: Place;
 }
 
+/**
+ * The status that Chef shows: a job that ends shows what it was doing, and one that waits for its
+ * ticket has asked nobody yet. An index has this expression (001-push-jobs.sql).
+ */
+const STATUS = `coalesce(j.outcome,
+  case when j.state = 'running' or (j.state = 'aborting' and j.has_run) then 'running' else 'voting' end)`;
+
 const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as "hasFile",
   j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs", j.state, j.outcome,
-  j.has_run as "hasRun", j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
+  ${STATUS} as status, j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
   to_char(j.created_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as "createdText",
   case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs", ${PLACE} as place`;
 
@@ -63,8 +70,7 @@ export async function readUnfinishedJobs(database: Queryable): Promise<{ id: str
 }
 
 export interface OrganizationJobFilter {
-  /** As callers see it: a job that ends counts as what it was before. */
-  status?: string | undefined;
+  status?: PushyJobStatus | undefined;
   /** Where the page before ended. */
   after?: Place | undefined;
   limit: number;
@@ -87,8 +93,7 @@ export function listOrganizationJobs(
   { status, after, limit, bytes, withCounts }: OrganizationJobFilter,
 ): Promise<JobPage<CountedJob>> {
   const columns = `${COLUMNS}, ${withCounts ? NODE_COUNTS : 'null'} as counts`;
-  const where = `j.organization = $1::text and ($2::text is null or $2::text = coalesce(j.outcome,
-         case when j.state <> 'aborting' then j.state when j.has_run then 'running' else 'voting' end))`;
+  const where = `j.organization = $1::text and ($2::text is null or $2::text = ${STATUS})`;
   const nodes = withCounts ? MAX_COUNTED : Number.MAX_SAFE_INTEGER;
   const page = { after, limit, bytes, nodes };
   return readJobPage(database, { columns, where, values: [organization, status ?? null] }, page);

@@ -1,5 +1,5 @@
 /** A push job and its nodes in the form of Chef. Pure. */
-import type { PushyJob, PushyJobStatus, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
+import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
 import type { CountedJob, OrganizationJob } from '../push/organization-jobs-store.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
@@ -15,23 +15,12 @@ export function uuidOfPushyId(text: string): string | undefined {
   return parts.length === 0 ? undefined : parts.join('-');
 }
 
-/** A job that ends shows what it was doing; one that waits for its ticket has asked nobody yet. */
-export function pushyStatusOf({
-  state,
-  outcome,
-  hasRun,
-}: Pick<OrganizationJob, 'state' | 'outcome' | 'hasRun'>): PushyJobStatus {
-  if (state === 'ended') return outcome ?? 'aborted';
-  if (state === 'aborting') return hasRun ? 'running' : 'voting';
-  return state === 'waiting' ? 'voting' : state;
-}
-
 /** `withContents`: whether the caller may see the command and its options. */
 export function listedJobOf(job: OrganizationJob, withContents: boolean): PushyListedJob {
   return {
     id: pushyIdOf(job.id),
     ...(withContents ? contentsOf(job) : { withheld: true }),
-    status: pushyStatusOf(job),
+    status: job.status,
     run_timeout: job.runTimeoutMs / 1000,
     created_at: job.createdAt.toUTCString(),
     updated_at: job.stateSince.toUTCString(),

@@ -24,7 +24,7 @@ export const PUSHY_JOB_KEYS = [
 ] as const;
 
 /** Chef has no word for a job that ends: it shows what the job was doing. */
-const PUSHY_JOB_STATUSES = ['voting', 'running', 'complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
+export const PUSHY_JOB_STATUSES = ['voting', 'running', 'complete', 'quorum_failed', 'timed_out', 'aborted'] as const;
 export type PushyJobStatus = (typeof PUSHY_JOB_STATUSES)[number];
 
 const pushyError = answer({

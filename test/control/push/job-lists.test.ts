@@ -7,6 +7,7 @@ import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../
 import { migrations } from '../../../lib/control/schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Place } from '../../../lib/protocol/api/place.ts';
+import { PUSHY_JOB_STATUSES, type PushyJobStatus } from '../../../lib/protocol/api/pushy.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';
@@ -105,6 +106,40 @@ t.test('lists of push jobs', async (t) => {
       [first],
     );
   });
+});
+
+t.test("each state of a job has one of Chef's statuses, and the list of that status contains it", async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const rows: [state: string, outcome: string | null, hasRun: boolean, status: PushyJobStatus][] = [
+    ['waiting', null, false, 'voting'],
+    ['voting', null, false, 'voting'],
+    ['running', null, true, 'running'],
+    ['aborting', null, false, 'voting'],
+    ['aborting', null, true, 'running'],
+    ['ended', 'complete', true, 'complete'],
+    ['ended', 'quorum_failed', false, 'quorum_failed'],
+    ['ended', 'timed_out', true, 'timed_out'],
+    ['ended', 'aborted', true, 'aborted'],
+  ];
+  for (const [state, outcome, hasRun, status] of rows) {
+    await database.query('delete from cnapi_push_jobs');
+    await database.query(
+      `insert into cnapi_push_jobs (id, organization, command, options, node_count, quorum, voting_timeout_ms,
+           run_timeout_ms, abort_timeout_ms, bytes, counts, state, outcome, has_run, ending)
+         values (gen_random_uuid(), 'acme', 'true', '{}', 1, 1, 1, 1, 1, 10, '{}', $1::text, $2::text, $3::boolean,
+           case when $1::text = 'aborting' then 'aborted' end)`,
+      [state, outcome, hasRun],
+    );
+    for (const wanted of PUSHY_JOB_STATUSES) {
+      const page = { status: wanted, limit: 10, bytes: 1_000, withCounts: false };
+      const { jobs } = await listOrganizationJobs(database, 'acme', page);
+      t.strictSame(
+        jobs.map((job) => job.status),
+        wanted === status ? [status] : [],
+        `${state} ${outcome}: the list of ${wanted}`,
+      );
+    }
+  }
 });
 
 t.test('a list of one status reads the jobs that it shows, and not all there are', async (t) => {

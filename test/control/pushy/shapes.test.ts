@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { OrganizationJob } from '../../../lib/control/push/organization-jobs-store.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from '../../../lib/control/pushy/feed-shape.ts';
-import { jobOf, listedJobOf, nodeStateOf, pushyStatusOf, uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
+import { jobOf, listedJobOf, nodeStateOf, uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
 import { isAllowed } from '../../../lib/control/pushy/new-job.ts';
 import { baseUrlOf, requireAccept } from '../../../lib/control/pushy/routes/negotiation.ts';
 
@@ -17,7 +17,7 @@ const JOB: OrganizationJob = {
   runTimeoutMs: 3_600_000,
   state: 'running',
   outcome: null,
-  hasRun: true,
+  status: 'running',
   lastEvent: 7,
   createdAt: new Date('2012-09-04T23:01:02.345Z'),
   stateSince: new Date('2012-09-04T23:17:56Z'),
@@ -65,20 +65,6 @@ t.test('a single job has the names of its nodes by status, and its file if that 
   t.match(jobOf(FULL, details), { file_specified: true, file: undefined });
   t.match(jobOf(FULL, { ...details, file: Buffer.from('é:\n') }), { file_specified: undefined, file: 'raw:é:\n' });
   t.match(jobOf(FULL, { ...details, file: Buffer.from([255, 0]) }), { file: 'base64:/wA=' });
-});
-
-t.test("each state of a job has one of Chef's statuses", async (t) => {
-  for (const [state, outcome, hasRun, status] of [
-    ['voting', null, false, 'voting'],
-    ['running', null, true, 'running'],
-    ['aborting', null, false, 'voting'],
-    ['aborting', null, true, 'running'],
-    ['ended', 'complete', true, 'complete'],
-    ['ended', 'quorum_failed', false, 'quorum_failed'],
-    ['ended', 'timed_out', true, 'timed_out'],
-    ['ended', 'aborted', true, 'aborted'],
-  ] as const)
-    t.equal(pushyStatusOf({ state, outcome, hasRun }), status, `${state} ${outcome}`);
 });
 
 t.test('an id is accepted with and without dashes', async (t) => {

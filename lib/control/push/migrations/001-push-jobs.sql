@@ -78,7 +78,7 @@ create index cnapi_push_jobs_status on cnapi_push_jobs (coalesce(outcome, state)
 create index cnapi_push_jobs_organization_status on cnapi_push_jobs (
   organization,
   coalesce(outcome,
-    case when state <> 'aborting' then state when has_run then 'running' else 'voting' end),
+    case when state = 'running' or (state = 'aborting' and has_run) then 'running' else 'voting' end),
   created_at desc, id desc
 ) where organization is not null;
 
