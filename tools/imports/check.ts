@@ -90,9 +90,9 @@ function importsOfFiles(sources: readonly SourceFile[]): Map<string, string[]> {
 }
 
 /**
- * Which folder of a part of the control plane, or of the command line, imports which other folder of
- * that part. Leaves out the files beside these folders: among them are the part's foundation and the
- * drivers on top of it.
+ * Which folder of a part of the control plane, or of the command line, imports which other folder
+ * of that part. Leaves out the files beside these folders: among them are the part's foundation and
+ * the drivers on top of it.
  */
 function importsOfFolders(sources: readonly SourceFile[]): Map<string, string[]> {
   const edges = new Map<string, string[]>();

@@ -1,4 +1,4 @@
-/** The options that describe a push job: of `cnapi job start`, of schedules, and of `cnapi exec`. */
+/** The options that describe a push job: of `cnapi job start`, schedules and `cnapi exec`. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../../platform/errors.ts';

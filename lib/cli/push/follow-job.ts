@@ -37,7 +37,7 @@ export async function started(context: Context, { job, detach, capture }: Starte
   return follow(context, job, { mayAbort: true, showing: capture ? showOutput(context, job) : undefined });
 }
 
-/** Follows a job that somebody started; the user's leaving changes nothing about it. Returns the exit code. */
+/** Follows a job that goes on if the user leaves. Returns the exit code. */
 export function watched(context: Context, job: PushJob): Promise<number> {
   return follow(context, job, { mayAbort: false, showing: showOutput(context, job) });
 }
@@ -59,7 +59,7 @@ async function followOutput(context: Context, job: PushJob): Promise<void> {
 }
 
 interface Followed {
-  /** The first Ctrl-C asks whether the job is to be aborted; otherwise it only ends this program. */
+  /** The first Ctrl-C asks whether to abort the job; otherwise it only ends this program. */
   mayAbort: boolean;
   /** The output, while it is shown. */
   showing?: Promise<void> | undefined;

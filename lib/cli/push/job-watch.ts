@@ -1,4 +1,4 @@
-/** `cnapi job watch`: follows a push job that was started elsewhere, or that this program has left. */
+/** `cnapi job watch`: follows a push job that somebody started, here or elsewhere. */
 import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';

@@ -5,7 +5,7 @@ export class UsageError extends Error {}
 
 /** The instance answered without what this token may not see: exit code 1. */
 export class WithheldError extends Error {
-  /** `what`: the subject of a sentence in the plural, such as `the command and options of a job`. */
+  /** `what`: the subject of the sentence, in the plural: `The command and the options of a job`. */
   constructor(what: string) {
     super(`${what} are shown only to tokens with the right task-contents: those of the role operator or admin`);
   }
