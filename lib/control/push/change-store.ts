@@ -19,6 +19,11 @@ export interface JobChanges {
   run_timeout_ms?: number | undefined;
 }
 
+export interface RecordedJobChange {
+  changes: JobChanges;
+  record?: RecordPart | undefined;
+}
+
 /**
  * Changes a job that votes or runs; its quorum only while it votes, and to at most its number of
  * nodes. Otherwise it changes nothing and returns false.
@@ -26,7 +31,7 @@ export interface JobChanges {
 export async function changePushJob(
   database: Queryable,
   job: string,
-  { changes, record }: { changes: JobChanges; record?: RecordPart | undefined },
+  { changes, record }: RecordedJobChange,
 ): Promise<boolean> {
   const { quorum, concurrency, start_rate, max_failures, voting_timeout_ms, run_timeout_ms } = changes;
   const parameters = new Parameters([
@@ -70,11 +75,16 @@ export interface AddedNodes {
   present: string[];
 }
 
+export interface NodeAddition {
+  nodes: readonly NewNode[];
+  record?: RecordPart | undefined;
+}
+
 /** Undefined if the job does not exist. Nodes whose servers are not running do not take part. */
 export async function addPushNodes(
   database: Queryable,
   job: string,
-  { nodes, most, record }: { nodes: readonly NewNode[]; most: number; record?: RecordPart | undefined },
+  { nodes, most, record }: NodeAddition & { most: number },
 ): Promise<AddedNodes | undefined> {
   const parameters = new Parameters([
     job,
@@ -100,11 +110,19 @@ interface ChangeOfNodes {
   missing: string[];
 }
 
-/** `soft`: a command that runs may end. Undefined if the job does not exist. */
+export interface NodeAbortRequest {
+  /** Uuids of servers. */
+  nodes: readonly string[];
+  /** `soft`: a command that runs may end. */
+  how: 'soft' | 'hard';
+  record?: RecordPart | undefined;
+}
+
+/** Undefined if the job does not exist. */
 export async function requestAbortOfNodes(
   database: Queryable,
   job: string,
-  { nodes, how, record }: { nodes: readonly string[]; how: 'soft' | 'hard'; record?: RecordPart | undefined },
+  { nodes, how, record }: NodeAbortRequest,
 ): Promise<ChangeOfNodes | undefined> {
   const parameters = new Parameters([job, nodes, how]);
   const { text, values } = together(

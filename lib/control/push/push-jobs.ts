@@ -12,7 +12,16 @@ import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
 import { hintTasksOf } from '../tasks/task-topics.ts';
-import { type AddedNodes, addPushNodes, changePushJob, type JobChanges, requestAbortOfNodes } from './change-store.ts';
+import {
+  type AddedNodes,
+  addPushNodes,
+  changePushJob,
+  type JobChanges,
+  type NodeAbortRequest,
+  type NodeAddition,
+  type RecordedJobChange,
+  requestAbortOfNodes,
+} from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToTell } from './coordinator/coordinator-store.ts';
 import { Courier, type PushSession } from './courier/courier.ts';
@@ -29,6 +38,7 @@ import {
   TooManyPushJobsError,
 } from './push-errors.ts';
 import {
+  type AbortRequest,
   createPushJob,
   deleteEndedPushJobs,
   deletePushJob,
@@ -37,6 +47,7 @@ import {
   listPushNodes,
   MAX_UNFINISHED,
   type NewPushJob,
+  type NodePage,
   type NodeStateRow,
   type PushJobRow,
   type PushNodeRow,
@@ -139,7 +150,7 @@ export class PushJobs {
   }
 
   /** In order of the servers' uuids. @throws PushJobNotFoundError */
-  async nodes(id: string, page: Parameters<typeof listPushNodes>[2]): Promise<PushNodeRow[]> {
+  async nodes(id: string, page: NodePage): Promise<PushNodeRow[]> {
     const nodes = await listPushNodes(this.#deps.database, id, page);
     if (nodes.length === 0) await this.get(id);
     return nodes;
@@ -151,7 +162,7 @@ export class PushJobs {
   }
 
   /** @throws PushJobNotFoundError, PushJobEndedError */
-  async abort(id: string, options: Parameters<typeof requestAbort>[2]): Promise<void> {
+  async abort(id: string, options: AbortRequest): Promise<void> {
     const { database, bus } = this.#deps;
     if (!(await requestAbort(database, id, options))) {
       await this.get(id);
@@ -163,7 +174,7 @@ export class PushJobs {
   /**
    * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
    */
-  async change(id: string, change: Parameters<typeof changePushJob>[2]): Promise<void> {
+  async change(id: string, change: RecordedJobChange): Promise<void> {
     const { database, bus } = this.#deps;
     if (!(await changePushJob(database, id, change))) throw refusalOfChange(await this.get(id), change.changes);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
@@ -172,10 +183,7 @@ export class PushJobs {
   /**
    * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
    */
-  async addNodes(
-    id: string,
-    { nodes, record }: Pick<Parameters<typeof addPushNodes>[2], 'nodes' | 'record'>,
-  ): Promise<void> {
+  async addNodes(id: string, { nodes, record }: NodeAddition): Promise<void> {
     const { database, bus } = this.#deps;
     const added = await addPushNodes(database, id, { nodes, most: MAX_PUSH_NODES, record });
     if (added === undefined) throw new PushJobNotFoundError(id);
@@ -188,7 +196,7 @@ export class PushJobs {
    * Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError,
    * InvalidPushJobError
    */
-  async abortNodes(id: string, options: Parameters<typeof requestAbortOfNodes>[2]): Promise<void> {
+  async abortNodes(id: string, options: NodeAbortRequest): Promise<void> {
     const { database, bus } = this.#deps;
     const found = await requestAbortOfNodes(database, id, options);
     if (found === undefined) throw new PushJobNotFoundError(id);

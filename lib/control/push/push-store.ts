@@ -283,15 +283,18 @@ export const nodeColumns = 'server_uuid, name, state, reason, message, busy_with
 
 const MAX_NODES = 1_000;
 
+export interface NodePage {
+  state?: NodeState | undefined;
+  /** The uuid of the last server of the page before. */
+  after?: string | undefined;
+  limit?: number | undefined;
+}
+
 /** In order of the servers' uuids. */
 export async function listPushNodes(
   database: Queryable,
   job: string,
-  {
-    state,
-    after,
-    limit = MAX_NODES,
-  }: { state?: NodeState | undefined; after?: string | undefined; limit?: number | undefined },
+  { state, after, limit = MAX_NODES }: NodePage,
 ): Promise<PushNodeRow[]> {
   const { rows } = await database.query<PushNodeRow>(
     `select ${nodeColumns} from cnapi_push_nodes
@@ -302,11 +305,18 @@ export async function listPushNodes(
   return rows;
 }
 
-/** `soft`: commands that run may end. False if the job has ended or does not exist. */
+export interface AbortRequest {
+  /** `soft`: commands that run may end. */
+  how: 'soft' | 'hard';
+  actor: string | undefined;
+  record?: RecordPart | undefined;
+}
+
+/** False if the job has ended or does not exist. */
 export async function requestAbort(
   database: Queryable,
   job: string,
-  { how, actor, record }: { how: 'soft' | 'hard'; actor: string | undefined; record?: RecordPart | undefined },
+  { how, actor, record }: AbortRequest,
 ): Promise<boolean> {
   const parameters = new Parameters([job, how, actor ?? null]);
   const { text, values } = together(
