@@ -220,8 +220,8 @@ export const defects: Defect[] = [
     breaks: 'I9',
     firstSeed: 1,
     kind: 'push-',
-    find: 'tally.ready > 0 && tally.ready >= job.quorum',
-    put: 'tally.ready > 0',
+    find: 'nodeCounts.ready > 0 && nodeCounts.ready >= job.quorum',
+    put: 'nodeCounts.ready > 0',
     also: { find: 'job.abort_requested is null and job.quorum <= (', put: 'job.abort_requested is null and 0 < (' },
   },
   {

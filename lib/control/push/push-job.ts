@@ -21,7 +21,7 @@ export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
-export type Tally = Readonly<Record<NodeState, number>>;
+export type NodeCounts = Readonly<Record<NodeState, number>>;
 
 /** Ends that count as failures for `maxFailures`: the command ran, and not to success. */
 const FAILURES: readonly NodeState[] = ['failed', 'crashed', 'timed_out'];
@@ -55,7 +55,7 @@ export interface PushJob {
 
 export interface JobView {
   job: PushJob;
-  tally: Tally;
+  nodeCounts: NodeCounts;
   ticket: TicketHold;
   /** How long it waits for its ticket. */
   ticketTimeoutMs: number;
@@ -122,48 +122,55 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobView): JobAc
 }
 
 function* whileVoting(view: JobView): Generator<JobAction> {
-  const { job, tally, ticket, toAbort, ageMs } = view;
+  const { job, nodeCounts, ticket, toAbort, ageMs } = view;
   if (job.abortRequested) return yield abort('aborted', 'a caller asked for it');
   if (ticket === 'lost') return yield abort('aborted', LOST);
   if (toAbort > 0) yield { do: 'abort-nodes' };
-  if (tally.ready > 0 && tally.ready >= job.quorum) yield { do: 'start', most: mayStart(view, tally.ready).most };
-  else if (tally.ready + tally.new < Math.max(1, job.quorum))
-    return yield abort('quorum_failed', `at most ${tally.ready + tally.new} of ${job.quorum} nodes can still be ready`);
+  if (nodeCounts.ready > 0 && nodeCounts.ready >= job.quorum)
+    yield { do: 'start', most: mayStart(view, nodeCounts.ready).most };
+  else if (nodeCounts.ready + nodeCounts.new < Math.max(1, job.quorum))
+    return yield abort(
+      'quorum_failed',
+      `at most ${nodeCounts.ready + nodeCounts.new} of ${job.quorum} nodes can still be ready`,
+    );
   const leftMs = job.votingTimeoutMs - ageMs;
   if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
-  yield abort('quorum_failed', `${tally.ready} nodes were ready in time; the quorum is ${job.quorum}`);
+  yield abort('quorum_failed', `${nodeCounts.ready} nodes were ready in time; the quorum is ${job.quorum}`);
 }
 
 function* whileRunning(view: JobView): Generator<JobAction> {
-  const { job, tally, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
+  const { job, nodeCounts, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
-  const failed = FAILURES.reduce((sum, state) => sum + tally[state], 0);
+  const failed = FAILURES.reduce((sum, state) => sum + nodeCounts[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
     return yield abort('aborted', `${failed} nodes failed; at most ${job.maxFailures} may fail`, true);
-  if (tally.new + tally.ready + tally.running === 0) return yield { do: 'end', outcome: 'complete' };
+  if (nodeCounts.new + nodeCounts.ready + nodeCounts.running === 0) return yield { do: 'end', outcome: 'complete' };
   if (ticket === 'lost') return yield abort('aborted', LOST);
   const runLeftMs = job.runTimeoutMs - stateMs;
   if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
   if (toAbort > 0) yield { do: 'abort-nodes' };
   const votingLeftMs = job.votingTimeoutMs - ageMs;
-  if (tally.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
+  if (nodeCounts.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
   // A started node counts as ready until its start is known.
-  const { most, inMs } = mayStart(view, tally.ready + tally.running - started);
+  const { most, inMs } = mayStart(view, nodeCounts.ready + nodeCounts.running - started);
   if (most > 0) yield { do: 'start', most };
   // Last, so that a caller that changes the timeout again and again holds up no start.
   if (outdatedTimeouts > 0) yield { do: 'change-timeouts' };
-  yield { do: 'wait', forMs: Math.min(runLeftMs, inMs, tally.new > 0 && votingLeftMs > 0 ? votingLeftMs : runLeftMs) };
+  yield {
+    do: 'wait',
+    forMs: Math.min(runLeftMs, inMs, nodeCounts.new > 0 && votingLeftMs > 0 ? votingLeftMs : runLeftMs),
+  };
 }
 
 function* whileAborting(view: JobView): Generator<JobAction> {
-  const { job, tally, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
+  const { job, nodeCounts, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
   if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', job.isSoft);
   if (!job.isSoft && toCancel > 0) yield abort(outcome, 'some of its commands have not been cancelled yet');
   if (job.isSoft && toAbort > 0) yield { do: 'abort-nodes' };
   if (job.isSoft && outdatedTimeouts > 0) yield { do: 'change-timeouts' };
-  if (started === 0 && tally.running === 0 && toRelease === 0) return yield { do: 'end', outcome };
+  if (started === 0 && nodeCounts.running === 0 && toRelease === 0) return yield { do: 'end', outcome };
   if (job.isSoft && job.abortRequested === 'hard') return yield abort(outcome, 'a caller asked for it');
   if (job.isSoft && ticket === 'lost') return yield abort(outcome, LOST);
   const leftMs = (job.isSoft ? job.runTimeoutMs : job.abortTimeoutMs) - stateMs;

@@ -94,7 +94,7 @@ t.test('a node that is added has not voted, or is down', async (t) => {
   const nodes = new Map((await listPushNodes(database, duty.id, {})).map((node) => [node.server_uuid, node]));
   t.match(nodes.get(up), { state: 'new', reason: null });
   for (const server of [gone, never]) t.match(nodes.get(server), { state: 'unavailable', reason: 'down' });
-  t.match((await advanceJob(database, duty)).tally, { new: 4, ready: 0, unavailable: 2 });
+  t.match((await advanceJob(database, duty)).nodeCounts, { new: 4, ready: 0, unavailable: 2 });
   t.match(await rowOf(database, duty.id), { node_count: 6, quorum: 6, changes: 1 }, 'all are 100%');
 });
 

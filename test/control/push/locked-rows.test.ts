@@ -191,5 +191,8 @@ t.test('a job with a ticket begins to ask, although somebody holds a node', asyn
   const { database, duty, first, whileHeld } = await asked(t, { ticket });
   await database.query(`update cnapi_roster_authority set status = 'unknown'`);
   await whileHeld(lockOf('cnapi_push_nodes', first), (free) => beginVoting(free, duty));
-  t.match(await advanceJob(database, duty), { job: { state: 'voting' }, tally: { unavailable: NODES - 1, new: 1 } });
+  t.match(await advanceJob(database, duty), {
+    job: { state: 'voting' },
+    nodeCounts: { unavailable: NODES - 1, new: 1 },
+  });
 });

@@ -4,17 +4,17 @@ import t from 'tap';
 import {
   actionsOf,
   type JobView,
+  type NodeCounts,
   type NodeState,
   type PushJob,
   quorumOf,
   StartsPaid,
   statusOf,
-  type Tally,
 } from '../../../lib/control/push/push-job.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 
 function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>, more: Partial<JobView> = {}): JobView {
-  const tally = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as Tally;
+  const nodeCounts = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as NodeCounts;
   return {
     job: {
       state: 'voting',
@@ -30,7 +30,7 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
       abortTimeoutMs: 30_000,
       ...job,
     },
-    tally,
+    nodeCounts,
     ticket: 'none',
     ticketTimeoutMs: 600_000,
     started: 0,

@@ -7,7 +7,7 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceOf } from '../duty-fence.ts';
-import type { JobOutcome, JobState, JobView, NodeState, Tally } from '../push-job.ts';
+import type { JobOutcome, JobState, JobView, NodeCounts, NodeState } from '../push-job.ts';
 
 interface AdvanceRow {
   state: JobState;
@@ -79,7 +79,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
   const row = rows[0];
   if (row === undefined) throw new DutyLostError(duty);
   const counts = new Map(row.states.map((state, index) => [state, row.counts[index] ?? 0]));
-  const tally = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts.get(state) ?? 0])) as Tally;
+  const nodeCounts = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts.get(state) ?? 0])) as NodeCounts;
   return {
     job: {
       state: row.state,
@@ -95,7 +95,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
       abortTimeoutMs: row.abort_timeout_ms,
     },
     changes: row.changes,
-    tally,
+    nodeCounts,
     started: row.started,
     toCancel: row.to_cancel,
     toAbort: row.to_abort,

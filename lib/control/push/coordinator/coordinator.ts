@@ -197,11 +197,12 @@ export class Coordinator implements DutyHandler {
   /**
    * A start, an abort, or the beginning of the voting may have been refused: the next round knows.
    */
-  #logProgress({ id }: HeldDuty, run: Run, { job: { state, isSoft }, tally }: JobRound): void {
+  #logProgress({ id }: HeldDuty, run: Run, { job: { state, isSoft }, nodeCounts }: JobRound): void {
     const isProgress = run.state !== undefined && run.state !== state && (state === 'voting' || state === 'running');
-    if (isProgress) this.#deps.log.info({ push_job: id, tally }, `push job: ${run.state} -> ${state}`);
+    if (isProgress)
+      this.#deps.log.info({ push_job: id, node_counts: nodeCounts }, `push job: ${run.state} -> ${state}`);
     if (run.aborting?.soft === isSoft && state === 'aborting')
-      this.#deps.log.info({ push_job: id, ...run.aborting, tally }, 'push job: aborting');
+      this.#deps.log.info({ push_job: id, ...run.aborting, node_counts: nodeCounts }, 'push job: aborting');
     run.aborting = undefined;
     run.state = state;
   }
@@ -249,7 +250,7 @@ export class Coordinator implements DutyHandler {
       case 'end':
         if ((await endJob(database, duty, action.outcome)) > 0) return;
         publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [duty.id]);
-        log.info({ push_job: duty.id, outcome: action.outcome, tally: view.tally }, 'push job: ended');
+        log.info({ push_job: duty.id, outcome: action.outcome, node_counts: view.nodeCounts }, 'push job: ended');
         return sendErrands(duty.id);
       default:
         return action satisfies never;
@@ -266,8 +267,8 @@ export class Coordinator implements DutyHandler {
   }
 
   /** If the round found a change. Nodes only move on, so each change shows in the counts. */
-  #tellFollowers(job: string, run: Run, { job: { state }, tally, started, newEvents }: JobRound): void {
-    const counts = JSON.stringify([state, tally, started]);
+  #tellFollowers(job: string, run: Run, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
+    const counts = JSON.stringify([state, nodeCounts, started]);
     if (counts === run.counts && newEvents === 0) return;
     run.counts = counts;
     publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
@@ -292,18 +293,18 @@ export class Coordinator implements DutyHandler {
 
 /** The work that a step reduces. If it is the same in the next round, rows are locked. */
 function leftOf({ do: what }: JobAction, view: JobView): unknown {
-  const { job, tally, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
-  if (what === 'close-voting') return tally.new;
+  const { job, nodeCounts, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
+  if (what === 'close-voting') return nodeCounts.new;
   if (what === 'abort-nodes') return toAbort;
   if (what === 'change-timeouts') return outdatedTimeouts;
-  if (what === 'start') return [job.state, tally.ready + tally.running - started];
-  return [job.state, tally, started, toCancel, toRelease];
+  if (what === 'start') return [job.state, nodeCounts.ready + nodeCounts.running - started];
+  return [job.state, nodeCounts, started, toCancel, toRelease];
 }
 
 /** The poll interval when no change is announced. */
-function roundMsOf({ started, tally }: JobView): number {
-  const nodes = Object.values(tally).reduce((sum, count) => sum + count, 0);
-  return (started > tally.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
+function roundMsOf({ started, nodeCounts }: JobView): number {
+  const nodes = Object.values(nodeCounts).reduce((sum, count) => sum + count, 0);
+  return (started > nodeCounts.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
 }
 
 /** For how long the job has run: what is left of its run timeout is the limit of a command. */

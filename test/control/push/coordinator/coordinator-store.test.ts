@@ -31,7 +31,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
   const task = randomUUID();
   await startNodes(database, held, { ids: [task], runMs: 0 });
   await cancelTask(database, task);
-  t.equal((await advanceJob(database, held)).tally.was_ready, 1, 'no node is left');
+  t.equal((await advanceJob(database, held)).nodeCounts.was_ready, 1, 'no node is left');
 
   const added = await addPushNodes(database, held.id, {
     nodes: [{ serverUuid: other.serverUuid, name: 'new' }],
@@ -77,7 +77,7 @@ t.test('the voting goes on if a caller prolongs it, or adds nodes, before it is 
     fields: { quorum: 1, quorumPercent: undefined },
   });
   await startAll(database, held, [one]);
-  const waiting = async () => (await advanceJob(database, held)).tally.new;
+  const waiting = async () => (await advanceJob(database, held)).nodeCounts.new;
   for (const change of [
     () => changePushJob(database, held.id, { changes: { voting_timeout_ms: 120_000 } }),
     () => addPushNodes(database, held.id, { nodes: [{ serverUuid: third.serverUuid, name: 'new' }], most: 10 }),
@@ -98,11 +98,11 @@ t.test('a server whose command may still run when its task is given up is in reh
   await startAll(database, duty, seats);
   const [swept, late, done] = seats as [AgentSeat, AgentSeat, AgentSeat];
   const ends = async () => {
-    const { tally } = await advanceJob(database, duty);
+    const { nodeCounts } = await advanceJob(database, duty);
     const { rows } = await database.query<{ server_uuid: string; rehab: boolean }>(
       'select server_uuid, rehab_since is not null as rehab from cnapi_push_busy',
     );
-    return { tally, rehab: Object.fromEntries(rows.map(({ server_uuid, rehab }) => [server_uuid, rehab])) };
+    return { nodeCounts, rehab: Object.fromEntries(rows.map(({ server_uuid, rehab }) => [server_uuid, rehab])) };
   };
 
   // Ten times the time after which a silent agent's task is given up.
@@ -114,7 +114,7 @@ t.test('a server whose command may still run when its task is given up is in reh
   const timedOut = { code: 'TaskTimeout', message: 'The task did not end within 60000 ms' };
   await endTaskOf(late, `outcome = 'failure', error = '${JSON.stringify(timedOut)}'`);
   await endTaskOf(done, `outcome = 'complete', exit_code = 0`);
-  t.match(await ends(), { tally: { timed_out: 2, succeeded: 1 }, rehab: { [swept.serverUuid]: true } });
+  t.match(await ends(), { nodeCounts: { timed_out: 2, succeeded: 1 }, rehab: { [swept.serverUuid]: true } });
   t.strictSame(Object.keys((await ends()).rehab), [swept.serverUuid]);
 
   const next = await claimedJob(database, run, { seats: [swept] });
@@ -157,6 +157,6 @@ t.test('commands that have ended keep their ends, although their agents restarte
   await database.query(`update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0`);
   await database.query('update cnapi_roster_authority set incarnation = gen_random_uuid()');
   const round = await advanceJob(database, duty);
-  t.match(round, { isMore: true, tally: { succeeded: NODES_A_STEP, running: 5, crashed: 0 } });
-  t.match((await advanceJob(database, duty)).tally, { succeeded: NODES_A_STEP + 5, crashed: 0 });
+  t.match(round, { isMore: true, nodeCounts: { succeeded: NODES_A_STEP, running: 5, crashed: 0 } });
+  t.match((await advanceJob(database, duty)).nodeCounts, { succeeded: NODES_A_STEP + 5, crashed: 0 });
 });

@@ -84,8 +84,8 @@ t.test('a command whose task is held gets its limit later, and one that has ende
   );
   await changeTimeouts(database, duty, 10);
   t.same(await limits(), [60_000, 70_000]);
-  const { tally, outdatedTimeouts } = await advanceJob(database, duty);
-  t.match({ tally, outdatedTimeouts }, { tally: { succeeded: 1 }, outdatedTimeouts: 0 });
+  const { nodeCounts, outdatedTimeouts } = await advanceJob(database, duty);
+  t.match({ nodeCounts, outdatedTimeouts }, { nodeCounts: { succeeded: 1 }, outdatedTimeouts: 0 });
 });
 
 t.test('a node that starts after the change starts with the limit that holds then', async (t) => {
