@@ -1,4 +1,7 @@
-/** Which instances the agents are told to connect to: never one that is about to leave. */
+/**
+ * Which instances the agents are told to connect to: never one that is about to leave. And whether
+ * any has room.
+ */
 import t from 'tap';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
@@ -47,4 +50,21 @@ t.test('agents are told the addresses of staying instances only, not of draining
     }, 'the leaving instance to disappear from the list');
     t.same(seen, staying);
   }
+});
+
+t.test('the zone is at capacity only while every staying instance is full', async (t) => {
+  const { startApp } = await freshZone(t);
+  const apps = [await startApp({ maxAgents: 1 }), await startApp({ maxAgents: 1 })];
+  const becomes = (value: 0 | 1) =>
+    until(async () => {
+      const texts = await Promise.all(apps.map(async ({ url }) => (await fetch(`${url}/metrics`)).text()));
+      return texts.every((text) => text.includes(`\ncnapi_zone_at_capacity ${value}\n`));
+    }, `cnapi_zone_at_capacity ${value}`);
+  await becomes(0);
+  const agents = [];
+  for (const { url } of apps) agents.push((await joinAgent(url, newMachine())).agent);
+  await becomes(1);
+  agents.pop()?.close();
+  await becomes(0);
+  agents.pop()?.close();
 });
