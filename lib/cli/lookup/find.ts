@@ -36,11 +36,11 @@ export async function findServers(client: CnapiClient, names: readonly string[])
   for (const name of new Set(names.filter((one) => !isUuid(one)))) {
     byName.set(name, await client.servers({ hostname: name, limit: 10 }));
   }
-  for (const [name, servers] of await byPrefix(
-    client,
-    names.filter((one) => (byName.get(one)?.length ?? 0) === 0),
-  ))
-    byName.set(name, servers);
+  // Also of those that are hostnames: whoever means the other server must not reach this one.
+  for (const [name, servers] of await byPrefix(client, names)) {
+    const named = byName.get(name) ?? [];
+    byName.set(name, [...named, ...servers.filter(({ uuid }) => named.every((one) => one.uuid !== uuid))]);
+  }
   const complaints: string[] = [];
   const found = new Map<string, NamedServer>();
   for (const name of names) {
