@@ -153,7 +153,7 @@ export class FreeDuties {
   }
 }
 
-export interface Holder {
+export interface InstanceLoad {
   /** How many it holds. */
   held: number;
   limit: number;
@@ -165,7 +165,10 @@ export interface Holder {
  * ones: its share, or those that the others leave, if these are more. An instance that drains takes
  * some only if all do.
  */
-export function roomFor({ held, limit, isDraining }: Holder, { unfinished, instances, overdue }: DutyBacklog): number {
+export function roomFor(
+  { held, limit, isDraining }: InstanceLoad,
+  { unfinished, instances, overdue }: DutyBacklog,
+): number {
   if (isDraining && instances > 0) return 0;
   const share = Math.ceil(unfinished / Math.max(1, instances));
   return Math.max(0, Math.min(limit - held, Math.max(share - held, overdue)));

@@ -3,9 +3,9 @@ import t from 'tap';
 import {
   type DutyBacklog,
   FreeDuties,
-  type Holder,
   type HolderEvent,
   type HolderState,
+  type InstanceLoad,
   pauseAfterMs,
   roomFor,
   step,
@@ -83,7 +83,7 @@ t.test('each event in each state', async (t) => {
 });
 
 t.test('an instance takes its share', async (t) => {
-  const rows: [name: string, holder: Partial<Holder>, load: Partial<DutyBacklog>, room: number][] = [
+  const rows: [name: string, holder: Partial<InstanceLoad>, load: Partial<DutyBacklog>, room: number][] = [
     ['of three, a third', {}, { unfinished: 300, instances: 3 }, 100],
     ['rounded up, so that none is left', {}, { unfinished: 4, instances: 3 }, 2],
     ['less what it holds', { held: 60 }, { unfinished: 300, instances: 3 }, 40],

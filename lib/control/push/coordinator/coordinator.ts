@@ -65,7 +65,7 @@ const STARTING_ROUND_MS = 250;
 const ROUND_MS_OF_NODE = 0.2;
 
 /** A job that is carried out here. */
-interface Run {
+interface ActiveJob {
   /** Aborts when something of the job has changed since the present round began. */
   changed: AbortController;
   tasks: Set<string>;
@@ -84,7 +84,7 @@ type Aborting = Omit<Extract<JobAction, { do: 'abort' }>, 'do'>;
 
 interface Round {
   view: JobView;
-  run: Run;
+  active: ActiveJob;
   changes: number;
 }
 
@@ -97,7 +97,7 @@ interface Wait {
 
 export class Coordinator implements DutyHandler {
   readonly #deps: CoordinatorDeps;
-  readonly #runs = new Map<string, Run>();
+  readonly #activeJobs = new Map<string, ActiveJob>();
   readonly #jobOfTask = new Map<string, string>();
   #subscriptions: Subscription[] = [];
 
@@ -119,11 +119,11 @@ export class Coordinator implements DutyHandler {
 
   /** Something of these jobs has changed in the database. */
   changed(jobs: readonly string[]): void {
-    for (const job of jobs) this.#runs.get(job)?.changed.abort();
+    for (const job of jobs) this.#activeJobs.get(job)?.changed.abort();
   }
 
   async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
-    const run: Run = {
+    const active: ActiveJob = {
       changed: new AbortController(),
       tasks: new Set(),
       startsPaid: new StartsPaid(),
@@ -132,42 +132,42 @@ export class Coordinator implements DutyHandler {
       counts: undefined,
       aborting: undefined,
     };
-    this.#runs.set(duty.id, run);
+    this.#activeJobs.set(duty.id, active);
     // After a failure the work begins again: what this attempt waits for ends with it.
     const over = new AbortController();
     try {
       this.#follow(duty.id, await readTasksOfJob(this.#deps.database, duty.id));
-      return await this.#rounds(duty, run, AbortSignal.any([signal, over.signal]));
+      return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));
     } finally {
       over.abort();
-      this.#runs.delete(duty.id);
-      for (const task of run.tasks) this.#jobOfTask.delete(task);
+      this.#activeJobs.delete(duty.id);
+      for (const task of active.tasks) this.#jobOfTask.delete(task);
     }
   }
 
-  async #rounds(duty: HeldDuty, run: Run, signal: AbortSignal): Promise<DutyOutcome> {
+  async #rounds(duty: HeldDuty, active: ActiveJob, signal: AbortSignal): Promise<DutyOutcome> {
     const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
     const row = await readPushTicket(this.#deps.database, duty.id);
     const ticket = row && new JobTicket(this.#deps, duty, row);
     for (;;) {
       signal.throwIfAborted();
-      run.changed = new AbortController();
+      active.changed = new AbortController();
       const counted = times.corrected(await advanceJob(this.#deps.database, duty));
-      this.#tellFollowers(duty.id, run, counted);
+      this.#tellFollowers(duty.id, active, counted);
       if (counted.inRehab > 0) this.#deps.sendErrands(duty.id);
-      this.#logProgress(duty, run, counted);
+      this.#logProgress(duty, active, counted);
       if (counted.job.state === 'ended') {
         await ticket?.release();
         return 'complete';
       }
       const view: JobView = {
         ...counted,
-        startsPaidMs: run.startsPaid.inMs(counted.job, this.#deps.clock.now()),
+        startsPaidMs: active.startsPaid.inMs(counted.job, this.#deps.clock.now()),
         ticket: (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none',
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
       if (counted.isMore) await this.#deps.clock.sleep(PAUSE_MS, signal);
-      else await this.#steps(duty, { view, run, changes: counted.changes }, signal);
+      else await this.#steps(duty, { view, active, changes: counted.changes }, signal);
     }
   }
 
@@ -176,16 +176,16 @@ export class Coordinator implements DutyHandler {
    * well.
    */
   async #steps(duty: HeldDuty, round: Round, signal: AbortSignal): Promise<void> {
-    const { view, run } = round;
-    const before = run.steps;
+    const { view, active } = round;
+    const before = active.steps;
     const steps = new Set<string>();
-    run.steps = steps;
+    active.steps = steps;
     for (const action of actionsOf(view)) {
       if (action.do === 'wait') {
-        if (steps.size === 0) return this.#wait(run, { roundMs: roundMsOf(view), ...action }, signal);
+        if (steps.size === 0) return this.#wait(active, { roundMs: roundMsOf(view), ...action }, signal);
         break;
       }
-      if (action.do === 'start') run.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
+      if (action.do === 'start') active.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
       await this.#carryOut(duty, action, round, signal);
       const step = JSON.stringify([action, leftOf(action, view)]);
       steps.add(step);
@@ -197,20 +197,21 @@ export class Coordinator implements DutyHandler {
   /**
    * A start, an abort, or the beginning of the voting may have been refused: the next round knows.
    */
-  #logProgress({ id }: HeldDuty, run: Run, { job: { state, isSoft }, nodeCounts }: JobRound): void {
-    const isProgress = run.state !== undefined && run.state !== state && (state === 'voting' || state === 'running');
+  #logProgress({ id }: HeldDuty, active: ActiveJob, { job: { state, isSoft }, nodeCounts }: JobRound): void {
+    const isProgress =
+      active.state !== undefined && active.state !== state && (state === 'voting' || state === 'running');
     if (isProgress)
-      this.#deps.log.info({ push_job: id, node_counts: nodeCounts }, `push job: ${run.state} -> ${state}`);
-    if (run.aborting?.soft === isSoft && state === 'aborting')
-      this.#deps.log.info({ push_job: id, ...run.aborting, node_counts: nodeCounts }, 'push job: aborting');
-    run.aborting = undefined;
-    run.state = state;
+      this.#deps.log.info({ push_job: id, node_counts: nodeCounts }, `push job: ${active.state} -> ${state}`);
+    if (active.aborting?.soft === isSoft && state === 'aborting')
+      this.#deps.log.info({ push_job: id, ...active.aborting, node_counts: nodeCounts }, 'push job: aborting');
+    active.aborting = undefined;
+    active.state = state;
   }
 
   async #carryOut(
     duty: HeldDuty,
     action: Exclude<JobAction, { do: 'wait' }>,
-    { view, run, changes }: Round,
+    { view, active, changes }: Round,
     signal: AbortSignal,
   ): Promise<void> {
     const { database, random, log, sendErrands, tell } = this.#deps;
@@ -237,7 +238,7 @@ export class Coordinator implements DutyHandler {
         return sendErrands(duty.id);
       case 'abort': {
         const { ending, soft, reason } = action;
-        if (view.job.state !== 'aborting' || view.job.isSoft !== soft) run.aborting = { ending, soft, reason };
+        if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
         // A round between these steps would read every node, and find only what they did.
         for (let isMore = true; isMore; ) {
           signal.throwIfAborted();
@@ -258,27 +259,27 @@ export class Coordinator implements DutyHandler {
   }
 
   /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
-  async #wait(run: Run, { roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
+  async #wait(active: ActiveJob, { roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    const gatherMs = Math.min(GATHER_MS + this.#runs.size * GATHER_MS_OF_JOB, forMs);
+    const gatherMs = Math.min(GATHER_MS + this.#activeJobs.size * GATHER_MS_OF_JOB, forMs);
     await clock.sleep(gatherMs, signal);
     const restMs = Math.max(0, Math.min(roundMs, forMs) - gatherMs);
-    await clock.sleep(restMs, AbortSignal.any([run.changed.signal, signal]));
+    await clock.sleep(restMs, AbortSignal.any([active.changed.signal, signal]));
   }
 
   /** If the round found a change. Nodes only move on, so each change shows in the counts. */
-  #tellFollowers(job: string, run: Run, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
+  #tellFollowers(job: string, active: ActiveJob, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
     const counts = JSON.stringify([state, nodeCounts, started]);
-    if (counts === run.counts && newEvents === 0) return;
-    run.counts = counts;
+    if (counts === active.counts && newEvents === 0) return;
+    active.counts = counts;
     publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
   }
 
   /** Ends of these tasks are news of the job. */
   #follow(job: string, tasks: readonly string[]): void {
-    const run = this.#runs.get(job);
+    const active = this.#activeJobs.get(job);
     for (const task of tasks) {
-      run?.tasks.add(task);
+      active?.tasks.add(task);
       this.#jobOfTask.set(task, job);
     }
   }
@@ -286,7 +287,7 @@ export class Coordinator implements DutyHandler {
   #tasksEnded(tasks: readonly string[]): void {
     for (const task of tasks) {
       const job = this.#jobOfTask.get(task);
-      if (job !== undefined) this.#runs.get(job)?.changed.abort();
+      if (job !== undefined) this.#activeJobs.get(job)?.changed.abort();
     }
   }
 }
