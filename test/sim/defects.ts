@@ -302,7 +302,7 @@ export const defects: Defect[] = [
     find: 'return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));',
     put: `if (duty.generation > 1)
         await abortJob(this.#deps.database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
-      return await this.#rounds(duty, run, AbortSignal.any([signal, over.signal]));`,
+      return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));`,
   },
   {
     name: 'a push job asks its agents while its ticket is queued',
