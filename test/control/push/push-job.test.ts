@@ -94,6 +94,14 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     view({}, { ready: 7, new: 3 }),
     { do: 'wait', forMs: 59_000 },
   ],
+  'VOTING, just as many nodes as the quorum can still be ready: it waits': [
+    view({ quorum: 10 }, { ready: 7, new: 3 }),
+    { do: 'wait', forMs: 59_000 },
+  ],
+  'VOTING, one node less than the quorum can still be ready: it aborts': [
+    view({ quorum: 11 }, { ready: 7, new: 3 }),
+    { do: 'abort', ending: 'quorum_failed' },
+  ],
   'VOTING, quorum failure: it aborts before all have voted': [
     view({}, { ready: 6, new: 1, nacked: 2, unavailable: 1 }),
     { do: 'abort', ending: 'quorum_failed' },
@@ -139,6 +147,14 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
   'EXECUTING, a late joiner is ready: it starts': [
     view({ state: 'running' }, { ready: 1, running: 8 }, { started: 8 }),
     { do: 'start', most: 1 },
+  ],
+  'EXECUTING, only nodes that are ready are left: they start': [
+    view({ state: 'running' }, { ready: 1, succeeded: 7 }),
+    { do: 'start', most: 1 },
+  ],
+  'EXECUTING, only nodes without a vote are left: it waits for their votes': [
+    view({ state: 'running' }, { new: 1, succeeded: 8 }),
+    { do: 'wait', forMs: 59_000 },
   ],
   'EXECUTING, a started node counts as started before its start is known': [
     view({ state: 'running' }, { ready: 3, running: 5 }, { started: 8 }),
@@ -208,6 +224,30 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1 }),
     { do: 'wait', forMs: 29_000 },
   ],
+  'ABORTING, as a caller asked, some still run: it waits for them': [
+    view({ state: 'aborting', ending: 'aborted', abortRequested: 'hard' }, { running: 1 }, { started: 1 }),
+    { do: 'wait', forMs: 29_000 },
+  ],
+  'ABORTING, as a caller asked, aborting timeout: it ends whether they have or not': [
+    view(
+      { state: 'aborting', ending: 'aborted', abortRequested: 'hard' },
+      { running: 1 },
+      { started: 1, stateMs: 30_000 },
+    ),
+    { do: 'end', outcome: 'aborted' },
+  ],
+  'ABORTING, all its commands are cancelled: nodes to abort and other timeouts do not matter': [
+    view({ state: 'aborting', ending: 'aborted' }, { running: 2 }, { started: 2, toAbort: 1, outdatedTimeouts: 2 }),
+    { do: 'wait', forMs: 29_000 },
+  ],
+  'ABORTING softly, its commands run: they may end': [
+    view(
+      { state: 'aborting', ending: 'aborted', isSoft: true, abortRequested: 'soft' },
+      { running: 3 },
+      { started: 3, toCancel: 3 },
+    ),
+    { do: 'wait', forMs: 299_000 },
+  ],
   'ABORTING, some commands have not been cancelled yet: they are, whichever instance goes on': [
     view({ state: 'aborting', ending: 'timed_out' }, { running: 9 }, { started: 9, toCancel: 4 }),
     { do: 'abort', ending: 'timed_out', soft: false },
@@ -270,6 +310,10 @@ const orders: Record<string, [JobView, string[]]> = {
   'EXECUTING, execution timeout: it aborts, before it aborts some of its nodes': [
     view({ state: 'running' }, { running: 8 }, { started: 8, toAbort: 1, stateMs: 300_000 }),
     ['abort'],
+  ],
+  'ABORTING, nodes to release are locked: it does not end without them': [
+    view({ state: 'aborting', ending: 'aborted' }, { ready: 1, succeeded: 7 }, { toRelease: 1 }),
+    ['abort', 'wait'],
   ],
   'ABORTING, aborting timeout: it ends, although tasks to cancel are locked': [
     view({ state: 'aborting', ending: 'aborted' }, { running: 2 }, { started: 2, toCancel: 1, stateMs: 30_000 }),
