@@ -20,10 +20,10 @@ export interface Selection {
 /** Properties that lists show, and that are not in the document as it is stored. */
 const TRANSITION = `case when s._value -> 'transitional_epoch' = to_jsonb(a.epoch)
   then nullif(s._value ->> 'transitional_status', '') end`;
-const DERIVED: Readonly<Record<string, string>> = {
-  status: `case when a.status = 'running' then 'running' else coalesce(${TRANSITION}, 'unknown') end`,
-  transitional_status: TRANSITION,
-};
+const DERIVED: ReadonlyMap<string, string> = new Map([
+  ['status', `case when a.status = 'running' then 'running' else coalesce(${TRANSITION}, 'unknown') end`],
+  ['transitional_status', TRANSITION],
+]);
 /** Not shown by lists. */
 const HIDDEN = ['agents', 'transitional_epoch'];
 
@@ -36,13 +36,13 @@ export async function selectServers(
   const parameters = new Parameters([most]);
   const meets = conditions.map(({ path, isNot, parts }) => {
     const [name = '', ...rest] = path;
-    const value = rest.length === 0 ? DERIVED[name] : undefined;
+    const value = rest.length === 0 ? DERIVED.get(name) : undefined;
     const shown = value ?? `s._value #>> ${parameters.add(path, 'text[]')}`;
     return `coalesce(${shown}, '') ${isNot ? 'not ' : ''}like ${parameters.add(patternOf(parts), 'text')}`;
   });
   const known = conditions.map(({ path: [name = '', ...rest] }) => {
     if (HIDDEN.includes(name)) return 'false';
-    if (rest.length === 0 && Object.hasOwn(DERIVED, name)) return 'true';
+    if (rest.length === 0 && DERIVED.has(name)) return 'true';
     const path = parameters.add([name, ...rest], 'text[]');
     return `exists (select 1 from cnapi_servers s where s.uuid is not null and s._value #> ${path} is not null)`;
   });

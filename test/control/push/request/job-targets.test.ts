@@ -131,6 +131,8 @@ t.test('a zone with servers of two racks', async (t) => {
     await refused({ where: [`hostname=${'x'.repeat(500)}`] }, 'where', /longer than 500/);
     await refused({ where: ['hostnam!=web'] }, 'where', /no server has a property hostnam/);
     await refused({ where: ['agents!=x'] }, 'where', /no server has a property agents/);
+    for (const name of ['__proto__', 'constructor', 'toString', 'valueOf', 'hasOwnProperty', '__defineGetter__'])
+      await refused({ where: [`${name}=x`] }, 'where', new RegExp(`no server has a property ${name}`));
     await refused({ where: ['status=rebooted'] }, 'where', /no server matches/);
     await refused({ where: ['hostname=*'], servers: uuids }, 'servers', /cannot be combined with where/);
     await refused({ from_status: 'failed', servers: uuids }, 'from_status', /from_job/);
