@@ -42,7 +42,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   await bus.start();
   const config = { slowPollMs: 60_000, slowPollNoBusMs: 60_000 };
   const deps = { database, bus, ...ports, config };
-  const courier = new Courier({ ...deps, session: () => undefined, unsent: { isFull: false } });
+  const courier = new Courier({ ...deps, session: () => undefined, unsent: { isHalfFull: false } });
   courier.start();
   const quiet = { tell: () => {}, sendErrands: () => {}, waitlist: undefined as never };
   const coordinator = new Coordinator({ ...deps, random: systemRandom, ...quiet });
@@ -68,7 +68,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
     ]);
     const job = { ...newPushJob([serverUuid]), votingTimeoutMs: 3_600_000, runTimeoutMs: 3_600_000 };
     await createPushJob(database, job);
-    const socket = { send: () => true };
+    const socket = { isBackedUp: false, send: () => true };
     const session = { serverUuid, incarnation, capabilities: new Set([PUSH_CAPABILITY]), socket };
     return { job: job.id, serverUuid, session };
   };

@@ -61,6 +61,11 @@ export class UnsentFrames {
     return true;
   }
 
+  /** While this is so, questions of push jobs are not sent: they leave the other half to tasks. */
+  get isHalfFull(): boolean {
+    return this.bytes > MAX_UNSENT_BYTES / 2;
+  }
+
   #count(): number {
     let bytes = 0;
     for (const connection of this.#connections) {

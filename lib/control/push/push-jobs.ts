@@ -71,7 +71,7 @@ export interface PushJobsDeps {
   run: () => string;
   session: (serverUuid: string) => PushSession | undefined;
   /** What agents have not read yet. */
-  unsent: { readonly isFull: boolean };
+  unsent: { readonly isHalfFull: boolean };
   /** These servers of this instance may have a task, or a cancel. */
   hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */

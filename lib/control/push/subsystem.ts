@@ -14,7 +14,7 @@ const KEEP_DAYS = 30;
 /** What push jobs need of an instance. */
 interface PushParts
   extends Pick<PushJobsDeps, 'database' | 'bus' | 'clock' | 'random' | 'log' | 'config' | 'waitlist'> {
-  inventoriedSessions: { run(): string; readonly isFull: boolean; session: PushJobsDeps['session'] };
+  inventoriedSessions: { run(): string; readonly isHalfFull: boolean; session: PushJobsDeps['session'] };
   tasks: { dispatcher: { sessions: { hintAll: PushJobsDeps['hintTasks'] } } };
   duties: { hint(): void };
 }

@@ -51,8 +51,10 @@ t.test('above the bound, connections that stand still are ended, most unsent fir
   ];
   send(small, 10);
   send(large, 15);
+  t.equal(unsent.isHalfFull, false);
   send(moving, MAX_UNSENT_BYTES / MIB - 25);
   t.equal(unsent.isFull, false, 'at the bound');
+  t.equal(unsent.isHalfFull, true, 'questions of push jobs wait earlier');
   send(moving, 1);
   t.equal(unsent.isFull, true);
   await clock.advance(4_999);

@@ -18,6 +18,7 @@ import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
+import { encodeFrame } from '../../../protocol/codec.ts';
 import type { PushAbortedFrame, PushOrderFrame, PushPrepareFrame, PushVoteFrame } from '../../../protocol/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../protocol/push.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../push-topics.ts';
@@ -38,7 +39,12 @@ export interface PushSession {
   /** The process of the agent. */
   readonly incarnation: string;
   readonly capabilities: ReadonlySet<string>;
-  readonly socket: { send(frame: PushOrderFrame): boolean };
+  readonly socket: {
+    /** It has not read what it was sent. */
+    readonly isBackedUp: boolean;
+    /** `text`: the encoded frame, if many are sent the same one. */
+    send(frame: PushOrderFrame, text?: string): boolean;
+  };
 }
 
 export interface CourierDeps {
@@ -49,8 +55,8 @@ export interface CourierDeps {
   config: { slowPollMs: number; slowPollNoBusMs: number };
   /** The server's session, if this instance holds one and its inventory has arrived. */
   session: (serverUuid: string) => PushSession | undefined;
-  /** What agents have not read yet: while it is full, nobody is asked. */
-  unsent: { readonly isFull: boolean };
+  /** What agents have not read yet: while it is half full, nobody is asked. */
+  unsent: { readonly isHalfFull: boolean };
 }
 
 /** Of which errands are read: those of one job, or of one server. */
@@ -66,6 +72,8 @@ const GATHER_MS = 20;
 /** More are dropped, while the database is down: the agents are asked again. */
 const MAX_WAITING_VOTES = 50_000;
 const ROOM_PAUSE_MS = 50;
+/** Of one question, before other work has its turn. */
+const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
 const ERRAND_LANES = 4;
 
@@ -188,19 +196,34 @@ export class Courier {
     const jobs = [...nodes.keys()];
     for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
       const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
-      for (const [job, frame] of frames)
-        for (const { serverUuid } of nodes.get(job) ?? []) await this.#ask(serverUuid, frame);
+      for (const [job, frame] of frames) await this.#askAll(nodes.get(job) ?? [], frame);
     }
   }
 
-  async #ask(serverUuid: string, frame: PushPrepareFrame): Promise<void> {
-    while (this.#deps.unsent.isFull && !this.#stopping.signal.aborted)
+  /** A frame may have a megabyte: it is encoded once, and other work goes on between some. */
+  async #askAll(nodes: readonly Errand[], frame: PushPrepareFrame): Promise<void> {
+    const { clock } = this.#deps;
+    const text = encodeFrame(frame);
+    const atOnce = Math.ceil(BYTES_AT_ONCE / text.length);
+    for (let start = 0; start < nodes.length; start += atOnce) {
+      if (start > 0) await new Promise<void>((resolve) => clock.afterPoll(resolve));
+      for (const { serverUuid } of nodes.slice(start, start + atOnce)) await this.#ask(serverUuid, frame, text);
+    }
+  }
+
+  /**
+   * The slow poll asks again, without end, so an agent that has not read the last question is left
+   * out: otherwise copies would pile up until its connection is closed.
+   */
+  async #ask(serverUuid: string, frame: PushPrepareFrame, text: string): Promise<void> {
+    while (this.#deps.unsent.isHalfFull && !this.#stopping.signal.aborted)
       await this.#deps.clock.sleep(ROOM_PAUSE_MS, this.#stopping.signal);
     const session = this.#deps.session(serverUuid);
     if (session === undefined) return;
     if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#cannot(session, frame.job);
+    if (session.socket.isBackedUp) return;
     this.#counts.prepares += 1;
-    session.socket.send(frame);
+    session.socket.send(frame, text);
   }
 
   /** Sends a timeout once in each session: its agent receives it, or the session ends. */

@@ -25,7 +25,7 @@ export interface SessionSocket {
    */
   mayLog(): boolean;
   /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
-  send(frame: InstanceFrame): boolean;
+  send(frame: InstanceFrame, text?: string): boolean;
   /** Sends a probe, which the peer's WebSocket library answers. */
   probe(): void;
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */

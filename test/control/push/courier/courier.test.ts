@@ -19,7 +19,9 @@ interface World {
   reads: number;
   sent: { serverUuid: string; type: string }[];
   voted: string[];
-  isFull: boolean;
+  isHalfFull: boolean;
+  /** Servers whose agents have not read what they were sent. */
+  backedUp: Set<string>;
   capabilities: Set<string>;
   sessions: Map<string, PushSession>;
 }
@@ -30,7 +32,8 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
     reads: 0,
     sent: [],
     voted: [],
-    isFull: false,
+    isHalfFull: false,
+    backedUp: new Set(),
     capabilities: new Set([PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY]),
     sessions: new Map(),
     ...fields,
@@ -61,14 +64,19 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
         serverUuid,
         incarnation: serverUuid,
         capabilities: world.capabilities,
-        socket: { send: ({ type }) => world.sent.push({ serverUuid, type }) > 0 },
+        socket: {
+          get isBackedUp() {
+            return world.backedUp.has(serverUuid);
+          },
+          send: ({ type }) => world.sent.push({ serverUuid, type }) > 0,
+        },
       };
       world.sessions.set(serverUuid, session);
       return session;
     },
     unsent: {
-      get isFull() {
-        return world.isFull;
+      get isHalfFull() {
+        return world.isHalfFull;
       },
     },
   };
@@ -100,17 +108,34 @@ t.test('jobs that begin together are read together', async (t) => {
 });
 
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {
-  const { courier, world } = start(t, { isFull: true });
+  const { courier, world } = start(t, { isHalfFull: true });
   courier.jobs([job]);
   await until(() => world.errands.length === 0);
   courier.sessionBegan(randomUUID());
   t.equal(world.sent.length, 0);
-  world.isFull = false;
+  world.isHalfFull = false;
   await until(() => world.sent.length === 3);
 });
 
+t.test('an agent that has not read the last question is left out, until it has', async (t) => {
+  const [slow = '', ...others] = servers;
+  const { courier, world } = start(t, { backedUp: new Set([slow]) });
+  const { errands } = world;
+  courier.jobs([job]);
+  await until(() => world.sent.length === others.length);
+  t.same(
+    world.sent.map(({ serverUuid }) => serverUuid),
+    others,
+  );
+  world.backedUp.clear();
+  world.errands = errands.filter(({ serverUuid }) => serverUuid === slow);
+  courier.jobs([job]);
+  await until(() => world.sent.length === 3);
+  t.equal(world.sent.at(-1)?.serverUuid, slow);
+});
+
 t.test('a courier that stops waits for no agent', async (t) => {
-  const { courier, world } = start(t, { isFull: true });
+  const { courier, world } = start(t, { isHalfFull: true });
   courier.jobs([job]);
   await until(() => world.errands.length === 0);
   await courier.stop();

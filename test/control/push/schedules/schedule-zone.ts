@@ -38,7 +38,7 @@ export async function scheduleZone(t: Test) {
         ...ports,
         config: { slowPollMs: 5_000, slowPollNoBusMs: 5_000 },
         bus: { publish: () => {} } as unknown as Bus,
-        ...{ run: () => randomUUID(), session: () => undefined, unsent: { isFull: false } },
+        ...{ run: () => randomUUID(), session: () => undefined, unsent: { isHalfFull: false } },
         hintTasks: () => {},
         hintDuties: () => hints.push('duties'),
         waitlist: {} as never,
