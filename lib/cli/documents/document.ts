@@ -136,7 +136,7 @@ function assigned(
 ): JsonObject {
   const pairs = words.map((word) => {
     const [, field = '', text = ''] = /^([^=]*)=(.*)$/s.exec(word) ?? [];
-    const schema = fields[field];
+    const schema = Object.hasOwn(fields, field) ? fields[field] : undefined;
     if (schema === undefined || !word.includes('='))
       throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
     if (text === '' && emptyIs === null) return [field, null];

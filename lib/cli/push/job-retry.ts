@@ -97,7 +97,7 @@ function wantedAgain({ server_uuid, scope, id, expires_in, timeout_ms }: NonNull
 /** @throws UsageError when a secret was not given again */
 function variablesAgain({ env = {} }: PushJob, given: Variables): Variables {
   const secrets = Object.keys(env).filter((name) => env[name] === HIDDEN);
-  const missing = secrets.filter((name) => given.env[name] === undefined);
+  const missing = secrets.filter((name) => !Object.hasOwn(given.env, name));
   if (missing.length > 0)
     throw new UsageError(
       `The job had secret variables, which are not kept. Give again: ${missing.map((name) => `--secret-env ${name}`).join(' ')}`,

@@ -45,7 +45,7 @@ function variableOf(text: string, option: string): [string, string] {
 /** NAME=VALUE, or the NAME of a variable of this program. */
 function secretOf(text: string, own: NodeJS.ProcessEnv): [string, string] {
   if (text.includes('=')) return variableOf(text, '--secret-env');
-  const value = own[text];
+  const value = Object.hasOwn(own, text) ? own[text] : undefined;
   if (value === undefined) throw new UsageError(`--secret-env ${escapeControls(text)}: there is no such variable here`);
   return [text, value];
 }

@@ -163,20 +163,20 @@ export class Output {
 
   /** Colours the status of a server, a task or an instance. */
   readonly #paintStatus = (text: string, status: string): string => {
-    const color = STATUS_COLORS[status];
+    const color = STATUS_COLORS.get(status);
     return color === undefined ? text : this.paint(color, text);
   };
 }
 
-const STATUS_COLORS: Readonly<Record<string, Color>> = {
-  running: 'green',
-  complete: 'green',
-  live: 'green',
-  draining: 'yellow',
-  rebooting: 'yellow',
-  unknown: 'red',
-  failure: 'red',
-  dead: 'red',
-};
+const STATUS_COLORS: ReadonlyMap<string, Color> = new Map([
+  ['running', 'green'],
+  ['complete', 'green'],
+  ['live', 'green'],
+  ['draining', 'yellow'],
+  ['rebooting', 'yellow'],
+  ['unknown', 'red'],
+  ['failure', 'red'],
+  ['dead', 'red'],
+]);
 
 const isStatus = <Row>({ head }: Column<Row>): boolean => head === 'STATUS' || head === 'STATE';

@@ -27,9 +27,9 @@ export interface FleetView {
 }
 
 export function countByStatus(servers: Iterable<NamedServer>): Record<string, number> {
-  const counts: Record<string, number> = {};
-  for (const { status = 'unknown' } of servers) counts[status] = (counts[status] ?? 0) + 1;
-  return counts;
+  const counts = new Map<string, number>();
+  for (const { status = 'unknown' } of servers) counts.set(status, (counts.get(status) ?? 0) + 1);
+  return Object.fromEntries(counts);
 }
 
 /** One line for logs; it changes only when something shown changes. */

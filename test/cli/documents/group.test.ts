@@ -50,6 +50,14 @@ t.test('server groups on the command line', async (t) => {
     t.equal((await cli.json<ServerGroup[]>('group', 'list')).length, 2);
   });
 
+  await t.test('a field that no group has is refused', async (t) => {
+    for (const field of ['colour', 'constructor', '__proto__'])
+      t.match(await cli.run('group', 'create', 'name=x', `${field}=y`), {
+        code: 2,
+        stderr: `${field}=y is not FIELD=VALUE with one of the fields`,
+      });
+  });
+
   await t.test('a name that exists is refused in words that name it', async (t) => {
     t.match(await cli.run('group', 'create', 'name=twin-0', 'servers=web-1'), {
       code: 1,

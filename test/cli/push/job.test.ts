@@ -71,16 +71,21 @@ t.test('push jobs on the command line', async (t) => {
 
   await t.test('a job is run again where it did not succeed, and its secrets are given again', async (t) => {
     const args = ['job', 'start', servers[0] ?? '', servers[1] ?? '', '--quorum', '1', '--secret-env', 'PASSWORD=x'];
+    args.push('--secret-env', 'toString=x');
     const { stdout } = await cli.run(...args, '--timeout', '5m', '--', 'exit 3');
     const id = /job +([0-9a-f-]{36})/.exec(stdout)?.[1] ?? '';
-    t.match(await cli.run('job', 'retry', id), { code: 2, stderr: /Give again: --secret-env PASSWORD/ });
-    const again = await json<PushJob>('job', 'retry', id, '--secret-env', 'PASSWORD=y', '--detach');
+    t.match(await cli.run('job', 'retry', id), {
+      code: 2,
+      stderr: /Give again: --secret-env PASSWORD --secret-env toString/,
+    });
+    const secrets = ['--secret-env', 'PASSWORD=y', '--secret-env', 'toString=y'];
+    const again = await json<PushJob>('job', 'retry', id, ...secrets, '--detach');
     t.match(again, {
       ...{ command: 'exit 3', node_count: 2, quorum: 1, run_timeout_ms: 300_000 },
-      env: { PASSWORD: '(secret)' },
+      env: { PASSWORD: '(secret)', toString: '(secret)' },
     });
     await until(async () => (await json<PushJob>('job', 'status', again.id, '--summary')).status === 'complete');
-    t.match(await cli.run('job', 'retry', again.id, '--status', 'crashed', '--secret-env', 'PASSWORD=y'), {
+    t.match(await cli.run('job', 'retry', again.id, '--status', 'crashed', ...secrets), {
       code: 2,
       stderr: /No node of that job matches/,
     });

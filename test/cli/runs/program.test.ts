@@ -30,5 +30,6 @@ t.test('variables come from the command line or from the environment', async (t)
     secrets: ['PASSWORD', 'KEY'],
   });
   t.throws(() => variablesOf({ env: ['A'] }, own), /--env A is not NAME=VALUE/);
-  t.throws(() => variablesOf({ secretEnv: ['NONE'] }, own), /there is no such variable here/);
+  for (const name of ['NONE', 'toString', 'constructor'])
+    t.throws(() => variablesOf({ secretEnv: [name] }, own), /there is no such variable here/, name);
 });

@@ -1,6 +1,7 @@
 import t from 'tap';
 import { widthOf } from '../../../lib/cli/terminal/table.ts';
-import { screenOf } from '../../../lib/cli/watch/fleet-view.ts';
+import { countByStatus, screenOf } from '../../../lib/cli/watch/fleet-view.ts';
+import type { NamedServer } from '../../../lib/protocol/api/servers.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
@@ -44,5 +45,12 @@ t.test('no line of the watch screen is wider than the terminal', (t) => {
       t.ok(widthOf(line) <= width, line);
       t.notMatch(line, '\x1b');
     }
+  t.end();
+});
+
+t.test('servers are counted by their status, whatever its name', (t) => {
+  const statuses = ['running', 'constructor', 'running', 'constructor', 'unknown'];
+  const servers = statuses.map((status) => ({ uuid: UUID, hostname: 'x', status }) as NamedServer);
+  t.same(countByStatus(servers), { running: 2, constructor: 2, unknown: 1 });
   t.end();
 });
