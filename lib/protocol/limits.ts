@@ -54,6 +54,11 @@ export const MAX_COMMAND_VARIABLES = 1_000;
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
 /** Maximum length of a push job's command, in UTF-16 units. */
 export const MAX_PUSH_COMMAND_CHARS = 32_768;
+/**
+ * Maximum of the environment of a push job, names and values together, in bytes of UTF-8. It is
+ * sent to every node and kept with the job.
+ */
+export const MAX_PUSH_ENV_BYTES = 64 * 1024;
 /** Maximum size of the file that a push job brings; Chef's limit. */
 export const MAX_PUSH_FILE_BYTES = 100_000;
 /** Maximum time that a goaway may give an agent to leave. */

@@ -87,7 +87,11 @@ export function execCommand(runner: CommandRunner): Command {
     )
     .option('--group <server-group>', 'run on the servers of this server group (see cnapi group)')
     .option('--script <file>', 'run this file; - reads it from standard input')
-    .option('--env <name=value>', 'set this variable for the command; may be given again', repeated)
+    .option(
+      '--env <name=value>',
+      'set this variable for the command, on several servers at most 64 KiB in all; may be given again',
+      repeated,
+    )
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE, to the command; nobody else can see its value. May be given again',

@@ -55,7 +55,7 @@ export function withJobOptions(command: Command): Command {
     .option('--ticket <scope/id>', 'wait for this lock before the vote, and hold it until the job has ended')
     .option('--ticket-server <server>', 'the server of the lock (default: the whole datacenter)')
     .option('--ticket-timeout <duration>', 'how long to wait for the lock (default: 10m)')
-    .option('--env <name=value>', 'set this variable for the command; may be repeated', repeated)
+    .option('--env <name=value>', 'set this variable for the command, at most 64 KiB in all; may be repeated', repeated)
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',

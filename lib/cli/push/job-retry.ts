@@ -38,7 +38,11 @@ export function retryCommand(runner: CommandRunner): Command {
     .description('Runs a push job again on the nodes where it did not succeed.')
     .argument('<job>', 'id, or the beginning of one')
     .addOption(nodeStatusOption('only nodes with this status; may be repeated').argParser(repeatedStatus))
-    .option('--env <name=value>', 'set this variable for the command, or change it; may be repeated', repeated)
+    .option(
+      '--env <name=value>',
+      'set this variable for the command, or change it, at most 64 KiB in all; may be repeated',
+      repeated,
+    )
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',

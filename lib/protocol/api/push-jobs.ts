@@ -3,26 +3,15 @@
  * instance answers for any job (law 2). docs/push-jobs.md.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_VARIABLES, MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
 import { nextPlace, place } from './place.ts';
+import { environment, secretNames } from './push-environment.ts';
 import { file } from './push-file.ts';
 import { quorum } from './push-quorum.ts';
 import { heldTicket, wantedTicket } from './push-tickets.ts';
-import {
-  boolean,
-  booleanText,
-  boundedText,
-  integer,
-  isUuid,
-  number,
-  serverConditions,
-  text,
-  textArray,
-  textMap,
-  uuid,
-} from './rules.ts';
+import { boolean, booleanText, boundedText, integer, isUuid, number, serverConditions, text, uuid } from './rules.ts';
 
 export const MAX_PUSH_NODES = 20_000;
 export const PUSH_PAGE = 100;
@@ -228,10 +217,8 @@ export const pushJobContracts = contracts({
         .regex(/^\//, 'value is not an absolute path, such as /srv')
         .optional()
         .describe('Run in this directory, an absolute path'),
-      env: textMap(MAX_COMMAND_VARIABLES).optional().describe('Environment variables'),
-      secret_env: textArray(MAX_COMMAND_VARIABLES)
-        .optional()
-        .describe('Names of variables in `env` that only the agents may see'),
+      env: environment.optional(),
+      secret_env: secretNames.optional(),
       file: file
         .optional()
         .describe(

@@ -3,7 +3,7 @@
  * errors. docs/pushy.md. What our own tools use is `push-jobs.ts`.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_VARIABLES, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, NODE_STATUSES } from './push-jobs.ts';
 import { integer } from './rules.ts';
@@ -196,7 +196,9 @@ export const pushyContracts = contracts({
       dir: z.string().optional().describe('Run in this directory'),
       env: checkedLater<Record<string, string>>({
         ...{ type: 'object', additionalProperties: { type: 'string' }, maxProperties: MAX_COMMAND_VARIABLES },
-      }).optional(),
+      })
+        .optional()
+        .describe(`Environment variables; their names and values have at most ${MAX_PUSH_ENV_BYTES} bytes together`),
       file: z
         .string()
         .optional()

@@ -113,6 +113,7 @@ t.test('a zone of two instances', async (t) => {
       ['servers', { command: 'echo', servers: [] }],
       ['servers', { command: 'echo', servers: [servers[0], servers[0]] }],
       ['servers', { command: 'echo', servers: [stranger] }],
+      ['env', { command: 'echo', servers, env: { A: 'x'.repeat(65_536) } }],
       ['quorum', { command: 'echo', servers, quorum: 7 }],
       ['quorum', { command: 'echo', servers, quorum: -1 }],
       ['quorum', { command: 'echo', servers, quorum: '120%' }],

@@ -21,6 +21,9 @@ t.test('a job with the least has the defaults of Chef', async (t) => {
   });
 });
 
+/** Names and values of so many bytes of UTF-8. */
+const envOf = (bytes: number) => ({ é: 'é'.repeat(20_000), A: 'x'.repeat(bytes - 40_003) });
+
 t.test('each key has its meaning', async (t) => {
   for (const [given, expected] of [
     [{ command: '' }, { command: '' }],
@@ -34,6 +37,7 @@ t.test('each key has its meaning', async (t) => {
     [{ dir: '/srv' }, { dir: '/srv' }],
     [{ env: { A: '1', B: '' } }, { env: { A: '1', B: '' } }],
     [{ env: {} }, { env: {} }],
+    [{ env: envOf(65_536) }, { env: envOf(65_536) }],
     [{ file: 'raw:a:b\nc' }, { file: Buffer.from('a:b\nc') }],
     [{ file: 'raw:' }, { file: Buffer.alloc(0) }],
     [{ file: `raw:${'é'.repeat(50_000)}` }, { file: Buffer.from('é'.repeat(50_000)) }],
@@ -83,6 +87,7 @@ t.test('what is wrong is refused with the text of Chef, and named', async (t) =>
     [{ ...LEAST, env: { A: 1 } }, 'env', ENV],
     [{ ...LEAST, env: { A: 'b\0' } }, 'env', 'invalid env supplied'],
     [{ ...LEAST, env: manyVariables }, 'env', 'invalid env supplied'],
+    [{ ...LEAST, env: envOf(65_537) }, 'env', 'invalid env supplied'],
     ['{"command":"x","nodes":["a"],"env":{"A":"1","\\u0041":"2"}}', 'env', 'invalid environment value (duplicate key)'],
     [{ ...LEAST, file: 7 }, 'file', FORM],
     [{ ...LEAST, file: 'text' }, 'file', FORM],
