@@ -39,7 +39,7 @@ export interface OrganizationJob {
 const STATUS = `coalesce(j.outcome,
   case when j.state = 'running' or (j.state = 'aborting' and j.has_run) then 'running' else 'voting' end)`;
 
-const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as "hasFile",
+const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as options, j.has_file as "hasFile",
   j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs", j.state, j.outcome,
   ${STATUS} as status, j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
   to_char(j.created_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as "createdText",
@@ -112,7 +112,7 @@ export async function readNodeNames(
   return rows;
 }
 
-/** The contents of the file that the job brings. */
+/** The contents of the file that the job brings, until the job has ended. */
 export async function readPushFile(database: Queryable, job: string): Promise<Buffer | undefined> {
   const { rows } = await database.query<{ file: Buffer | null }>(
     'select file from cnapi_push_jobs where id = $1::uuid',

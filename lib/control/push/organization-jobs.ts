@@ -35,7 +35,7 @@ export class OrganizationJobs {
     return store.readNodeNames(this.#database, job);
   }
 
-  /** The contents of the file that a job brings. */
+  /** The contents of the file that a job brings, until the job has ended. */
   file(job: string): Promise<Buffer | undefined> {
     return store.readPushFile(this.#database, job);
   }

@@ -140,9 +140,9 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
        select has_room, case when has_room then ${job.guard?.(parameters) ?? 'true'} else false end as is_met
          from (select ${HAS_ROOM} as has_room) as room
      ), made as (
-       insert into cnapi_push_jobs (${columns}, bytes, file, node_count, state)
+       insert into cnapi_push_jobs (${columns}, bytes, file, has_file, node_count, state)
          select ${columns}, octet_length(command) + octet_length(coalesce(masked_options, options)::text), $3::bytea,
-             cardinality($4::uuid[]), case when ticket is null then 'voting' else 'waiting' end
+             $3::bytea is not null, cardinality($4::uuid[]), case when ticket is null then 'voting' else 'waiting' end
            from guard, json_populate_record(null::cnapi_push_jobs, $1::json) where is_met
          on conflict (coalesce(actor, ''), idempotency_key) where idempotency_key is not null do nothing
          returning id, actor, ticket
@@ -229,7 +229,7 @@ export interface PushJobRow {
   place: Place;
 }
 
-const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.file is not null as has_file,
+const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.has_file,
   j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
   j.reason, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${PLACE} as place`;
 

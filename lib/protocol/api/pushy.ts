@@ -59,7 +59,10 @@ const listedJob = answer({ ...jobFields, counts: counts.optional().describe('Wit
 });
 const job = answer({
   ...jobFields,
-  file: z.string().optional().describe('With `include_file=true`, in place of `file_specified`'),
+  file: z
+    .string()
+    .optional()
+    .describe('With `include_file=true`, in place of `file_specified`, until the job has ended'),
   nodes: z
     .partialRecord(z.enum(NODE_STATUSES), z.array(z.string()))
     .describe('Names of the nodes by their status; a status without nodes is absent'),
@@ -235,7 +238,10 @@ export const pushyContracts = contracts({
     method: 'GET',
     path: `${jobs}/:id`,
     summary: 'A push job, with its nodes by status',
-    params: z.object({ ...oneJob, include_file: z.string().optional().describe('`true`: with its file') }),
+    params: z.object({
+      ...oneJob,
+      include_file: z.string().optional().describe('`true`: with its file, until the job has ended'),
+    }),
     responses: {
       ...ofJob,
       200: { description: 'OK', schema: job, example: { ...jobExample, nodes: { running: ['web-1', 'web-2'] } } },

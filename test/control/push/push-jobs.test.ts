@@ -202,6 +202,16 @@ t.test('a zone of two instances', async (t) => {
     t.notMatch(rows[0]?.job, /hunter2/);
   });
 
+  await t.test('a file is deleted when its job has ended, and the job still shows that it had one', async (t) => {
+    for (const secret of [{}, { env: { PASSWORD: 'hunter2' }, secret_env: ['PASSWORD'] }]) {
+      const job = { command: 'true', servers: servers.slice(0, 1), file: 'raw:hello', ...secret };
+      const { id } = await createdJob(a, job);
+      t.match(await endedJob(a, id), { status: 'complete', file_specified: true });
+      const { rows } = await zone.database.query('select file from cnapi_push_jobs where id = $1::uuid', [id]);
+      t.strictSame(rows, [{ file: null }]);
+    }
+  });
+
   await t.test('the duty of a job that is deleted ends', async (t) => {
     const { id } = await createdJob(a, { command: 'sleep 300', servers });
     await until(async () => (await a.get<PushJob>(`/push-jobs/${id}`)).body.counts.running === 6);

@@ -53,10 +53,6 @@ t.test('an organization with three nodes', async (t) => {
       capture_output: true,
       file: undefined,
     });
-    t.match((await asked(b, 'GET', `${JOBS}/${id}?include_file=true`)).body, {
-      file: 'raw:hello',
-      file_specified: undefined,
-    });
   });
 
   await t.test('output is answered as bytes, if the job captures it', async (t) => {
@@ -99,12 +95,15 @@ t.test('an organization with three nodes', async (t) => {
   });
 
   await t.test('an abort can be repeated, and ends the job', async (t) => {
-    const id = await start({ command: 'sleep 300' });
+    const id = await start({ command: 'sleep 300', file: 'raw:hello' });
     const abort = (path = JOBS) => asked(b, 'PUT', `${path}/${id}/abort`);
+    const withFile = () => asked(b, 'GET', `${JOBS}/${id}?include_file=true`);
+    t.match((await withFile()).body, { file: 'raw:hello', file_specified: undefined });
     t.equal((await abort('/organizations/other/pushy/jobs')).status, 404);
     t.equal((await asked(a, 'DELETE', `${JOBS}/${id}`)).status, 409, 'it cannot be deleted before');
     t.match(await abort(), { status: 200, body: { id, nodes: Object } });
     t.match(await ended(a, id), { status: 'aborted' });
+    t.match((await withFile()).body, { file: undefined, file_specified: true }, 'its file ends with it');
     t.match(await abort(), { status: 200, body: { id, status: 'aborted' } });
   });
 

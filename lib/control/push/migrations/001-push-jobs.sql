@@ -3,6 +3,7 @@
 -- options          what the command is given, without its file: user, dir, env, capture
 -- masked_options   what everybody is shown instead if options hold secrets; at the end of the job
 --                  it replaces them
+-- file             only until the end of the job; has_file: whether the job brought one
 -- quorum_percent   if the quorum is a share of the nodes: it follows nodes that are added
 -- start_rate       nodes that may start per second
 -- organization     its uuid, for a job of /pushy; requestor: the name of its user or client
@@ -30,6 +31,7 @@ create table cnapi_push_jobs (
   options json not null,
   masked_options json,
   file bytea,
+  has_file boolean not null default false,
   actor text,
   requestor text,
   node_count int not null,
@@ -64,7 +66,8 @@ create table cnapi_push_jobs (
   last_event_at timestamptz,
   has_run boolean not null default false,
   check ((state = 'ended') = (outcome is not null)),
-  check ((state = 'aborting') <= (ending is not null))
+  check ((state = 'aborting') <= (ending is not null)),
+  check (file is null or has_file)
 ) with (fillfactor = 70);
 create unique index cnapi_push_jobs_idempotency on cnapi_push_jobs (coalesce(actor, ''), idempotency_key)
   where idempotency_key is not null;
@@ -156,14 +159,15 @@ create trigger cnapi_push_guard before update on cnapi_push_jobs
   for each row when (old.state = 'ended' and new.state <> old.state)
   execute function cnapi_push_refuse('state');
 
--- A job's secrets end with it.
-create function cnapi_push_forget_secrets() returns trigger language plpgsql as $$
+-- A job's secrets end with it, and so does its file, which no agent is given any more.
+create function cnapi_push_forget_contents() returns trigger language plpgsql as $$
 begin
-  new.options := new.masked_options;
+  new.options := coalesce(new.masked_options, new.options);
   new.file := null;
   return new;
 end $$;
 
-create trigger cnapi_push_forget_secrets before update on cnapi_push_jobs
-  for each row when (new.state = 'ended' and old.state <> 'ended' and new.masked_options is not null)
-  execute function cnapi_push_forget_secrets();
+create trigger cnapi_push_forget_contents before update on cnapi_push_jobs
+  for each row when (new.state = 'ended' and old.state <> 'ended'
+    and (new.masked_options is not null or new.file is not null))
+  execute function cnapi_push_forget_contents();
