@@ -4,6 +4,7 @@
  * square.
  */
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { changePushJob, requestAbortOfNodes } from '../../../lib/control/push/change-store.ts';
 import {
@@ -76,3 +77,31 @@ t.test('with statistics of one node no statement of a large job reads more than 
   const releases = seats.slice(0, VOTES).map(({ serverUuid }) => ({ job: large.id, serverUuid }));
   await check('the end of rehab', VOTES, (connection) => endRehab(connection, releases));
 });
+
+t.test('with statistics from before the votes a round takes what it takes with fresh ones', async (t) => {
+  const { open, run, seats } = await seatedDatabase(t, 10 * NODES);
+  const created = open({ maxConnections: 1, statementTimeoutMs: 120_000 });
+  for (const table of TABLES) await created.query(`alter table ${table} set (autovacuum_enabled = off)`);
+  const duty = await claimedJob(created, run, { seats });
+  for (const table of TABLES) await created.query(`analyze ${table}`);
+  for (let first = 0; first < NODES; first += 500)
+    await storeVotes(created, votesOf(duty.id, { seats: seats.slice(first, first + 500) }, true));
+  // Rescans of a function read no rows, so CPU time is compared. Plans belong to a connection.
+  const roundsMs = async () => {
+    const database = open({ maxConnections: 1, statementTimeoutMs: 120_000 });
+    const { rows } = await database.query<{ pid: number }>('select pg_backend_pid() as pid');
+    const before = cpuMsOf(rows[0]?.pid ?? 0);
+    for (let round = 0; round < 3; round += 1) await advanceJob(database, duty);
+    return cpuMsOf(rows[0]?.pid ?? 0) - before;
+  };
+  const outdated = await roundsMs();
+  for (const table of TABLES) await created.query(`analyze ${table}`);
+  const fresh = await roundsMs();
+  t.ok(outdated <= 5 * fresh + 100, `${outdated} ms, and ${fresh} ms with fresh statistics`);
+});
+
+/** CPU time of a process of this machine. */
+function cpuMsOf(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
+  return (Number(fields[11]) + Number(fields[12])) * 10;
+}
