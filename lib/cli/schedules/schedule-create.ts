@@ -1,9 +1,11 @@
 /** `cnapi schedule create`, and `--at` of `cnapi job start`: push jobs that start later. */
+
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import type { Request } from '../../client/request.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
+import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
@@ -130,7 +132,7 @@ export function laterTime(text: string, now: number): string {
     if (day.getTime() <= now) day.setDate(day.getDate() + 1);
     return day.toISOString();
   }
-  if (/^\d{4}-\d\d-\d\dT/.test(text) && !Number.isNaN(Date.parse(text)))
+  if (/^\d{4}-\d\d-\d\dT/.test(text) && isDate(text.slice(0, 10)) && !Number.isNaN(Date.parse(text)))
     return new Date(Date.parse(text)).toISOString();
   try {
     return new Date(now + parseDuration(text, '--at')).toISOString();

@@ -1,4 +1,5 @@
 /** Parses and formats durations and times for people. Pure. */
+import { isDate } from '../../protocol/date.ts';
 import { UsageError } from './usage-error.ts';
 
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -39,7 +40,8 @@ export function shortTime(iso: string | null | undefined): string {
 
 /** Parses ISO 8601, or a duration before now: `2h`. @throws UsageError */
 export function parseTime(text: string, option: string, wallTime: number): string {
-  if (/^\d{4}-\d\d-\d\d/.test(text) && !Number.isNaN(Date.parse(text))) return new Date(Date.parse(text)).toISOString();
+  if (/^\d{4}-\d\d-\d\d/.test(text) && isDate(text.slice(0, 10)) && !Number.isNaN(Date.parse(text)))
+    return new Date(Date.parse(text)).toISOString();
   try {
     return new Date(wallTime - parseDuration(text, option)).toISOString();
   } catch {

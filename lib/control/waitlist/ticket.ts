@@ -13,6 +13,7 @@
 import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { isDate } from '../../protocol/date.ts';
 
 export type TicketStatus = Ticket['status'];
 
@@ -109,10 +110,8 @@ function parseDuration(seconds: number): Expiry | Complaint {
 
 function parseTime(text: string): number | undefined {
   const [, date = '', time, offset = 'Z'] = ISO_8601.exec(text) ?? [];
-  const dayMs = Date.parse(date);
-  // `Date` accepts 31 February as a day in March; here it is invalid.
-  if (Number.isNaN(dayMs) || !new Date(dayMs).toISOString().startsWith(date)) return undefined;
-  const atMs = time === undefined ? dayMs : Date.parse(`${date}T${time}${offset.toUpperCase()}`);
+  if (!isDate(date)) return undefined;
+  const atMs = Date.parse(time === undefined ? date : `${date}T${time}${offset.toUpperCase()}`);
   return atMs >= EARLIEST_MS && atMs <= LATEST_MS ? atMs : undefined;
 }
 

@@ -68,8 +68,8 @@ export const auditContracts = contracts({
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
       request_id: boundedText(100).optional().describe('Of this request: its `x-request-id`'),
-      since: moment().describe('ISO 8601; from then on'),
-      until: moment().describe('ISO 8601; before then'),
+      since: moment().describe('ISO 8601 with an offset, or a date; from then on'),
+      until: moment().describe('ISO 8601 with an offset, or a date; before then'),
       before: integer('before', 1, Number.MAX_SAFE_INTEGER)
         .optional()
         .describe('The page after the one that ends with this id'),

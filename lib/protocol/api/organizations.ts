@@ -135,7 +135,9 @@ const keyNoun = documentNoun({
     owner: uuid().describe('Uuid of its user or client'),
     name: plainName().default('default'),
     public_key: publicKey(),
-    expires_at: moment().describe('Not valid from then on; always valid when absent'),
+    expires_at: moment().describe(
+      'ISO 8601 with an offset, or a date; not valid from then on; always valid when absent',
+    ),
   },
   indexes: { owner: 'uuid', name: 'string' },
   uniqueTogether: [['owner', 'name']],

@@ -2,8 +2,10 @@
  * Schedules of push jobs: a job at a time, or at the times of a cron expression. Any instance
  * answers for any schedule (law 2). docs/push-schedules.md.
  */
+
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../bounded-json.ts';
+import { isDate } from '../date.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { nextPlace, place } from './place.ts';
 import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
@@ -76,9 +78,6 @@ const page = answer({
 /** A later time has a year of five digits as UTC, which nothing here reads. */
 const LAST_TIME_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
-/** False for 31 February, which `Date` takes for a day in March. */
-const isDay = (day: string): boolean => new Date(`${day}T00:00:00Z`).toISOString().startsWith(day);
-
 /** A time with its offset: without one, each program would take another time zone. */
 const time = z
   .string('value was not a string')
@@ -86,7 +85,7 @@ const time = z
     (value) =>
       /^[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)$/i.test(value) &&
       Date.parse(value) <= LAST_TIME_MS &&
-      isDay(value.slice(0, 10)),
+      isDate(value.slice(0, 10)),
     'value is not an ISO 8601 time with an offset, such as 2030-01-01T02:30:00Z',
   )
   .transform((value) => new Date(value).toISOString())

@@ -2,8 +2,10 @@
  * The kinds of parameters, with the messages of Triton's validator. Each is a zod schema:
  * the contracts consist of these, validation runs them, and the OpenAPI document describes them.
  */
+
 import { z } from 'zod';
 import { isJsonObject } from '../bounded-json.ts';
+import { isDate } from '../date.ts';
 import { parseWhere } from '../where.ts';
 
 const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
@@ -244,12 +246,20 @@ export const serverUuid = { server_uuid: uuid() };
 const OLDEST_MS = Date.parse('0001-01-01T00:00:00.000Z');
 const NEWEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
+/** A time without an offset would depend on the time zone of the instance. */
+const MOMENT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d))?$/i;
+
+/** A time with its offset, or a date, which begins at midnight UTC. */
 export const moment = () =>
   z
     .string('value was not a string')
     .refine(
-      (value) => /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) >= OLDEST_MS && Date.parse(value) <= NEWEST_MS,
-      'value is not an ISO 8601 time of the years 1 to 9999',
+      (value) =>
+        MOMENT.test(value) &&
+        isDate(value.slice(0, 10)) &&
+        Date.parse(value) >= OLDEST_MS &&
+        Date.parse(value) <= NEWEST_MS,
+      'value is neither an ISO 8601 time with an offset, such as 2030-01-01T02:30:00Z, nor a date of the years 1 to 9999',
     )
     .transform((value) => new Date(value).toISOString())
     .optional();

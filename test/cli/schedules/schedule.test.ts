@@ -142,4 +142,5 @@ t.test('a time is one of this day or the next, one with an offset, or a duration
   t.equal(laterTime('90m', now), new Date(2030, 0, 15, 13, 30, 0).toISOString());
   t.equal(laterTime('2030-02-01T00:00:00+01:00', now), '2030-01-31T23:00:00.000Z');
   t.throws(() => laterTime('25:00', now), /neither a time/);
+  t.throws(() => laterTime('2030-02-30T00:00:00Z', now), /neither a time/);
 });

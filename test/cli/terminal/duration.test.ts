@@ -24,6 +24,7 @@ t.test('durations and times are parsed and formatted', (t) => {
   t.equal(shortTime(null), '-');
   t.equal(parseTime('2h', '--since', 7_200_000), '1970-01-01T00:00:00.000Z');
   t.equal(parseTime('2030-01-31T12:00:00+01:00', '--since', 0), '2030-01-31T11:00:00.000Z');
+  t.throws(() => parseTime('2030-02-30T12:00:00Z', '--since', 0), { message: /neither a time/ });
   t.throws(() => parseTime('yesterday', '--since', 0), { message: /neither a time/ });
   t.end();
 });

@@ -194,7 +194,7 @@ t.test('changes are audited when access is open', async (t) => {
   matchLists(t, records, [{ actor: 'open', action: 'NopTask', server_uuid: SERVER }]);
 });
 
-t.test('a time that the database cannot store is a 400 that names the field', async (t) => {
+t.test('a time that does not exist, or that the database cannot store, is a 400 that names the field', async (t) => {
   const { call, as } = await start(t);
   const { headers } = await as('admin');
   for (const time of [
@@ -204,6 +204,11 @@ t.test('a time that the database cannot store is a 400 that names the field', as
     '+010000-01-01',
     '2030-02-31x',
     '2030-13-01',
+    '2030-02-30',
+    '2030-02-30T00:00:00Z',
+    '2030-01-01 00:00:00Z',
+    // Without an offset.
+    '2030-01-01T00:00:00',
   ])
     for (const field of ['since', 'until'])
       matchLists(

@@ -45,8 +45,10 @@ async function* toServerSent(all: AsyncIterable<JobNews>, actor: Actor): AsyncGe
 
 function momentOf(position: string | undefined): Date | undefined {
   if (position === undefined || position === '') return undefined;
-  if (/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(position) && !Number.isNaN(Date.parse(position)))
-    return new Date(position);
+  const moment = new Date(position);
+  const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(position) && !Number.isNaN(moment.getTime());
+  // `Date` takes 2030-02-30 for 2 March.
+  if (isTime && moment.toISOString() === position) return moment;
   throw new InvalidParametersError(400, [
     { field: 'Last-Event-ID', code: 'Invalid', message: 'value was not the id of an event' },
   ]);
