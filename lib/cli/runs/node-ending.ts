@@ -30,7 +30,8 @@ function whyOfNode(node: PushNode): string {
   if (status === 'failed' && exit_code !== undefined) return `exit code ${exit_code}`;
   if (reason === 'busy')
     return `it was not started: the server is busy with ${busy_with === undefined ? 'another push job' : `push job ${busy_with}`}`;
-  const known = WHY[reason] ?? WHY[status];
+  // `down` and `restarted` are also reasons of nodes that crashed, whose command was started.
+  const known = status === 'crashed' ? WHY[status] : (WHY[reason] ?? WHY[status]);
   if (known !== undefined) return known;
   return message ?? (reason === '' ? status.replace('_', ' ') : `${status.replace('_', ' ')}: ${reason}`);
 }

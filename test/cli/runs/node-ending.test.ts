@@ -34,9 +34,21 @@ const rows: [what: string, PushNode, end: object | undefined, why: RegExp][] = [
   ],
   [
     'a crash, although the task was cancelled afterwards',
-    node({ status: 'crashed', task_id: TASK }),
+    node({ status: 'crashed', reason: 'AgentRestarted', task_id: TASK }),
     failed('it was cancelled', 'Cancelled'),
     /nobody knows how far/,
+  ],
+  [
+    'a crash of a server that is still down',
+    node({ status: 'crashed', reason: 'down', task_id: TASK }),
+    undefined,
+    /^the agent or its server went down while the command ran/,
+  ],
+  [
+    'a crash of an agent that is up again',
+    node({ status: 'crashed', reason: 'restarted', task_id: TASK }),
+    undefined,
+    /^the agent or its server went down while the command ran/,
   ],
   ['a job that ended first', node({ status: 'was_ready' }), undefined, /cancelled before it was started/],
   [
