@@ -38,7 +38,13 @@ export async function openHttpAccess({ directory, open, from, log }: HttpAccessD
   const path = join(directory, 'http-token');
   await makeOnce(path);
   const complain = (reason: string) => log.warn({ reason }, 'http port: no new token');
-  const token = new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse: parseToken, complain });
+  const token = new ReloadedFile({
+    path,
+    maxBytes: MAX_TOKEN_BYTES,
+    protection: 'secret',
+    parse: parseToken,
+    complain,
+  });
   token.load();
   const networks = new Networks(from);
   return {

@@ -100,7 +100,7 @@ function keptToken(path: string, log: Logger): ReloadedFile<string> {
     return token;
   };
   const complain = (reason: string) => log.warn({ reason }, 'no new token; put one into the file of --token-file');
-  return new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, isSecret: true, parse, complain });
+  return new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, protection: 'secret', parse, complain });
 }
 
 /** One context for all connections: creating one takes milliseconds and memory. */
@@ -110,7 +110,7 @@ function keptCa(path: string, log: Logger): ReloadedFile<SecureContext> {
     return createSecureContext({ ca, minVersion: 'TLSv1.2' });
   };
   const complain = (reason: string) => log.warn({ reason }, 'no new CA; put its certificate into the file of --ca');
-  return new ReloadedFile({ path, maxBytes: MAX_CA_BYTES, isSecret: false, parse, complain });
+  return new ReloadedFile({ path, maxBytes: MAX_CA_BYTES, protection: 'none', parse, complain });
 }
 
 function usable(option: string, load: () => unknown): void {

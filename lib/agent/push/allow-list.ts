@@ -42,9 +42,17 @@ const schema = z.strictObject({
 
 /** @throws Error naming the option and the file when it cannot be used */
 export function openAllowedCommands(path: string, log: Logger): AllowedCommands {
-  const complain = (reason: string) =>
-    log.warn({ reason }, 'push jobs: the new list of allowed commands is invalid; keeping the previous one');
-  const file = new ReloadedFile({ path, maxBytes: MAX_FILE_BYTES, isSecret: false, parse: parseAllowList, complain });
+  const complain = (reason: string, isKept: boolean) =>
+    log.warn(
+      { reason },
+      isKept
+        ? 'push jobs: the new list of allowed commands is invalid; keeping the previous one'
+        : 'push jobs: the list of allowed commands cannot be used; no command is allowed',
+    );
+  const file = new ReloadedFile({
+    ...{ path, maxBytes: MAX_FILE_BYTES, parse: parseAllowList, complain },
+    protection: 'trusted',
+  });
   try {
     file.load();
   } catch (cause) {
@@ -52,13 +60,13 @@ export function openAllowedCommands(path: string, log: Logger): AllowedCommands 
   }
   return {
     refusalOf(prepare) {
-      const broken = ruleBrokenBy(prepare, file.read() ?? NOTHING);
+      const list = file.read();
+      if (list === undefined) return `no command is allowed: the file of --push-commands, ${file.trouble}`;
+      const broken = ruleBrokenBy(prepare, list);
       return broken === undefined ? undefined : `${broken} of ${path} (--push-commands)`;
     },
   };
 }
-
-const NOTHING: AllowList = { exact: new Set(), patterns: [], env: new Set() };
 
 /** @throws Error saying which entry is wrong */
 export function parseAllowList(text: string): AllowList {

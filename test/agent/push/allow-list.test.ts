@@ -1,10 +1,11 @@
 /** Which commands of push jobs an agent runs. */
-import { mkdtemp, rm, symlink, unlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, rm, symlink, unlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { openAllowedCommands, parseAllowList, ruleBrokenBy } from '../../../lib/agent/push/allow-list.ts';
 import { refusalOf } from '../../../lib/agent/push/refusal.ts';
+import { reasonNotTrusted } from '../../../lib/agent/reloaded-file.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { prepareFrame } from './prepare-frame.ts';
@@ -15,7 +16,7 @@ async function listFile(t: Test, contents: string): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'allow-list-'));
   t.teardown(() => rm(directory, { recursive: true, force: true }));
   const path = join(directory, 'push-commands.json');
-  await writeFile(path, contents);
+  await writeFile(path, contents, { mode: 0o644 });
   return path;
 }
 
@@ -114,7 +115,44 @@ t.test('a changed list applies to the next job; one that cannot be used changes 
   t.equal(logged.length, 3, 'one warning for each change');
 
   await unlink(path);
-  await writeFile(path, '{"allow": ["ccc"]}');
+  await writeFile(path, '{"allow": ["ccc"]}', { mode: 0o644 });
   t.equal(await vote('ccc'), undefined);
   t.match(await vote('bb'), { reason: 'not-allowed' });
+});
+
+t.test('while others may write the list, no command is allowed, and log and vote say why', async (t) => {
+  const logged: Record<string, unknown>[] = [];
+  const path = await listFile(t, '{"allow": ["a"]}');
+  const allowed = openAllowedCommands(path, recordingLogger(logged));
+  const rule = () => allowed.refusalOf(prepareFrame({ command: 'a' }));
+  t.equal(rule(), undefined);
+  for (const mode of [0o664, 0o646]) {
+    await chmod(path, mode);
+    const reason = `${path} cannot be used: its group or others may write it (mode ${mode.toString(8)}); chmod go-w it`;
+    t.equal(rule(), `no command is allowed: the file of --push-commands, ${reason}`);
+    t.match(logged.pop(), { level: 'warn', reason, msg: /no command is allowed/ });
+    t.throws(() => openAllowedCommands(path, silentLogger), { message: `--push-commands ${reason}` });
+  }
+  await unlink(path);
+  t.match(rule(), /no command is allowed: .* does not exist/);
+  await writeFile(path, '{"allow": ["a"]}', { mode: 0o644 });
+  t.equal(rule(), undefined, 'the file was corrected');
+  t.same(logged, []);
+});
+
+t.test('a list is trusted if it belongs to root or to the user of the agent', async (t) => {
+  const rows: [uid: number, mode: number, ownUid: number, reason: RegExp | undefined][] = [
+    [0, 0o644, 0, undefined],
+    [0, 0o644, 1000, undefined],
+    [1000, 0o600, 1000, undefined],
+    [1000, 0o644, 0, /^its owner \(uid 1000\) is neither root/],
+    [1001, 0o644, 1000, /^its owner \(uid 1001\)/],
+    [0, 0o664, 0, /^its group or others may write it \(mode 664\)/],
+    [0, 0o602, 0, /^its group or others may write it \(mode 602\)/],
+  ];
+  for (const [uid, mode, ownUid, reason] of rows) {
+    const found = reasonNotTrusted({ uid, mode: 0o100_000 | mode }, ownUid);
+    if (reason === undefined) t.equal(found, undefined, `${uid} ${mode.toString(8)}`);
+    else t.match(found, reason);
+  }
 });
