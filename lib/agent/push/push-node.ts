@@ -34,7 +34,7 @@ export interface PushRun {
   prepare: PushPrepareFrame;
   /** Aborts when the job wants its command ended; the reason is the failure to end with. */
   signal: AbortSignal;
-  /** Call it once nothing of the command runs any more. */
+  /** Call it once no process of the command's group runs any more. */
   ended(): void;
 }
 
