@@ -50,6 +50,7 @@ export class ClaimProgress {
   /** Claims for them again after a pause. */
   heldUp(servers: readonly string[]): void {
     for (const serverUuid of new Set(servers)) {
+      this.#isNotRefused(serverUuid);
       const pauseMs = this.#pauses.get(serverUuid) ?? PAUSE_MS;
       this.#pauses.set(serverUuid, Math.min(2 * pauseMs, LONGEST_PAUSE_MS));
       this.#paused(pauseMs).add(serverUuid);
@@ -62,10 +63,8 @@ export class ClaimProgress {
    */
   failed(servers: readonly string[], error: unknown): never {
     const [serverUuid] = servers;
-    if (serverUuid === undefined || servers.length > 1) throw error;
-    if (isTemporary(error)) {
-      if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
-    } else {
+    if (isTemporary(error)) for (const one of servers) this.#isNotRefused(one);
+    else if (servers.length === 1 && serverUuid !== undefined) {
       this.#refused.add(serverUuid);
       this.#isAnswered(serverUuid);
     }
@@ -81,6 +80,11 @@ export class ClaimProgress {
 
   stop(): void {
     for (const { timer } of this.#waiting.values()) timer.cancel();
+  }
+
+  /** It waits for another reason now, so it is wanted like any other server. */
+  #isNotRefused(serverUuid: string): void {
+    if (this.#refused.delete(serverUuid)) this.#wanted.add(serverUuid);
   }
 
   #isAnswered(serverUuid: string): void {

@@ -74,9 +74,18 @@ t.test('a server whose claim was refused counts as answered until a claim fails 
   t.same(unansweredPeriods(), [], 'it is still being repeated');
   fails(new DatabaseBusyError('slow'));
   t.same(unansweredPeriods(), ['a']);
+  for (const waits of [
+    () => progress.heldUp(['a']),
+    () => t.throws(() => progress.failed(['a', 'b'], new DatabaseUnavailableError())),
+  ]) {
+    fails(new Error('refused'));
+    waits();
+    t.same(unansweredPeriods(), ['a'], 'a locked row, or a failure of several claims');
+  }
   fails(new Error('refused'));
   progress.answered(['a']);
   progress.wanted(['a']);
   t.same(unansweredPeriods(), ['a'], 'after an answer it is like any other server');
+  progress.stop();
   t.end();
 });
