@@ -151,7 +151,7 @@ const limited = (kind: PushKind): CallOf<[HeldDuty, number], unknown> => ({
   before: (database, { id }) => changePushJob(database, id, { changes: { run_timeout_ms: 90_000 } }),
 });
 
-const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], runMs: 0 });
+const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], changes: 0, runMs: 0 });
 const ending = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
 
 const statements: readonly Statement[] = [

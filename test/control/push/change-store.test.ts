@@ -159,7 +159,7 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
   const unasked = pair(3).slice(1);
   const vote = (some: readonly AgentSeat[]) => storeVotes(database, votesOf(duty.id, { seats: some }, true));
   await vote([...ended, ...running, ...softly]);
-  await startNodes(database, duty, { ids: Array.from({ length: 6 }, () => randomUUID()), runMs: 0 });
+  await startNodes(database, duty, { changes: 0, ids: Array.from({ length: 6 }, () => randomUUID()), runMs: 0 });
   await beginCommands(database, duty.id);
   await database.query(
     `update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0 where server_uuid = any ($1::uuid[])`,
@@ -217,6 +217,18 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
     [firstOf(ready)],
     'its agent is told to forget the job',
   );
+});
+
+t.test('a start that was decided before a change of the job does nothing', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 3);
+  const duty = await claimedJob(database, run, { seats });
+  await storeVotes(database, votesOf(duty.id, { seats }, true));
+  const { changes: before } = await advanceJob(database, duty);
+  await changePushJob(database, duty.id, { changes: { concurrency: 1 } });
+  const ids = seats.map(() => randomUUID());
+  t.same(await startNodes(database, duty, { changes: before, ids, runMs: 0 }), []);
+  const { changes } = await advanceJob(database, duty);
+  t.equal((await startNodes(database, duty, { changes, ids, runMs: 0 })).length, 1, 'as many as may run now');
 });
 
 t.test('nothing is requested of the nodes of a job that has ended, or does not exist', async (t) => {

@@ -64,7 +64,7 @@ t.test('a start leaves out a node that somebody holds, and the next one starts i
   const { duty, first, database, whileHeld } = await ready(t);
   const start = async (on: Queryable) => {
     const ids = Array.from({ length: NODES }, () => randomUUID());
-    return (await startNodes(on, duty, { ids, runMs: 0 })).map(({ serverUuid }) => serverUuid);
+    return (await startNodes(on, duty, { changes: 0, ids, runMs: 0 })).map(({ serverUuid }) => serverUuid);
   };
   const started = await whileHeld(lockOf('cnapi_push_nodes', first), start);
   t.equal(started.length, NODES - 1);

@@ -37,7 +37,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
 
   const small = await created(1);
   await storeVotes(database, votesOf(small.id, { seats: seats.slice(0, 1) }, true));
-  await startNodes(database, small, { ids: ids(1), runMs: 0 });
+  await startNodes(database, small, { changes: 0, ids: ids(1), runMs: 0 });
   for (const table of TABLES) await database.query(`vacuum analyze ${table}`);
   await endJob(database, small, 'aborted');
   await database.query('delete from cnapi_push_busy');
@@ -59,7 +59,9 @@ t.test('with statistics of one node no statement of a large job reads more than 
     else await check(`votes from the ${first}th`, VOTES, (connection) => storeVotes(connection, votes));
   }
   await check('a round', NODES, (connection) => advanceJob(connection, large));
-  await check('a start', NODES, (connection) => startNodes(connection, large, { ids: ids(NODES), runMs: 0 }));
+  await check('a start', NODES, (connection) =>
+    startNodes(connection, large, { changes: 0, ids: ids(NODES), runMs: 0 }),
+  );
   t.equal((await advanceJob(database, large)).started, NODES);
   await check('a round of started nodes', NODES, (connection) => advanceJob(connection, large));
   await changePushJob(database, large.id, { changes: { run_timeout_ms: 90_000 } });

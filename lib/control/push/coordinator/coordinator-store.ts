@@ -110,17 +110,18 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
 }
 
 /**
- * Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. `runMs`: for
- * how long it has run.
+ * Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. `changes`:
+ * those that the round has seen; after another one nothing is done. `runMs`: for how long it has
+ * run.
  */
 export async function startNodes(
   database: Queryable,
   duty: HeldDuty,
-  { ids, runMs }: { ids: readonly string[]; runMs: number },
+  { changes, ids, runMs }: { changes: number; ids: readonly string[]; runMs: number },
 ): Promise<StartedNode[]> {
   const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
-    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text, $6::int)',
-    [...fenceOf(duty), ids, PUSH_TASK, runMs],
+    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::uuid[], $6::text, $7::int)',
+    [...fenceOf(duty), changes, ids, PUSH_TASK, runMs],
     { name: 'start push nodes' },
   );
   return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));

@@ -10,6 +10,7 @@
  */
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
 import type { Clock } from '../../../platform/clock.ts';
+import { isTemporary } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
@@ -86,9 +87,12 @@ interface Round {
   view: JobView;
   active: ActiveJob;
   changes: number;
+  /** Until the next round, at least. */
+  pauseMs: number;
 }
 
 interface Wait {
+  pauseMs: number;
   /** Without news. */
   roundMs: number;
   /** Until the next timeout. */
@@ -149,10 +153,20 @@ export class Coordinator implements DutyHandler {
     const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
     const row = await readPushTicket(this.#deps.database, duty.id);
     const ticket = row && new JobTicket(this.#deps, duty, row);
+    const { clock } = this.#deps;
+    const lookAtTicket = async () => (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none';
     for (;;) {
       signal.throwIfAborted();
       active.changed = new AbortController();
-      const counted = times.corrected(await advanceJob(this.#deps.database, duty));
+      const beganAt = clock.now();
+      const advanced = await advanceJob(this.#deps.database, duty).catch(async (error: unknown) => {
+        // Its lock is kept although its own rows are locked.
+        if (isTemporary(error)) await lookAtTicket();
+        throw error;
+      });
+      const counted = times.corrected(advanced);
+      // A round locks the job's row, for which votes do not wait: they need as much time as it took.
+      const pauseMs = counted.nodeCounts.new > 0 ? Math.max(PAUSE_MS, clock.now() - beganAt) : PAUSE_MS;
       this.#tellFollowers(duty.id, active, counted);
       if (counted.inRehab > 0) this.#deps.sendErrands(duty.id);
       this.#logProgress(duty, active, counted);
@@ -162,12 +176,12 @@ export class Coordinator implements DutyHandler {
       }
       const view: JobView = {
         ...counted,
-        startsPaidMs: active.startsPaid.inMs(counted.job, this.#deps.clock.now()),
-        ticket: (await ticket?.look(() => this.changed([duty.id]), signal)) ?? 'none',
+        startsPaidMs: active.startsPaid.inMs(counted.job, clock.now()),
+        ticket: await lookAtTicket(),
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
-      if (counted.isMore) await this.#deps.clock.sleep(PAUSE_MS, signal);
-      else await this.#steps(duty, { view, active, changes: counted.changes }, signal);
+      if (counted.isMore) await clock.sleep(pauseMs, signal);
+      else await this.#steps(duty, { view, active, changes: counted.changes, pauseMs }, signal);
     }
   }
 
@@ -176,20 +190,20 @@ export class Coordinator implements DutyHandler {
    * well.
    */
   async #steps(duty: HeldDuty, round: Round, signal: AbortSignal): Promise<void> {
-    const { view, active } = round;
+    const { view, active, pauseMs } = round;
     const before = active.steps;
     const steps = new Set<string>();
     active.steps = steps;
     for (const action of actionsOf(view)) {
       if (action.do === 'wait') {
-        if (steps.size === 0) return this.#wait(active, { roundMs: roundMsOf(view), ...action }, signal);
+        if (steps.size === 0) return this.#wait(active, { pauseMs, roundMs: roundMsOf(view), ...action }, signal);
         break;
       }
       if (action.do === 'start') active.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
       await this.#carryOut(duty, action, round, signal);
       const step = JSON.stringify([action, leftOf(action, view)]);
       steps.add(step);
-      if (!before.has(step)) return this.#deps.clock.sleep(PAUSE_MS, signal);
+      if (!before.has(step)) return this.#deps.clock.sleep(pauseMs, signal);
     }
     await this.#deps.clock.sleep(BLOCKED_PAUSE_MS, signal);
   }
@@ -218,7 +232,7 @@ export class Coordinator implements DutyHandler {
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
-        const started = await startNodes(database, duty, { ids, runMs: runMsOf(view) });
+        const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view) });
         this.#follow(
           duty.id,
           started.map(({ task }) => task),
@@ -259,9 +273,9 @@ export class Coordinator implements DutyHandler {
   }
 
   /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
-  async #wait(active: ActiveJob, { roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
+  async #wait(active: ActiveJob, { pauseMs, roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
-    const gatherMs = Math.min(GATHER_MS + this.#activeJobs.size * GATHER_MS_OF_JOB, forMs);
+    const gatherMs = Math.min(Math.max(pauseMs, GATHER_MS + this.#activeJobs.size * GATHER_MS_OF_JOB), forMs);
     await clock.sleep(gatherMs, signal);
     const restMs = Math.max(0, Math.min(roundMs, forMs) - gatherMs);
     await clock.sleep(restMs, AbortSignal.any([active.changed.signal, signal]));

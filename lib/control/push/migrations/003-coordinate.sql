@@ -48,7 +48,7 @@ end $$;
 -- still enough nodes are ready. Returns the servers to tell of their tasks, and the runs that act
 -- for them; null: none at present.
 create function cnapi_start_push_nodes(
-  p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_run_ms int
+  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ids uuid[], p_task text, p_run_ms int
 ) returns table (server_uuid uuid, task uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -61,6 +61,9 @@ begin
     return;
   end if;
   select * into job from cnapi_push_jobs j where j.id = p_job for update;
+  if job.changes <> p_changes then
+    return;
+  end if;
   if job.state = 'voting' and job.abort_requested is null and job.quorum <= (
     select count(*) from cnapi_push_nodes n
       where n.job = p_job and n.state = 'ready' and n.abort_requested is null

@@ -12,6 +12,7 @@ import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
+import { Semaphore } from '../../../platform/semaphore.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { InvalidPushJobError, TooManyPushJobsError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
@@ -41,8 +42,10 @@ export interface SchedulerDeps {
   pushJobs: Pick<PushJobs, 'create' | 'nodes'>;
 }
 
-/** Claimed at once, and carried out one after the other; the rest is for other instances. */
-const BATCH = 5;
+/** Claimed by a round; the rest is for other instances, and for the next round. */
+const BATCH = 6;
+/** Of these. A slow one holds up few others. */
+const AT_ONCE = 3;
 /** While a time waits for the end of a job, or a due schedule is locked. */
 const RETRY_MS = 1_000;
 /** After a round that carried out something. */
@@ -89,10 +92,10 @@ export class Scheduler {
     const { clock, config, database } = this.#deps;
     const claimed = await claimDueSchedules(database, clock.wallTime(), BATCH);
     const due = claimed.length === 0 ? [] : await readClaimedSchedules(database, clock.wallTime(), claimed);
-    for (const schedule of due) {
-      if (signal?.aborted) return;
-      await this.#tryToUse(schedule);
-    }
+    const lanes = new Semaphore(AT_ONCE);
+    await Promise.all(
+      due.map((schedule) => lanes.run(async () => (signal?.aborted ? undefined : this.#tryToUse(schedule)))),
+    );
     if (claimed.length > 0) this.#pauseMs = 0;
     else {
       const { inMs, isQueued } = await readNextTime(database, clock.wallTime());

@@ -29,7 +29,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
   const held = await claimedJob(database, run, { seats: [one] });
   await storeVotes(database, votesOf(held.id, { seats: [one] }, true));
   const task = randomUUID();
-  await startNodes(database, held, { ids: [task], runMs: 0 });
+  await startNodes(database, held, { changes: 0, ids: [task], runMs: 0 });
   await cancelTask(database, task);
   t.equal((await advanceJob(database, held)).nodeCounts.was_ready, 1, 'no node is left');
 

@@ -3,11 +3,13 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
 import { NODES_A_STEP } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
+import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
+import { until } from '../../../support/until.ts';
 
 const VOTING = {
   state: 'voting',
@@ -36,7 +38,7 @@ const VOTING = {
 };
 
 /** A coordinator at work on one job; `row` is what each of its rounds reads. */
-function atWork(t: Test, row: Partial<typeof VOTING>) {
+function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
   const clock = new ManualClock();
   const records: Record<string, unknown>[] = [];
   const log = recordingLogger(records);
@@ -44,10 +46,22 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
   const asked: { name: string; values: readonly unknown[] }[] = [];
   /** The servers whose commands each step of an abort cancels. */
   const cancelled: { server_uuid: string; run: null }[][] = [];
+  /** How long a round takes, and why it fails. */
+  const round: { tookMs: number; error: Error | undefined } = { tookMs: 0, error: undefined };
+  const roundsAt: number[] = [];
+  const ticket = { ticket: randomUUID(), server_uuid: randomUUID(), scope: 'test', id: 'one' };
+  const ticketRow = { ...ticket, expires_in: 30, timeout_ms: 60_000, actor: null };
+  const renewed: string[] = [];
   const database = {
     query: async (text: string, values: readonly unknown[] = []) => {
       const name = /cnapi_\w+/.exec(text)?.[0] ?? '';
       asked.push({ name, values });
+      if (name === 'cnapi_push_tickets') return { rows: hasTicket ? [ticketRow] : [], rowCount: 0 };
+      if (name === 'cnapi_advance_push_job') {
+        roundsAt.push(clock.now());
+        if (round.tookMs > 0) await clock.sleep(round.tookMs);
+        if (round.error !== undefined) throw round.error;
+      }
       const rows: unknown[] = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
       if (name === 'cnapi_abort_push_job') rows.push(...(cancelled.shift() ?? []));
       return { rows, rowCount: 0 };
@@ -60,7 +74,12 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
     random,
     log,
     config: { slowPollMs: 5_000 },
-    waitlist: undefined as never,
+    waitlist: {
+      async renew(uuid: string) {
+        renewed.push(uuid);
+        return { status: 'active' };
+      },
+    } as never,
     tell: () => {},
     sendErrands: () => {},
   });
@@ -75,6 +94,10 @@ function atWork(t: Test, row: Partial<typeof VOTING>) {
     logged,
     all: asked,
     cancelled,
+    round,
+    roundsAt,
+    renewed,
+    ticket,
     asked: (name: string) => asked.filter((one) => one.name === name),
   };
 }
@@ -127,6 +150,26 @@ t.test('the commands of many nodes are cancelled in steps without a round betwee
   const names = all.map(({ name }) => name).filter((name) => name !== 'cnapi_push_tickets');
   const abort = 'cnapi_abort_push_job';
   t.same(names.slice(names.indexOf('cnapi_advance_push_job')), ['cnapi_advance_push_job', abort, abort, abort]);
+});
+
+t.test('between rounds there is as much time for votes as a round takes', async (t) => {
+  const { clock, job, round, roundsAt } = atWork(t, { more: true });
+  round.tookMs = 400;
+  const gaps = () => roundsAt.slice(1).map((at, index) => at - (roundsAt[index] ?? 0) - 400);
+  for (let second = 0; second < 4; second += 1) await clock.advance(1_000);
+  t.ok(gaps().length > 1 && Math.min(...gaps().slice(1)) >= 400, `gaps of ${gaps().join(', ')} ms`);
+  Object.assign(job, { states: ['running'] });
+  await clock.advance(2_000);
+  roundsAt.length = 0;
+  for (let second = 0; second < 4; second += 1) await clock.advance(1_000);
+  t.ok(gaps().length > 1 && Math.max(...gaps()) < 400, 'all have voted');
+});
+
+t.test('the ticket of a job is renewed although the rows of the job are locked', async (t) => {
+  const { round, renewed, ticket } = atWork(t, { state: 'running' }, true);
+  round.error = new DatabaseBusyError('locked');
+  await until(() => renewed.length > 0, 'a renewal');
+  t.equal(renewed[0], ticket.ticket);
 });
 
 t.test('nodes start, although those that have not voted are locked', async (t) => {

@@ -100,8 +100,8 @@ t.test('any number of schedules that fail leaves time for the others', async (t)
   }
   await one.create(healthy);
   await at('2030-01-01T00:30:00Z');
-  for (let round = 0; round < 5; round += 1) await one.scheduler.runDue();
-  t.same(await jobs(healthy.id), [], 'five are claimed at once, the oldest first');
+  for (let round = 0; round < 4; round += 1) await one.scheduler.runDue();
+  t.same(await jobs(healthy.id), [], 'six are claimed at once, the oldest first');
   await one.scheduler.runDue();
   t.same(await jobs(healthy.id), ['2030-01-01T00:30']);
 });
