@@ -16,6 +16,8 @@ export interface TestAgent {
   serverUuid: string;
   /** As if its process had crashed. */
   crash(): void;
+  /** As if its process had been started again after a crash, with its journal. */
+  restart(): Promise<void>;
   /** As if it had been stopped by its operator. */
   stop(): Promise<void>;
 }
@@ -37,30 +39,45 @@ export async function startAgents(t: Test, apps: readonly TestApp[], count: numb
 async function startAgent(t: Test, apps: readonly TestApp[], index: number): Promise<TestAgent> {
   const serverUuid = random.uuid();
   const order = [...apps.slice(index % apps.length), ...apps.slice(0, index % apps.length)];
-  const agent = new Agent({
-    clock,
-    random,
-    log: silentLogger,
-    ticker: new Ticker({ clock, periodMs: 50 }),
-    dial: dialWebSocket(clock),
-    resolve: async () =>
-      order.map(({ url, cnapiUuid: uuid }) => ({ uuid, host: new URL(url).hostname, port: Number(new URL(url).port) })),
-    journal: new MemoryJournal({ clock, random }),
-    machine: new StandInMachine({
+  const journal = new MemoryJournal({ clock, random });
+  const create = () =>
+    new Agent({
       clock,
       random,
+      log: silentLogger,
+      ticker: new Ticker({ clock, periodMs: 50 }),
+      dial: dialWebSocket(clock),
+      resolve: async () =>
+        order.map(({ url, cnapiUuid: uuid }) => ({
+          uuid,
+          host: new URL(url).hostname,
+          port: Number(new URL(url).port),
+        })),
+      journal,
+      machine: new StandInMachine({
+        clock,
+        random,
+        serverUuid,
+        number: index,
+        agentVersion: '1.0.0',
+        sysinfoSize: 'small',
+      }),
+      tasks: catalogue,
       serverUuid,
-      number: index,
       agentVersion: '1.0.0',
-      sysinfoSize: 'small',
-    }),
-    tasks: catalogue,
-    serverUuid,
-    agentVersion: '1.0.0',
-    allowReboot: false,
-    protocol: 'auto',
-  });
+      allowReboot: false,
+      protocol: 'auto',
+    });
+  let agent = create();
   t.teardown(() => agent.stop());
   await agent.start();
-  return { serverUuid, crash: () => agent.abandon(), stop: () => agent.stop() };
+  return {
+    serverUuid,
+    crash: () => agent.abandon(),
+    restart: async () => {
+      agent = create();
+      await agent.start();
+    },
+    stop: () => agent.stop(),
+  };
 }

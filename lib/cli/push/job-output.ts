@@ -10,6 +10,7 @@ import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
+import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
@@ -18,7 +19,8 @@ import { EXIT, UsageError, WithheldError } from '../terminal/usage-error.ts';
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \
 its server. It shows what commands that have ended wrote: cnapi job watch also shows the output of commands that run. Of each \
-stream the first and the last half MiB are kept; what is missing is reported on stderr.
+stream the first and the last half MiB are kept. Of a command whose agent went down, what arrived before is shown once the agent \
+is back; until then cnapi job watch shows it. What is missing is reported on stderr.
 
 Exit codes: 0 all output was shown; 1 failed or refused; 2 wrong usage; 4 some output is missing.
 `;
@@ -59,7 +61,7 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
   const task = await client.task(node.task_id);
   if (output.json) output.document(task);
   else if (!hasNodeEnded(node)) noteRunning(context, id, 1);
-  else return written(context, task, { prefix: undefined, label: '' });
+  else return written(context, id, task, { prefix: undefined, label: '' });
   return EXIT.ok;
 }
 
@@ -77,7 +79,7 @@ async function ofAll(context: Context, id: string, status: PushNode['status'] | 
     const task = await client.task(task_id);
     const label = labelOf({ uuid: server_uuid, hostname: name });
     if (output.json) output.record({ server_uuid, name, status, task });
-    else exitCode = Math.max(exitCode, written(context, task, { prefix: prefixOf(label, width), label }));
+    else exitCode = Math.max(exitCode, await written(context, id, task, { prefix: prefixOf(label, width), label }));
     await output.ready();
   }
   if (output.json) return exitCode;
@@ -92,10 +94,27 @@ const noteRunning = ({ output }: Context, id: string, count: number): void =>
     `the command still runs on ${count === 1 ? '1 node' : `${count} nodes`}: cnapi job watch ${id.slice(0, 8)} shows what it writes`,
   );
 
+interface About {
+  prefix: string | undefined;
+  label: string;
+}
+
 /** Returns the exit code. */
-function written(context: Context, task: Task, about: { prefix: string | undefined; label: string }): number {
-  const live = new LiveOutput(context, { raw: false, ...about });
+async function written(context: Context, job: string, task: Task, about: About): Promise<number> {
+  const { client, output } = context;
   const finish = task.history.find(({ name }) => name === 'finish')?.event;
-  if (finish !== undefined) live.end(finish, task.id);
+  if (finish === undefined) {
+    const why = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
+    output.complain(about.label === '' ? why : `${about.label}: ${why}`);
+    return EXIT.incomplete;
+  }
+  const live = new LiveOutput(context, { raw: false, ...about });
+  // An agent that went down while the command ran reports an end without output.
+  if (!STREAMS.some((stream) => typeof finish[stream] === 'string'))
+    for await (const event of client.followTask(task.id)) {
+      if (event.name === 'output') live.write(event);
+      await output.ready();
+    }
+  live.end(finish, task.id);
   return live.isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

@@ -1,0 +1,50 @@
+/** `cnapi job output` where agents went down while the command ran. */
+import t from 'tap';
+import type { PushJob } from '../../../lib/protocol/api/push-jobs.ts';
+import type { Task } from '../../../lib/protocol/api/tasks.ts';
+import { freshZone } from '../../support/apps.ts';
+import { startAgents } from '../../support/simulated-agents.ts';
+import { until } from '../../support/until.ts';
+import { Cli, records } from '../rig.ts';
+
+t.test('what a command wrote before its agent went down is shown', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const [agent] = await startAgents(t, [app], 1);
+  if (agent === undefined) throw new Error('no agent');
+  const cli = new Cli(t, [app.url]);
+  const { body: job } = await app.post<PushJob>('/push-jobs', {
+    command: 'echo early\nsleep 300',
+    servers: [agent.serverUuid],
+  });
+  const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
+  await until(async () => (await counts()).running === 1, 'the command to run');
+  const taskOf = async () => {
+    const [node] = records<{ task: Task }>((await cli.run('--json', 'job', 'output', job.id)).stdout);
+    return node?.task;
+  };
+  const written = async () => {
+    const { rows } = await zone.database.query("select 1 from cnapi_task_events where name = 'output'");
+    return rows.length > 0;
+  };
+  await until(written, 'the output to be stored');
+  agent.crash();
+  await until(async () => (await counts()).crashed === 1, 'the node to have crashed');
+
+  await t.test('while the agent is down, what shows it is named, and the exit code is 4', async (t) => {
+    for (const servers of [[], [agent.serverUuid]])
+      t.match(await cli.run('job', 'output', job.id, ...servers), {
+        code: 4,
+        stdout: '',
+        stderr: new RegExp(`has not reported the end; cnapi job watch ${job.id.slice(0, 8)} shows`),
+      });
+    t.match(await cli.run('job', 'watch', job.id), { code: 1, stdout: /^early\n/ });
+  });
+
+  await t.test('once the agent is back, it is shown', async (t) => {
+    await agent.restart();
+    await until(async () => (await taskOf())?.status === 'failure', 'the agent to report the end');
+    t.match(await cli.run('job', 'output', job.id), { code: 0, stdout: /^\S+ +\| early\n$/ });
+    t.match(await cli.run('job', 'output', job.id, agent.serverUuid), { code: 0, stdout: /^early\n$/ });
+  });
+});
