@@ -225,10 +225,7 @@ const LOST = 'its ticket ended before it did';
 
 const abort = (ending: JobOutcome, reason: string, soft = false): JobAction => ({ do: 'abort', ending, soft, reason });
 
-/**
- * The status of a job for callers. The reference has no word for `aborting`: there the job shows
- * what it was doing.
- */
+/** The status of a job for callers of /push-jobs; /pushy shows another one while it is aborting. */
 export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {
   return state === 'ended' ? (outcome ?? 'aborted') : state;
 }

@@ -59,7 +59,7 @@ export class OrphanedJobs {
     const { log, pushJobs } = this.#deps;
     try {
       await pushJobs.abort(id, { how: 'hard', actor: undefined });
-      log.info({ job: id, organization }, 'push jobs: aborting a job of a deleted organization');
+      log.info({ push_job: id, organization }, 'push job: aborting, its organization has been deleted');
     } catch (error) {
       if (error instanceof PushJobEndedError || error instanceof PushJobNotFoundError) return;
       // The next look tries again; one locked job keeps no other one (law 9).

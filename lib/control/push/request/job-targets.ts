@@ -111,5 +111,7 @@ async function serversOf(job: string, state: TargetRequest['from_status'], jobs:
     if (page.length < PAGE) break;
   }
   if (found.length > 0) return found;
-  throw new InvalidPushJobError('from_status', `no node of push job ${job} is ${state ?? 'left'}`);
+  throw state === undefined
+    ? new InvalidPushJobError('from_job', `push job ${job} has no nodes`)
+    : new InvalidPushJobError('from_status', `no node of push job ${job} is ${state}`);
 }

@@ -13,7 +13,7 @@ export interface NodeConfigDeps {
 }
 
 interface Asked {
-  entered: Requestor & { organization: Organization };
+  requestor: Requestor & { organization: Organization };
   node: string;
   baseUrl: string;
   accept: string | undefined;
@@ -27,11 +27,11 @@ const LIFETIME_S = 3600;
  */
 export async function nodeConfig(
   { organizations, sessions, config }: NodeConfigDeps,
-  { entered, node: name, baseUrl, accept }: Asked,
+  { requestor, node: name, baseUrl, accept }: Asked,
 ): Promise<PushyConfiguration> {
-  const { organization, kind } = entered;
-  if (kind !== 'client') requireAccess(entered, 'read');
-  else if (entered.name !== name) throw new CnapiError('Forbidden', 403, 'Client and node name must match');
+  const { organization, kind } = requestor;
+  if (kind !== 'client') requireAccess(requestor, 'read');
+  else if (requestor.name !== name) throw new CnapiError('Forbidden', 403, 'Client and node name must match');
   requireAccept(accept, 'application/json');
   const node = (await organizations.nodesOf(organization, [name])).get(name);
   if (node === undefined || typeof node === 'string') {

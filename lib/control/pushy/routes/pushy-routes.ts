@@ -38,7 +38,7 @@ export interface PushyRouteDeps {
 }
 
 /** Who asks, and about which organization. */
-type Entered = Requestor & { organization: Organization };
+type Authorized = Requestor & { organization: Organization };
 type Context<Params> = RequestContext<Params & { organization: string }>;
 
 const JSON_TYPE = 'application/json';
@@ -53,14 +53,14 @@ const OUTPUT_BYTES = 4 * 1024 * 1024;
 const UNBUFFERED = { 'X-Accel-Buffering': 'no' };
 
 export function pushyRoutes(deps: PushyRouteDeps): Route[] {
-  const gate = makeGate(deps);
+  const access = authorizer(deps);
   const routes = [
     ...statusRoutes(deps),
-    ...jobRoutes(deps, gate),
-    ...outputRoutes(deps, gate),
-    ...nodeRoutes(deps, gate),
-    ...configRoutes(deps, gate),
-    ...feedRoutes(deps, gate),
+    ...jobRoutes(deps, access),
+    ...outputRoutes(deps, access),
+    ...nodeRoutes(deps, access),
+    ...configRoutes(deps, access),
+    ...feedRoutes(deps, access),
   ];
   // The body is checked by its handler, after the caller's rights.
   return routes.map((route) => ({
@@ -71,20 +71,20 @@ export function pushyRoutes(deps: PushyRouteDeps): Route[] {
   }));
 }
 
-type Gate = ReturnType<typeof makeGate>;
+type Authorizer = ReturnType<typeof authorizer>;
 
-/** What several routes ask first. */
-function makeGate(deps: PushyRouteDeps) {
+/** What several routes check first. */
+function authorizer(deps: PushyRouteDeps) {
   const { ofOrganizations: jobs } = deps.pushJobs;
 
-  async function enter(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Entered> {
-    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
-    requireAccess(entered, action);
+  async function authorize(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Authorized> {
+    const requestor = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    requireAccess(requestor, action);
     requireAccept(context.header('Accept'), type);
-    return entered;
+    return requestor;
   }
 
-  async function jobIn({ organization }: Entered, id: string): Promise<OrganizationJob> {
+  async function jobIn({ organization }: Authorized, id: string): Promise<OrganizationJob> {
     const uuid = uuidOfPushyId(id);
     const job = uuid && (await jobs.get(organization.uuid, uuid));
     if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
@@ -98,7 +98,7 @@ function makeGate(deps: PushyRouteDeps) {
       isTls: deps.config.tlsCertFile !== undefined,
     });
 
-  return { enter, jobIn, baseUrl };
+  return { authorize, jobIn, baseUrl };
 }
 
 function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
@@ -119,12 +119,15 @@ function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
   );
 }
 
-function jobRoutes({ pushJobs, organizations, random }: PushyRouteDeps, { enter, jobIn, baseUrl }: Gate): Route[] {
+function jobRoutes(
+  { pushJobs, organizations, random }: PushyRouteDeps,
+  { authorize, jobIn, baseUrl }: Authorizer,
+): Route[] {
   const { ofOrganizations: jobs } = pushJobs;
   const { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob } = pushyContracts;
 
-  async function shown(entered: Entered, job: OrganizationJob, withFile = false) {
-    const withContents = maySeeContents(entered);
+  async function shown(authorized: Authorized, job: OrganizationJob, withFile = false) {
+    const withContents = maySeeContents(authorized);
     const file = withFile && withContents && job.hasFile ? await jobs.file(job.id) : undefined;
     return jobOf(job, { nodes: await jobs.nodeNames(job.id), withContents, file });
   }
@@ -133,49 +136,49 @@ function jobRoutes({ pushJobs, organizations, random }: PushyRouteDeps, { enter,
     { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob },
     {
       async CreatePushyJob(context) {
-        const entered = await enter(context, 'write');
+        const authorized = await authorize(context, 'write');
         requireJson(context.header('Content-Type'));
         const body = parseJobBody(context.body);
-        const { organization } = entered;
+        const { organization } = authorized;
         const nodes = await organizations.nodesOf(organization, body.nodes);
-        const job = newJobOf({ id: random.uuid(), body, organization, requestor: entered, nodes });
+        const job = newJobOf({ id: random.uuid(), body, organization, requestor: authorized, nodes });
         await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
         const id = pushyIdOf(job.id);
         const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
         return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
       },
       async ListPushyJobs(context) {
-        const entered = await enter(context, 'read');
+        const authorized = await authorize(context, 'read');
         const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
-        const withContents = maySeeContents(entered);
-        const first = cursor === undefined ? undefined : (await jobIn(entered, cursor)).place;
+        const withContents = maySeeContents(authorized);
+        const first = cursor === undefined ? undefined : (await jobIn(authorized, cursor)).place;
         return answerRows({
           limit,
           firstChunk: FIRST_JOBS,
           async read(after: Place | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
-            const page = await jobs.list(entered.organization.uuid, filter);
+            const page = await jobs.list(authorized.organization.uuid, filter);
             return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next: page.next };
           },
         });
       },
       async GetPushyJob(context) {
-        const entered = await enter(context, 'read');
-        const job = await jobIn(entered, context.params.id);
-        return ok(await shown(entered, job, context.params.include_file === 'true'));
+        const authorized = await authorize(context, 'read');
+        const job = await jobIn(authorized, context.params.id);
+        return ok(await shown(authorized, job, context.params.include_file === 'true'));
       },
       async AbortPushyJob(context) {
-        const entered = await enter(context, 'write');
-        const { id } = await jobIn(entered, context.params.id);
+        const authorized = await authorize(context, 'write');
+        const { id } = await jobIn(authorized, context.params.id);
         await context
-          .withRecord((record) => pushJobs.abort(id, { how: 'hard', actor: entered.actor.name, record }), id)
+          .withRecord((record) => pushJobs.abort(id, { how: 'hard', actor: authorized.actor.name, record }), id)
           .catch(unlessEnded);
-        return ok(await shown(entered, await jobIn(entered, id)));
+        return ok(await shown(authorized, await jobIn(authorized, id)));
       },
       async DeletePushyJob(context) {
-        const entered = await enter(context, 'write');
-        const job = await jobIn(entered, context.params.id);
-        const body = await shown(entered, job);
+        const authorized = await authorize(context, 'write');
+        const job = await jobIn(authorized, context.params.id);
+        const body = await shown(authorized, job);
         await context.withRecord((record) => pushJobs.delete(job.id, record), job.id);
         return ok(body);
       },
@@ -190,15 +193,15 @@ function jobRoutes({ pushJobs, organizations, random }: PushyRouteDeps, { enter,
   );
 }
 
-function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { enter, jobIn }: Gate): Route[] {
+function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
   const { ofOrganizations: jobs } = pushJobs;
   const { GetPushyStdout, GetPushyStderr } = pushyContracts;
 
   async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
-    const entered = await enter(context, 'read', BYTES_TYPE);
+    const authorized = await authorize(context, 'read', BYTES_TYPE);
     const { id, node: name } = context.params;
-    const job = await jobIn(entered, id);
-    if (!maySeeContents(entered)) throw new NoOutputError('a token without the right to run tasks sees no output');
+    const job = await jobIn(authorized, id);
+    if (!maySeeContents(authorized)) throw new NoOutputError('a token without the right to run tasks sees no output');
     if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
     const node = await jobs.node(job.id, name);
     const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
@@ -217,20 +220,20 @@ function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { enter, jobIn }: Gat
   );
 }
 
-function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { enter }: Gate): Route[] {
+function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: Authorizer): Route[] {
   const { ofOrganizations: jobs } = pushJobs;
   const { ListPushyNodeStates, GetPushyNodeState } = pushyContracts;
   return bind(
     { ListPushyNodeStates, GetPushyNodeState },
     {
       async ListPushyNodeStates(context) {
-        const { organization } = await enter(context, 'read');
+        const { organization } = await authorize(context, 'read');
         const nodes = await organizations.allNodes(organization);
         const states = await jobs.availability(nodes.map(({ serverUuid }) => serverUuid));
         return ok(nodes.map(({ name, serverUuid }) => nodeStateOf(name, states.get(serverUuid))));
       },
       async GetPushyNodeState(context) {
-        const { organization } = await enter(context, 'read');
+        const { organization } = await authorize(context, 'read');
         const { node: name } = context.params;
         const node = (await organizations.nodesOf(organization, [name])).get(name);
         if (node === undefined || typeof node === 'string') return ok(nodeStateOf(name, undefined));
@@ -242,14 +245,14 @@ function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { enter }: Gate
   );
 }
 
-function configRoutes(deps: PushyRouteDeps, { baseUrl }: Gate): Route[] {
+function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
   const { GetPushyConfig, GetPushyConnect } = pushyContracts;
 
   async function configOf(context: Context<{ node: string }>) {
-    const entered = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    const requestor = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
     return ok(
       await nodeConfig(deps, {
-        entered,
+        requestor,
         node: context.params.node,
         baseUrl: baseUrl(context),
         accept: context.header('Accept'),
@@ -270,14 +273,14 @@ function configRoutes(deps: PushyRouteDeps, { baseUrl }: Gate): Route[] {
   );
 }
 
-function feedRoutes({ feeds }: PushyRouteDeps, { enter, jobIn }: Gate): Route[] {
+function feedRoutes({ feeds }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
   const { FollowPushyJobs, FollowPushyJob } = pushyContracts;
 
-  const follower = (entered: Entered, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
-    organization: entered.organization,
-    requestor: entered,
+  const follower = (authorized: Authorized, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
+    organization: authorized.organization,
+    requestor: authorized,
     lastEventId: header('Last-Event-ID'),
-    withContents: maySeeContents(entered),
+    withContents: maySeeContents(authorized),
     signal,
   });
 
@@ -285,14 +288,18 @@ function feedRoutes({ feeds }: PushyRouteDeps, { enter, jobIn }: Gate): Route[] 
     { FollowPushyJobs, FollowPushyJob },
     {
       async FollowPushyJobs(context) {
-        const entered = await enter(context, 'read', EVENTS_TYPE);
-        const events = await feeds.followOrganization(follower(entered, context));
+        const authorized = await authorize(context, 'read', EVENTS_TYPE);
+        const events = await feeds.followOrganization(follower(authorized, context));
         return { status: 200 as const, events, headers: UNBUFFERED };
       },
       async FollowPushyJob(context) {
-        const entered = await enter(context, 'read', EVENTS_TYPE);
-        const job = await jobIn(entered, context.params.id);
-        return { status: 200 as const, events: feeds.followJob(job, follower(entered, context)), headers: UNBUFFERED };
+        const authorized = await authorize(context, 'read', EVENTS_TYPE);
+        const job = await jobIn(authorized, context.params.id);
+        return {
+          status: 200 as const,
+          events: feeds.followJob(job, follower(authorized, context)),
+          headers: UNBUFFERED,
+        };
       },
     },
     { FollowPushyJobs: { answerBytes: STREAM_BYTES }, FollowPushyJob: { answerBytes: STREAM_BYTES } },
