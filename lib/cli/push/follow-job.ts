@@ -101,10 +101,19 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
     return leftWith;
   }
   const nodes = await show(context, current);
+  if (showing === undefined || output.json)
+    for (const status of statusesWithOutput(nodes))
+      output.note(`what they wrote: cnapi job output ${job.id.slice(0, 8)} --status ${status}`);
   if (!wentWell(current) && nodes.some(mayRetry))
     output.note(`to run it again where it did not succeed: cnapi job retry ${job.id.slice(0, 8)}`);
   return wentWell(current) ? EXIT.ok : EXIT.failed;
 }
+
+/** The statuses of the nodes where the command ran and did not succeed. */
+const statusesWithOutput = (nodes: readonly PushNode[]): ReadonlySet<PushNode['status']> =>
+  new Set(nodes.flatMap(({ status, task_id }) => (RAN_BADLY.includes(status) && task_id !== undefined ? status : [])));
+
+const RAN_BADLY: readonly PushNode['status'][] = ['failed', 'timed_out', 'aborted', 'crashed'];
 
 /** Aborts the job if the user wants that; without a terminal nobody can be asked. */
 async function askWhatToDo({ client, output }: Context, id: string, signal: AbortSignal): Promise<boolean> {

@@ -56,7 +56,11 @@ t.test('push jobs on the command line', async (t) => {
   await t.test('a failed node makes the exit code 1, and the next job runs on the failed nodes alone', async (t) => {
     const { code, stdout, stderr } = await cli.run('job', 'start', servers[1] ?? '', servers[2] ?? '', '--', 'exit 3');
     t.equal(code, 1);
-    t.match(stderr, /cnapi job retry [0-9a-f]{8}\n/);
+    t.match(
+      stderr,
+      /what they wrote: cnapi job output [0-9a-f]{8} --status failed\n.*cnapi job retry [0-9a-f]{8}\n/,
+      'where the output is comes before the retry',
+    );
     t.match(stdout, /2 nodes completed with errors/);
     const id = /job +([0-9a-f]{8})/.exec(stdout)?.[1] ?? '';
     const dry = await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--dry-run');
@@ -67,6 +71,13 @@ t.test('push jobs on the command line', async (t) => {
       stdout: /^node \S+ failed running job id \S+ at \S+ \S+: exit code 3$/m,
     });
     t.match(await cli.run('job', 'status', id, '--node', servers[0] ?? ''), { code: 2, stderr: /is not a node of/ });
+  });
+
+  await t.test('output that was shown as it came is not named again', async (t) => {
+    const { code, stderr } = await cli.run('job', 'start', servers[1] ?? '', '--capture', '--', 'exit 3');
+    t.equal(code, 1);
+    t.match(stderr, /cnapi job retry/);
+    t.notMatch(stderr, /cnapi job output/);
   });
 
   await t.test('a job is run again where it did not succeed, and its secrets are given again', async (t) => {
