@@ -51,7 +51,8 @@ export class HeldAccess {
   readonly #checks: BatchQueue<Holder>;
   /** By organization, principal and key. */
   readonly #held = new Map<string, Holder>();
-  #wasDown = false;
+  /** What the checks of this period met. */
+  #met = { outage: false, answer: false };
   #unchecked = 0;
 
   constructor(deps: HeldAccessDeps) {
@@ -115,8 +116,9 @@ export class HeldAccess {
   }
 
   #period(): void {
-    const wasDown = this.#wasDown;
-    this.#wasDown = false;
+    // Connections of this instance may run out while the database answers others.
+    const wasDown = this.#met.outage && !this.#met.answer;
+    this.#met = { outage: false, answer: false };
     for (const holder of [...this.#held.values()]) {
       if (holder.unchecked >= MAX_UNCHECKED) {
         this.#unchecked += 1;
@@ -129,9 +131,10 @@ export class HeldAccess {
   async #check(holders: readonly Holder[], database: Queryable): Promise<undefined> {
     const asked = holders.map(({ organization, principal }) => ({ organization, ...principal }));
     const rights = await readHeldRights(database, asked, [READERS, WRITERS, ADMINS]).catch((error: unknown) => {
-      this.#wasDown ||= error instanceof DatabaseUnavailableError;
+      this.#met[error instanceof DatabaseUnavailableError ? 'outage' : 'answer'] = true;
       throw error;
     });
+    this.#met.answer = true;
     for (const [index, holder] of holders.entries()) {
       const right = rights[index];
       holder.unchecked = 0;

@@ -148,6 +148,17 @@ t.test('a check that the database refuses for one organization does not keep the
   t.same(ended, ['broken']);
 });
 
+t.test('connections that run out now and then do not keep open what cannot be checked', async (t) => {
+  let checks = 0;
+  const asked = answering(() => {
+    checks += 1;
+    return checks % 3 === 0 ? new DatabaseUnavailableError() : new DatabaseBusyError('slow');
+  });
+  const { ended, pass } = await heldBy(t, ['acme'], asked.database);
+  await pass(420);
+  t.same(ended, ['acme']);
+});
+
 t.test('an outage of the database closes nothing, and the rights are checked at once after it', async (t) => {
   let isDown = true;
   const asked = answering(() => (isDown ? new DatabaseUnavailableError() : undefined));

@@ -110,10 +110,29 @@ const BYTES_OF_NODE = 250;
 /** State and number, in arrays that grow by doubling. */
 const BYTES_OF_SENT = 2 * 5;
 
+/** What one follower holds of a job. */
+export interface FollowedNodes {
+  nodes: JobNodes;
+  /**
+   * Nodes were added to the job: they count from now on.
+   * @throws TooManyFollowedNodesError
+   */
+  noteGrowth(): void;
+  /** May be called again. */
+  close(): void;
+}
+
+interface FollowedJob {
+  nodes: JobNodes;
+  /** Number of its nodes that are counted. */
+  counted: number;
+  followers: number;
+}
+
 /** The jobs whose nodes are followed at this instance. */
 export class FollowedJobs {
   readonly #maxBytes: number;
-  readonly #jobs = new Map<string, { nodes: JobNodes; bytes: number; followers: number }>();
+  readonly #jobs = new Map<string, FollowedJob>();
   #bytes = 0;
 
   constructor(maxBytes: number) {
@@ -126,28 +145,41 @@ export class FollowedJobs {
   }
 
   /**
-   * `nodeCount`: of the job at present. The caller must call `close`, once or more often.
+   * `nodeCount`: of the job at present; 0 if nothing of it will be remembered.
    * @throws TooManyFollowedNodesError
    */
-  open(job: string, nodeCount: number): { nodes: JobNodes; close: () => void } {
-    const known = this.#jobs.get(job);
-    const ofJob = known === undefined ? nodeCount * BYTES_OF_NODE : 0;
-    const ofFollower = nodeCount * BYTES_OF_SENT;
-    if (this.#bytes + ofJob + ofFollower > this.#maxBytes) throw new TooManyFollowedNodesError();
-    const followed = known ?? { nodes: new JobNodes(), bytes: ofJob, followers: 0 };
-    this.#jobs.set(job, followed);
+  open(job: string, nodeCount: number): FollowedNodes {
+    const followed = this.#jobs.get(job) ?? { nodes: new JobNodes(), counted: 0, followers: 0 };
+    const { nodes } = followed;
+    let counted = 0;
+    const countUpTo = (count: number) => {
+      const ofJob = Math.max(0, count - followed.counted);
+      const ofFollower = Math.max(0, count - counted);
+      const bytes = ofJob * BYTES_OF_NODE + ofFollower * BYTES_OF_SENT;
+      if (bytes > 0 && this.#bytes + bytes > this.#maxBytes) throw new TooManyFollowedNodesError();
+      this.#bytes += bytes;
+      followed.counted += ofJob;
+      counted += ofFollower;
+    };
+    countUpTo(nodeCount);
     followed.followers += 1;
-    this.#bytes += ofJob + ofFollower;
+    this.#jobs.set(job, followed);
     let isOpen = true;
     const close = () => {
       if (!isOpen) return;
       isOpen = false;
       followed.followers -= 1;
-      this.#bytes -= ofFollower;
+      this.#bytes -= counted * BYTES_OF_SENT;
       if (followed.followers > 0) return;
-      this.#bytes -= followed.bytes;
+      this.#bytes -= followed.counted * BYTES_OF_NODE;
       this.#jobs.delete(job);
     };
-    return { nodes: followed.nodes, close };
+    return {
+      nodes,
+      noteGrowth() {
+        if (isOpen) countUpTo(nodes.count);
+      },
+      close,
+    };
   }
 }

@@ -28,7 +28,7 @@ import { PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { followFeed } from './feed-follower.ts';
 import { type FeedEvent, readFeed } from './feed-store.ts';
 import { type JobPosition, readChangedNodes, readJobPositions } from './follow-store.ts';
-import { FollowedJobs, type JobNodes } from './followed-nodes.ts';
+import { FollowedJobs, type FollowedNodes } from './followed-nodes.ts';
 import { followNodes, type JobNews, type NodeReads } from './node-follower.ts';
 import { SharedRead } from './shared-read.ts';
 
@@ -140,12 +140,12 @@ export class JobFollowers {
    */
   nodes({ id: job, state, node_count: count }: FollowedJob, { since, signal }: FollowOptions): AsyncIterable<JobNews> {
     const watch = this.#open(job, signal);
-    const { nodes, close } = this.#followNodes(watch, state === 'ended' ? 0 : count);
-    signal.addEventListener('abort', close, { once: true });
-    if (signal.aborted) close();
+    const followed = this.#followNodes(watch, state === 'ended' ? 0 : count);
+    signal.addEventListener('abort', () => followed.close(), { once: true });
+    if (signal.aborted) followed.close();
     const poll = () => this.#watches.wake(job, true);
     return followNodes(
-      { clock: this.#clock, watch, poll, reads: this.#nodeReads, nodes, close },
+      { clock: this.#clock, watch, poll, reads: this.#nodeReads, followed },
       { job, since, ending: this.#ending(signal) },
     );
   }
@@ -158,7 +158,7 @@ export class JobFollowers {
     return watch;
   }
 
-  #followNodes(watch: Watch<JobPosition>, count: number): { nodes: JobNodes; close: () => void } {
+  #followNodes(watch: Watch<JobPosition>, count: number): FollowedNodes {
     try {
       return this.#counted(() => this.#followedJobs.open(watch.id, count));
     } catch (error) {

@@ -24,7 +24,7 @@ import type { EventOfTask } from '../../tasks/record/task-store.ts';
 import { PushJobNotFoundError } from '../push-errors.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';
 import type { ChangedNodes, JobPosition } from './follow-store.ts';
-import { isEnd, JobNodes, SentNodes } from './followed-nodes.ts';
+import { type FollowedNodes, isEnd, JobNodes, SentNodes } from './followed-nodes.ts';
 import type { SharedRead } from './shared-read.ts';
 
 /** `position`: where to resume; without more, only that changed. */
@@ -52,10 +52,7 @@ interface NodeFollowerDeps {
   /** Reads the job's position again, for all its followers. */
   poll: () => void;
   reads: NodeReads;
-  /** Of the job, for all its followers. */
-  nodes: JobNodes;
-  /** This follower remembers nothing more. May be called again. */
-  close: () => void;
+  followed: FollowedNodes;
 }
 
 interface Follow {
@@ -103,7 +100,7 @@ export async function* followNodes(deps: NodeFollowerDeps, follow: Follow): Asyn
     yield* new NodeFollower(deps, follow).news();
   } finally {
     deps.watch.close();
-    deps.close();
+    deps.followed.close();
   }
 }
 
@@ -122,7 +119,7 @@ class NodeFollower {
   constructor(deps: NodeFollowerDeps, follow: Follow) {
     this.#deps = deps;
     this.#follow = follow;
-    this.#sent = new SentNodes(deps.nodes);
+    this.#sent = new SentNodes(deps.followed.nodes);
     this.#since = before(follow.since);
   }
 
@@ -197,8 +194,8 @@ class NodeFollower {
           limit: NODES_A_PAGE,
         }),
       );
-      const nodes = isFirst && isLast ? new JobNodes() : this.#deps.nodes;
-      const known: Known = { nodes, sent: nodes === this.#deps.nodes ? this.#sent : new SentNodes(nodes) };
+      const nodes = isFirst && isLast ? new JobNodes() : this.#deps.followed.nodes;
+      const known: Known = { nodes, sent: nodes === this.#deps.followed.nodes ? this.#sent : new SentNodes(nodes) };
       const ended: { node: PushNodeRow; place: number }[] = [];
       for (const node of page) {
         const place = nodes.placeOf(node);
@@ -206,6 +203,7 @@ class NodeFollower {
         if (isEnd(node)) ended.push({ node, place });
         else yield { node };
       }
+      this.#deps.followed.noteGrowth();
       yield* this.#newsOfTasks(
         known,
         ended.flatMap(({ node, place }) => (node.task === null ? [] : place)),
@@ -214,7 +212,7 @@ class NodeFollower {
       if (page.length < NODES_A_PAGE) break;
       after = page.at(-1)?.server_uuid;
     }
-    const known: Known = { nodes: this.#deps.nodes, sent: this.#sent };
+    const known: Known = { nodes: this.#deps.followed.nodes, sent: this.#sent };
     for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE)) yield* this.#newsOfTasks(known, places);
   }
 

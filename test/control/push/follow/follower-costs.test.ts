@@ -119,6 +119,11 @@ async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, st
       'update cnapi_push_nodes set state = $2::text, task = $3::uuid, updated_at = cnapi_now() where job = $1::uuid',
       [job.id, state, task],
     );
+  const addNode = () =>
+    database.query(
+      `insert into cnapi_push_nodes (job, server_uuid, name) values ($1::uuid, gen_random_uuid(), 'added')`,
+      [job.id],
+    );
   const changed = () => publishChanges(bus, PUSH_PROGRESS_TOPIC, [job.id]);
   const counted = (name: string) => statements.filter((one) => one.includes(name)).length;
   /** The bus, batches and followers wait for some milliseconds of their clock. */
@@ -139,6 +144,7 @@ async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, st
     statements,
     counted,
     setState,
+    addNode,
     changed,
     leaving,
   };
@@ -258,6 +264,19 @@ t.test('followers that would remember too many nodes are refused, until others h
   t.doesNotThrow(() => followers.nodes(followed, { since: undefined, signal }), 'one more of the same job has room');
   first.abort();
   t.throws(() => followers.nodes(other, { since: undefined, signal }), 'the second one still follows');
+});
+
+t.test('nodes that are added to a job count, and a follower that would remember too many ends', async (t) => {
+  const { passed, followers, follow, addNode, changed } = await setUp(t, { maxRememberedBytes: 1_000 });
+  const { heard, end } = follow();
+  const refused = t.rejects(end, { code: 'TooManyWaiters' });
+  await passed(() => statesOf(heard).length === NODES, 'the first round');
+  const before = followers.rememberedBytes;
+  for (let added = 0; added < NODES; added += 1) await addNode();
+  changed();
+  await passed(() => followers.count === 0, 'the follower to end');
+  await refused;
+  t.ok(before > 0 && followers.rememberedBytes === 0);
 });
 
 t.test('the nodes of a job that had ended are sent once, and not remembered', async (t) => {
