@@ -1,5 +1,6 @@
 /** An organization `acme` with some nodes, in a zone of two instances, and requests as its clients send them. */
 import type { Test } from 'tap';
+import { silentLogger } from '../../../lib/platform/log.ts';
 import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
 import { checkAnswer } from '../../support/contracts.ts';
 import { startAgents, type TestAgent } from '../../support/simulated-agents.ts';
@@ -61,10 +62,15 @@ export interface Acme {
 
 export const JOBS = '/organizations/acme/pushy/jobs';
 
-export async function startAcme(t: Test, count: number, config: Record<string, unknown> = {}): Promise<Acme> {
+export async function startAcme(
+  t: Test,
+  count: number,
+  config: Record<string, unknown> = {},
+  log = silentLogger,
+): Promise<Acme> {
   const zone = await freshZone(t);
-  const a = await zone.startApp(config);
-  const b = await zone.startApp(config);
+  const a = await zone.startApp(config, { log });
+  const b = await zone.startApp(config, { log });
   const agents = await startAgents(t, [a, b], count + 1);
   const acme = await created(a, '/organizations', { name: 'acme' });
   const other = await created(a, '/organizations', { name: 'other' });

@@ -1,12 +1,14 @@
 /** What becomes of jobs when their organization, or who started them, is deleted. */
 import t from 'tap';
 import { uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
+import { recordingLogger } from '../../support/recording-logger.ts';
 import { keyPair } from '../organizations/signed-api.ts';
 import { endedJob } from '../push/jobs.ts';
 import { asked, created, ended, JOBS, startAcme } from './acme.ts';
 
 t.test('the jobs of a deleted organization are aborted, and those of a deleted user go on', async (t) => {
-  const { a, b, acme, names } = await startAcme(t, 1);
+  const logged: Record<string, unknown>[] = [];
+  const { a, b, acme, names } = await startAcme(t, 1, {}, recordingLogger(logged));
   const { publicKey, privateKey: key } = keyPair();
   const uuid = await created(a, '/users', { name: 'alice', organizations: [acme] });
   const keyUuid = await created(a, '/keys', { owner: uuid, public_key: publicKey });
@@ -28,6 +30,11 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
   t.equal((await asked(b, 'GET', JOBS)).status, 404);
   const job = await endedJob(b, uuidOfPushyId(id) ?? '');
   t.equal(job.status, 'aborted');
+  const msg = 'push job: aborting, its organization has been deleted';
+  t.hasStrict(
+    logged.find((record) => record.msg === msg),
+    { push_job: job.id, organization: acme },
+  );
   t.match((await asked(b, 'GET', `${theirs}/${kept}`)).body.status, /^(voting|running)$/, 'of another organization');
   t.equal((await asked(b, 'PUT', `${theirs}/${kept}/abort`)).status, 200);
 });
