@@ -48,9 +48,9 @@ export function progressOf(job: PushJob): string {
 export const NODE_COLUMNS: readonly Column<PushNode>[] = [
   { head: 'NODE NAME', of: ({ name, server_uuid }) => name || server_uuid, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
-  { head: 'LAST UPDATED', of: ({ updated_at }) => shortTime(updated_at), optional: true },
+  { head: 'LAST UPDATED', of: ({ updated_at }) => shortTime(updated_at), optional: 'early' },
   { head: 'EXIT', of: ({ exit_code }) => exit_code },
-  { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true, optional: true },
+  { head: 'TASK', of: ({ task_id }) => task_id, abbreviates: true, optional: 'early' },
   { head: 'WHY', of: reasonOf, shrinks: true },
 ];
 
@@ -65,15 +65,18 @@ export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>): string {
 }
 
 function reasonOf({ reason, message, busy_with }: PushNode): string {
-  return [reason, busy_with && `with push job ${busy_with}`, message].filter((one) => one !== undefined).join(': ');
+  return [reason, busy_with && `with push job ${busy_with.slice(0, 8)}`, message]
+    .filter((one) => one !== undefined)
+    .join(': ');
 }
 
+/** OK is always shown: a job whose only node crashed is `complete`, too. */
 export const JOB_COLUMNS: readonly Column<PushJob>[] = [
-  { head: 'CREATED', of: ({ created_at }) => shortTime(created_at) },
+  { head: 'CREATED', of: ({ created_at }) => shortTime(created_at), optional: true },
   { head: 'ID', of: ({ id }) => id, abbreviates: true },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'NODES', of: ({ node_count }) => node_count, align: 'right', optional: true },
-  { head: 'OK', of: ({ counts }) => counts.succeeded ?? 0, align: 'right', optional: true },
+  { head: 'OK', of: ({ counts }) => counts.succeeded ?? 0, align: 'right' },
   { head: 'ACTOR', of: ({ actor }) => actor, shrinks: true, optional: true },
   { head: 'COMMAND', of: ({ command }) => command, shrinks: true },
 ];

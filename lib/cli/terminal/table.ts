@@ -15,8 +15,11 @@ export interface Column<Row> {
    * distinguish its uuids are shown, with at least eight characters. Other ids are never shortened.
    */
   abbreviates?: boolean;
-  /** The column is left out if the table is too wide otherwise; the last one first. */
-  optional?: boolean;
+  /**
+   * The column is left out if the table is too wide otherwise; the last one first. With `early`
+   * it is left out before any column is shortened, and, if there is a width, where it is empty.
+   */
+  optional?: boolean | 'early';
   align?: 'right';
   /** Colours a cell's text after layout. */
   paint?: Paint;
@@ -28,20 +31,26 @@ type Paint = (text: string, value: string) => string;
 const GAP = '  ';
 const LEAST = 8;
 const ELLIPSIS = '…';
+const EMPTY = '-';
 
 /**
  * Returns the lines, the first one with the heads. Without `width` columns are neither shortened
  * nor left out.
  */
 export function table<Row>(all: readonly Column<Row>[], rows: readonly Row[], width?: number): string[] {
-  const dispensable = all.findLast(({ optional }) => optional === true);
-  const lines = linesOf(all, rows, width);
-  if (width === undefined || dispensable === undefined || widestOf(lines.plain) <= width) return lines.shown;
-  return table(
-    all.filter((column) => column !== dispensable),
-    rows,
-    width,
-  );
+  if (width === undefined) return linesOf(all, rows, width).shown;
+  const isLeftOut = ({ optional, of }: Column<Row>) =>
+    optional === 'early' && rows.every((row) => textOf(of(row)) === EMPTY);
+  let columns = all.filter((column) => !isLeftOut(column));
+  for (const kind of ['early', true] as const)
+    for (;;) {
+      const dispensable = columns.findLast(({ optional }) => optional === kind);
+      if (dispensable === undefined) break;
+      const lines = linesOf(columns, rows, width);
+      if (widestOf(lines.plain) <= width && (kind === true || !lines.isShortened)) return lines.shown;
+      columns = columns.filter((column) => column !== dispensable);
+    }
+  return linesOf(columns, rows, width).shown;
 }
 
 /** `plain`: without colours. */
@@ -49,7 +58,7 @@ function linesOf<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
   width: number | undefined,
-): { plain: string[]; shown: string[] } {
+): { plain: string[]; shown: string[]; isShortened: boolean } {
   const whole = [
     columns.map(({ head }) => head),
     ...rows.map((row) => columns.map((column) => textOf(column.of(row)))),
@@ -67,7 +76,8 @@ function linesOf<Row>(
     }),
   );
   const joined = (lines: readonly string[][]) => lines.map((line) => line.join(GAP).trimEnd());
-  return { plain: joined(plain), shown: joined(shown) };
+  const isShortened = width !== undefined && widthOfAll(cells) > width;
+  return { plain: joined(plain), shown: joined(shown), isShortened };
 }
 
 /** One line per pair: name and value. */
@@ -78,7 +88,7 @@ export function facts(pairs: readonly (readonly [string, unknown])[]): string[] 
 }
 
 function textOf(value: unknown): string {
-  if (value === undefined || value === null || value === '') return '-';
+  if (value === undefined || value === null || value === '') return EMPTY;
   return escapeControls(typeof value === 'object' ? JSON.stringify(value) : String(value));
 }
 
