@@ -168,7 +168,8 @@ function filtersOf({ indexes }: Declaration<z.ZodRawShape>): Record<string, z.Zo
 const withoutDefault = (schema: z.core.$ZodType): z.ZodType =>
   (schema instanceof z.ZodDefault ? schema.unwrap() : schema) as z.ZodType;
 
-export const withArticle = (name: string): string => `${/^[aeiou]/.test(name) ? 'an' : 'a'} ${name}`;
+/** The name of a kind of document after `a` or `an`. */
+export const withArticle = (name: string): string => `${/^([aeio]|u(?!s))/.test(name) ? 'an' : 'a'} ${name}`;
 
 const capitalized = (word: string): string =>
   word.replace(/(^|_)([a-z])/g, (_, _before, letter: string) => letter.toUpperCase());

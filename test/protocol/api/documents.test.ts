@@ -1,5 +1,5 @@
 import t from 'tap';
-import { documentNoun } from '../../../lib/protocol/api/documents.ts';
+import { documentNoun, withArticle } from '../../../lib/protocol/api/documents.ts';
 import { text } from '../../../lib/protocol/api/rules.ts';
 
 const declaration = {
@@ -32,4 +32,9 @@ t.test('names that are taken or cannot name a table are refused', async (t) => {
     t.throws(() => documentNoun({ ...declaration, name }), TypeError, name);
   for (const field of ['uuid', 'limit', 'after'])
     t.throws(() => documentNoun({ ...declaration, fields: { [field]: text() }, indexes: {} }), TypeError, field);
+});
+
+t.test('a name follows the article of its first sound', async (t) => {
+  for (const phrase of ['a thing', 'a user', 'an image', 'an organization', 'an upload'])
+    t.equal(withArticle(phrase.replace(/^an? /, '')), phrase);
 });
