@@ -8,11 +8,13 @@ import { LONG } from '../../tools/test/long.ts';
 import { importsOf, readSources } from '../imports/source.ts';
 
 const MUTATED = [
-  'lib/control/{roster,tasks,waitlist,events}/{*.ts,!(routes)/*.ts}',
-  'lib/control/{roster,tasks,waitlist,events}/migrations/*.sql',
+  'lib/control/{roster,tasks,waitlist,events,duty,push,pushy,organizations}/{*.ts,!(routes)/*.ts}',
+  'lib/control/{roster,tasks,waitlist,events,duty,push}/migrations/*.sql',
+  'lib/control/push/schedules/migrations/*.sql',
   'lib/platform/healthy-timer.ts',
   'lib/platform/waits/*.ts',
   'lib/agent/runner/runner.ts',
+  'lib/agent/push/*.ts',
 ];
 /** Such a module loads the files beside it. */
 const READS_MIGRATIONS = /[=:] readMigrations\(/;
