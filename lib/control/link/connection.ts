@@ -187,10 +187,7 @@ export class Connection implements SessionSocket {
     this.terminate(refusal.message);
   }
 
-  /**
-   * Queues the frame; false when the connection is closed or its peer no longer reads. `text`: the
-   * encoded frame, if many are sent the same one.
-   */
+  /** Queues the frame; false when the connection is closed or its peer no longer reads. */
   send(frame: InstanceFrame, text?: string): boolean {
     if (!this.#canSend()) return false;
     this.#socket.send(text ?? encodeFrame(frame));

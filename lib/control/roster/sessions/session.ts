@@ -24,7 +24,10 @@ export interface SessionSocket {
    * Whether the log may have another line about what its peer does; if not, the line is counted.
    */
   mayLog(): boolean;
-  /** Queues the frame; false when the connection is closed or its peer takes no more bytes. */
+  /**
+   * Queues the frame; false when the connection is closed or its peer takes no more bytes. `text`:
+   * the encoded frame, if many are sent the same one.
+   */
   send(frame: InstanceFrame, text?: string): boolean;
   /** Sends a probe, which the peer's WebSocket library answers. */
   probe(): void;
