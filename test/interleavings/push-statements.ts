@@ -27,6 +27,7 @@ import {
 } from '../../lib/control/push/courier/courier-store.ts';
 import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
 import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/job-expiry-store.ts';
 import {
   listOrganizationJobs,
   readNamedNode,
@@ -37,7 +38,6 @@ import {
 } from '../../lib/control/push/organization-jobs-store.ts';
 import {
   createPushJob,
-  deleteEndedPushJobs,
   deletePushJob,
   listPushJobs,
   listPushNodes,
@@ -85,6 +85,8 @@ export const votesOf = (
     ...{ job, serverUuid, incarnation, ready },
     ...{ reason: ready ? undefined : 'stopping', message: undefined, busyWith: undefined },
   }));
+
+const aDayAgo = (): string => String((Date.now() - 24 * 3_600_000) * 1000);
 
 const vote = (kind: PushKind, ready: boolean): CallOf<[Vote[]], unknown> => ({
   args(world) {
@@ -223,6 +225,12 @@ const statements: readonly Statement[] = [
   }),
   writes(deletePushJob, { ended: { args: ofJob('aborted') }, running: { args: ofJob('running') } }),
   writes(deleteEndedPushJobs, { 'older than a day': { args: () => [{ days: 1, most: 100, nodes: 10_000 }] } }),
+  writes(deleteSurplusJobs, {
+    'older than a day': {
+      args: () => [{ organization: 'acme', upTo: { at: aDayAgo(), id: randomUUID() }, most: 100, nodes: 10_000 }],
+    },
+  }),
+  reads(readSurplusJobs, () => [{ after: '', keep: 0 }]),
   writes(notePushTicket, { waiting: coordinated('waiting', randomUUID()) }),
   writes(forgetPushTicket, { waiting: coordinated('waiting') }),
   writes(beginVoting, { waiting: coordinated('waiting') }),

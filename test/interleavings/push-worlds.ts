@@ -46,7 +46,9 @@ export async function createPushJobs(
   }
   await abortJob(database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 9 });
   await endJob(database, duty, 'aborted');
-  await database.query(`update cnapi_push_jobs set state_since = state_since - interval '2 days'`);
+  await database.query(
+    `update cnapi_push_jobs set state_since = state_since - interval '2 days', organization = 'acme'`,
+  );
   return { aborted: duty };
 }
 

@@ -26,6 +26,7 @@ import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToTell } from './coordinator/coordinator-store.ts';
 import { Courier, type PushSession } from './courier/courier.ts';
 import { JobFollowers } from './follow/job-followers.ts';
+import { deleteEndedPushJobs } from './job-expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
 import { OrganizationJobs } from './organization-jobs.ts';
 import {
@@ -40,7 +41,6 @@ import {
 import {
   type AbortRequest,
   createPushJob,
-  deleteEndedPushJobs,
   deletePushJob,
   type JobFilter,
   listPushJobs,
@@ -58,6 +58,7 @@ import {
   requestAbort,
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
+import { SurplusJobDeletion } from './surplus-jobs.ts';
 import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
 export interface PushJobsDeps {
@@ -82,6 +83,8 @@ export interface PushJobsDeps {
 
 /** What one statement deletes. */
 const DELETE_BATCH = { most: 100, nodes: 10_000 };
+/** Ended jobs of each organization. */
+const KEEP_ENDED = 10_000;
 
 export class PushJobs {
   readonly coordinator: Coordinator;
@@ -89,9 +92,11 @@ export class PushJobs {
   readonly followers: JobFollowers;
   readonly ofOrganizations: OrganizationJobs;
   readonly #deps: PushJobsDeps;
+  readonly #surplus: SurplusJobDeletion;
 
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
+    this.#surplus = new SurplusJobDeletion(deps.database, { keep: KEEP_ENDED, ...DELETE_BATCH });
     this.courier = new Courier(deps);
     this.followers = new JobFollowers(deps);
     this.ofOrganizations = new OrganizationJobs(deps);
@@ -216,6 +221,11 @@ export class PushJobs {
   /** Deletes one batch of old jobs; returns how many. Call it until it returns 0. */
   deleteOlderThan(days: number, records: ExpiryPart): Promise<number> {
     return deleteEndedPushJobs(this.#deps.database, { days, ...DELETE_BATCH, records });
+  }
+
+  /** Deletes one batch of the ended jobs of which an organization has too many, like the above. */
+  deleteSurplus(records: ExpiryPart): Promise<number> {
+    return this.#surplus.batch(records);
   }
 
   #tell(servers: readonly ServerToTell[]): void {

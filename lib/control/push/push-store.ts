@@ -1,13 +1,6 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import {
-  type ExpiryPart,
-  Parameters,
-  type RecordPart,
-  type StatementPart,
-  statementName,
-  together,
-} from '../../platform/sql-text.ts';
+import { Parameters, type RecordPart, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
@@ -345,36 +338,6 @@ export async function deletePushJob(database: Queryable, id: string, record?: Re
   );
   const { rowCount } = await database.query(text, values);
   return rowCount > 0;
-}
-
-/**
- * Deletes jobs that ended more than `days` ago; returns how many. At most as many as have `nodes`
- * together, because their nodes are deleted with them; and at least one.
- */
-export async function deleteEndedPushJobs(
-  database: Queryable,
-  { days, most, nodes, records }: { days: number; most: number; nodes: number; records?: ExpiryPart | undefined },
-): Promise<number> {
-  const parameters = new Parameters([days, most, nodes]);
-  const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'gone')})`;
-  const { rows } = await database.query<{ count: number }>(
-    `with gone as (
-       delete from cnapi_push_jobs j where j.state = 'ended' and j.id = any (array(
-       select o.id from (
-         select old.id, sum(old.node_count) over oldest as nodes, row_number() over oldest as number
-           from (
-             select id, node_count, state_since from cnapi_push_jobs
-               where state = 'ended' and state_since < cnapi_now() - $1::int * interval '1 day'
-               order by state_since limit $2::int for update skip locked
-           ) as old
-           window oldest as (order by old.state_since, old.id)
-       ) as o
-       where o.number = 1 or o.nodes <= $3::int))
-       returning j.id, ${END_DETAILS} as details
-     )${recorded} select count(*)::int as count from gone`,
-    parameters.values,
-  );
-  return rows[0]?.count ?? 0;
 }
 
 /** What a server does for push jobs, as the specification names it. */

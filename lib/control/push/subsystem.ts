@@ -82,7 +82,10 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
         ),
         counter('push_votes_total', 'Votes of agents about push jobs', () => courier.stats().votes),
       ],
-      chores: [{ name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS, records) }],
+      chores: [
+        { name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS, records) },
+        { name: 'surplus push jobs of organizations', batch: () => pushJobs.deleteSurplus(records) },
+      ],
     };
   },
 };

@@ -2,10 +2,12 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { expiryPart, listAudit } from '../../../lib/control/audit/audit-store.ts';
-import { createPushJob, deleteEndedPushJobs } from '../../../lib/control/push/push-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../../lib/control/push/job-expiry-store.ts';
+import { createPushJob } from '../../../lib/control/push/push-store.ts';
+import { SurplusJobDeletion } from '../../../lib/control/push/surplus-jobs.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { seatedDatabase } from './job-rows.ts';
+import { rowsRead, seatedDatabase } from './job-rows.ts';
 
 t.test('one statement deletes jobs of a bounded number of nodes, the oldest first, and at least one', async (t) => {
   const { database, seats } = await seatedDatabase(t, 4);
@@ -70,4 +72,60 @@ t.test('an old job leaves a record of its command and its end in the audit', asy
       },
     },
   ]);
+});
+
+t.test('of each organization only the newest ended jobs are kept, and the oldest are deleted first', async (t) => {
+  const { database } = await seatedDatabase(t, 1);
+  await database.query(
+    `insert into cnapi_push_jobs (id, organization, command, options, node_count, quorum, voting_timeout_ms,
+         run_timeout_ms, abort_timeout_ms, state, outcome, state_since)
+       select gen_random_uuid(), j.organization, concat(j.organization, n), '{}', 1, 1, 1, 1, 1, j.state,
+           case when j.state = 'ended' then 'complete' end, cnapi_now() - (20 - n) * interval '1 hour'
+         from (values ('beta', 'ended', 1, 9), ('acme', 'ended', 1, 3), ('acme', 'voting', 0, 0), ('full', 'ended', 1, 5),
+             (null, 'ended', 1, 9)) as j (organization, state, first, last)
+           cross join generate_series(j.first, j.last) as n`,
+  );
+  const left = async () => {
+    const { rows } = await database.query<{ organization: string | null; commands: string }>(
+      `select organization, string_agg(command, ' ' order by state_since) as commands from cnapi_push_jobs
+         group by organization order by organization nulls last`,
+    );
+    return Object.fromEntries(rows.map(({ organization, commands }) => [organization ?? 'none', commands]));
+  };
+  const before = await left();
+  const records = expiryPart({ action: 'DeletePushJob', path: '/push-jobs/', instance: randomUUID() });
+  const surplus = new SurplusJobDeletion(database, { keep: 3, most: 4, nodes: 100 });
+
+  t.equal(await surplus.batch(records), 4);
+  t.same(await left(), { ...before, beta: 'beta5 beta6 beta7 beta8 beta9' }, 'a batch is bounded');
+  t.equal(await surplus.batch(records), 2);
+  t.equal(await surplus.batch(records), 2);
+  t.equal(await surplus.batch(records), 0);
+  const kept = { beta: 'beta7 beta8 beta9', acme: 'acme0 acme1 acme2 acme3', full: 'full3 full4 full5' };
+  t.same(await left(), { ...before, ...kept });
+  t.equal(await surplus.batch(records), 0);
+  const audit = await listAudit(database, { limit: 20 });
+  t.equal(audit.length, 8);
+  t.ok(audit.every(({ action, actor }) => action === 'DeletePushJob' && actor === 'expiry'));
+});
+
+t.test('a batch of the surplus of an organization reads no more of its jobs than it deletes', async (t) => {
+  const { database } = await seatedDatabase(t, 1);
+  await database.query(
+    `insert into cnapi_push_jobs (id, organization, command, options, node_count, quorum, voting_timeout_ms,
+         run_timeout_ms, abort_timeout_ms, state, outcome, state_since)
+       select gen_random_uuid(), o, 'true', '{}', 1, 1, 1, 1, 1, 'ended', 'complete', cnapi_now() - n * interval '1 minute'
+         from unnest(array['acme', 'beta']) as o cross join generate_series(1, 3000) as n`,
+  );
+  await database.query('vacuum analyze cnapi_push_jobs');
+  const surplus = await readSurplusJobs(database, { after: 'acme', keep: 2_000 });
+  const { organization = '', upTo } = surplus ?? {};
+  if (upTo === undefined) throw new Error('there is no surplus');
+  t.equal(organization, 'beta');
+  const reads = await database.transaction(async (connection) => {
+    const before = await rowsRead(connection, ['cnapi_push_jobs']);
+    t.equal(await deleteSurplusJobs(connection, { organization, upTo, most: 5, nodes: 100 }), 5);
+    return (await rowsRead(connection, ['cnapi_push_jobs'])) - before;
+  });
+  t.ok(reads <= 50, `${reads} rows`);
 });

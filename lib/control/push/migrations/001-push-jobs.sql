@@ -73,6 +73,8 @@ create unique index cnapi_push_jobs_idempotency on cnapi_push_jobs (coalesce(act
   where idempotency_key is not null;
 create index cnapi_push_jobs_unfinished on cnapi_push_jobs (id) where state <> 'ended';
 create index cnapi_push_jobs_ended on cnapi_push_jobs (state_since) where state = 'ended';
+create index cnapi_push_jobs_ended_of_organization on cnapi_push_jobs (organization, state_since, id)
+  where state = 'ended' and organization is not null;
 create index cnapi_push_jobs_created on cnapi_push_jobs (created_at desc, id desc);
 create index cnapi_push_jobs_of_organization on cnapi_push_jobs (organization, created_at desc, id desc)
   where organization is not null;

@@ -1,0 +1,45 @@
+/**
+ * Deletes the oldest ended jobs of organizations that have too many. Goes through the organizations
+ * one by one, and reads once for each which of its jobs are too many.
+ */
+import type { Queryable } from '../../platform/postgres/database.ts';
+import type { ExpiryPart } from '../../platform/sql-text.ts';
+import { deleteSurplusJobs, readSurplusJobs, type SurplusJobs } from './job-expiry-store.ts';
+
+interface Bounds {
+  /** Of each organization. */
+  keep: number;
+  /** What one statement deletes. */
+  most: number;
+  nodes: number;
+}
+
+export class SurplusJobDeletion {
+  readonly #database: Queryable;
+  readonly #bounds: Bounds;
+  /** Of the organization that the last batch was of. */
+  #surplus: SurplusJobs | undefined;
+
+  constructor(database: Queryable, bounds: Bounds) {
+    this.#database = database;
+    this.#bounds = bounds;
+  }
+
+  /** Deletes one batch; returns how many. Call it until it returns 0. */
+  async batch(records?: ExpiryPart): Promise<number> {
+    const { keep, ...batch } = this.#bounds;
+    let surplus = this.#surplus;
+    this.#surplus = undefined;
+    for (;;) {
+      const { organization = '', upTo } = surplus ?? {};
+      const count =
+        upTo === undefined ? 0 : await deleteSurplusJobs(this.#database, { organization, upTo, ...batch, records });
+      if (count > 0) {
+        this.#surplus = surplus;
+        return count;
+      }
+      surplus = await readSurplusJobs(this.#database, { after: organization, keep });
+      if (surplus === undefined) return 0;
+    }
+  }
+}
