@@ -126,7 +126,7 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
 
   await t.test('a command under a lock reads from the terminal, also after Ctrl-Z and fg', async () => {
     terminal.type('clear; $cnapi lock default a b -- sh -c \'echo ready; read line; echo "got $line"\'');
-    await terminal.shows('ready');
+    await terminal.shows(/^ready$/m);
     terminal.key('C-z');
     await terminal.shows('Stopped');
     terminal.type('fg');
@@ -138,7 +138,7 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
     terminal.type('clear; echo back again');
     await terminal.shows(/^back again$/m);
     terminal.runAlone(`${CNAPI} lock default a b -- sh -c 'echo ready; read line'`);
-    await terminal.shows('ready');
+    await terminal.shows(/^ready$/m);
     terminal.key('C-z');
     terminal.type('something');
     await terminal.shows(/^back again$/m);
