@@ -200,7 +200,7 @@ export class Coordinator implements DutyHandler {
         break;
       }
       if (action.do === 'start') active.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
-      await this.#carryOut(duty, action, round, signal);
+      await this.#carryOut(duty, action, round);
       const step = JSON.stringify([action, leftOf(action, view)]);
       steps.add(step);
       if (!before.has(step)) return this.#deps.clock.sleep(pauseMs, signal);
@@ -226,7 +226,6 @@ export class Coordinator implements DutyHandler {
     duty: HeldDuty,
     action: Exclude<JobAction, { do: 'wait' }>,
     { view, active, changes }: Round,
-    signal: AbortSignal,
   ): Promise<void> {
     const { database, random, log, sendErrands, tell } = this.#deps;
     switch (action.do) {
@@ -253,13 +252,7 @@ export class Coordinator implements DutyHandler {
       case 'abort': {
         const { ending, soft, reason } = action;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
-        // A round between these steps would read every node, and find only what they did.
-        for (let isMore = true; isMore; ) {
-          signal.throwIfAborted();
-          const told = await abortJob(database, duty, { changes, ending, soft, reason, most: NODES_A_STEP });
-          tell(told);
-          isMore = told.length === NODES_A_STEP;
-        }
+        tell(await abortJob(database, duty, { changes, ending, soft, reason, most: NODES_A_STEP }));
         return sendErrands(duty.id);
       }
       case 'end':

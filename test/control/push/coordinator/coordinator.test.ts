@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
-import { NODES_A_STEP } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
@@ -44,8 +43,6 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
   const log = recordingLogger(records);
   const job = { ...VOTING, ...row };
   const asked: { name: string; values: readonly unknown[] }[] = [];
-  /** The servers whose commands each step of an abort cancels. */
-  const cancelled: { server_uuid: string; run: null }[][] = [];
   /** How long a round takes, and why it fails. */
   const round: { tookMs: number; error: Error | undefined } = { tookMs: 0, error: undefined };
   const roundsAt: number[] = [];
@@ -63,7 +60,6 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
         if (round.error !== undefined) throw round.error;
       }
       const rows: unknown[] = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
-      if (name === 'cnapi_abort_push_job') rows.push(...(cancelled.shift() ?? []));
       return { rows, rowCount: 0 };
     },
   } as unknown as Queryable;
@@ -92,8 +88,6 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
     clock,
     job,
     logged,
-    all: asked,
-    cancelled,
     round,
     roundsAt,
     renewed,
@@ -139,17 +133,6 @@ t.test('a step that changes nothing, because a row is locked, is repeated at a p
   for (let times = 0; times < 100; times += 1) await clock.advance(10);
   const times = asked('cnapi_abort_push_job').length;
   t.ok(times >= 2 && times <= 6, `${times} times in a second`);
-});
-
-t.test('the commands of many nodes are cancelled in steps without a round between them', async (t) => {
-  const running = { state: 'aborting', states: ['running'], started: 2_500, to_cancel: 2_500, counts: [2_500] };
-  const { clock, cancelled, all } = atWork(t, running);
-  for (const count of [NODES_A_STEP, NODES_A_STEP, 500])
-    cancelled.push(Array.from({ length: count }, () => ({ server_uuid: randomUUID(), run: null })));
-  await clock.advance(0);
-  const names = all.map(({ name }) => name).filter((name) => name !== 'cnapi_push_tickets');
-  const abort = 'cnapi_abort_push_job';
-  t.same(names.slice(names.indexOf('cnapi_advance_push_job')), ['cnapi_advance_push_job', abort, abort, abort]);
 });
 
 t.test('between rounds there is as much time for votes as a round takes', async (t) => {
