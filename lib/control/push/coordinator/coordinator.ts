@@ -199,7 +199,6 @@ export class Coordinator implements DutyHandler {
         if (steps.size === 0) return this.#wait(active, { pauseMs, roundMs: roundMsOf(view), ...action }, signal);
         break;
       }
-      if (action.do === 'start') active.startsPaid.charge(view.job, action.most, this.#deps.clock.now());
       await this.#carryOut(duty, action, round);
       const step = JSON.stringify([action, leftOf(action, view)]);
       steps.add(step);
@@ -227,11 +226,12 @@ export class Coordinator implements DutyHandler {
     action: Exclude<JobAction, { do: 'wait' }>,
     { view, active, changes }: Round,
   ): Promise<void> {
-    const { database, random, log, sendErrands, tell } = this.#deps;
+    const { clock, database, random, log, sendErrands, tell } = this.#deps;
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
         const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view) });
+        active.startsPaid.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,
           started.map(({ task }) => task),

@@ -18,7 +18,7 @@ const VOTING = {
   quorum: 1,
   abort_requested: null,
   concurrency: null,
-  start_rate: null,
+  start_rate: null as number | null,
   max_failures: null,
   voting_timeout_ms: 4_000,
   run_timeout_ms: 10_000,
@@ -133,6 +133,14 @@ t.test('a step that changes nothing, because a row is locked, is repeated at a p
   for (let times = 0; times < 100; times += 1) await clock.advance(10);
   const times = asked('cnapi_abort_push_job').length;
   t.ok(times >= 2 && times <= 6, `${times} times in a second`);
+});
+
+t.test('a start that was refused is not charged to the start rate', async (t) => {
+  const running = { state: 'running', states: ['ready'], run_timeout_ms: 600_000, start_rate: 0.01 };
+  const { clock, asked } = atWork(t, running);
+  // An instance that takes over a running job assumes that a group has just started.
+  for (let second = 0; second < 110; second += 1) await clock.advance(1_000);
+  t.ok(asked('cnapi_start_push_nodes').length > 2, 'the first may be refused because a caller changed the job');
 });
 
 t.test('between rounds there is as much time for votes as a round takes', async (t) => {

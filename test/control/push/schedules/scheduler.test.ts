@@ -329,15 +329,12 @@ t.test('a claim from before the clock of the database was set back holds nobody 
   t.same(await jobs(schedule.id), ['2030-01-01T00:10']);
 });
 
-t.test('of the jobs of a schedule, those that ended are kept up to a hundred', async (t) => {
-  const { database, instance } = await scheduleZone(t);
-  const one = instance();
-  const { id } = request({});
-  await one.create(request({ id, cron: '@daily' }));
-  await database.query(
+/** As many jobs of the schedule as there are rows of `jobs`: their nodes, and whether they run. */
+const addOldJobs = (database: Queryable, schedule: string, jobs: readonly { nodes: number; runs?: boolean }[]) =>
+  database.query(
     `with times as (
-       select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
-         from generate_series(1, 103) as n
+       select gen_random_uuid() as job, timestamptz '2030-01-01' + j.n * interval '1 hour' as at, j.*
+         from unnest($2::int[], $3::boolean[]) with ordinality as j (nodes, runs, n)
      ), firings as (
        insert into cnapi_push_firings (schedule, at, number, job) select $1::uuid, at, n, job from times
      ), fired as (
@@ -345,10 +342,17 @@ t.test('of the jobs of a schedule, those that ended are kept up to a hundred', a
      )
      insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
          abort_timeout_ms, state, outcome)
-       select job, 'x', '{}', 1, 1, 1, 1, 1, case n when 1 then 'running' else 'ended' end,
-           case when n > 1 then 'complete' end from times`,
-    [id],
+       select job, 'x', '{}', nodes, 1, 1, 1, 1, case when runs then 'running' else 'ended' end,
+           case when not runs then 'complete' end from times`,
+    [schedule, jobs.map(({ nodes }) => nodes), jobs.map(({ runs = false }) => runs)],
   );
+
+t.test('of the jobs of a schedule, those that ended are kept up to a hundred', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '@daily' }));
+  await addOldJobs(database, id, [{ nodes: 1, runs: true }, ...Array(102).fill({ nodes: 1 })]);
   const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
   t.equal(await deleteOld(), 2);
   t.equal(await deleteOld(), 0);
@@ -363,20 +367,7 @@ t.test('old jobs of schedules are deleted by their number of nodes, and at least
   const one = instance();
   const { id } = request({});
   await one.create(request({ id, cron: '@daily' }));
-  await database.query(
-    `with times as (
-       select gen_random_uuid() as job, timestamptz '2030-01-01' + n * interval '1 hour' as at, n
-         from generate_series(1, 104) as n
-     ), firings as (
-       insert into cnapi_push_firings (schedule, at, number, job) select $1::uuid, at, n, job from times
-     ), fired as (
-       update cnapi_push_schedules set fired = (select count(*) from times) where id = $1::uuid
-     )
-     insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
-         abort_timeout_ms, state, outcome)
-       select job, 'x', '{}', case n when 1 then 20000 else 5000 end, 1, 1, 1, 1, 'ended', 'complete' from times`,
-    [id],
-  );
+  await addOldJobs(database, id, [{ nodes: 20_000 }, ...Array(103).fill({ nodes: 5_000 })]);
   const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
   t.same([await deleteOld(), await deleteOld(), await deleteOld()], [1, 2, 1]);
 });
