@@ -308,7 +308,6 @@ export type PushAbortFrame = z.infer<typeof pushAbort>;
 /** What an instance tells an agent about a push job. */
 export type PushOrderFrame = PushPrepareFrame | PushTimeoutFrame | PushAbortFrame;
 export type PushAbortedFrame = z.infer<typeof pushAborted>;
-export type GoawayFrame = z.infer<typeof goaway>;
 export type ErrorFrame = z.infer<typeof error>;
 
 /** Every frame that an instance receives. */

@@ -10,7 +10,7 @@ interface TaskKind {
   params: Readonly<Record<string, string>>;
 }
 
-const KINDS: Record<string, TaskKind> = {
+export const TASK_KINDS: Readonly<Record<string, TaskKind>> = {
   nop: {
     idempotent: true,
     params: { sleep: 'seconds to wait, at most 86400', error: 'a text: the task fails with it' },
@@ -33,18 +33,16 @@ const KINDS: Record<string, TaskKind> = {
 };
 
 /** The tasks and their parameters in one sentence, for the description of the API. */
-export const TASKS_TEXT = Object.entries(KINDS)
+export const TASKS_TEXT = Object.entries(TASK_KINDS)
   .map(([name, { params }]) => {
     const each = Object.entries(params).map(([param, text]) => `\`${param}\`: ${text}`);
     return `\`${name}\`${each.length === 0 ? '' : ` (${each.join('; ')})`}`;
   })
   .join(', ');
 
-export const taskNames: readonly string[] = Object.keys(KINDS);
-
 /** Returns the kind of a task; a task that is not in the list is not idempotent. */
 export function taskKind(name: string): TaskKind {
-  return Object.hasOwn(KINDS, name) ? (KINDS[name] as TaskKind) : { idempotent: false, params: {} };
+  return Object.hasOwn(TASK_KINDS, name) ? (TASK_KINDS[name] as TaskKind) : { idempotent: false, params: {} };
 }
 
 export const taskCapability = (name: string): string => `task:${name}`;

@@ -3,7 +3,6 @@ import type { DutySettlement } from '../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
   claimDuties,
-  createDuties,
   deleteEndedDuties,
   readDutyLoad,
   readHeldDuties,
@@ -11,6 +10,7 @@ import {
   type SettlementRow,
   settleDuties,
 } from '../../lib/control/duty/duty-store.ts';
+import { createDuties } from '../support/create-duties.ts';
 import { type CallOf, type DutyKind, reads, type Statement, some, writes } from './statement.ts';
 
 /** The kind of all duties in these tests. */

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
-import { claimDuties, createDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
+import { claimDuties, settleDuties } from '../../lib/control/duty/duty-store.ts';
 import { recordHeartbeats } from '../../lib/control/legacy/heartbeat-store.ts';
 import { claimPosts } from '../../lib/control/legacy/post-store.ts';
 import { declareLapsed, insertRun } from '../../lib/control/roster/membership/instance-store.ts';
@@ -24,6 +24,7 @@ import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
+import { createDuties } from '../support/create-duties.ts';
 import { KIND } from './duty-statements.ts';
 import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
 import { createSchedules } from './schedule-statements.ts';

@@ -12,7 +12,7 @@ import { mergeParams } from '../../lib/control/http/request/params.ts';
 import { beginDrain, stepDrain } from '../../lib/control/roster/relocation/drain.ts';
 import { contractList } from '../../lib/protocol/api/contracts.ts';
 import { encodeFrame, parseInstanceFrame } from '../../lib/protocol/codec.ts';
-import type { GoawayFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
+import type { InstanceFrame, TaskFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../lib/protocol/limits.ts';
 
 const DAY_MS = 86_400_000;
@@ -103,6 +103,6 @@ t.test('a welcome and a goaway with the largest configured values are valid fram
   const view = { others: 1, agents: 1, unanswered: 0 };
   const [effect] = stepDrain(announced, { type: 'tick', view }, 100, config).effects;
   const withinMs = effect?.do === 'ask-agents' ? effect.withinMs : undefined;
-  const goaway: GoawayFrame = { type: 'goaway', reason: 'it leaves', addresses, ...(withinMs && { withinMs }) };
+  const goaway: InstanceFrame = { type: 'goaway', reason: 'it leaves', addresses, ...(withinMs && { withinMs }) };
   t.match(parseInstanceFrame(encodeFrame(goaway)), { withinMs: 3_600_000 }, 'at most an hour');
 });

@@ -3,8 +3,8 @@
  * each fenced as a noun's own function would fence it.
  */
 import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../lib/control/duty/duty.ts';
-import { createDuties } from '../../lib/control/duty/duty-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
+import { createDuties } from '../support/create-duties.ts';
 import type { SimProcess } from './sim-process.ts';
 import type { World } from './world.ts';
 

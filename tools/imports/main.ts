@@ -4,10 +4,11 @@
  */
 import path from 'node:path';
 import { checkTable, checkTree } from './check.ts';
+import { checkExports } from './exports-check.ts';
 import { checkTableUses } from './table-check.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
-const complaints = [...checkTree(root), ...checkTable(root), ...checkTableUses(root)];
+const complaints = [...checkTree(root), ...checkTable(root), ...checkTableUses(root), ...checkExports(root)];
 for (const complaint of complaints) console.error(complaint);
 console.error(complaints.length === 0 ? 'imports: as they should be' : `imports: ${complaints.length} to fix`);
 process.exitCode = complaints.length === 0 ? 0 : 1;

@@ -2,18 +2,6 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { DutyBacklog, DutySettlement, HeldDuty } from './duty.ts';
 
-/**
- * Creates duties of one kind; returns the ids of those that did not exist. A function of the
- * database that creates their objects calls `cnapi_create_duties` itself.
- */
-export async function createDuties(database: Queryable, kind: string, ids: readonly string[]): Promise<string[]> {
-  const { rows } = await database.query<{ id: string }>('select cnapi_create_duties($1::uuid[], $2::text) as id', [
-    ids,
-    kind,
-  ]);
-  return rows.map(({ id }) => id);
-}
-
 interface DutyLoad extends Omit<DutyBacklog, 'overdue'> {
   /** Duties that nobody carries out. */
   free: number;

@@ -2,13 +2,13 @@
 import t from 'tap';
 import { DutyLostError } from '../../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
-import { createDuties } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
+import { createDuties } from '../../support/create-duties.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { createMemoryBus, MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -4,7 +4,6 @@ import type { HeldDuty } from '../../../lib/control/duty/duty.ts';
 import {
   type ClaimedDuty,
   claimDuties,
-  createDuties,
   deleteEndedDuties,
   readDutyLoad,
   readHeldDuties,
@@ -13,6 +12,7 @@ import {
 } from '../../../lib/control/duty/duty-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { createDuties } from '../../support/create-duties.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';

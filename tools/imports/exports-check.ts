@@ -1,0 +1,66 @@
+/**
+ * Finds exports of lib that the product does not need: what no other file imports, and what only
+ * tests import although its own file does not use it. Reads the forms of export and import that
+ * this project uses: declarations, named imports, `import * as`, and `import(…)`.
+ */
+import path from 'node:path';
+import { readSources, type SourceFile } from './source.ts';
+
+const EXPORTED =
+  /^export\s+(?:declare\s+)?(?:async\s+)?(?:abstract\s+)?(?:const|let|function\*?|class|interface|type|enum)\s+([\w$]+)/gm;
+const NAMED = /(?:^|[\n;])\s*(?:import|export)\s+(?:type\s+)?\{([^}]*)\}\s*from\s*['"](\.[^'"]+)['"]/g;
+const WHOLE = /\bimport\s+(?:type\s+)?\*\s+as\s+[\w$]+\s+from\s*['"](\.[^'"]+)['"]|\bimport\s*\(\s*['"](\.[^'"]+)['"]/g;
+
+export function checkExports(root: string): string[] {
+  const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
+  const texts = new Map(sources.map((source) => [source.name, textOf(source)]));
+  const product = importersOf(texts, (name) => !name.startsWith('test/'));
+  const tests = importersOf(texts, (name) => name.startsWith('test/'));
+  return [...texts].flatMap(([name, text]) => {
+    if (!name.startsWith('lib/')) return [];
+    return exportsOf(text).flatMap((symbol) => {
+      if (product.has(`${name} ${symbol}`) || product.has(name)) return [];
+      if (!tests.has(`${name} ${symbol}`) && !tests.has(name)) {
+        return [`${name}: no other file imports ${symbol}: do not export it, or delete it`];
+      }
+      if (timesIn(text, symbol) > 1) return [];
+      return [`${name}: only tests use ${symbol}: delete it, or move it to test/`];
+    });
+  });
+}
+
+/** `file symbol` for each named import, and `file` for a file that is imported as a whole. */
+function importersOf(texts: ReadonlyMap<string, string>, isMeant: (name: string) => boolean): Set<string> {
+  const found = new Set<string>();
+  for (const [name, text] of texts) {
+    if (!isMeant(name)) continue;
+    const target = (specifier: string) => path.posix.join(path.posix.dirname(name), specifier);
+    for (const [, names = '', specifier = ''] of text.matchAll(NAMED)) {
+      for (const part of names.split(',')) {
+        const [symbol = ''] = part
+          .trim()
+          .replace(/^type\s+/, '')
+          .split(/\s/);
+        if (symbol !== '') found.add(`${target(specifier)} ${symbol}`);
+      }
+    }
+    for (const [, whole, dynamic] of text.matchAll(WHOLE)) found.add(target(whole ?? dynamic ?? ''));
+  }
+  return found;
+}
+
+function exportsOf(text: string): string[] {
+  return [...text.matchAll(EXPORTED)].map(([, symbol = '']) => symbol);
+}
+
+function timesIn(text: string, symbol: string): number {
+  return text.split(new RegExp(`(?<![\\w$])${symbol.replaceAll('$', '\\$')}(?![\\w$])`)).length - 1;
+}
+
+/** Without comments. */
+function textOf({ lines }: SourceFile): string {
+  return lines
+    .join('\n')
+    .replace(/\/\*[\s\S]*?\*\//g, ' ')
+    .replace(/(^|\s)\/\/.*/g, '$1');
+}
