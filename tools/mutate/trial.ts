@@ -22,6 +22,8 @@ export interface Trial {
 }
 
 const MAX_FAILURE_CHARS = 300;
+/** How long a test waits in vain for an event, of which most mutants stop some. */
+const HANG_MS = 10_000;
 /** Of tap, and of `until` in test/support. */
 const WAITED_IN_VAIN = /^timeout!|waited \d+ ms in vain|\bTimeoutError\b|aborted due to timeout/;
 
@@ -37,6 +39,7 @@ export async function runTrial(test: string, { root, env, limitMs }: TrialOption
       ...env,
       TAP_BAIL: '1',
       TAP_TIMEOUT: String(limitMs / 1000),
+      CNAPI_TEST_HANG_MS: String(HANG_MS),
       NODE_COMPILE_CACHE: path.join(root, 'compile-cache'),
     },
     // A file, because programs that the test has started may hold a pipe open after its end.
