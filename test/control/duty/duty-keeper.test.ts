@@ -123,6 +123,39 @@ t.test('duties on two instances', async (t) => {
     t.ok(one.handler.working.size <= 1);
   });
 
+  t.test('an instance offers to the others what was created on it, and nothing else', async (t) => {
+    const world = zone();
+    const witness = createMemoryBus({ ...world, clock: systemClock, log: silentLogger, random: systemRandom });
+    await witness.start();
+    t.teardown(() => witness.stop());
+    let offers = 0;
+    witness.subscribe('duties', () => {
+      offers += 1;
+    });
+    await createDuties(database, KIND, newIds(3));
+    const one = await startInstance(t, world, { limit: 1 });
+    let rounds = 0;
+    // Each round asks for it once.
+    Object.defineProperty(one, 'isHealthy', {
+      get() {
+        rounds += 1;
+        return true;
+      },
+    });
+    const roundIsOver = async () => {
+      const before = rounds;
+      one.keeper.pollSoon();
+      await until(() => rounds >= before + 2 || void one.keeper.pollSoon(), 'a round to end');
+    };
+    await until(() => one.handler.working.size === 1, 'its first round');
+    await roundIsOver();
+    t.equal(offers, 0, 'it has created none');
+    one.keeper.hint();
+    await until(() => offers === 1, 'its offer');
+    await roundIsOver();
+    t.equal(offers, 1, 'an offer is made once');
+  });
+
   t.test('a holder that learns that its run is dead stops, and writes nothing after the take-over', async (t) => {
     const world = zone();
     const one = await startInstance(t, world);

@@ -140,6 +140,25 @@ t.test('statements about duties', async (t) => {
     t.match(await claim(), { generation: 5, takeovers: 1 });
   });
 
+  t.test('a holder that has stopped leaves a duty that is free at once, although others lapsed then', async (t) => {
+    const { duty, kind } = await held();
+    const [lapsed, next] = [await liveRun(database), await liveRun(database)];
+    await killRun(database, lapsed, 0);
+    await killRun(database, duty.run);
+    const claimed = await claimDuties(database, next, { kinds: [kind], most: 9 });
+    matchLists(t, claimed, [{ id: duty.id, wasTakenOver: true, takeovers: 0 }]);
+  });
+
+  t.test('a run writes only for a duty that it still holds, not for another of the same generation', async (t) => {
+    const { duty, kind } = await held();
+    await createDuties(database, kind, newIds(1));
+    const [other] = await claimDuties(database, duty.run, { kinds: [kind], most: 1 });
+    t.match(other, { run: duty.run, generation: duty.generation });
+    await settleDuties(database, duty.run, [{ ...duty, settlement: END, pauseMs: 0 }]);
+    t.equal(await lockDuty(database, duty), false);
+    t.equal(await lockDuty(database, other as ClaimedDuty), true);
+  });
+
   t.test('a repeated settlement is harmless, and a late one has no effect', async (t) => {
     const { duty, kind } = await held();
     const settlement = { ...duty, settlement: { kind: 'hand-over', hasFailed: true }, pauseMs: 60_000 } as const;

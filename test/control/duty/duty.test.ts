@@ -94,6 +94,7 @@ t.test('an instance takes its share', async (t) => {
     ['of what the others have left, no more than its limit', { held: 950 }, { unfinished: 300, overdue: 70 }, 50],
     ['none above its limit', { held: 1_001 }, { unfinished: 3_300, overdue: 7 }, 0],
     ['none while it drains', { isDraining: true }, { unfinished: 300, instances: 2 }, 0],
+    ['none while it drains and one instance stays', { isDraining: true }, { unfinished: 300, instances: 1 }, 0],
     ['all if every instance drains', { isDraining: true }, { unfinished: 300, instances: 0 }, 300],
   ];
   for (const [name, holder, load, room] of rows)

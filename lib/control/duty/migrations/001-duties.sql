@@ -90,15 +90,14 @@ language sql stable as $$
     and not exists (select 1 from cnapi_instances i where i.run = h.run and i.state = 'live'))
 $$;
 
--- Whether nobody carries it out. A dead run never becomes live again, so what this says of a locked
--- row stays true.
+-- Whether nobody carries out this duty, which has not ended. A dead run never becomes live again,
+-- so what this says of a locked row stays true.
 create function cnapi_is_free_duty(p_duty cnapi_duties, p_moment timestamptz) returns boolean
 language sql stable as $$
   select case p_duty.state
     when 'waiting' then cnapi_is_due_duty(p_duty, p_moment)
     when 'held' then not exists (select 1 from cnapi_instances i where i.run = p_duty.run
-      and (i.state = 'live' or p_moment >= i.ended_at and p_moment < i.ended_at + cnapi_takeover_pause(p_duty)))
-    else false end
+      and (i.state = 'live' or p_moment >= i.ended_at and p_moment < i.ended_at + cnapi_takeover_pause(p_duty))) end
 $$;
 
 -- Gives free duties of these kinds to a live run, those that are free the longest first. The rows
