@@ -22,6 +22,7 @@ import {
   readEngaged,
   readErrands,
   readPrepares,
+  readTimeoutChanges,
   storeVotes,
   type Vote,
 } from '../../lib/control/push/courier/courier-store.ts';
@@ -272,6 +273,7 @@ const statements: readonly Statement[] = [
     return jobs && [jobs];
   }),
   reads(readErrands, () => [{ most: 10 }]),
+  reads(readTimeoutChanges, () => []),
   reads(readEngaged, (world) => {
     const duty = world.pushJob('running');
     return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];

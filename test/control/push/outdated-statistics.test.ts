@@ -67,7 +67,10 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await changePushJob(database, large.id, { changes: { run_timeout_ms: 90_000 } });
   await check('a round of outdated timeouts', NODES, (connection) => advanceJob(connection, large));
   await check('a change of timeouts', NODES, (connection) => changeTimeouts(connection, large, NODES));
-  await check('errands of timeouts', NODES, (connection) => readErrands(connection, { jobs: [large.id], most: NODES }));
+  const timeoutsSince = [{ job: large.id, changes: 0 }];
+  await check('errands of timeouts', NODES, (connection) =>
+    readErrands(connection, { jobs: [large.id], timeoutsSince, most: NODES }),
+  );
   const nodes = seats.slice(0, VOTES).map(({ serverUuid }) => serverUuid);
   await check('a request to abort nodes', VOTES, (connection) =>
     requestAbortOfNodes(connection, large.id, { nodes, how: 'hard' }),

@@ -12,18 +12,39 @@ export interface Errand {
   timeoutMs: number | null;
 }
 
+/** How many times the holder of a job has given its started nodes other limits. */
+export interface TimeoutChanges {
+  job: string;
+  changes: number;
+}
+
+/** Of these jobs, or all, those that have not ended, and of which nodes were given other limits. */
+export async function readTimeoutChanges(database: Queryable, jobs?: readonly string[]): Promise<TimeoutChanges[]> {
+  const { rows } = await database.query<TimeoutChanges>(
+    `select id as job, timeout_changes as changes from cnapi_push_jobs
+       where state <> 'ended' and timeout_changes > 0 and ($1::uuid[] is null or id = any ($1::uuid[]))`,
+    [jobs ?? null],
+  );
+  return rows;
+}
+
+interface ErrandsWanted {
+  jobs?: readonly string[];
+  servers?: readonly string[];
+  /** Limits of these jobs, each without those of its first changes, which were read before. */
+  timeoutsSince?: readonly TimeoutChanges[];
+  after?: Errand;
+  most: number;
+}
+
 /**
  * What agents are to be sent, whichever instance holds them, at most `most`: for some jobs, for
- * some servers, or all. Ordered by job and server; continue `after` the last one.
+ * some servers, or all. Ordered by job and server; continue `after` the last one. Of changed limits
+ * reads those of `servers`, and those of `timeoutsSince`.
  */
 export async function readErrands(
   database: Queryable,
-  {
-    jobs,
-    servers,
-    after,
-    most,
-  }: { jobs?: readonly string[]; servers?: readonly string[]; after?: Errand; most: number },
+  { jobs, servers, timeoutsSince = [], after, most }: ErrandsWanted,
 ): Promise<Errand[]> {
   const { rows } = await database.query<Errand>(
     `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs"
@@ -36,18 +57,29 @@ export async function readErrands(
              and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
          union all
          select n.job, n.server_uuid, 'timeout', n.timeout_ms from cnapi_push_nodes n
-           where n.timeout_changed and n.state in ('ready', 'running')
-             and ($1::uuid[] is null or n.job = any ($1::uuid[]))
-             and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
+           where n.timeout_change > 0 and n.state in ('ready', 'running') and n.server_uuid = any ($2::uuid[])
+         union all
+         select n.job, n.server_uuid, 'timeout', n.timeout_ms
+           from unnest($3::uuid[], $4::int[]) as s (job, changes)
+           join cnapi_push_nodes n on n.job = s.job and n.timeout_change > s.changes
+             and n.timeout_change > 0 and n.state in ('ready', 'running')
          union all
          select b.job, b.server_uuid, 'abort', null from cnapi_push_busy b
            where b.rehab_since is not null
              and ($1::uuid[] is null or b.job = any ($1::uuid[]))
              and ($2::uuid[] is null or b.server_uuid = any ($2::uuid[]))
        ) as e
-       where ($3::uuid is null or (e.job, e.server_uuid) > ($3::uuid, $4::uuid))
-       order by e.job, e.server_uuid limit $5::int`,
-    [jobs ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
+       where ($5::uuid is null or (e.job, e.server_uuid) > ($5::uuid, $6::uuid))
+       order by e.job, e.server_uuid limit $7::int`,
+    [
+      jobs ?? null,
+      servers ?? null,
+      timeoutsSince.map(({ job }) => job),
+      timeoutsSince.map(({ changes }) => changes),
+      after?.job ?? null,
+      after?.serverUuid ?? null,
+      most,
+    ],
   );
   return rows;
 }

@@ -29,7 +29,9 @@ import {
   readEngaged,
   readErrands,
   readPrepares,
+  readTimeoutChanges,
   storeVotes,
+  type TimeoutChanges,
   type Vote,
 } from './courier-store.ts';
 
@@ -92,6 +94,11 @@ export class Courier {
   #subscription: Subscription | undefined;
   readonly #stopping = new AbortController();
   readonly #counts = { prepares: 0, aborts: 0, votes: 0 };
+  /**
+   * Changes of limits that were read here, by job: the sessions that there were then have been told,
+   * and each later session is told what its server has.
+   */
+  readonly #timeoutChangesRead = new Map<string, number>();
   /** The job and the timeout that each session was told last. */
   readonly #timeoutsTold = new WeakMap<PushSession, string>();
 
@@ -173,16 +180,33 @@ export class Courier {
   }
 
   async #carryOut(database: Queryable, of: { jobs?: readonly string[]; servers?: readonly string[] }): Promise<void> {
+    const changes = of.servers === undefined ? await readTimeoutChanges(database, of.jobs) : [];
+    const timeoutsSince = changes.flatMap((one) => this.#unread(one));
     let after: Errand | undefined;
     do {
       const errands = await readErrands(database, {
         ...of,
+        timeoutsSince,
         most: ERRANDS_A_PAGE,
         ...(after === undefined ? {} : { after }),
       });
       await this.#sendAll(errands, database);
       after = errands.length === ERRANDS_A_PAGE ? errands.at(-1) : undefined;
     } while (after !== undefined);
+    for (const { job, changes: count } of changes) this.#timeoutChangesRead.set(job, count);
+    if (of.jobs === undefined && of.servers === undefined) this.#keepTimeoutChangesOf(changes);
+  }
+
+  /** There are fewer changes than before if the database has lost the last ones. */
+  #unread({ job, changes }: TimeoutChanges): TimeoutChanges[] {
+    const read = this.#timeoutChangesRead.get(job) ?? 0;
+    return changes === read ? [] : [{ job, changes: changes > read ? read : 0 }];
+  }
+
+  /** Forgets the jobs that have ended. */
+  #keepTimeoutChangesOf(changes: readonly TimeoutChanges[]): void {
+    const jobs = new Set(changes.map(({ job }) => job));
+    for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
   }
 
   async #sendAll(errands: readonly Errand[], database: Queryable): Promise<void> {

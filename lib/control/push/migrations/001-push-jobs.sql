@@ -16,6 +16,7 @@
 -- ticket           that it holds while it asks and runs, as callers see it (006-tickets.sql)
 -- changes          how many times callers changed its limits or added nodes: what the holder of the
 --                  duty decided before the last one is decided again
+-- timeout_changes  how many times its holder has given started nodes other limits
 -- bytes            of the command and the options that are shown: what the job adds to a page of a
 --                  list
 -- counts           how many nodes are in each state, once the job has ended and none changes any
@@ -38,6 +39,7 @@ create table cnapi_push_jobs (
   idempotency_key text collate "C",
   request_hash text,
   changes int not null default 0,
+  timeout_changes int not null default 0,
   bytes int not null default 0,
   counts jsonb,
   quorum int not null check (quorum >= 1),
@@ -91,7 +93,7 @@ create index cnapi_push_jobs_organization_status on cnapi_push_jobs (
 -- `incarnation` the process of the agent that voted; `task` the run of the command;
 -- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out;
 -- `run_ms` for how long the job had run when the node was given its task; `timeout_ms` the limit of
--- the task; `timeout_changed` that it is another one than the task began with;
+-- the task; `timeout_change` the number of the job's change that gave it another one, or 0;
 -- `feed_state` the state that the feed of the job has told.
 create table cnapi_push_nodes (
   job uuid not null references cnapi_push_jobs on delete cascade,
@@ -106,7 +108,7 @@ create table cnapi_push_nodes (
   task uuid,
   run_ms int,
   timeout_ms int,
-  timeout_changed boolean not null default false,
+  timeout_change int not null default 0,
   exit_code int,
   abort_requested text check (abort_requested in ('soft', 'hard')),
   feed_state text not null default 'new',
@@ -115,7 +117,9 @@ create table cnapi_push_nodes (
 ) with (fillfactor = 70);
 create index cnapi_push_nodes_asked on cnapi_push_nodes (server_uuid) where state = 'new';
 create index cnapi_push_nodes_timeouts on cnapi_push_nodes (server_uuid)
-  where timeout_changed and state in ('ready', 'running');
+  where timeout_change > 0 and state in ('ready', 'running');
+create index cnapi_push_nodes_timeout_changes on cnapi_push_nodes (job, timeout_change)
+  where timeout_change > 0 and state in ('ready', 'running');
 create index cnapi_push_nodes_server on cnapi_push_nodes (server_uuid, updated_at desc);
 
 -- Whether a node in this state has not ended: OPEN_NODE_STATUSES in lib/protocol/push.ts.

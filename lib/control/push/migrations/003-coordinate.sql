@@ -125,8 +125,11 @@ begin
   locked_tasks := cnapi_change_timeouts(picked_tasks, limits_ms);
   update cnapi_push_nodes n
     set timeout_ms = cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms),
-        timeout_changed = true
+        timeout_change = job.timeout_changes + 1
     where n.job = p_job and n.server_uuid = any (picked) and not n.task = any (locked_tasks);
+  if found then
+    update cnapi_push_jobs j set timeout_changes = j.timeout_changes + 1 where j.id = p_job;
+  end if;
   return true;
 end $$;
 

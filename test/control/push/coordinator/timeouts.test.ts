@@ -31,7 +31,10 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
   };
   /** Of the two nodes, what their agents are to be told. */
   const told = async () => {
-    const errands = await readErrands(database, { jobs: [duty.id], most: 10 });
+    const errands = await readErrands(database, {
+      ...{ jobs: [duty.id], most: 10 },
+      timeoutsSince: [{ job: duty.id, changes: 0 }],
+    });
     return servers.map((server) => errands.find(({ serverUuid }) => serverUuid === server)?.timeoutMs);
   };
   return { database, duty, servers, change, outdated, limits, told };

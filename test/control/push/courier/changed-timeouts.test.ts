@@ -1,0 +1,87 @@
+/** What an instance reads of changed limits of commands, on a real Postgres. */
+import t from 'tap';
+import { changePushJob } from '../../../../lib/control/push/change-store.ts';
+import { changeTimeouts } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
+import { Courier, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
+import type { Errand } from '../../../../lib/control/push/courier/courier-store.ts';
+import { systemClock } from '../../../../lib/platform/clock.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { systemRandom } from '../../../../lib/platform/random.ts';
+import type { PushOrderFrame } from '../../../../lib/protocol/frames.ts';
+import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../../lib/protocol/push.ts';
+import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
+import { until } from '../../../support/until.ts';
+import { claimedJob, seatedDatabase, startAll } from '../job-rows.ts';
+
+const NODES = 50;
+
+t.test('an instance reads each changed limit once, whoever polls, and again for a session that begins', async (t) => {
+  const { database, run, seats, first } = await seatedDatabase(t, NODES);
+  const duty = await claimedJob(database, run, { seats });
+  await startAll(database, duty, seats);
+
+  const read = { errands: 0, timeouts: 0 };
+  const counted: Queryable = {
+    ...database,
+    async query(text, values, options) {
+      const answer = await database.query(text, values, options);
+      if (text.includes('from cnapi_push_nodes n') && text.includes('limit')) {
+        read.errands += 1;
+        read.timeouts += (answer.rows as unknown as Errand[]).filter(({ what }) => what === 'timeout').length;
+      }
+      return answer as never;
+    },
+  };
+  const sent: { serverUuid: string; frame: PushOrderFrame }[] = [];
+  const sessions = new Map<string, PushSession>();
+  const connect = (serverUuid: string) =>
+    sessions.set(serverUuid, {
+      serverUuid,
+      incarnation: serverUuid,
+      capabilities: new Set([PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY]),
+      socket: { isBackedUp: false, send: (frame) => sent.push({ serverUuid, frame }) > 0 },
+    });
+  for (const { serverUuid } of seats) connect(serverUuid);
+  const courier = new Courier({
+    database: counted,
+    bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
+    clock: systemClock,
+    log: silentLogger,
+    config: { slowPollMs: 5, slowPollNoBusMs: 5 },
+    session: (serverUuid) => sessions.get(serverUuid),
+    unsent: { isHalfFull: false },
+  });
+  courier.start();
+  t.teardown(() => courier.stop());
+  const afterPolls = async () => {
+    const { errands } = read;
+    await until(() => read.errands >= errands + 5);
+  };
+
+  await changePushJob(database, duty.id, { changes: { run_timeout_ms: 90_000 } });
+  await changeTimeouts(database, duty, NODES - 10);
+  await until(() => sent.length === NODES - 10);
+  await afterPolls();
+  await changeTimeouts(database, duty, NODES);
+  await until(() => sent.length === NODES);
+  await afterPolls();
+  t.equal(read.timeouts, NODES, 'those of the first step once, although a second step followed');
+
+  await changePushJob(database, duty.id, { changes: { run_timeout_ms: 120_000 } });
+  await changeTimeouts(database, duty, NODES);
+  await until(() => sent.length === 2 * NODES);
+  await afterPolls();
+  t.equal(read.timeouts, 2 * NODES);
+
+  connect(first.serverUuid);
+  courier.sessionBegan(first.serverUuid);
+  await until(() => sent.length > 2 * NODES);
+  t.same(sent.at(-1), {
+    serverUuid: first.serverUuid,
+    frame: { type: 'push_timeout', job: duty.id, timeoutMs: 120_000 },
+  });
+  await afterPolls();
+  t.equal(read.timeouts, 2 * NODES + 1);
+  t.equal(sent.length, 2 * NODES + 1);
+});
