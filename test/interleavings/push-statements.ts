@@ -30,14 +30,6 @@ import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
 import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
 import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/job-expiry-store.ts';
 import {
-  listOrganizationJobs,
-  readNamedNode,
-  readNodeNames,
-  readOrganizationJob,
-  readPushFile,
-  readUnfinishedJobs,
-} from '../../lib/control/push/organization-jobs-store.ts';
-import {
   createPushJob,
   deletePushJob,
   listPushJobs,
@@ -54,6 +46,14 @@ import {
   notePushTicket,
   readPushTicket,
 } from '../../lib/control/push/tickets/ticket-store.ts';
+import {
+  listOrganizationJobs,
+  readNamedNode,
+  readNodeNames,
+  readOrganizationJob,
+  readPushFile,
+  readUnfinishedJobs,
+} from '../../lib/control/pushy/organization-jobs-store.ts';
 import { firing } from './schedule-firings.ts';
 import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 

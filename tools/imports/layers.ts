@@ -147,7 +147,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   // Push jobs in the form of Chef.
   'control/pushy': [
-    ...base,
+    ...database,
     'protocol',
     'protocol/api',
     'control/http',
@@ -157,6 +157,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/pushy/routes': [
     ...rest,
+    'platform/postgres',
     'control/access',
     'control/organizations',
     'control/push',

@@ -28,7 +28,6 @@ import { Courier, type PushSession } from './courier/courier.ts';
 import { JobFollowers } from './follow/job-followers.ts';
 import { deleteEndedPushJobs } from './job-expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
-import { OrganizationJobs } from './organization-jobs.ts';
 import {
   InvalidPushJobError,
   PushJobEndedError,
@@ -90,7 +89,6 @@ export class PushJobs {
   readonly coordinator: Coordinator;
   readonly courier: Courier;
   readonly followers: JobFollowers;
-  readonly ofOrganizations: OrganizationJobs;
   readonly #deps: PushJobsDeps;
   readonly #surplus: SurplusJobDeletion;
 
@@ -99,7 +97,6 @@ export class PushJobs {
     this.#surplus = new SurplusJobDeletion(deps.database, { keep: KEEP_ENDED, ...DELETE_BATCH });
     this.courier = new Courier(deps);
     this.followers = new JobFollowers(deps);
-    this.ofOrganizations = new OrganizationJobs(deps);
     this.coordinator = new Coordinator({
       ...deps,
       tell: (servers) => this.#tell(servers),

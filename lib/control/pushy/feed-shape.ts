@@ -1,6 +1,6 @@
 /** Events of push jobs as Chef sends them. Pure. */
 import type { FeedEvent } from '../push/follow/feed-store.ts';
-import type { OrganizationJob } from '../push/organization-jobs-store.ts';
+import type { OrganizationJob } from './organization-jobs-store.ts';
 
 interface PushyEvent {
   id: string;
@@ -14,11 +14,15 @@ export function numberOfJobEvent(id: string | undefined): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-export function eventOf({ number, name, node, status, timestamp }: FeedEvent): PushyEvent {
+export function eventOf({ number, name, node, status, atUs }: FeedEvent): PushyEvent {
   return {
     id: `job-${number}`,
     name,
-    data: { timestamp, ...(node === null ? {} : { node }), ...(status === null ? {} : { status }) },
+    data: {
+      timestamp: feedTime(Number(atUs)),
+      ...(node === null ? {} : { node }),
+      ...(status === null ? {} : { status }),
+    },
   };
 }
 
@@ -34,7 +38,7 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
     capture,
   };
   const data = {
-    timestamp: job.createdText,
+    timestamp: feedTime(Number(job.createdAtUs)),
     ...(withContents ? contents : { withheld: true }),
     run_timeout: job.runTimeoutMs / 1000,
     quorum: job.quorum,
@@ -44,7 +48,8 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
   return { id, name: 'start', data };
 }
 
-/** As Chef writes a time. `micros` makes equal times differ. */
-export function feedTime(date: Date, micros = 0): string {
-  return `${date.toISOString().replace('T', ' ').slice(0, -1)}${String(micros).padStart(3, '0')}Z`;
+/** As Chef writes a time. */
+export function feedTime(us: number): string {
+  const ms = Math.floor(us / 1000);
+  return `${new Date(ms).toISOString().replace('T', ' ').slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`;
 }

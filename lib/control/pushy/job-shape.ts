@@ -1,8 +1,8 @@
 /** A push job and its nodes in the form of Chef. Pure. */
 import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
-import type { CountedJob, OrganizationJob } from '../push/organization-jobs-store.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
+import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 
 /** 32 hexadecimal digits, as Chef writes an id. */
 export const pushyIdOf = (uuid: string): string => uuid.replaceAll('-', '');

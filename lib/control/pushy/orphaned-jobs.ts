@@ -10,13 +10,16 @@ import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Organizations } from '../organizations/organizations.ts';
 import { PushJobEndedError, PushJobNotFoundError } from '../push/push-errors.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
+import { readUnfinishedJobs } from './organization-jobs-store.ts';
 
 interface OrphanedJobsDeps {
   organizations: Pick<Organizations, 'existing'>;
-  pushJobs: Pick<PushJobs, 'abort'> & { ofOrganizations: Pick<PushJobs['ofOrganizations'], 'unfinished'> };
+  database: Queryable;
+  pushJobs: Pick<PushJobs, 'abort'>;
   clock: Clock;
   log: Logger;
 }
@@ -47,8 +50,8 @@ export class OrphanedJobs {
   }
 
   async #look(signal: AbortSignal): Promise<void> {
-    const { organizations, pushJobs } = this.#deps;
-    const jobs = await pushJobs.ofOrganizations.unfinished();
+    const { database, organizations } = this.#deps;
+    const jobs = await readUnfinishedJobs(database);
     if (jobs.length === 0) return;
     const existing = await organizations.existing([...new Set(jobs.map(({ organization }) => organization))]);
     for (const { id, organization } of jobs)

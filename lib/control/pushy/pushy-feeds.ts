@@ -10,6 +10,7 @@
  */
 
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
+import type { Queryable } from '../../platform/postgres/database.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
 import type { Organization } from '../../protocol/api/organizations.ts';
 import { JOB_ENDS } from '../../protocol/api/push-jobs.ts';
@@ -20,14 +21,15 @@ import type { ServerSentEvent } from '../http/route.ts';
 import type { HeldAccess } from '../organizations/held-access.ts';
 import type { Requestor } from '../organizations/requestor.ts';
 import { SharedRead } from '../push/follow/shared-read.ts';
-import type { OrganizationJob } from '../push/organization-jobs-store.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
 import { jobOf, pushyIdOf } from './job-shape.ts';
+import { type OrganizationJob, readNodeNames, readOrganizationJob } from './organization-jobs-store.ts';
 import { TooManyFeedFollowersError } from './pushy-errors.ts';
 
 interface PushyFeedsDeps {
-  pushJobs: Pick<PushJobs, 'ofOrganizations'> & { followers: Pick<PushJobs['followers'], 'feed'> };
+  database: Queryable;
+  pushJobs: { followers: Pick<PushJobs['followers'], 'feed'> };
   events: Pick<Events, 'follow'>;
   clock: { wallTime(): number };
   access: Pick<HeldAccess, 'hold'>;
@@ -71,7 +73,7 @@ export class PushyFeeds {
   constructor(deps: PushyFeedsDeps) {
     this.#deps = deps;
     this.#started = new SharedRead(new Semaphore(CONCURRENT_READS), ({ organization, job }) =>
-      deps.pushJobs.ofOrganizations.get(organization, job),
+      readOrganizationJob(deps.database, organization, job),
     );
   }
 
@@ -159,14 +161,14 @@ export class PushyFeeds {
   }
 
   async *#summary(job: OrganizationJob, { withContents }: Follower): AsyncGenerator<ServerSentEvent, void, undefined> {
-    const nodes = await this.#deps.pushJobs.ofOrganizations.nodeNames(job.id);
-    const timestamp = feedTime(job.stateSince);
+    const nodes = await readNodeNames(this.#deps.database, job.id);
+    const timestamp = feedTime(job.stateSince.getTime() * 1000);
     yield { id: 'job-1', name: 'summary', data: { timestamp, ...jobOf(job, { nodes, withContents }) } };
   }
 
   async #history(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
     const { events, clock } = this.#deps;
-    const timestamp = feedTime(new Date(clock.wallTime() - HISTORY_MS));
+    const timestamp = feedTime((clock.wallTime() - HISTORY_MS) * 1000);
     const kept = await events.follow(FILTER, { sinceMs: HISTORY_MS }, follower.signal);
     return this.#organizationEvents(organization, kept, follower, {
       id: 'start_id',
@@ -212,21 +214,10 @@ export class PushyFeeds {
 
 /** No two events of a stream have the same time. */
 class DistinctTimes {
-  #ms = 0;
-  #micros = 0;
+  #lastUs = 0;
 
   of(date: Date): string {
-    const ms = date.getTime();
-    if (ms > this.#ms) {
-      this.#ms = ms;
-      this.#micros = 0;
-    } else {
-      this.#micros += 1;
-      if (this.#micros > 999) {
-        this.#ms += 1;
-        this.#micros = 0;
-      }
-    }
-    return feedTime(new Date(this.#ms), this.#micros);
+    this.#lastUs = Math.max(date.getTime() * 1000, this.#lastUs + 1);
+    return feedTime(this.#lastUs);
   }
 }

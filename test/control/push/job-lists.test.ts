@@ -2,8 +2,8 @@
 import t from 'tap';
 import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.ts';
 import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
-import { listOrganizationJobs } from '../../../lib/control/push/organization-jobs-store.ts';
 import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
+import { listOrganizationJobs } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Place } from '../../../lib/protocol/api/place.ts';

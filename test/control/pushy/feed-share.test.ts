@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Requestor } from '../../../lib/control/organizations/requestor.ts';
-import type { OrganizationJob } from '../../../lib/control/push/organization-jobs-store.ts';
+import type { OrganizationJob } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { pushyErrorReply } from '../../../lib/control/pushy/pushy-errors.ts';
 import { PushyFeeds } from '../../../lib/control/pushy/pushy-feeds.ts';
 import type { Organization } from '../../../lib/protocol/api/organizations.ts';
@@ -12,7 +12,7 @@ async function* nothing() {}
 
 t.test('an organization has its own maximum of followers, of jobs and of itself', async (t) => {
   const feeds = new PushyFeeds({
-    pushJobs: { followers: { feed: nothing }, ofOrganizations: {} as never },
+    ...{ database: {} as never, pushJobs: { followers: { feed: nothing } } },
     events: { follow: async () => nothing() },
     clock: { wallTime: () => 0 },
     access: { hold: () => () => undefined },
@@ -50,7 +50,7 @@ t.test('an organization has its own maximum of followers, of jobs and of itself'
 
 t.test('one user, client or token cannot take all places of its organization', (t) => {
   const feeds = new PushyFeeds({
-    pushJobs: { followers: { feed: nothing }, ofOrganizations: {} as never },
+    ...{ database: {} as never, pushJobs: { followers: { feed: nothing } } },
     events: { follow: async () => nothing() },
     clock: { wallTime: () => 0 },
     access: { hold: () => () => undefined },
@@ -90,9 +90,9 @@ t.test('the feed of a follower that may not read it any more ends; another one c
     await new Promise((resolve) => signal?.addEventListener('abort', resolve));
   }
   const feeds = new PushyFeeds({
+    database: {} as never,
     pushJobs: {
       followers: { feed: (_job, _after, signal) => untilOver(signal) as AsyncIterable<never> },
-      ofOrganizations: {} as never,
     },
     events: { follow: async (_filter, _position, signal) => untilOver(signal) as AsyncIterable<never> },
     clock: { wallTime: () => 0 },
@@ -135,18 +135,23 @@ t.test('followers of an organization share the read of a job that has started', 
     yield { position: '1', event: { kind: 'push_job', body, storedAt: new Date(0) } } as never;
   }
   let reads = 0;
-  const job = { id, options: {}, command: 'echo', runTimeoutMs: 1_000, requestor: 'alice' } as OrganizationJob;
+  const job = {
+    id,
+    options: {},
+    command: 'echo',
+    runTimeoutMs: 1_000,
+    requestor: 'alice',
+    createdAtUs: '0',
+  } as OrganizationJob;
   const feeds = new PushyFeeds({
-    pushJobs: {
-      followers: { feed: nothing },
-      ofOrganizations: {
-        async get() {
-          reads += 1;
-          await Promise.resolve();
-          return job;
-        },
-      } as never,
-    },
+    database: {
+      async query() {
+        reads += 1;
+        await Promise.resolve();
+        return { rows: [job] };
+      },
+    } as never,
+    pushJobs: { followers: { feed: nothing } },
     events: { follow: async () => started() },
     clock: { wallTime: () => 0 },
     access: { hold: () => () => undefined },

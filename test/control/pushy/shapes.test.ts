@@ -1,9 +1,9 @@
 /** Jobs, nodes and events in Chef's form, from the rows of push jobs. */
 import t from 'tap';
-import type { OrganizationJob } from '../../../lib/control/push/organization-jobs-store.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from '../../../lib/control/pushy/feed-shape.ts';
 import { jobOf, listedJobOf, nodeStateOf, uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
 import { isAllowed } from '../../../lib/control/pushy/new-job.ts';
+import type { OrganizationJob } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { baseUrlOf, requireAccept } from '../../../lib/control/pushy/routes/negotiation.ts';
 
 const JOB: OrganizationJob = {
@@ -15,14 +15,12 @@ const JOB: OrganizationJob = {
   nodeCount: 3,
   quorum: 2,
   runTimeoutMs: 3_600_000,
-  state: 'running',
-  outcome: null,
   status: 'running',
   lastEvent: 7,
   createdAt: new Date('2012-09-04T23:01:02.345Z'),
   stateSince: new Date('2012-09-04T23:17:56Z'),
   place: { at: '0', id: '' },
-  createdText: '2012-09-04 23:01:02.345678Z',
+  createdAtUs: String(Date.parse('2012-09-04T23:01:02.345Z') * 1000 + 678),
   endedMs: null,
 };
 const FULL: OrganizationJob = {
@@ -108,16 +106,17 @@ t.test('events of a job', async (t) => {
     capture: true,
   });
   const timestamp = '2012-09-04 23:01:02.345679Z';
-  t.same(eventOf({ number: 2, name: 'quorum_vote', node: 'web-1', status: 'success', timestamp }), {
+  const atUs = String(Date.parse('2012-09-04T23:01:02.345Z') * 1000 + 679);
+  t.same(eventOf({ number: 2, name: 'quorum_vote', node: 'web-1', status: 'success', atUs }), {
     id: 'job-2',
     name: 'quorum_vote',
     data: { timestamp, node: 'web-1', status: 'success' },
   });
-  t.same(eventOf({ number: 3, name: 'quorum_succeeded', node: null, status: null, timestamp }).data, { timestamp });
+  t.same(eventOf({ number: 3, name: 'quorum_succeeded', node: null, status: null, atUs }).data, { timestamp });
   t.equal(numberOfJobEvent('job-12'), 12);
   for (const id of [undefined, '', 'job-', 'job-x', 'org-1', 'job-1 ', 'job-9999999999'])
     t.equal(numberOfJobEvent(id), undefined);
-  t.equal(feedTime(new Date('2012-09-04T23:17:56.007Z'), 12), '2012-09-04 23:17:56.007012Z');
+  t.equal(feedTime(Date.parse('2012-09-04T23:17:56.007Z') * 1000 + 12), '2012-09-04 23:17:56.007012Z');
 });
 
 t.test('an organization allows whole commands, and beginnings', async (t) => {

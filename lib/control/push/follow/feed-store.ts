@@ -1,5 +1,6 @@
 /** SQL of the feed of a push job: what happened to it, in the words of Chef. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import { inMicroseconds } from '../../../platform/sql-text.ts';
 
 export interface FeedEvent {
   /** From 2 on; number 1, `start`, is the job itself. */
@@ -8,8 +9,8 @@ export interface FeedEvent {
   /** Null for an event of the job. */
   node: string | null;
   status: string | null;
-  /** As Chef writes it, in microseconds. Each event of a feed has a later one. */
-  timestamp: string;
+  /** In microseconds. Each event of a feed has a later one. */
+  atUs: string;
 }
 
 const PAGE_ROWS = 2;
@@ -18,8 +19,7 @@ const PAGE_ROWS = 2;
 export async function readFeed(database: Queryable, job: string, after: number): Promise<FeedEvent[]> {
   const { rows } = await database.query<FeedEvent>(
     `select f.last - f.count + e.place as number, f.name, e.node, f.status,
-         to_char((f.at + (e.place - 1) * interval '1 microsecond') at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z'
-           as timestamp
+         ${inMicroseconds("(f.at + (e.place - 1) * interval '1 microsecond')")} as "atUs"
        from (
          select last, name, status, nodes, at, coalesce(cardinality(nodes), 1) as count from cnapi_push_feed
            where job = $1::uuid and last > $2::int order by last limit $3::int

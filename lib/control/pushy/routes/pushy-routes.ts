@@ -3,6 +3,7 @@
  * order: the signature, the organization, the group, Accept, the object, the body.
  */
 import { CnapiError } from '../../../platform/errors.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import type { Place } from '../../../protocol/api/place.ts';
@@ -14,20 +15,21 @@ import { bind, content, ok, type RequestContext, type Route } from '../../http/r
 import type { ChefAuthentication } from '../../organizations/chef-authentication.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
-import type { OrganizationJob } from '../../push/organization-jobs-store.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { parseJobBody } from '../job-body.ts';
 import { countedJobOf, jobOf, nodeStateOf, pushyIdOf, uuidOfPushyId } from '../job-shape.ts';
 import { newJobOf } from '../new-job.ts';
+import * as store from '../organization-jobs-store.ts';
 import { JobNotFoundError, NoOutputError, NotJsonError, pushyErrorReply } from '../pushy-errors.ts';
 import type { PushyFeeds } from '../pushy-feeds.ts';
 import { baseUrlOf, requireAccept } from './negotiation.ts';
 import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
 
 export interface PushyRouteDeps {
-  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'ofOrganizations'>;
+  database: Queryable;
+  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'nodeStates'>;
   feeds: PushyFeeds;
   organizations: Pick<Organizations, 'nodesOf' | 'allNodes'>;
   chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
@@ -75,8 +77,6 @@ type Authorizer = ReturnType<typeof authorizer>;
 
 /** What several routes check first. */
 function authorizer(deps: PushyRouteDeps) {
-  const { ofOrganizations: jobs } = deps.pushJobs;
-
   async function authorize(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Authorized> {
     const requestor = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
     requireAccess(requestor, action);
@@ -84,9 +84,9 @@ function authorizer(deps: PushyRouteDeps) {
     return requestor;
   }
 
-  async function jobIn({ organization }: Authorized, id: string): Promise<OrganizationJob> {
+  async function jobIn({ organization }: Authorized, id: string): Promise<store.OrganizationJob> {
     const uuid = uuidOfPushyId(id);
-    const job = uuid && (await jobs.get(organization.uuid, uuid));
+    const job = uuid && (await store.readOrganizationJob(deps.database, organization.uuid, uuid));
     if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
     return job;
   }
@@ -120,16 +120,15 @@ function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
 }
 
 function jobRoutes(
-  { pushJobs, organizations, random }: PushyRouteDeps,
+  { database, pushJobs, organizations, random }: PushyRouteDeps,
   { authorize, jobIn, baseUrl }: Authorizer,
 ): Route[] {
-  const { ofOrganizations: jobs } = pushJobs;
   const { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob } = pushyContracts;
 
-  async function shown(authorized: Authorized, job: OrganizationJob, withFile = false) {
+  async function shown(authorized: Authorized, job: store.OrganizationJob, withFile = false) {
     const withContents = maySeeContents(authorized);
-    const file = withFile && withContents && job.hasFile ? await jobs.file(job.id) : undefined;
-    return jobOf(job, { nodes: await jobs.nodeNames(job.id), withContents, file });
+    const file = withFile && withContents && job.hasFile ? await store.readPushFile(database, job.id) : undefined;
+    return jobOf(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
   }
 
   return bind(
@@ -157,7 +156,7 @@ function jobRoutes(
           firstChunk: FIRST_JOBS,
           async read(after: Place | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
-            const page = await jobs.list(authorized.organization.uuid, filter);
+            const page = await store.listOrganizationJobs(database, authorized.organization.uuid, filter);
             return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next: page.next };
           },
         });
@@ -193,8 +192,7 @@ function jobRoutes(
   );
 }
 
-function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
-  const { ofOrganizations: jobs } = pushJobs;
+function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
   const { GetPushyStdout, GetPushyStderr } = pushyContracts;
 
   async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
@@ -203,7 +201,7 @@ function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { authorize, jobIn }:
     const job = await jobIn(authorized, id);
     if (!maySeeContents(authorized)) throw new NoOutputError('a token without the right to run tasks sees no output');
     if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
-    const node = await jobs.node(job.id, name);
+    const node = await store.readNamedNode(database, job.id, name);
     const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
     const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
     if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
@@ -221,15 +219,20 @@ function outputRoutes({ pushJobs, tasks }: PushyRouteDeps, { authorize, jobIn }:
 }
 
 function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: Authorizer): Route[] {
-  const { ofOrganizations: jobs } = pushJobs;
   const { ListPushyNodeStates, GetPushyNodeState } = pushyContracts;
+
+  async function availabilityOf(servers: readonly string[]) {
+    const rows = await pushJobs.nodeStates(servers);
+    return new Map(rows.map((row) => [row.server_uuid, row]));
+  }
+
   return bind(
     { ListPushyNodeStates, GetPushyNodeState },
     {
       async ListPushyNodeStates(context) {
         const { organization } = await authorize(context, 'read');
         const nodes = await organizations.allNodes(organization);
-        const states = await jobs.availability(nodes.map(({ serverUuid }) => serverUuid));
+        const states = await availabilityOf(nodes.map(({ serverUuid }) => serverUuid));
         return ok(nodes.map(({ name, serverUuid }) => nodeStateOf(name, states.get(serverUuid))));
       },
       async GetPushyNodeState(context) {
@@ -237,7 +240,7 @@ function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: 
         const { node: name } = context.params;
         const node = (await organizations.nodesOf(organization, [name])).get(name);
         if (node === undefined || typeof node === 'string') return ok(nodeStateOf(name, undefined));
-        const states = await jobs.availability([node.serverUuid]);
+        const states = await availabilityOf([node.serverUuid]);
         return ok(nodeStateOf(name, states.get(node.serverUuid)));
       },
     },

@@ -107,10 +107,9 @@ t.test('a zone of two instances', async (t) => {
       'without a gap',
     );
     t.ok(
-      events.every(({ timestamp }, index) => index === 0 || timestamp > (events[index - 1]?.timestamp ?? '')),
+      events.every(({ atUs }, index) => Number(atUs) > Number(events[index - 1]?.atUs ?? 0)),
       'each is later than the one before',
     );
-    t.match(events[0]?.timestamp, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}Z$/);
     t.same(events.map(toldOf).sort(), [
       'job_complete complete',
       'quorum_succeeded',

@@ -1,10 +1,11 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { inMicroseconds } from '../../platform/sql-text.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
-import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, NodeState } from './push-job.ts';
-import type { PushOptions } from './push-store.ts';
+import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from '../push/job-page-store.ts';
+import type { NodeState } from '../push/push-job.ts';
+import type { PushOptions } from '../push/push-store.ts';
 
 export interface OrganizationJob {
   id: string;
@@ -17,13 +18,11 @@ export interface OrganizationJob {
   nodeCount: number;
   quorum: number;
   runTimeoutMs: number;
-  state: JobState;
-  outcome: JobOutcome | null;
   status: PushyJobStatus;
   createdAt: Date;
   stateSince: Date;
-  /** As the feed shows it. */
-  createdText: string;
+  /** In microseconds. */
+  createdAtUs: string;
   /** The number of the last event of its feed. */
   lastEvent: number;
   /** Since its end; null before. */
@@ -40,11 +39,12 @@ const STATUS = `coalesce(j.outcome,
   case when j.state = 'running' or (j.state = 'aborting' and j.has_run) then 'running' else 'voting' end)`;
 
 const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as options, j.has_file as "hasFile",
-  j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs", j.state, j.outcome,
+  j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs",
   ${STATUS} as status, j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
-  to_char(j.created_at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || 'Z' as "createdText",
+  ${inMicroseconds('j.created_at')} as "createdAtUs",
   case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs", ${PLACE} as place`;
 
+/** Undefined also for the job of another organization. */
 export async function readOrganizationJob(
   database: Queryable,
   organization: string,
@@ -58,7 +58,10 @@ export async function readOrganizationJob(
   return rows[0];
 }
 
-/** Bounded by the number of jobs that may be unfinished. */
+/**
+ * Those of all organizations, unless their abort has been requested. Bounded by the number of jobs
+ * that may be unfinished.
+ */
 export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organization: string }[]> {
   const { rows } = await database.query<{ id: string; organization: string }>(
     `select j.id, j.organization from cnapi_push_jobs j
