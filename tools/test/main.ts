@@ -2,24 +2,28 @@
  * `npm test`: type check, lint, import direction, and the tests on a real Postgres and a real
  * Redis, without the longest, which `.ci/run` adds. With arguments it runs only those test files.
  * The last line is `N passed, N failed`; the exit code is 0 only if nothing failed. The lines
- * before it name the slowest files, what was left out or skipped, and what failed; the details are
- * printed where each failure occurred.
+ * before it name the slowest files, what was left out or skipped, how long the run took, and what
+ * failed; the details are printed where each failure occurred.
  */
 import path from 'node:path';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { startTestPostgres } from '../../test/support/postgres-server.ts';
 import { runAgain } from './again.ts';
 import { type Outcome, runCheck, staticChecks } from './checks.ts';
 import { select } from './long.ts';
+import { durationOf, secondsOfChildren } from './processor-time.ts';
 import { provideRedis } from './redis.ts';
 import { runTap } from './tap.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
+const began = systemClock.now();
 const isAgainAsked = process.env.CNAPI_TEST_AGAIN !== undefined;
 
 const selection = select(process.argv.slice(2), { root, isWhole: process.env.CNAPI_TEST_NO_SKIP !== undefined });
 const checked = selection.isNamed ? { passed: 0, failed: 0, failures: [] } : await runChecks();
 const tested = await runTests();
 const failed = checked.failed + tested.failed;
+console.log(saidCost());
 for (const failure of [...checked.failures, ...tested.failures]) console.log(`failed: ${failure}`);
 console.log(`${checked.passed + tested.passed} passed, ${failed} failed`);
 process.exit(failed === 0 ? 0 : 1);
@@ -60,6 +64,12 @@ async function runTests(): Promise<Outcome> {
 
 function saidTime(file: string, ms: number): string {
   return `${file} ${Math.round(ms / 1000)} s`;
+}
+
+function saidCost(): string {
+  const seconds = secondsOfChildren();
+  const processor = seconds === undefined ? '' : `, with ${Math.round(seconds)} s of processor time`;
+  return `took ${durationOf(systemClock.now() - began)}${processor}`;
 }
 
 function lastLines(text: string): string {

@@ -4,8 +4,10 @@
  */
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { systemClock } from '../../lib/platform/clock.ts';
 import { type Lane, lanesOf } from './lanes.ts';
 import { longestFirst } from './order.ts';
+import { durationOf } from './processor-time.ts';
 import { TapReport, type TapTotals, totalOf } from './tap-report.ts';
 
 export interface TapRun {
@@ -22,9 +24,10 @@ export async function runTap({ root, files, env, print = console.log }: TapRun):
 }
 
 async function runLane(
-  { jobs, niceness, timeoutS, files }: Lane,
+  { name, jobs, niceness, timeoutS, files }: Lane,
   { root, env, print }: Required<Omit<TapRun, 'files'>>,
 ): Promise<TapTotals> {
+  const began = systemClock.now();
   const program = [process.execPath, ...process.execArgv, 'tools/test/files.ts'];
   const args = ['-n', String(niceness), ...program, String(jobs), String(timeoutS), ...files];
   const child = spawn('nice', args, { cwd: root, env, stdio: ['ignore', 'pipe', 'inherit'] });
@@ -39,6 +42,7 @@ async function runLane(
   const report = new TapReport(print);
   for await (const line of createInterface({ input: child.stdout })) report.take(line);
   const totals = report.end(await ended);
+  if (files.length > 1) print(`lane ${name}: ${files.length} files in ${durationOf(systemClock.now() - began)}`);
   for (const signal of signals) process.off(signal, stop);
   return isStopped ? { ...totals, isWhole: false } : totals;
 }
