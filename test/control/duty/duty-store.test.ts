@@ -171,6 +171,19 @@ t.test('statements about duties', async (t) => {
     t.ok(resumesInMs !== null && resumesInMs > 30_000 && resumesInMs <= 60_000, 'the load says for how long');
   });
 
+  t.test('a settlement does not wait for a duty whose row is locked, and settles the others', async (t) => {
+    const { duty, kind } = await held();
+    await createDuties(database, kind, newIds(1));
+    const [other] = await claimDuties(database, duty.run, { kinds: [kind], most: 1 });
+    const ends = [duty, other as ClaimedDuty].map((one) => ({ ...one, settlement: END, pauseMs: 0 }));
+    await database.transaction(async (holder) => {
+      await holder.query('select 1 from cnapi_duties where id = $1::uuid for update', [duty.id]);
+      const settled = await settleDuties(database, duty.run, ends);
+      t.same(settled, { settled: new Set([other?.id]), locked: new Set([duty.id]) });
+    });
+    t.same((await settleDuties(database, duty.run, ends)).settled, new Set([duty.id]));
+  });
+
   t.test("a duty does not wait longer because the database's clock was set back", async (t) => {
     const setClock = (step: string) =>
       database.query(`create or replace function cnapi_now() returns timestamptz language sql stable
