@@ -136,9 +136,19 @@ t.test('a check that takes too long is divided, and only who is never checked is
   t.ok(asked.sizes.includes(1), 'down to the one that is slow');
   await pass(240);
   t.same(ended, [], 'nothing is closed for five minutes');
-  await pass(60);
+  await pass(30);
   t.same(ended, ['org-7']);
   t.equal(access.unchecked, 1);
+});
+
+t.test('once it is stopped, nothing is checked any more', async (t) => {
+  const asked = answering(() => undefined);
+  const { access, pass } = await heldBy(t, ['acme'], asked.database);
+  await pass(30);
+  t.same(asked.sizes, [1]);
+  await access.stop();
+  await pass(60);
+  t.same(asked.sizes, [1]);
 });
 
 t.test('a check that the database refuses for one organization does not keep the others from theirs', async (t) => {

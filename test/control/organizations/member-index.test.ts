@@ -38,8 +38,11 @@ t.test('the groups of a member, also nested ones, are found by an index and not 
     plans.length = 0;
   };
   const member = { kind: 'user', uuid: randomUUID() } as const;
-  await readGroups(explained, { organization, ...member }, ['admins']);
+  const wanted = ['admins', 'group-7'];
+  t.same(await readGroups(explained, { organization, ...member }, wanted), { memberOf: [], existing: ['group-7'] });
   readsOnlyIndex('of a caller');
-  await readHeldRights(explained, [{ ...member, organization, publicKey: 'a key' }], ['admins']);
+  t.same(await readHeldRights(explained, [{ ...member, organization, publicKey: 'a key' }], wanted), [
+    { isKnown: false, memberOf: [], existing: ['group-7'] },
+  ]);
   readsOnlyIndex('of callers that have something open');
 });

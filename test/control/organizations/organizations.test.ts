@@ -116,6 +116,12 @@ t.test('a node is a bound server under its hostname; several of one hostname are
   await bind(acme, db, [admins]);
   await bind(other, foreign);
   t.match(await app.post('/bindings', { organization: acme, server_uuid: web }), { status: 409 });
+  const theirs = await create(app, '/groups', { organization: other, name: 'admins' });
+  for (const group of [theirs, randomUUID()])
+    t.match(await app.post('/bindings', { organization: acme, server_uuid: foreign, groups: [group] }), {
+      status: 409,
+      body: { message: `There is no group ${group}` },
+    });
   t.match(await app.post('/bindings', { organization: acme, server_uuid: randomUUID() }), {
     status: 409,
     body: { message: /There is no server/ },

@@ -1,0 +1,55 @@
+/** How long the signatures of changes are remembered. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import t from 'tap';
+import { forgetSignatures, rememberSignature } from '../../../lib/control/organizations/signature-store.ts';
+import { migrations } from '../../../lib/control/schema.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+
+t.test('signatures of requests', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const principal = randomUUID();
+  t.beforeEach(() => database.query('delete from cnapi_request_signatures'));
+
+  /** Remembers a signature as if it had been received so long ago. */
+  const received = async (minutesAgo: number): Promise<Buffer> => {
+    const digest = randomBytes(32);
+    t.equal(await rememberSignature(database, { digest, principal }), 'new');
+    await database.query(
+      `update cnapi_request_signatures set received_at = received_at - $2::int * interval '1 min' where digest = $1`,
+      [digest, minutesAgo],
+    );
+    return digest;
+  };
+  const isRemembered = async (digest: Buffer) =>
+    (await rememberSignature(database, { digest, principal })) === 'replayed';
+
+  t.test('they are forgotten after an hour, a limited number at once', async (t) => {
+    const valid = await received(59);
+    for (let count = 0; count < 3; count += 1) await received(61);
+    t.equal(await forgetSignatures(database, 2), 2);
+    t.equal(await forgetSignatures(database, 2), 1);
+    t.equal(await forgetSignatures(database, 2), 0);
+    t.ok(await isRemembered(valid));
+  });
+
+  t.test('they are forgotten without waiting for one that somebody else deletes', async (t) => {
+    const digest = await received(61);
+    const other = await received(61);
+    await database.transaction(async (holder) => {
+      await holder.query('select 1 from cnapi_request_signatures where digest = $1 for update', [digest]);
+      t.equal(await forgetSignatures(database, 9), 1);
+    });
+    t.ok(await isRemembered(digest));
+    t.notOk(await isRemembered(other));
+  });
+
+  t.test('only those of the last hour count towards the maximum of their sender', async (t) => {
+    await received(61);
+    await received(0);
+    const remember = (sender: string) =>
+      rememberSignature(database, { digest: randomBytes(32), principal: sender, most: 2 });
+    t.equal(await remember(principal), 'new');
+    t.equal(await remember(principal), 'full');
+    t.equal(await remember(randomUUID()), 'new', 'of another sender');
+  });
+});
