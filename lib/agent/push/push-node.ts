@@ -151,7 +151,6 @@ export class PushNode {
     for (const job of this.#checking.keys()) this.#vote({ job, ready: false, reason: 'stopping' });
     this.#checking.clear();
     this.#on({ name: 'stop' });
-    this.#timer?.cancel();
   }
 
   #on(event: NodeEvent): void {

@@ -69,6 +69,7 @@ t.test('a list that cannot be used is refused with the place of the error', asyn
     ['a number', '{"allow": [1]}', /^allow.0: is neither a command nor/],
     ['an empty command', '{"allow": [""]}', /^allow.0: /],
     ['a pattern with flags', '{"allow": [{"pattern": "a", "flags": "i"}]}', /^allow.0: /],
+    ['an empty pattern', '{"allow": [{"pattern": ""}]}', /^allow.0.pattern: /],
     ['a long pattern', JSON.stringify({ allow: [{ pattern: 'a'.repeat(1_001) }] }), /^allow.0.pattern: .*1000/],
     ['no regular expression', '{"allow": [{"pattern": "("}]}', /Invalid regular expression/],
     ['one that would leave its anchors', '{"allow": [{"pattern": "a)|(?:b"}]}', /Invalid regular expression/],

@@ -82,6 +82,46 @@ t.test('a prepare that is repeated while the command is checked does not begin a
   t.same(sent(), [{ type: 'push_vote', job: prepare.job, ready: true }]);
 });
 
+t.test('of two jobs that are checked at once, the one that is checked first has the agent', async (t) => {
+  const checks = [Promise.withResolvers<undefined>(), Promise.withResolvers<undefined>()];
+  const [first, second] = [prepareFrame({ readyMs: 7_000 }), prepareFrame({ readyMs: 9_000 })];
+  const {
+    node: made,
+    sent,
+    timers,
+  } = node({ refusalOf: ({ job }) => checks[job === first.job ? 0 : 1]?.promise as never });
+  const answers = [made.onPrepare(first), made.onPrepare(second)];
+  for (const { resolve } of checks) resolve(undefined);
+  await Promise.all(answers);
+  t.same(sent(), [
+    { type: 'push_vote', job: first.job, ready: true },
+    { type: 'push_vote', job: second.job, ready: false, reason: 'busy', busyWith: first.job },
+  ]);
+  t.same([...timers.keys()], [7_000]);
+  t.equal(made.begin(first.job).prepare, first);
+});
+
+t.test('an agent that refused a job does not wait for its start', async (t) => {
+  const { node: made, timers } = node({ refusalOf: async () => ({ reason: 'paused', message: 'it is paused' }) });
+  await made.onPrepare(prepareFrame());
+  t.equal(timers.size, 0);
+});
+
+t.test('at most 16 jobs are checked at once; another one is asked again later', async (t) => {
+  const check = Promise.withResolvers<undefined>();
+  const checked: string[] = [];
+  const refusalOf = ({ job }: { job: string }) => {
+    checked.push(job);
+    return check.promise;
+  };
+  const { node: made } = node({ refusalOf });
+  const prepares = Array.from({ length: 17 }, () => prepareFrame());
+  const answers = prepares.map((prepare) => made.onPrepare(prepare));
+  t.equal(checked.length, 16);
+  check.resolve(undefined);
+  await Promise.all(answers);
+});
+
 t.test('a prepare that arrives after the command has run is ignored', async (t) => {
   const { node: made, sent } = node();
   const prepare = prepareFrame();
@@ -112,14 +152,20 @@ t.test('an agent that waited for its start too long withdraws its vote, and star
 
 t.test('an agent that stops withdraws its vote, and gives no other', async (t) => {
   const check = Promise.withResolvers<undefined>();
-  const { node: made, sent } = node({
+  const {
+    node: made,
+    sent,
+    timers,
+  } = node({
     refusalOf: ({ command }) => (command === 'slow' ? check.promise : Promise.resolve(undefined)),
   });
   const [prepare, slow, late] = [prepareFrame(), prepareFrame({ command: 'slow' }), prepareFrame()];
   const checking = made.onPrepare(slow);
   await made.onPrepare(prepare);
   sent();
+  t.equal(timers.size, 1);
   made.stop();
+  t.equal(timers.size, 0);
   const no = { type: 'push_vote', ready: false, reason: 'stopping' };
   t.same(sent(), [
     { ...no, job: slow.job },
