@@ -1,7 +1,8 @@
 /**
  * Authenticates requests that are signed in the Chef API protocol, and finds out what their senders
  * may do in an organization. The listener calls `check` and `authenticate` for the routes that
- * accept such requests; the routes call `requestor`.
+ * accept such requests, and `takeBack` for a change that it refused for now; the routes call
+ * `requestor`.
  *
  *     headers ──missing, or an unknown version──▶ 400
  *             ──not readable──▶ 401
@@ -35,7 +36,7 @@ import { KnownKeys } from './known-keys.ts';
 import { type FoundPrincipal, type FoundRequestor, findPrincipals, readGroups } from './organization-store.ts';
 import { isOrganizationName, type Organizations } from './organizations.ts';
 import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
-import { rememberSignature } from './signature-store.ts';
+import { rememberSignature, takeBackSignature } from './signature-store.ts';
 
 interface ChefAuthenticationDeps {
   database: Queryable;
@@ -80,12 +81,17 @@ export class ChefAuthentication {
     }
     if (!found.isAssociated) throw new NotAssociatedError(userId, organizationName);
     this.#known.add(callerOf(claim, organizationName), found.key);
+    let remembered: Buffer | undefined;
     return {
       actor: actorOf({ kind: found.kind, uuid: found.uuid, name: userId, publicKey: found.key }, organizationName),
       accept: async (body) => {
         if (!hasBody(claim, body))
           throw new NotAuthenticatedError(`${invalidSignature(userId)}: the body is not the signed one`);
-        if (request.method !== 'GET') await this.#refuseReplay(claim, found, text);
+        if (request.method !== 'GET') remembered = await this.#refuseReplay(claim, found, text);
+      },
+      takeBack: async () => {
+        if (remembered !== undefined) await takeBackSignature(this.#deps.database, remembered);
+        remembered = undefined;
       },
     };
   }
@@ -131,9 +137,9 @@ export class ChefAuthentication {
    * Equal requests of one second have one signature; the text identifies it whatever its encoding.
    * Rights are checked later, because a change that is refused today may be permitted in a minute,
    * and must not be sent again then. So the number of changes is limited whatever they may do.
-   * @throws NotAuthenticatedError, TooManyChangesError
+   * Returns what is remembered of this one. @throws NotAuthenticatedError, TooManyChangesError
    */
-  async #refuseReplay({ version, userId }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Promise<void> {
+  async #refuseReplay({ version, userId }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Promise<Buffer> {
     const digest = createHash('sha256').update(`${uuid}\n${version}\n${text}`).digest();
     const reception = await rememberSignature(this.#deps.database, {
       digest,
@@ -143,6 +149,7 @@ export class ChefAuthentication {
     if (reception === 'full') throw new TooManyChangesError(userId);
     if (reception === 'replayed')
       throw new NotAuthenticatedError(`${failed(userId)}. This signed request was received before; sign it again.`);
+    return digest;
   }
 }
 

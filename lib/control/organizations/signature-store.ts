@@ -41,6 +41,11 @@ export async function rememberSignature(
   return hasRoom ? 'replayed' : 'full';
 }
 
+/** The request was refused before it changed anything: it may be received again. */
+export async function takeBackSignature(database: Queryable, digest: Buffer): Promise<void> {
+  await database.query('delete from cnapi_request_signatures where digest = $1::bytea', [digest]);
+}
+
 /** Deletes at most `limit` signatures that are no longer valid. */
 export async function forgetSignatures(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(

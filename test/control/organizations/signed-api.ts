@@ -52,6 +52,8 @@ interface ApiConfig {
   failedSignInsPerMinute?: number;
   requestsPerSecond?: number;
   maxChanges?: number;
+  /** Whether its beats succeed. */
+  isHealthy?: () => boolean;
   /** What limits go by. */
   clock?: Clock;
 }
@@ -110,7 +112,7 @@ export async function signedZone(t: Teardown): Promise<SignedZone> {
 async function startApi(
   t: Teardown,
   database: PostgresDatabase,
-  { clock = systemClock, maxChanges, ...config }: ApiConfig,
+  { clock = systemClock, maxChanges, isHealthy = () => true, ...config }: ApiConfig,
 ): Promise<SignedApi> {
   const access = {
     access: 'tokens',
@@ -125,7 +127,6 @@ async function startApi(
   const { organizations } = makeOrganizations({ database, random });
   const chef = new ChefAuthentication({ database, organizations, maxChanges });
   const authenticator = new Authenticator({ config: access, clock, signIn });
-  const isDatabaseHealthy = () => true;
   const limits = {
     answerMemoryMiB: 64,
     answerMemoryPerCallerMiB: 32,
@@ -137,7 +138,7 @@ async function startApi(
   const listener = new HttpListener({
     config: { host: '127.0.0.1', port: 0, datacenter: 'testdc', domain: 'cnapi.test', maxAgents: 10 },
     version: '1.0.0',
-    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy, signing: () => chef, log }),
+    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: () => chef, log }),
     limits: new CallerLimits({ ...access, ...limits }, { clock, log }),
     metrics: new RequestMetrics(new Metrics({ build, clock })),
     clock,

@@ -5,7 +5,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
-import { type CnapiError, DatabaseUnavailableError, isTemporary } from '../../../platform/errors.ts';
+import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { plainAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
@@ -21,7 +21,13 @@ import type { Exchange } from '../reply/exchange.ts';
 import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
-import { isSigned as hasSignature, headOf, type RequestSigning } from './request-signing.ts';
+import {
+  isSigned as hasSignature,
+  headOf,
+  mayBeSentAgain,
+  type RequestSigning,
+  type SignedCaller,
+} from './request-signing.ts';
 
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
@@ -91,10 +97,12 @@ export class RequestAuthorizer {
     if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
       return readAndHandle(route, { ...routed, actor: OPEN });
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
+    let caller: SignedCaller | undefined;
     try {
-      const { actor, body } = isSigned
+      const { actor, body, signed } = isSigned
         ? await this.#authenticateSigned(route, routed, record)
-        : { actor: await this.#authenticate(route, routed, record), body: undefined };
+        : { actor: await this.#authenticate(route, routed, record), body: undefined, signed: undefined };
+      caller = signed;
       if (record !== undefined) this.#refuseWhileUnhealthy();
       const reply = await readAndHandle(route, { ...routed, record, actor, body });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
@@ -104,6 +112,8 @@ export class RequestAuthorizer {
       const { code } = errorReply(error).body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
       record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
+      if (caller !== undefined && record?.hasChanged === false && mayBeSentAgain(error, record.hasHandlerStarted))
+        await this.#takeBack(caller);
       throw error;
     }
   }
@@ -181,22 +191,33 @@ export class RequestAuthorizer {
     route: Route,
     { request, path, exchange }: Asked,
     record: AuditEntry | undefined,
-  ): Promise<{ actor: Actor; body: Buffer }> {
+  ): Promise<{ actor: Actor; body: Buffer; signed: SignedCaller }> {
     const organization = path.organization ?? '';
     const head = headOf(request);
     const address = request.socket.remoteAddress ?? '';
     const signing = this.#signing();
     signing.check(head);
-    const { actor, accept } = await this.#authenticator.signInOtherwise(address, {
+    const signed = await this.#authenticator.signInOtherwise(address, {
       isKnown: () => signing.isKnown(head, organization),
       authenticate: () => signing.authenticate(head, organization),
     });
+    const { actor } = signed;
     exchange.signer = actor;
     const body = await rawBodyOf(route, request, exchange);
-    await this.#authenticator.completeSignIn(address, () => accept(body));
+    await this.#authenticator.completeSignIn(address, () => signed.accept(body));
     exchange.bodyIsSigned();
     record?.by(actor);
-    return { actor, body };
+    return { actor, body, signed };
+  }
+
+  /** If it fails, the caller has to sign the request again. */
+  async #takeBack(caller: SignedCaller): Promise<void> {
+    try {
+      await caller.takeBack();
+    } catch (error) {
+      const fields = isTemporary(error) ? { reason: messageOf(error) } : { err: error };
+      this.#log.warn(fields, 'http: the signature of a refused change stays used');
+    }
   }
 
   #endWithToken(exchange: Exchange, actor: Actor): void {
@@ -252,6 +273,11 @@ class AuditEntry implements ChangeRecord {
 
   by({ name, roles, tokenUuid, principal }: Actor): void {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid, principalUuid: principal?.uuid });
+  }
+
+  /** What the handler did last may be a read that failed after the change. */
+  get hasChanged(): boolean {
+    return this.hasHandlerStarted && this.#isBegun;
   }
 
   handlerStarted(): void {

@@ -5,6 +5,7 @@
  * is known elsewhere (lib/control/organizations).
  */
 import type { IncomingMessage } from 'node:http';
+import { CnapiError } from '../../../platform/errors.ts';
 import type { Actor } from '../../access/token.ts';
 
 /** A request of which the body has not been read. */
@@ -24,6 +25,11 @@ export interface SignedCaller {
    * @throws the refusal, DatabaseUnavailableError
    */
   accept(body: Buffer): Promise<void>;
+  /**
+   * An accepted change was refused and has changed nothing: its caller may send it again.
+   * @throws DatabaseUnavailableError
+   */
+  takeBack(): Promise<void>;
 }
 
 export interface RequestSigning {
@@ -36,6 +42,19 @@ export interface RequestSigning {
   isKnown(request: RequestHead, organization: string): boolean;
   /** Who signed the headers. @throws the refusal, DatabaseUnavailableError */
   authenticate(request: RequestHead, organization: string): Promise<SignedCaller>;
+}
+
+/** Refusals of a handler that promise that nothing was changed. */
+const CHANGED_NOTHING = new Set(['DatabaseBusy', 'TooManyPushJobs']);
+
+/**
+ * Whether the caller of a change is told to send it again and nothing was changed. A caller who may
+ * not do it is not: otherwise others could send it once it is permitted.
+ */
+export function mayBeSentAgain(error: unknown, hasHandlerStarted: boolean): boolean {
+  if (!(error instanceof CnapiError)) return false;
+  const { statusCode, code } = error;
+  return statusCode === 429 || (statusCode === 503 && (!hasHandlerStarted || CHANGED_NOTHING.has(code)));
 }
 
 /** Whether a request has headers of a signature, complete or not. */
