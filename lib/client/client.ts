@@ -10,6 +10,7 @@ import { EVENT_KINDS, eventContracts, type FleetEvent } from '../protocol/api/ev
 import { type Instance, instanceContracts } from '../protocol/api/instances.ts';
 import { processContracts } from '../protocol/api/process.ts';
 import { type PushJob, pushJobContracts } from '../protocol/api/push-jobs.ts';
+import { pushScheduleContracts } from '../protocol/api/push-schedules.ts';
 import { serverTaskContracts } from '../protocol/api/server-tasks.ts';
 import { type NamedServer, namedServer, serverContracts } from '../protocol/api/servers.ts';
 import {
@@ -158,6 +159,11 @@ export class CnapiClient {
   createPushJob(request: Request<typeof pushJobContracts.CreatePushJob>, idempotencyKey: string): Promise<PushJob> {
     const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
     return this.ask(pushJobContracts.CreatePushJob, request, options);
+  }
+
+  runSchedule(id: string, idempotencyKey: string): Promise<PushJob> {
+    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
+    return this.ask(pushScheduleContracts.RunPushSchedule, { id }, options);
   }
 
   task(id: string): Promise<Task> {

@@ -54,7 +54,7 @@ import {
   readPushFile,
   readUnfinishedJobs,
 } from '../../lib/control/pushy/organization-jobs-store.ts';
-import { firing } from './schedule-firings.ts';
+import { firing, run } from './schedule-firings.ts';
 import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 
 /** A job of all servers of a world, which needs all of them. */
@@ -162,6 +162,7 @@ const statements: readonly Statement[] = [
     new: { args: ({ seats }) => [newPushJob(seats.map(({ serverUuid }) => serverUuid))] },
     'at a time that is due': firing('due', newPushJob),
     'at a time that waited': firing('queued', newPushJob),
+    'of a schedule that a caller runs': run(newPushJob),
   }),
   writes(storeVotes, {
     'ready, for one job': vote('asked', true),

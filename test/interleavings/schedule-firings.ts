@@ -1,5 +1,6 @@
-/** New push jobs at the times of schedules, which these use up. */
+/** New push jobs of schedules: at their times, which these use up, and when a caller runs one. */
 import type { Creation, NewPushJob } from '../../lib/control/push/push-store.ts';
+import { runGuard } from '../../lib/control/push/schedules/schedule-change-store.ts';
 import { firingGuard } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { CallOf, World } from './statement.ts';
 
@@ -10,7 +11,7 @@ export const asRead = (world: World, kind: 'due' | 'queued') => {
   const id = world.schedule(kind);
   const times =
     kind === 'due' ? { next_at: new Date(AT), queued_at: null } : { next_at: new Date(THEN), queued_at: new Date(AT) };
-  return id === undefined ? undefined : { id, ...times };
+  return id === undefined ? undefined : { id, changes: 0, ...times };
 };
 
 /** The random mix has no schedules: nobody in it carries out their jobs. */
@@ -23,6 +24,18 @@ export const firing = (
     const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
     return schedule && [{ ...job, guard: firingGuard(schedule, { at: AT, thenAt: THEN, job: job.id }) }];
   },
-  exclusive: (creation) => (creation === 'created' ? [`the ${kind} time of a schedule`] : []),
+  exclusive: (creation) =>
+    creation === 'created' ? [`the ${kind} time of a schedule`, `the only job of a ${kind} schedule`] : [],
+  weight: 0,
+});
+
+/** The schedule allows no job beside another one. */
+export const run = (newJob: (servers: readonly string[]) => NewPushJob): CallOf<[NewPushJob], Creation> => ({
+  args(world) {
+    const schedule = asRead(world, 'due');
+    const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
+    return schedule && [{ ...job, guard: runGuard(schedule, { job: job.id, actor: undefined, key: undefined }) }];
+  },
+  exclusive: (creation) => (creation === 'created' ? ['the only job of a due schedule'] : []),
   weight: 0,
 });

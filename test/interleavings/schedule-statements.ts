@@ -1,22 +1,27 @@
 /** Rows of the table: schedules of push jobs. */
 import { randomUUID } from 'node:crypto';
 import {
+  type ChangedSchedule,
+  changeSchedule,
+  deleteSchedule,
+  pauseSchedule,
+  readWholeSchedule,
+  resumeSchedule,
+} from '../../lib/control/push/schedules/schedule-change-store.ts';
+import {
   claimDueSchedules,
   createSchedule,
   deleteEndedSchedules,
   deleteOldJobs,
-  deleteSchedule,
   listSchedules,
   type NewSchedule,
   noteFailedTry,
   type PassedTime,
   passSchedule,
-  pauseSchedule,
   readClaimedSchedules,
   readNextTime,
   readSchedule,
   readScheduleTime,
-  resumeSchedule,
 } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { AT, asRead, THEN } from './schedule-firings.ts';
@@ -37,7 +42,7 @@ export async function createSchedules(database: Queryable, job: string): Promise
     return schedule.id;
   };
   const ids = { due: await made(), queued: await made(), paused: await made(), ended: await made() };
-  const read = (id: string) => ({ id, next_at: new Date(AT), queued_at: null });
+  const read = (id: string) => ({ id, changes: 0, next_at: new Date(AT), queued_at: null });
   const passed = { at: AT, thenAt: THEN, queueAt: undefined, outcome: 'skipped', reason: 'asked' } as const;
   await passSchedule(database, read(ids.queued), { ...passed, queueAt: AT });
   await pauseSchedule(database, ids.paused);
@@ -76,6 +81,18 @@ const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Passed,
   exclusive: (isPassed) => (isPassed ? [`the ${kind} time of a schedule`] : []),
 });
 
+/** Of changes of the same schedule, as it was read, only one is made. */
+const change = (
+  values: Pick<ChangedSchedule, 'job' | 'nextAt'>,
+  kind: ScheduleKind = 'due',
+): CallOf<[ChangedSchedule], boolean> => ({
+  args(world) {
+    const id = world.schedule(kind);
+    return id === undefined ? undefined : [{ ...newSchedule({ id }), changes: 0, asked: values, ...values }];
+  },
+  exclusive: (isChanged) => (isChanged ? [`the change of the ${kind} schedule`] : []),
+});
+
 const statements: readonly Statement[] = [
   writes(createSchedule, {
     new: { args: (world) => (world.schedule('due') === undefined ? undefined : [newSchedule(), 100]) },
@@ -90,9 +107,14 @@ const statements: readonly Statement[] = [
     paused: {
       args(world) {
         const id = world.schedule('paused');
-        return id === undefined ? undefined : [id, LATER];
+        return id === undefined ? undefined : [{ id, changes: 0 }, LATER];
       },
     },
+  }),
+  writes(changeSchedule, {
+    'its job': change({ job: { command: 'other' }, nextAt: undefined }),
+    'its times': change({ job: {}, nextAt: LATER }),
+    'of one that is paused': change({ job: {}, nextAt: LATER }, 'paused'),
   }),
   writes(deleteSchedule, { due: ofSchedule('due') }),
   writes(deleteEndedSchedules, { 'older than a day': { args: () => [1, 100] } }),
@@ -116,6 +138,7 @@ const statements: readonly Statement[] = [
     },
   }),
   reads(readSchedule, (world) => ofSchedule('due').args(world)),
+  reads(readWholeSchedule, (world) => ofSchedule('due').args(world)),
   reads(listSchedules, () => [{ limit: 10, bytes: 1_000 }]),
   reads(readScheduleTime, () => [LATER]),
   reads(readClaimedSchedules, (world) => [LATER, [world.schedule('due') ?? randomUUID()]]),

@@ -87,10 +87,18 @@ export function commandOf({ rest = [] }: Pick<Context, 'rest'>): string {
  */
 export async function jobBodyOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
   const command = commandOf(context);
+  if (options.maxFail !== undefined && options.concurrency === undefined && options.startRate === undefined)
+    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
+  return { command, ...(await jobFieldsOf(context, options, nodeCount)) };
+}
+
+/**
+ * What the options say of a job, and undefined for the others. @throws UsageError
+ */
+export async function jobFieldsOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   return {
-    command,
     quorum: quorumOf(options.quorum),
     concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
     start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
@@ -112,10 +120,7 @@ function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): numb
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   if (percent !== undefined && nodeCount === undefined)
     throw new UsageError('--max-fail takes a number here: how many servers there will be is not known');
-  const maxFailures = percent === undefined ? count : shareOf(percent, nodeCount ?? 0);
-  if (maxFailures !== undefined && options.concurrency === undefined && options.startRate === undefined)
-    throw new UsageError('--max-fail needs --concurrency or --start-rate: otherwise all nodes start at once');
-  return maxFailures;
+  return percent === undefined ? count : shareOf(percent, nodeCount ?? 0);
 }
 
 /**

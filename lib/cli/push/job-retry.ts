@@ -5,14 +5,14 @@ import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/ap
 import { HIDDEN } from '../../protocol/secret-params.ts';
 import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { started } from '../job-progress/follow-job.ts';
+import { hasEnded } from '../job-progress/job-progress.ts';
 import { fileOf, nodeStatusOption } from '../job-request/job-options.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
 import { UsageError, WithheldError } from '../terminal/usage-error.ts';
-import { started } from './follow-job.ts';
-import { hasEnded } from './job-progress.ts';
 
 interface Options {
   status?: string[];

@@ -3,11 +3,11 @@ import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { started } from '../job-progress/follow-job.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { started } from './follow-job.ts';
 
 interface StartOptions extends JobOptions {
   at?: string;

@@ -3,9 +3,9 @@ import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { watched } from '../job-progress/follow-job.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { WithheldError } from '../terminal/usage-error.ts';
-import { watched } from './follow-job.ts';
 
 const MORE = `
 It shows the progress of the job and the output of its nodes from the beginning, each line with the name of its server, until the \

@@ -13,11 +13,14 @@ import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
-interface CreateOptions extends JobOptions {
+export interface TimeOptions {
   at?: string;
   cron?: string;
   timeZone?: string;
   overlap?: string;
+}
+
+interface CreateOptions extends JobOptions, TimeOptions {
   dryRun?: boolean;
 }
 
@@ -32,14 +35,12 @@ next five times and the servers of this moment. --secret-env is refused, because
 
 export function createCommand(runner: CommandRunner): Command {
   const command = withJobOptions(
-    new Command('create')
-      .description('Creates push jobs at a time, or again and again.')
-      .usage('[options] [query|server...] -- command...')
-      .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames')
-      .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
-      .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
-      .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
-      .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)')
+    withTimeOptions(
+      new Command('create')
+        .description('Creates push jobs at a time, or again and again.')
+        .usage('[options] [query|server...] -- command...')
+        .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames'),
+    )
       .option('--capture', 'set capture_output of its jobs, for programs that ask for it; output is kept in any case')
       .option('--dry-run', 'show the next times, and the servers that match now, and create nothing'),
   ).action(
@@ -54,23 +55,46 @@ export function createCommand(runner: CommandRunner): Command {
   ]);
 }
 
+export function withTimeOptions(command: Command): Command {
+  return command
+    .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
+    .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
+    .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
+    .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)');
+}
+
+/** @throws UsageError */
+export function timesOf({ at, cron, timeZone }: TimeOptions, now: number): Times {
+  if (at !== undefined && cron !== undefined) throw new UsageError('Give --at or --cron, and not both');
+  return { at: at === undefined ? undefined : laterTime(at, now), cron, time_zone: timeZone };
+}
+
+/** @throws UsageError */
+export function overlapOf(text: string | undefined): Overlap | undefined {
+  if (text === undefined || isOverlap(text)) return text;
+  throw new UsageError(`--overlap ${text} is none of ${OVERLAPS.join(', ')}`);
+}
+
+/** @throws UsageError */
+export function refuseSecrets({ secretEnv }: JobOptions): void {
+  if (secretEnv !== undefined)
+    throw new UsageError(
+      '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
+    );
+}
+
 export async function createSchedule(
   context: Context,
   names: readonly string[],
   options: CreateOptions,
 ): Promise<void> {
   const { client, clock, output } = context;
-  const { at, cron, timeZone, overlap } = options;
-  if ((at === undefined) === (cron === undefined)) throw new UsageError('Give --at or --cron, and not both');
-  if (overlap !== undefined && !isOverlap(overlap))
-    throw new UsageError(`--overlap ${overlap} is none of ${OVERLAPS.join(', ')}`);
-  if (options.secretEnv !== undefined)
-    throw new UsageError(
-      '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
-    );
+  if (options.at === undefined && options.cron === undefined) throw new UsageError('Give --at or --cron, and not both');
+  const times = timesOf(options, clock.wallTime());
+  const overlap = overlapOf(options.overlap);
+  refuseSecrets(options);
   if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);
-  const times = { at: at === undefined ? undefined : laterTime(at, clock.wallTime()), cron, time_zone: timeZone };
   if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));
   const count = 'servers' in targets ? targets.servers.length : undefined;
   const body = { ...requestOf(targets), ...(await jobBodyOf(context, options, count)) };
@@ -118,7 +142,9 @@ async function showPlan(context: Context, request: Times, { servers, complaint }
   if (complaint !== undefined) output.complain(`now it would start no job: ${complaint}`);
 }
 
-const isOverlap = (text: string): text is (typeof OVERLAPS)[number] => (OVERLAPS as readonly string[]).includes(text);
+type Overlap = (typeof OVERLAPS)[number];
+
+const isOverlap = (text: string): text is Overlap => (OVERLAPS as readonly string[]).includes(text);
 
 /**
  * ISO 8601; a duration from now; or a time of this machine's day, tomorrow if it has passed.

@@ -37,6 +37,7 @@ interface WantedJob {
   file: Buffer | undefined;
   nodes: readonly { name: string }[];
   selection?: Selection | undefined;
+  schedule?: string | undefined;
 }
 
 /** Of a job that somebody asks for, as JSON. */
@@ -51,6 +52,7 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
     env: env && shortened(env),
     file_specified: job.file && true,
     capture_output: capture,
+    push_schedule: job.schedule,
     ...(job.selection && selectionOf(job.selection)),
     ...namesOf(job.nodes),
   });
@@ -77,7 +79,7 @@ function namesOf(nodes: WantedJob['nodes']) {
   return { node_count: nodes.length, nodes: names };
 }
 
-const selectionOf = ({ where, group, from_job, from_status }: Selection) => ({
+const selectionOf = ({ where, group, from_job, from_status }: SelectionBody) => ({
   where: where?.slice(0, CONDITIONS).map((condition) => cut(condition)),
   group: group && cut(group),
   from_job,
@@ -85,15 +87,21 @@ const selectionOf = ({ where, group, from_job, from_status }: Selection) => ({
 });
 
 /** Of a schedule of push jobs, as JSON. */
-export const scheduleDetailsOf = (job: JobBody): string =>
-  JSON.stringify({
-    command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
-    ...selectionOf(job as Selection),
-    node_count: job.servers?.length,
-  });
+export const scheduleDetailsOf = (job: JobBody): string => JSON.stringify(bodyDetailsOf(job));
 
-/** The body of POST /push-jobs, which has been checked. */
-type JobBody = Selection & { command?: unknown; servers?: readonly string[] };
+/** Of what a request changes in a schedule, as JSON. `job`: its members that change. */
+export const scheduleChangeDetailsOf = ({ job, ...others }: { job?: JobBody | undefined }): string =>
+  JSON.stringify({ ...others, ...(job && { job_fields: Object.keys(job), ...bodyDetailsOf(job) }) });
+
+const bodyDetailsOf = (job: JobBody) => ({
+  command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
+  ...selectionOf(job),
+  node_count: job.servers?.length,
+});
+
+/** A body of POST /push-jobs, or the members of it that change: null removes one. */
+type SelectionBody = { [Name in keyof Selection]: Selection[Name] | null };
+type JobBody = SelectionBody & { command?: unknown; servers?: readonly string[] | null };
 
 /** SQL: of the ended job `j`. */
 export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(

@@ -69,8 +69,16 @@ export interface NewPushJob {
   repeat?: RequestKey | undefined;
   /** A record of who asks for it, written in the same statement. */
   record?: RecordPart | undefined;
-  /** A condition, evaluated in the same statement: nothing is created unless it is true. */
-  guard?: StatementPart | undefined;
+  /** The schedule that a caller runs, for the audit. */
+  schedule?: string | undefined;
+  guard?: JobGuard | undefined;
+}
+
+/** A condition, evaluated in the same statement: nothing is created unless it is true. */
+export interface JobGuard {
+  /** The same name always has the same text. */
+  name: string;
+  condition: StatementPart;
 }
 
 /** Jobs that have not ended: an instance carries out 2,000. */
@@ -130,7 +138,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
   ]);
   const { text, values } = together(
     `with guard as materialized (
-       select has_room, case when has_room then ${job.guard?.(parameters) ?? 'true'} else false end as is_met
+       select has_room, case when has_room then ${job.guard?.condition(parameters) ?? 'true'} else false end as is_met
          from (select ${HAS_ROOM} as has_room) as room
      ), made as (
        insert into cnapi_push_jobs (${columns}, bytes, file, has_file, node_count, state)
@@ -160,7 +168,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     parameters,
     record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'), '$4::uuid[]')),
   );
-  const name = statementName(job.guard === undefined ? 'create push job' : 'create push job if', record);
+  const name = statementName(`create push job${job.guard === undefined ? '' : ` if ${job.guard.name}`}`, record);
   const { rows } = await database.query<{ has_room: boolean; is_made: boolean }>(text, values, { name });
   const [{ has_room: hasRoom, is_made: isMade } = { has_room: true, is_made: false }] = rows;
   if (isMade) return 'created';

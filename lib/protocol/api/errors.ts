@@ -27,6 +27,7 @@ export const ERROR_CODES = {
   PushJobEnded: 'The push job has ended',
   PushJobNotChangeable: 'The push job does not take this change in its state',
   PushJobNotEnded: 'The push job has not ended',
+  PushScheduleBusy: 'The last job of the push schedule has not ended, and its overlap policy is not `allow`',
   PushScheduleEnded: 'The push schedule has ended',
   RequestEntityTooLarge: 'The URL, the headers or the body are too large',
   RequestTimeout: 'The request did not arrive in time',

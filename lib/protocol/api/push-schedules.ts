@@ -8,7 +8,7 @@ import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { nextPlace, place } from './place.ts';
-import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
+import { PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
 export const MAX_CRON_CHARS = 200;
@@ -35,7 +35,7 @@ const example = {
 
 const schedule = answer({
   id: uuid(),
-  status: z.enum(SCHEDULE_STATUSES).describe('`ended`: it creates no more jobs'),
+  status: z.enum(SCHEDULE_STATUSES).describe('`ended`: it creates no more jobs by itself'),
   at: z.string().optional(),
   cron: z.string().optional(),
   time_zone: z.string(),
@@ -51,7 +51,7 @@ const schedule = answer({
     .describe('The job and `last_message` are left out: they take a role that may run tasks'),
   next_at: z.string().optional().describe('The next time; while it is paused, the one that would have been'),
   queued_at: z.string().optional().describe('The time that waits until the last job has ended'),
-  last_at: z.string().optional().describe('The last time that was used up'),
+  last_at: z.string().optional().describe('The last time that was used up, or when a caller ran it'),
   last_outcome: z
     .enum(FIRING_OUTCOMES)
     .optional()
@@ -96,26 +96,34 @@ const request = pushJobContracts.CreatePushJob.params.strict();
 /** More than a body of POST /push-jobs can have. */
 const MAX_MEMBERS = 100;
 
-/** A body of POST /push-jobs. It is kept as it is, because it is read again each time. */
-const job = z
-  .unknown()
-  .transform((value, context): JsonObject => {
-    if (!isJsonObject(value)) {
-      context.addIssue('value is not an object: the body of POST /push-jobs');
-      return z.NEVER;
-    }
-    if (Object.keys(value).length > MAX_MEMBERS) {
-      context.addIssue(`value has more than ${MAX_MEMBERS} members`);
-      return z.NEVER;
-    }
-    for (const complaint of complaintsOf(value)) context.addIssue(complaint);
-    return value;
-  })
-  .meta({ type: 'object', additionalProperties: {}, maxProperties: MAX_MEMBERS });
+/** It is kept as it is, because it is read again each time. */
+const jobBody = (complaintsOf: (value: JsonObject) => readonly string[]) =>
+  z
+    .unknown()
+    .transform((value, context): JsonObject => {
+      if (!isJsonObject(value)) {
+        context.addIssue('value is not an object: the body of POST /push-jobs');
+        return z.NEVER;
+      }
+      if (Object.keys(value).length > MAX_MEMBERS) {
+        context.addIssue(`value has more than ${MAX_MEMBERS} members`);
+        return z.NEVER;
+      }
+      for (const complaint of complaintsOf(value)) context.addIssue(complaint);
+      return value;
+    })
+    .meta({ type: 'object', additionalProperties: {}, maxProperties: MAX_MEMBERS });
+
+/** A body of POST /push-jobs. */
+const job = jobBody(complaintsOfJob);
+
+/** Some members of one: whether they fit the others is known where these are. */
+const jobMembers = jobBody(() => []);
 
 const MAX_COMPLAINTS = 20;
 
-function complaintsOf(body: JsonObject): string[] {
+/** Why the body cannot be the job of a schedule. */
+export function complaintsOfJob(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
   const { error } = request.safeParse(body);
@@ -129,6 +137,8 @@ const noSchedule = { 404: errorResponse('No such push schedule', 'ResourceNotFou
 const hasEnded = { 409: errorResponse('The schedule has ended', 'PushScheduleEnded') };
 const ofSchedule = { id: uuid().describe('As the schedule was answered') };
 const common = { tag: 'push jobs', origin: 'own', preconditions: [] } as const;
+
+const overlap = z.enum(OVERLAPS, `value is none of ${OVERLAPS.join(', ')}`);
 
 const times = {
   at: time.optional().describe('Once, at this time, which has an offset. Either this or `cron`'),
@@ -149,8 +159,7 @@ export const pushScheduleContracts = contracts({
     summary: 'Creates push jobs at a time, or at the times of a cron expression',
     params: z.object({
       ...times,
-      overlap: z
-        .enum(OVERLAPS, `value is none of ${OVERLAPS.join(', ')}`)
+      overlap: overlap
         .optional()
         .describe(
           'When the last job has not ended: `skip` leaves the time out, `queue` waits (at most one time does), `allow` starts another job; skip when absent',
@@ -212,6 +221,56 @@ export const pushScheduleContracts = contracts({
     summary: 'A schedule, its last and its next time',
     params: z.object(ofSchedule),
     responses: { 200: { description: 'OK', schema: schedule, example }, ...noSchedule },
+  },
+  UpdatePushSchedule: {
+    ...common,
+    method: 'POST',
+    path: '/push-schedules/:id',
+    summary:
+      'Changes a schedule; what is absent stays. A job that starts at the same moment is that of the schedule before the change or after it. Without another `at`, `cron` or `time_zone` its next time stays',
+    params: z.object({
+      ...ofSchedule,
+      at: times.at.describe('Once, at this time, which has an offset, instead of its times'),
+      cron: times.cron.describe('Again and again, instead of its times'),
+      time_zone: times.time_zone.describe('Of `cron`'),
+      overlap: overlap.optional(),
+      job: jobMembers
+        .optional()
+        .describe(
+          'Members of its job, each of which replaces the one that it has; null removes one. `servers`, `where`, `group` and `from_job` replace each other',
+        ),
+    }),
+    responses: {
+      200: { description: 'Changed', schema: schedule, example },
+      400: errorResponse('A value that it cannot have; nothing was changed', 'InvalidParameters'),
+      ...noSchedule,
+      409: errorResponse(
+        'It has ended, or other requests changed it at the same moment; nothing was changed',
+        'PushScheduleEnded',
+        'EtagConflict',
+      ),
+    },
+  },
+  RunPushSchedule: {
+    ...common,
+    method: 'POST',
+    path: '/push-schedules/:id/run',
+    summary:
+      'Starts the job of a schedule now, in the name of the caller, also while it is paused or after its end. Its next time stays',
+    params: z.object(ofSchedule),
+    requestHeaders: pushJobContracts.CreatePushJob.requestHeaders,
+    responses: {
+      201: { description: 'Started', schema: pushJob },
+      400: errorResponse('The job cannot be created now, for example because no server matches', 'InvalidParameters'),
+      ...noSchedule,
+      409: errorResponse(
+        'Its last job has not ended and `overlap` is not `allow`, the key was used with another body, or the schedule was changed at the same moment; nothing was started',
+        'PushScheduleBusy',
+        'IdempotencyConflict',
+        'EtagConflict',
+      ),
+      503: errorResponse('TooManyPushJobs: nothing was started', 'TooManyPushJobs'),
+    },
   },
   PausePushSchedule: {
     ...common,

@@ -106,6 +106,49 @@ t.test('schedules on the command line', async (t) => {
     t.match(job.counts, { succeeded: 1 });
   });
 
+  await t.test('a schedule is updated: its times, its policy and its job, each alone', async (t) => {
+    const daily = ['schedule', 'create', '--cron', '30 2 * * *', '--all', '--quorum', '80%', '--env', 'A=1'];
+    const { id, next_at } = await json<PushSchedule>(...daily, ...command);
+    const update = ['schedule', 'update', id.slice(0, 8)];
+    t.match(await cli.run(...update, '--overlap', 'queue', '--', 'echo', 'new'), {
+      code: 0,
+      stdout: /overlap +queue\n[\s\S]*servers +all\ncommand +'echo' 'new'\n/,
+    });
+    const changed = await json<PushSchedule>(...update, server, '--without', 'quorum', '--user', 'root');
+    t.equal(changed.next_at, next_at);
+    t.same(changed.job, { command: "'echo' 'new'", env: { A: '1' }, servers: [server], user: 'root' });
+    const moved = await json<PushSchedule>(...update, '--cron', '30 3 * * *', '--time-zone', 'Asia/Tokyo');
+    t.match(moved, { cron: '30 3 * * *', time_zone: 'Asia/Tokyo', overlap: 'queue', next_at: /T18:30:00/ });
+    const refusals: [string[], RegExp][] = [
+      [[], /What should change\?/],
+      [['--without', 'command'], /--without command is none of quorum/],
+      [['--without', 'user', '--user', 'root'], /--user and --without user cannot be combined/],
+      [['--at', '1h', '--cron', '@daily'], /--at or --cron/],
+      [['--secret-env', 'A=1'], /keeps no secrets/],
+      [['--'], /Which command/],
+    ];
+    for (const [args, why] of refusals)
+      t.match(await cli.run(...update, ...args), { code: 2, stderr: why }, args.join(' '));
+    t.match(await cli.run(...update, '--cron', '99 * * * *'), { code: 1, stderr: /99 is an invalid expression/ });
+    await cli.run('schedule', 'delete', id);
+  });
+
+  await t.test('a schedule is run beside its times, once while its job has not ended', async (t) => {
+    const daily = ['schedule', 'create', '--cron', '@daily', server];
+    const { id, next_at } = await json<PushSchedule>(...daily, '--', 'echo hello');
+    const { code, stdout, stderr } = await cli.run('schedule', 'run', id.slice(0, 8), '--capture');
+    t.match({ code, stdout, stderr }, { code: 0, stdout: /hello[\s\S]*succeeded/, stderr: /asks 1 server/ });
+    await cli.run('schedule', 'update', id, '--', 'sleep 60');
+    const job = (await cli.run('schedule', 'run', id, '--detach')).stdout.trim();
+    t.match(await json<PushSchedule>('schedule', 'get', id), { next_at, last_outcome: 'started', last_job: job });
+    t.match(await cli.run('schedule', 'run', id), {
+      code: 1,
+      stderr: new RegExp(`overlap policy skip, and its last job ${job} has not ended: .*PushScheduleBusy`),
+    });
+    t.match(await cli.run('job', 'abort', job), { code: 0 });
+    await cli.run('schedule', 'delete', id);
+  });
+
   await t.test('a job that waits for its ticket says so', async (t) => {
     await app.post('/servers/default/tickets', { scope: 'rollout', id: 'web', expires_in: 600 });
     const ticket = ['--ticket', 'rollout/web', '--ticket-timeout', '5m'];

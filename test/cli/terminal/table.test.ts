@@ -1,6 +1,6 @@
 import t from 'tap';
-import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/push/job-progress.ts';
-import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule.ts';
+import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/job-progress/job-progress.ts';
+import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule-view.ts';
 import { facts, table, widthOf } from '../../../lib/cli/terminal/table.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';

@@ -96,13 +96,17 @@ t.test('every route answers as its contract declares', async (t) => {
   await expect(200, 'GET', `/push-nodes?server_uuid=${SERVER}`);
   await expect(204, 'DELETE', `/push-jobs/${job}`);
 
-  const daily = { cron: '@daily', job: { command: 'true', servers: [SERVER] } };
+  const daily = { cron: '@daily', job: { command: 'sleep 60', servers: [SERVER] } };
   const { id: schedule } = await expect(201, 'POST', '/push-schedules', daily);
   await expect(200, 'GET', '/push-schedules');
   await expect(200, 'GET', '/push-schedules/times?cron=@daily');
   await expect(200, 'PUT', `/push-schedules/${schedule}/pause`, {});
   await expect(200, 'PUT', `/push-schedules/${schedule}/resume`, {});
   await expect(200, 'GET', `/push-schedules/${schedule}`);
+  await expect(200, 'POST', `/push-schedules/${schedule}`, { overlap: 'queue' });
+  const { id: run } = await expect(201, 'POST', `/push-schedules/${schedule}/run`, {});
+  await expect(409, 'POST', `/push-schedules/${schedule}/run`, {});
+  await expect(202, 'PUT', `/push-jobs/${run}/abort`, {});
   await expect(204, 'DELETE', `/push-schedules/${schedule}`);
 
   const { uuid: organization } = await expect(201, 'POST', '/organizations', { name: 'acme' });

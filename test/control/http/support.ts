@@ -162,6 +162,8 @@ const noSchedules: Parts['pushSchedules'] = {
   times: async () => [],
   get: noSuchSchedule,
   list: async () => ({ schedules: [], next: undefined }),
+  change: noSuchSchedule,
+  run: noSuchSchedule,
   pause: noSuchSchedule,
   resume: noSuchSchedule,
   delete: noSuchSchedule,

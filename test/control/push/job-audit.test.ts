@@ -104,4 +104,34 @@ t.test('the audit of push jobs', async (t) => {
       [schedule.id],
     );
   });
+
+  await t.test('tells who ran a schedule, and what was changed in it', async (t) => {
+    const [server = ''] = servers;
+    const body = { at: '2090-01-01T00:00:00Z', overlap: 'allow', job: { command: 'true', servers } };
+    const { id } = (await a.post<{ id: string }>('/push-schedules', body)).body;
+    const change = { overlap: 'skip', job: { command: 'exit 3', servers: [server], quorum: null } };
+    t.equal((await a.post(`/push-schedules/${id}`, change)).status, 200);
+    const { status, body: job } = await a.post<{ id: string }>(`/push-schedules/${id}/run`, {});
+    t.equal(status, 201);
+    const actions = (await recordsOf(id)).map(({ action, details }) => ({ action, details }));
+    matchLists(t, actions, [
+      {
+        action: 'UpdatePushSchedule',
+        details: { overlap: 'skip', command: 'exit 3', node_count: 1, job_fields: ['command', 'servers', 'quorum'] },
+      },
+      { action: 'CreatePushSchedule' },
+    ]);
+    const [creation] = await recordsOf(job.id);
+    matchLists(t, creation, {
+      action: 'RunPushSchedule',
+      actor: 'open',
+      details: { push_schedule: id, command: 'exit 3', node_count: 1 },
+    });
+    const { body: found } = await a.get<AuditRecord[]>(`/audit?server=${server}&action=RunPushSchedule`);
+    t.same(
+      found.map(({ object }) => object),
+      [job.id],
+    );
+    await endedJob(a, job.id);
+  });
 });

@@ -37,6 +37,14 @@ export function repeatOf(
   return { key, actor, hash: digestOf(asked) };
 }
 
+/** Of a request that runs a schedule. */
+export const repeatOfRun = (
+  schedule: string,
+  key: string | undefined,
+  actor: string | undefined,
+): RequestKey | undefined =>
+  key === undefined ? undefined : { key, actor, hash: digestOf({ push_schedule: schedule }) };
+
 const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[]): Record<string, string> => ({
   ...env,
   ...Object.fromEntries(secrets.map((name) => [name, HIDDEN])),

@@ -14,6 +14,24 @@ export class PushScheduleEndedError extends CnapiError {
   }
 }
 
+/** It starts no job beside the last one, which has not ended. */
+export class PushScheduleBusyError extends CnapiError {
+  constructor(id: string, { overlap, job }: { overlap: string; job: string | null }) {
+    super(
+      'PushScheduleBusy',
+      409,
+      `Push schedule ${id} has the overlap policy ${overlap}, and its last job ${job} has not ended: wait for its end, abort it, or change the policy to allow`,
+    );
+  }
+}
+
+/** Nothing was changed or started. */
+export class PushScheduleConflictError extends CnapiError {
+  constructor(id: string) {
+    super('EtagConflict', 409, `Push schedule ${id} was changed by another request at the same moment; try again`);
+  }
+}
+
 export class TooManySchedulesError extends CnapiError {
   constructor(limit: number) {
     super('TooManySchedules', 409, `There are ${limit} push schedules already; delete some that are not needed`);

@@ -3,8 +3,11 @@ import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
 import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
+import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
-import { given } from '../routes/push-job-view.ts';
+import type { PushJobs } from '../push-jobs.ts';
+import { repeatOfRun } from '../request/job-request.ts';
+import { given, pushJobFor } from '../routes/push-job-view.ts';
 import { scheduleStatusOf } from './schedule.ts';
 import type { ScheduleRow } from './schedule-store.ts';
 import type { PushSchedules } from './schedules.ts';
@@ -15,11 +18,15 @@ const PAGE_BYTES = 1024 * 1024;
 const ANSWER_BYTES = PAGE_BYTES + 2 * 1024 * 1024;
 
 interface ScheduleRouteDeps {
-  pushSchedules: Pick<PushSchedules, 'create' | 'times' | 'get' | 'list' | 'pause' | 'resume' | 'delete'>;
+  pushSchedules: Pick<
+    PushSchedules,
+    'create' | 'times' | 'get' | 'list' | 'change' | 'run' | 'pause' | 'resume' | 'delete'
+  >;
+  pushJobs: Pick<PushJobs, 'made' | 'get'>;
   random: Random;
 }
 
-export function pushScheduleRoutes({ pushSchedules, random }: ScheduleRouteDeps): Route[] {
+export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: ScheduleRouteDeps): Route[] {
   return bind(
     pushScheduleContracts,
     {
@@ -39,6 +46,20 @@ export function pushScheduleRoutes({ pushSchedules, random }: ScheduleRouteDeps)
         return ok({ times: times.map((one) => one.toISOString()) });
       },
       GetPushSchedule: async ({ params, actor }) => ok(scheduleFor(actor, await pushSchedules.get(params.id))),
+      async UpdatePushSchedule({ params, actor, withRecord }) {
+        const { id, at, cron, time_zone: timeZone, overlap, job } = params;
+        await withRecord((record) => pushSchedules.change(id, { at, cron, timeZone, overlap, job }, record), id);
+        return ok(scheduleFor(actor, await pushSchedules.get(id)));
+      },
+      async RunPushSchedule({ params: { id }, actor, header, withRecord }) {
+        const repeat = repeatOfRun(id, idempotencyKey(header), actor.name);
+        const job = (await pushJobs.made(repeat)) ?? (await run(random.uuid()));
+        function run(newJob: string): Promise<string> {
+          const request = { job: newJob, actor: actor.name, repeat };
+          return withRecord((record) => pushSchedules.run(id, { ...request, record }), newJob);
+        }
+        return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(job)) };
+      },
       async PausePushSchedule({ params: { id }, actor }) {
         await pushSchedules.pause(id);
         return ok(scheduleFor(actor, await pushSchedules.get(id)));
@@ -54,6 +75,8 @@ export function pushScheduleRoutes({ pushSchedules, random }: ScheduleRouteDeps)
     },
     {
       CreatePushSchedule: { commitsRecord: true },
+      UpdatePushSchedule: { commitsRecord: true },
+      RunPushSchedule: { commitsRecord: true },
       ListPushSchedules: { answerBytes: ANSWER_BYTES },
     },
   );

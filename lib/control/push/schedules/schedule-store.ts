@@ -13,6 +13,7 @@ import {
 import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
+import type { JobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
 export interface NewSchedule {
@@ -143,6 +144,8 @@ export interface DueSchedule {
   actor: string | null;
   next_at: Date | null;
   queued_at: Date | null;
+  /** How often callers have changed it. */
+  changes: number;
   /** Why the last try to use up this time failed, if it had to wait for the end of other jobs. */
   failure_reason: string | null;
   /** Only for those who may see the job. */
@@ -173,8 +176,8 @@ export async function readClaimedSchedules(
   ids: readonly string[],
 ): Promise<DueSchedule[]> {
   const { rows } = await database.query<DueSchedule>(
-    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, s.failure_reason,
-         s.failure_message, cnapi_schedule_time($1::timestamptz) as now, coalesce(j.state, 'ended') <> 'ended' as is_busy
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, s.changes,
+         s.failure_reason, s.failure_message, cnapi_schedule_time($1::timestamptz) as now, coalesce(j.state, 'ended') <> 'ended' as is_busy
        from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
        where s.id = any ($2::uuid[]) and not s.is_paused
        order by least(s.next_at, s.queued_at), s.id`,
@@ -208,36 +211,38 @@ export async function readNextTime(
 /** The job of the present time has to wait, for this reason. */
 export async function noteFailedTry(
   database: Queryable,
-  { id, next_at, queued_at }: AsRead,
+  { id, changes, next_at, queued_at }: AsRead,
   { reason, message }: { reason: string; message: string },
 ): Promise<void> {
   await database.query(
     `update cnapi_push_schedules s set failure_reason = $4::text, failure_message = $5::text
        where s.id = $1::uuid and s.next_at is not distinct from $2::timestamptz
-         and s.queued_at is not distinct from $3::timestamptz`,
-    [id, next_at, queued_at, reason, message],
+         and s.queued_at is not distinct from $3::timestamptz and s.changes = $6::int`,
+    [id, next_at, queued_at, reason, message, changes],
   );
 }
 
-type AsRead = Pick<DueSchedule, 'id' | 'next_at' | 'queued_at'>;
+type AsRead = Pick<DueSchedule, 'id' | 'changes' | 'next_at' | 'queued_at'>;
 
 /**
- * The guard of the job of one time, which uses the time up. Not met: another instance was first, or
- * the last job has not ended.
+ * The guard of the job of one time, which uses the time up. Not met: another instance was first, the
+ * schedule was changed, or the last job has not ended.
  */
 export function firingGuard(
-  { id, next_at, queued_at }: AsRead,
+  { id, changes, next_at, queued_at }: AsRead,
   { at, thenAt, job }: { at: number; thenAt: number | undefined; job: string },
-): StatementPart {
-  return (parameters) =>
+): JobGuard {
+  const condition: StatementPart = (parameters) =>
     `cnapi_fire_push_schedule(${[
       parameters.add(id, 'uuid'),
+      parameters.add(changes, 'int'),
       parameters.add(next_at, 'timestamptz'),
       parameters.add(queued_at, 'timestamptz'),
       parameters.add(timeOf(at), 'timestamptz'),
       parameters.add(timeOf(thenAt), 'timestamptz'),
       parameters.add(job, 'uuid'),
     ].join(', ')})`;
+  return { name: 'a time has come', condition };
 }
 
 export interface PassedTime {
@@ -253,57 +258,24 @@ export interface PassedTime {
   message?: string | undefined;
 }
 
-/** A time is used up without a job, or put into the queue. False: another instance was first. */
+/**
+ * A time is used up without a job, or put into the queue. False: another instance was first, or the
+ * schedule was changed.
+ */
 export async function passSchedule(
   database: Queryable,
-  { id, next_at, queued_at }: AsRead,
+  { id, changes, next_at, queued_at }: AsRead,
   { at, thenAt, queueAt, outcome, reason, message }: PassedTime,
 ): Promise<boolean> {
   const { rows } = await database.query<{ is_passed: boolean }>(
-    `select cnapi_pass_push_schedule($1::uuid, $2::timestamptz, $3::timestamptz, $4::timestamptz, $5::timestamptz,
-       $6::timestamptz, $7::text, $8::text, $9::text) as is_passed`,
+    `select cnapi_pass_push_schedule($1::uuid, $10::int, $2::timestamptz, $3::timestamptz, $4::timestamptz,
+       $5::timestamptz, $6::timestamptz, $7::text, $8::text, $9::text) as is_passed`,
     [
       ...[id, next_at, queued_at, timeOf(at), timeOf(thenAt), timeOf(queueAt)],
-      ...[outcome ?? null, reason ?? null, message ?? null],
+      ...[outcome ?? null, reason ?? null, message ?? null, changes],
     ],
   );
   return rows[0]?.is_passed === true;
-}
-
-/** A time that waits is left out. False: it has ended, or does not exist. */
-export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
-  const { rowCount } = await database.query(
-    `update cnapi_push_schedules s
-       set is_paused = true, queued_at = null, held_until = null, tries = 0, failure_reason = null,
-         failure_message = null, updated_at = cnapi_now()
-       where s.id = $1::uuid and s.next_at is not null`,
-    [id],
-  );
-  return rowCount > 0;
-}
-
-/**
- * Continues with the time `nextAt`; undefined: the only time has passed, and the schedule ends.
- * False: it is not paused, or does not exist.
- */
-export async function resumeSchedule(database: Queryable, id: string, nextAt: number | undefined): Promise<boolean> {
-  const { rowCount } = await database.query(
-    `update cnapi_push_schedules s
-       set is_paused = false, next_at = $2::timestamptz, updated_at = cnapi_now(),
-         last_at = case when $2::timestamptz is null then s.next_at else s.last_at end,
-         last_outcome = case when $2::timestamptz is null then 'missed' else s.last_outcome end,
-         last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end,
-         last_message = case when $2::timestamptz is null then null else s.last_message end
-       where s.id = $1::uuid and s.is_paused`,
-    [id, timeOf(nextAt)],
-  );
-  return rowCount > 0;
-}
-
-/** Its jobs stay. */
-export async function deleteSchedule(database: Queryable, id: string): Promise<boolean> {
-  const { rowCount } = await database.query('delete from cnapi_push_schedules s where s.id = $1::uuid', [id]);
-  return rowCount > 0;
 }
 
 /** Deletes some schedules that ended more than `days` ago; returns how many. */
@@ -332,20 +304,20 @@ export async function deleteOldJobs(
   const recorded = records === undefined ? '' : `, recorded as (${records(parameters, 'jobs')})`;
   const { rows } = await database.query<{ count: number }>(
     `with oldest as (
-       select old.job, old.at, old.nodes from cnapi_push_schedules s
+       select old.job, old.created_at, old.number, old.nodes from cnapi_push_schedules s
          cross join lateral (
-           select f.job, f.at, j.node_count as nodes from cnapi_push_firings f
+           select f.job, j.created_at, f.number, j.node_count as nodes from cnapi_push_firings f
              join cnapi_push_jobs j on j.id = f.job and (j.state || '') = 'ended'
              where f.schedule = s.id and f.number <= s.fired - $1::int
              order by f.number limit $2::int
          ) as old
          where s.fired > $1::int
-         order by old.at, old.job limit $2::int
+         order by old.created_at, old.number, old.job limit $2::int
      ), old as (
        select o.job
          from (
            select s.job, sum(s.nodes) over in_order as nodes, row_number() over in_order as number
-             from oldest s window in_order as (order by s.at, s.job)
+             from oldest s window in_order as (order by s.created_at, s.number, s.job)
          ) as o
          where o.number = 1 or o.nodes <= $3::int
      ), locked as (
@@ -361,4 +333,5 @@ export async function deleteOldJobs(
   return (rows[0] as { count: number }).count;
 }
 
-const timeOf = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());
+/** For a parameter of a statement. */
+export const timeOf = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());

@@ -13,14 +13,12 @@ import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { Semaphore } from '../../../platform/semaphore.ts';
-import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
-import { InvalidPushJobError, TooManyPushJobsError } from '../push-errors.ts';
+import { TooManyPushJobsError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
-import type { NewPushJob } from '../push-store.ts';
-import { newPushJobOf } from '../request/job-request.ts';
 import type { KnownServers } from '../request/job-targets.ts';
 import { cronTimes } from './cron-times.ts';
 import { decideFiring, type Firing } from './schedule.ts';
+import { jobOf } from './schedule-job.ts';
 import {
   claimDueSchedules,
   type DueSchedule,
@@ -39,7 +37,7 @@ export interface SchedulerDeps {
   log: Logger;
   config: { slowPollMs: number };
   servers: KnownServers;
-  pushJobs: Pick<PushJobs, 'create' | 'nodes'>;
+  pushJobs: Pick<PushJobs, 'create' | 'made' | 'nodes'>;
 }
 
 /** Claimed by a round; the rest is for other instances, and for the next round. */
@@ -140,11 +138,12 @@ export class Scheduler {
   }
 
   async #start(schedule: DueSchedule, { at, thenAt }: Extract<Firing, { do: 'start' }>): Promise<void> {
-    const { log, pushJobs, random } = this.#deps;
+    const { log, pushJobs, random, servers } = this.#deps;
     const job = random.uuid();
     try {
       const guard = firingGuard(schedule, { at, thenAt, job });
-      if (!(await pushJobs.create({ ...(await this.#jobOf(schedule, job)), guard }))) return;
+      const wanted = await jobOf(schedule.job, { id: job, actor: schedule.actor ?? undefined, servers, pushJobs });
+      if (!(await pushJobs.create({ ...wanted, guard }))) return;
     } catch (error) {
       if (!isRefusal(error, thenAt)) throw error;
       return this.#pass(schedule, { ...refusalOf(error), at, thenAt, queueAt: undefined, outcome: 'refused' });
@@ -163,16 +162,6 @@ export class Scheduler {
       { push_schedule: schedule.id, at: new Date(time.at), outcome, reason, message },
       'push schedule: no job started',
     );
-  }
-
-  /** The job as its body says, for the servers that there are now. @throws errors of the request */
-  async #jobOf({ job, actor }: DueSchedule, id: string): Promise<NewPushJob> {
-    const { pushJobs, servers } = this.#deps;
-    const request = pushJobContracts.CreatePushJob.params.safeParse(job);
-    if (request.success) return newPushJobOf(request.data, { id, actor: actor ?? undefined, servers, jobs: pushJobs });
-    // Written by another version.
-    const [issue] = request.error.issues;
-    throw new InvalidPushJobError(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
   }
 }
 

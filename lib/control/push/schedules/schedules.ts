@@ -5,30 +5,37 @@
 import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
-import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
+import type { RequestKey } from '../push-store.ts';
 import type { Overlap } from './schedule.ts';
-import { PushScheduleEndedError, PushScheduleNotFoundError, TooManySchedulesError } from './schedule-errors.ts';
+import {
+  changeSchedule,
+  deleteSchedule,
+  pauseSchedule,
+  readWholeSchedule,
+  resumeSchedule,
+  runGuard,
+  type WholeSchedule,
+} from './schedule-change-store.ts';
+import {
+  PushScheduleBusyError,
+  PushScheduleConflictError,
+  PushScheduleEndedError,
+  PushScheduleNotFoundError,
+  TooManySchedulesError,
+} from './schedule-errors.ts';
+import { changedJob, jobOf } from './schedule-job.ts';
 import {
   createSchedule,
   deleteEndedSchedules,
   deleteOldJobs,
-  deleteSchedule,
   listSchedules,
-  pauseSchedule,
   readSchedule,
   readScheduleTime,
-  resumeSchedule,
   type ScheduleFilter,
   type ScheduleRow,
 } from './schedule-store.ts';
+import { changedTimes, nextTime, type ScheduleTimes, timesIn, timesOf } from './schedule-times.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
-
-interface ScheduleTimes {
-  /** ISO 8601. */
-  at: string | undefined;
-  cron: string | undefined;
-  timeZone: string | undefined;
-}
 
 export interface ScheduleRequest extends ScheduleTimes {
   id: string;
@@ -39,6 +46,22 @@ export interface ScheduleRequest extends ScheduleTimes {
   record?: RecordPart | undefined;
 }
 
+/** What a request changes; what is absent stays. */
+export interface ScheduleChanges extends ScheduleTimes {
+  overlap: Overlap | undefined;
+  /** Members of the body of POST /push-jobs; null removes one. */
+  job: JsonObject | undefined;
+}
+
+interface RunRequest {
+  /** The id of the job. */
+  job: string;
+  actor: string | undefined;
+  /** The caller may repeat the request under this key. */
+  repeat: RequestKey | undefined;
+  record: RecordPart | undefined;
+}
+
 /** Of those that may still fire. */
 const MAX_SCHEDULES = 1_000;
 /** Of each schedule. */
@@ -46,6 +69,8 @@ const KEEP_JOBS = 100;
 const DELETE_BATCH = 100;
 /** Each is a row that goes with its job. */
 const DELETE_NODES = 10_000;
+/** Of a change that another one overtakes. */
+const MAX_TRIES = 5;
 
 export class PushSchedules {
   readonly scheduler: Scheduler;
@@ -70,11 +95,9 @@ export class PushSchedules {
    * @throws InvalidPushJobError, TooManySchedulesError
    */
   async create({ overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
-    const { database, servers } = this.#deps;
+    const { database } = this.#deps;
     const times = timesOf(request, await this.#now());
-    const { group } = request.job;
-    if (typeof group === 'string' && (await servers.group(group)) === undefined)
-      throw new InvalidPushJobError('job', `group: there is no server group ${JSON.stringify(group)}`);
+    await this.#requireGroup(request.job);
     const schedule = { ...request, ...times, overlap };
     if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
     this.scheduler.soon();
@@ -114,12 +137,55 @@ export class PushSchedules {
    * @throws PushScheduleNotFoundError, PushScheduleEndedError
    */
   async resume(id: string): Promise<void> {
-    const schedule = await this.get(id);
-    this.#refuseEnded(schedule);
-    const { at, cron, time_zone: timeZone } = schedule;
-    const nextAt = nextTime({ at: at?.getTime(), cron: cron ?? undefined, timeZone }, await this.#now());
-    await resumeSchedule(this.#deps.database, id, nextAt);
+    await this.#changing(id, async (schedule) => {
+      if (!schedule.is_paused) return true;
+      const nextAt = nextTime(timesIn(schedule), await this.#now());
+      return resumeSchedule(this.#deps.database, schedule, nextAt);
+    });
     this.scheduler.soon();
+  }
+
+  /**
+   * A job that starts at the same moment is that of the schedule before the change, or after it.
+   * @throws PushScheduleNotFoundError, PushScheduleEndedError, InvalidPushJobError,
+   * PushScheduleConflictError
+   */
+  async change(id: string, changes: ScheduleChanges, record: RecordPart | undefined): Promise<void> {
+    const { database } = this.#deps;
+    if (changes.job !== undefined) await this.#requireGroup(changes.job);
+    await this.#changing(id, async (schedule) => {
+      const { nextAt, ...times } = changedTimes(schedule, changes, await this.#now());
+      const job = changes.job === undefined ? schedule.job : changedJob(schedule.job, changes.job);
+      const overlap = changes.overlap ?? schedule.overlap;
+      const { at, cron, timeZone: time_zone } = changes;
+      const asked = { at, cron, time_zone, overlap: changes.overlap, job: changes.job };
+      return changeSchedule(database, {
+        ...{ id, changes: schedule.changes, ...times, overlap, job },
+        ...{ nextAt, asked, record },
+      });
+    });
+    this.scheduler.soon();
+  }
+
+  /**
+   * Starts the job of the schedule now, beside its times, in the name of the caller. Returns the
+   * id of the job, which is another one if the caller has repeated the request.
+   * @throws PushScheduleNotFoundError, PushScheduleBusyError, PushScheduleConflictError,
+   * PushJobKeyConflictError, TooManyPushJobsError, and what POST /push-jobs throws
+   */
+  async run(id: string, { job, actor, repeat, record }: RunRequest): Promise<string> {
+    const { pushJobs, servers } = this.#deps;
+    const schedule = await this.#whole(id);
+    if (!isBusy(schedule)) {
+      const wanted = await jobOf(schedule.job, { id: job, actor, servers, pushJobs });
+      const guard = runGuard(schedule, { job, actor, key: repeat?.key });
+      if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
+    }
+    const made = await pushJobs.made(repeat);
+    if (made !== undefined) return made;
+    const present = await this.#whole(id);
+    if (isBusy(present)) throw new PushScheduleBusyError(id, { overlap: present.overlap, job: present.last_job });
+    throw new PushScheduleConflictError(id);
   }
 
   /** @throws PushScheduleNotFoundError */
@@ -142,33 +208,31 @@ export class PushSchedules {
     return readScheduleTime(this.#deps.database, this.#deps.clock.wallTime());
   }
 
-  #refuseEnded({ id, next_at, queued_at }: ScheduleRow): void {
+  /** Reads the schedule again as often as another change comes first. */
+  async #changing(id: string, change: (schedule: WholeSchedule) => Promise<boolean>): Promise<void> {
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      const schedule = await this.#whole(id);
+      this.#refuseEnded(schedule);
+      if (await change(schedule)) return;
+    }
+    throw new PushScheduleConflictError(id);
+  }
+
+  async #requireGroup({ group }: JsonObject): Promise<void> {
+    if (typeof group === 'string' && (await this.#deps.servers.group(group)) === undefined)
+      throw new InvalidPushJobError('job', `group: there is no server group ${JSON.stringify(group)}`);
+  }
+
+  async #whole(id: string): Promise<WholeSchedule> {
+    const schedule = await readWholeSchedule(this.#deps.database, id);
+    if (schedule === undefined) throw new PushScheduleNotFoundError(id);
+    return schedule;
+  }
+
+  #refuseEnded({ id, next_at, queued_at }: Pick<ScheduleRow, 'id' | 'next_at' | 'queued_at'>): void {
     if (next_at === null && queued_at === null) throw new PushScheduleEndedError(id);
   }
 }
 
-/** @throws InvalidPushJobError when there is no such time after `now` */
-function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
-  const at = text === undefined ? undefined : Date.parse(text);
-  if ((at === undefined) === (cron === undefined))
-    throw new InvalidPushJobError('at', 'give either at or cron, and not both');
-  if (!isTimeZone(timeZone)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
-  const complaint = cron === undefined ? undefined : complaintOfCron(cron);
-  if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
-  if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
-  const nextAt = nextTime({ at, cron, timeZone }, now);
-  if (nextAt === undefined)
-    throw new InvalidPushJobError(
-      'cron',
-      `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
-    );
-  return { at, cron, timeZone, nextAt };
-}
-
-function nextTime(
-  { at, cron, timeZone }: { at: number | undefined; cron: string | undefined; timeZone: string },
-  now: number,
-): number | undefined {
-  if (cron !== undefined) return cronTimes(cron, timeZone).next(now);
-  return at !== undefined && at > now ? at : undefined;
-}
+/** Its last job, which has not ended, prevents another one. */
+const isBusy = ({ overlap, is_busy }: WholeSchedule): boolean => is_busy && overlap !== 'allow';

@@ -3,13 +3,16 @@ import { readMigrations } from '../../../platform/postgres/migration-files.ts';
 import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
 import { jobExpiry } from '../job-expiry.ts';
+import type { PushJobs } from '../push-jobs.ts';
 import { pushScheduleRoutes } from './schedule-routes.ts';
 import type { SchedulerDeps } from './scheduler.ts';
 import { PushSchedules } from './schedules.ts';
 
 const KEEP_DAYS = 30;
 
-export const scheduleSubsystem: SubsystemDefinition<SchedulerDeps & { config: { cnapiUuid: string } }> = {
+export const scheduleSubsystem: SubsystemDefinition<
+  SchedulerDeps & { pushJobs: PushJobs; config: { cnapiUuid: string } }
+> = {
   // They need push jobs and the events.
   migrations: readMigrations('push-schedules', import.meta.dirname),
   open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
@@ -18,7 +21,7 @@ export const scheduleSubsystem: SubsystemDefinition<SchedulerDeps & { config: { 
     const stats = () => pushSchedules.scheduler.stats();
     return {
       name: 'push schedules',
-      routes: pushScheduleRoutes({ pushSchedules, random }),
+      routes: pushScheduleRoutes({ pushSchedules, pushJobs, random }),
       start: () => pushSchedules.start(),
       stop: () => pushSchedules.stop(),
       metrics: [

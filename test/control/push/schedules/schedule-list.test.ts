@@ -1,11 +1,10 @@
 /** The list of schedules: pages that are bounded in bytes, while schedules come and go. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
+import { deleteSchedule, pauseSchedule } from '../../../../lib/control/push/schedules/schedule-change-store.ts';
 import {
   createSchedule,
-  deleteSchedule,
   listSchedules,
-  pauseSchedule,
   type ScheduleFilter,
 } from '../../../../lib/control/push/schedules/schedule-store.ts';
 import { migrations } from '../../../../lib/control/schema.ts';

@@ -25,7 +25,7 @@ const defects: readonly (Defect & { found: RegExp })[] = [
     name: 'the row of the schedule is not compared with what was read',
     function: 'cnapi_lock_push_schedule',
     cuts: [[/and not s\.is_paused[\s\S]*for update/, 'for update']],
-    also: 'alter table cnapi_push_firings drop constraint cnapi_push_firings_pkey',
+    also: 'drop index cnapi_push_firings_at',
     found: /started two jobs|came after a later one|of its jobs run/,
   },
   {
@@ -41,7 +41,7 @@ const defects: readonly (Defect & { found: RegExp })[] = [
   },
   {
     name: 'whether the last job runs is neither read nor checked',
-    function: 'cnapi_fire_push_schedule',
+    function: 'cnapi_is_busy_push_schedule',
     cuts: [["s.overlap <> 'allow' and j.state <> 'ended'", 'false']],
     ofStatements: [["coalesce(j.state, 'ended') <> 'ended' as is_busy", 'false as is_busy']],
     found: /of its jobs run/,

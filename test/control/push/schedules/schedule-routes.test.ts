@@ -17,10 +17,12 @@ const row: ScheduleRow = {
 const missing = () => Promise.reject(new Error('not here'));
 const routes = pushScheduleRoutes({
   pushSchedules: {
-    ...{ create: missing, times: missing, pause: missing, resume: missing, delete: missing },
+    ...{ create: missing, times: missing, change: missing, run: missing, pause: missing },
+    ...{ resume: missing, delete: missing },
     get: async () => row,
     list: async () => ({ schedules: [row], next: undefined }),
   },
+  pushJobs: { made: missing, get: missing },
   random: systemRandom,
 });
 

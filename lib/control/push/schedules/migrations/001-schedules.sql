@@ -6,7 +6,8 @@
 -- next_at     the next time; null: there is none
 -- queued_at   the time of a firing that waits until the last job has ended
 -- last_at, last_outcome, last_reason
---             the last time, and what came of it, in words that everybody may see
+--             the last time, or when a caller ran it, and what came of it, in words that everybody may
+--             see
 -- last_message
 --             more about it; it may repeat parts of the job
 -- last_job    the last job that it created
@@ -15,6 +16,7 @@
 -- tries       how often one tried, for the present time
 -- failure_reason, failure_message
 --             why the last try failed, if it had to wait for the end of other jobs
+-- changes     how often callers have changed its times, its overlap or its job
 create table cnapi_push_schedules (
   id uuid primary key,
   at timestamptz,
@@ -37,6 +39,7 @@ create table cnapi_push_schedules (
   tries int not null default 0,
   failure_reason text,
   failure_message text,
+  changes int not null default 0,
   created_at timestamptz not null default cnapi_now(),
   updated_at timestamptz not null default cnapi_now(),
   check ((at is null) <> (cron is null))
@@ -46,15 +49,16 @@ create index cnapi_push_schedules_next on cnapi_push_schedules (least(next_at, q
 create index cnapi_push_schedules_created on cnapi_push_schedules (created_at desc, id);
 
 -- The jobs of a schedule: one for each time, whichever instances try. number: of the schedule's
--- jobs, in the order in which they were created.
+-- jobs, in the order in which they were created. at: null if a caller ran the schedule beside its
+-- times.
 create table cnapi_push_firings (
   schedule uuid not null,
-  at timestamptz not null,
   number int not null,
+  at timestamptz,
   job uuid not null unique references cnapi_push_jobs on delete cascade deferrable initially deferred,
-  primary key (schedule, at)
+  primary key (schedule, number)
 );
-create index cnapi_push_firings_number on cnapi_push_firings (schedule, number);
+create unique index cnapi_push_firings_at on cnapi_push_firings (schedule, at);
 
 -- The time by which schedules fire: the earlier one of the database's clock and that of the
 -- instance that asks. So nothing fires early because one of them is wrong.
@@ -113,36 +117,42 @@ end $$;
 
 -- Locks the schedule, and says whether it is as the caller has read it.
 create function cnapi_lock_push_schedule(
-  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz
+  p_id uuid, p_changes int, p_next_at timestamptz, p_queued_at timestamptz
 ) returns boolean language plpgsql volatile as $$
 begin
   perform 1 from cnapi_push_schedules s
     where s.id = p_id and not s.is_paused and s.next_at is not distinct from p_next_at
-      and s.queued_at is not distinct from p_queued_at
+      and s.queued_at is not distinct from p_queued_at and s.changes = p_changes
     for update;
   return found;
 end $$;
 
+-- Whether its last job, which has not ended, prevents another one. Ask after the lock of its row.
+create function cnapi_is_busy_push_schedule(p_id uuid) returns boolean
+language sql stable as $$
+  select exists (
+    select 1 from cnapi_push_schedules s join cnapi_push_jobs j on j.id = s.last_job
+      where s.id = p_id and s.overlap <> 'allow' and j.state <> 'ended')
+$$;
+
 -- The time p_at is used up for the job p_job, which the caller creates in the same statement if the
--- answer is true. p_next_at and p_queued_at: as the caller has read them; p_then_at: the next time.
--- False: another instance was first, or its last job has not ended, or the time was used up before:
--- a schedule may be resumed by an instance whose clock is behind.
+-- answer is true. p_changes, p_next_at and p_queued_at: as the caller has read them; p_then_at: the
+-- next time. False: another instance was first, the schedule was changed, its last job has not
+-- ended, or the time was used up before: a schedule may be resumed by an instance whose clock is
+-- behind.
 create function cnapi_fire_push_schedule(
-  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
+  p_id uuid, p_changes int, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
   p_then_at timestamptz, p_job uuid
 ) returns boolean language plpgsql volatile as $$
 begin
-  if not cnapi_lock_push_schedule(p_id, p_next_at, p_queued_at) then
+  if not cnapi_lock_push_schedule(p_id, p_changes, p_next_at, p_queued_at) then
     return false;
   end if;
-  if exists (
-    select 1 from cnapi_push_schedules s join cnapi_push_jobs j on j.id = s.last_job
-      where s.id = p_id and s.overlap <> 'allow' and j.state <> 'ended'
-  ) then
+  if cnapi_is_busy_push_schedule(p_id) then
     return false;
   end if;
-  insert into cnapi_push_firings (schedule, at, number, job)
-    select s.id, p_at, s.fired + 1, p_job from cnapi_push_schedules s where s.id = p_id
+  insert into cnapi_push_firings (schedule, number, at, job)
+    select s.id, s.fired + 1, p_at, p_job from cnapi_push_schedules s where s.id = p_id
     on conflict do nothing;
   if not found then
     update cnapi_push_schedules s
@@ -161,13 +171,13 @@ begin
 end $$;
 
 -- The time p_at is used up without a job, or put into the queue (p_queue_at). False: another
--- instance was first.
+-- instance was first, or the schedule was changed.
 create function cnapi_pass_push_schedule(
-  p_id uuid, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
+  p_id uuid, p_changes int, p_next_at timestamptz, p_queued_at timestamptz, p_at timestamptz,
   p_then_at timestamptz, p_queue_at timestamptz, p_outcome text, p_reason text, p_message text
 ) returns boolean language plpgsql volatile as $$
 begin
-  if not cnapi_lock_push_schedule(p_id, p_next_at, p_queued_at) then
+  if not cnapi_lock_push_schedule(p_id, p_changes, p_next_at, p_queued_at) then
     return false;
   end if;
   update cnapi_push_schedules s
@@ -178,6 +188,36 @@ begin
       last_message = case when p_outcome is null then s.last_message else p_message end,
       held_until = null, tries = 0, failure_reason = null, failure_message = null,
       updated_at = cnapi_now()
+    where s.id = p_id;
+  return true;
+end $$;
+
+-- A caller runs the schedule beside its times: next_at and queued_at stay. The caller creates the
+-- job p_job in the same statement if the answer is true. p_changes: as the caller has read it.
+-- False: the schedule was changed or deleted, its last job has not ended, or the caller (p_actor)
+-- has created a job with the key p_key.
+create function cnapi_run_push_schedule(
+  p_id uuid, p_changes int, p_job uuid, p_actor text, p_key text
+) returns boolean language plpgsql volatile as $$
+declare
+  moment timestamptz;
+begin
+  perform 1 from cnapi_push_schedules s where s.id = p_id and s.changes = p_changes for update;
+  if not found or cnapi_is_busy_push_schedule(p_id) then
+    return false;
+  end if;
+  if exists (
+    select 1 from cnapi_push_jobs j
+      where coalesce(j.actor, '') = coalesce(p_actor, '') and j.idempotency_key = p_key
+  ) then
+    return false;
+  end if;
+  moment := cnapi_now();
+  insert into cnapi_push_firings (schedule, number, job)
+    select s.id, s.fired + 1, p_job from cnapi_push_schedules s where s.id = p_id;
+  update cnapi_push_schedules s
+    set last_at = moment, last_outcome = 'started', last_reason = null, last_message = null,
+      last_job = p_job, fired = s.fired + 1, updated_at = moment
     where s.id = p_id;
   return true;
 end $$;

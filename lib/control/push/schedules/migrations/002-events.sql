@@ -21,8 +21,8 @@ create trigger cnapi_log_insert after insert on cnapi_push_schedules
   for each row execute function cnapi_log_push_schedule_event();
 
 create trigger cnapi_log_update after update on cnapi_push_schedules
-  for each row when (old.is_paused <> new.is_paused or old.last_at is distinct from new.last_at
-    or old.last_outcome is distinct from new.last_outcome)
+  for each row when (old.is_paused <> new.is_paused or old.changes <> new.changes
+    or old.last_at is distinct from new.last_at or old.last_outcome is distinct from new.last_outcome)
   execute function cnapi_log_push_schedule_event();
 
 create trigger cnapi_log_delete after delete on cnapi_push_schedules

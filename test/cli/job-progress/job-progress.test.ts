@@ -1,6 +1,6 @@
 /** How a push job is summed up for people. */
 import t from 'tap';
-import { progressOf, summaryOf } from '../../../lib/cli/push/job-progress.ts';
+import { progressOf, summaryOf } from '../../../lib/cli/job-progress/job-progress.ts';
 
 t.test('the summary has a line for each state, with numbers below each other', (t) => {
   const job = { status: 'complete', counts: { succeeded: 14, nacked: 1, failed: 0 } } as never;

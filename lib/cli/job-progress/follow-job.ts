@@ -1,6 +1,6 @@
 /**
  * Follows a push job that this program started, and shows how jobs ended. Used by `cnapi job
- * start`, `retry` and `status`.
+ * start`, `retry` and `status`, and by `cnapi schedule run`.
  */
 import { createInterface } from 'node:readline/promises';
 import { messageOf } from '../../platform/errors.ts';

@@ -1,0 +1,34 @@
+/** `cnapi schedule run`: the job of a schedule now, beside its times. */
+import { Command } from 'commander';
+import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import type { Context } from '../invocation/context.ts';
+import { started } from '../job-progress/follow-job.ts';
+import { findSchedule } from '../lookup/find-schedule.ts';
+
+interface RunOptions {
+  capture?: boolean;
+  detach?: boolean;
+}
+
+const MORE = `
+The job is yours, not that of the creator of the schedule. The next time of the schedule stays as it is. A paused schedule, and one \
+that has ended, can be run, too. While its last job has not ended, this is refused unless its overlap policy is allow.
+
+Ctrl-C and exit codes: as for cnapi job start.
+`;
+
+export function runCommand(runner: CommandRunner): Command {
+  const command = new Command('run')
+    .description('Starts the job of a schedule now, and follows it to its end.')
+    .argument('<schedule>', 'id, or the beginning of one')
+    .option('--capture', 'show what the command writes on each server, as it writes it')
+    .option('-d, --detach', 'print the id of the job and do not wait')
+    .action(runner.action(run));
+  return examples(explained(command, MORE), ['cnapi schedule run 5c4e', 'cnapi schedule run 5c4e --detach']);
+}
+
+async function run(context: Context, [text]: readonly unknown[], { capture, detach }: RunOptions): Promise<number> {
+  const { client, random } = context;
+  const job = await client.runSchedule(await findSchedule(context, String(text)), random.uuid());
+  return started(context, { job, detach, capture });
+}

@@ -1,0 +1,53 @@
+/** What the command line shows of schedules. */
+import type { PushSchedule } from '../../protocol/api/push-schedules.ts';
+import type { Context } from '../invocation/context.ts';
+import { shortTime } from '../terminal/duration.ts';
+import type { Column } from '../terminal/table.ts';
+
+export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
+  { head: 'ID', of: ({ id }) => id, abbreviates: true },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'TIMES', of: timesOf, shrinks: true },
+  { head: 'NEXT', of: ({ next_at, status }) => (status === 'active' ? shortTime(next_at) : '-') },
+  { head: 'LAST', of: ({ last_at }) => shortTime(last_at), optional: true },
+  { head: 'OUTCOME', of: ({ last_outcome }) => last_outcome ?? '-', optional: true },
+  { head: 'COMMAND', of: commandOf, shrinks: true },
+];
+
+/** One schedule, its last and its next time. */
+export function showSchedule({ output }: Context, schedule: PushSchedule): void {
+  if (output.json) return output.document(schedule);
+  const { last_outcome, last_reason, last_message } = schedule;
+  const outcome = [last_outcome, last_reason, last_message].filter((text) => text !== undefined);
+  output.facts([
+    ['schedule', schedule.id],
+    ['status', schedule.status],
+    ['times', timesOf(schedule)],
+    ['overlap', schedule.overlap],
+    ['next', shortTime(schedule.next_at)],
+    ['waiting', schedule.queued_at && shortTime(schedule.queued_at)],
+    ['last', shortTime(schedule.last_at)],
+    ['outcome', outcome.length > 0 ? outcome.join(': ') : undefined],
+    ['last job', schedule.last_job],
+    ['servers', targetsIn(schedule)],
+    ['command', commandOf(schedule)],
+  ]);
+}
+
+function timesOf({ at, cron, time_zone }: PushSchedule): string {
+  return cron === undefined ? shortTime(at) : `${cron} ${time_zone}`;
+}
+
+/** Which servers its jobs are for. */
+function targetsIn({ job = {} }: PushSchedule): string | undefined {
+  const { servers, where, group, from_job, from_status } = job as Readonly<Record<string, unknown>>;
+  if (Array.isArray(servers)) return servers.length === 1 ? String(servers[0]) : `${servers.length} servers by uuid`;
+  if (Array.isArray(where)) return where.join(' ') === 'uuid=*' ? 'all' : where.join(' ');
+  if (group !== undefined) return `those of server group ${group}`;
+  if (from_job === undefined) return undefined;
+  return `those of push job ${from_job}${from_status === undefined ? '' : ` that are ${from_status}`}`;
+}
+
+function commandOf({ job }: PushSchedule): string {
+  return typeof job?.command === 'string' ? job.command : '-';
+}

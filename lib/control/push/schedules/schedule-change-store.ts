@@ -1,0 +1,127 @@
+/** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import { Parameters, type StatementPart, statementName, together } from '../../../platform/sql-text.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import { scheduleChangeDetailsOf } from '../job-details.ts';
+import type { JobGuard } from '../push-store.ts';
+import type { Overlap } from './schedule.ts';
+import { type NewSchedule, timeOf } from './schedule-store.ts';
+
+/** What callers run or change, with the file of its job. */
+export interface WholeSchedule {
+  id: string;
+  at: Date | null;
+  cron: string | null;
+  time_zone: string;
+  overlap: Overlap;
+  job: JsonObject;
+  is_paused: boolean;
+  next_at: Date | null;
+  queued_at: Date | null;
+  changes: number;
+  last_job: string | null;
+  /** Its last job has not ended. */
+  is_busy: boolean;
+}
+
+export async function readWholeSchedule(database: Queryable, id: string): Promise<WholeSchedule | undefined> {
+  const { rows } = await database.query<WholeSchedule>(
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.is_paused, s.next_at, s.queued_at, s.changes,
+         s.last_job, coalesce(j.state, 'ended') <> 'ended' as is_busy
+       from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
+       where s.id = $1::uuid`,
+    [id],
+  );
+  return rows[0];
+}
+
+export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
+  /** As it was read. */
+  changes: number;
+  /** Undefined: its next time stays. */
+  nextAt: number | undefined;
+  /** What the caller asked for, for the audit. */
+  asked: object;
+}
+
+/**
+ * Replaces what callers may change, and lets any instance try again at once. False: it has ended,
+ * does not exist, or was changed since it was read.
+ */
+export async function changeSchedule(database: Queryable, schedule: ChangedSchedule): Promise<boolean> {
+  const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, record } = schedule;
+  const { text, values } = together(
+    `update cnapi_push_schedules s
+       set at = $3::timestamptz, cron = $4::text, time_zone = $5::text, overlap = $6::text, job = $7::json,
+         job_bytes = octet_length($7::text), next_at = coalesce($8::timestamptz, s.next_at), changes = s.changes + 1,
+         held_until = null, tries = 0, failure_reason = null, failure_message = null, updated_at = cnapi_now()
+       where s.id = $1::uuid and s.changes = $2::int and (s.next_at is not null or s.queued_at is not null)`,
+    new Parameters([
+      ...[id, changes, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), timeOf(nextAt)],
+    ]),
+    record &&
+      ((all) => record(all, all.add(scheduleChangeDetailsOf(asked), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
+  );
+  const name = statementName('change push schedule', record);
+  const { rowCount } = await database.query(text, values, { name });
+  return rowCount > 0;
+}
+
+/** A time that waits is left out. False: it has ended, or does not exist. */
+export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_push_schedules s
+       set is_paused = true, queued_at = null, held_until = null, tries = 0, failure_reason = null,
+         failure_message = null, updated_at = cnapi_now()
+       where s.id = $1::uuid and s.next_at is not null`,
+    [id],
+  );
+  return rowCount > 0;
+}
+
+/**
+ * Continues with the time `nextAt`; undefined: the only time has passed, and the schedule ends.
+ * False: it is not paused, does not exist, or was changed.
+ */
+export async function resumeSchedule(
+  database: Queryable,
+  { id, changes }: Pick<WholeSchedule, 'id' | 'changes'>,
+  nextAt: number | undefined,
+): Promise<boolean> {
+  const { rowCount } = await database.query(
+    `update cnapi_push_schedules s
+       set is_paused = false, next_at = $2::timestamptz, updated_at = cnapi_now(),
+         last_at = case when $2::timestamptz is null then s.next_at else s.last_at end,
+         last_outcome = case when $2::timestamptz is null then 'missed' else s.last_outcome end,
+         last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end,
+         last_message = case when $2::timestamptz is null then null else s.last_message end
+       where s.id = $1::uuid and s.is_paused and s.changes = $3::int`,
+    [id, timeOf(nextAt), changes],
+  );
+  return rowCount > 0;
+}
+
+/** Its jobs stay. */
+export async function deleteSchedule(database: Queryable, id: string): Promise<boolean> {
+  const { rowCount } = await database.query('delete from cnapi_push_schedules s where s.id = $1::uuid', [id]);
+  return rowCount > 0;
+}
+
+/**
+ * The guard of a job that a caller starts beside the times. Not met: the schedule was changed or
+ * deleted, the last job has not ended, or the caller has a job with this key.
+ */
+export function runGuard(
+  { id, changes }: Pick<WholeSchedule, 'id' | 'changes'>,
+  { job, actor, key }: { job: string; actor: string | undefined; key: string | undefined },
+): JobGuard {
+  const condition: StatementPart = (parameters) =>
+    `cnapi_run_push_schedule(${[
+      parameters.add(id, 'uuid'),
+      parameters.add(changes, 'int'),
+      parameters.add(job, 'uuid'),
+      parameters.add(actor ?? null, 'text'),
+      parameters.add(key ?? null, 'text'),
+    ].join(', ')})`;
+  return { name: 'a schedule may run', condition };
+}

@@ -1,0 +1,38 @@
+/** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
+import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
+import { complaintsOfJob } from '../../../protocol/api/push-schedules.ts';
+import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import { InvalidPushJobError } from '../push-errors.ts';
+import type { NewPushJob } from '../push-store.ts';
+import { newPushJobOf } from '../request/job-request.ts';
+import type { KnownJobs, KnownServers } from '../request/job-targets.ts';
+
+interface JobDeps {
+  id: string;
+  actor: string | undefined;
+  servers: KnownServers;
+  pushJobs: KnownJobs;
+}
+
+/** The job as its body says, for the servers that there are now. @throws errors of the request */
+export async function jobOf(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
+  const request = pushJobContracts.CreatePushJob.params.safeParse(body);
+  if (request.success) return newPushJobOf(request.data, { ...known, jobs });
+  // Written by another version.
+  const [issue] = request.error.issues;
+  throw new InvalidPushJobError(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
+}
+
+const TARGETS = ['servers', 'where', 'group', 'from_job'] as const;
+
+/** The job with the members that change; its servers are named in one way. @throws InvalidPushJobError */
+export function changedJob(present: JsonObject, changes: JsonObject): JsonObject {
+  const namesServers = TARGETS.some((name) => (changes[name] ?? null) !== null);
+  const dropped: readonly string[] = namesServers ? [...TARGETS, 'from_status'] : [];
+  const kept = Object.entries(present).filter(([name]) => !dropped.includes(name));
+  const all = Object.entries({ ...Object.fromEntries(kept), ...changes }).filter(([, value]) => value !== null);
+  const job = Object.fromEntries(all) as JsonObject;
+  const complaints = complaintsOfJob(job);
+  if (complaints.length > 0) throw new InvalidPushJobError('job', complaints.join('; '));
+  return job;
+}

@@ -1,0 +1,63 @@
+/** The times of a schedule: as callers ask for them, and the next one. Pure. */
+import { InvalidPushJobError } from '../push-errors.ts';
+import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
+import type { WholeSchedule } from './schedule-change-store.ts';
+
+export interface ScheduleTimes {
+  /** ISO 8601. */
+  at: string | undefined;
+  cron: string | undefined;
+  timeZone: string | undefined;
+}
+
+/** @throws InvalidPushJobError when there is no such time after `now` */
+export function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
+  const at = text === undefined ? undefined : Date.parse(text);
+  if ((at === undefined) === (cron === undefined))
+    throw new InvalidPushJobError('at', 'give either at or cron, and not both');
+  checkTimeZone(timeZone);
+  const complaint = cron === undefined ? undefined : complaintOfCron(cron);
+  if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
+  if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
+  const nextAt = nextTime({ at, cron, timeZone }, now);
+  if (nextAt === undefined)
+    throw new InvalidPushJobError(
+      'cron',
+      `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
+    );
+  return { at, cron, timeZone, nextAt };
+}
+
+export const timesIn = ({ at, cron, time_zone: timeZone }: WholeSchedule) => ({
+  ...{ at: at?.getTime(), cron: cron ?? undefined, timeZone },
+});
+
+/**
+ * Its times after the change; `nextAt` only if they are others. @throws InvalidPushJobError
+ */
+export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone }: ScheduleTimes, now: number) {
+  const present = timesIn(schedule);
+  checkTimeZone(timeZone ?? present.timeZone);
+  const isOnce = text !== undefined || (cron === undefined && present.at !== undefined);
+  const isSame =
+    (text === undefined || Date.parse(text) === present.at) &&
+    (cron === undefined || cron === present.cron) &&
+    (timeZone === undefined || timeZone === present.timeZone);
+  if (isSame) return { ...present, nextAt: undefined };
+  // A time zone is not part of a single time.
+  if (isOnce && text === undefined) return { ...present, timeZone: timeZone ?? present.timeZone, nextAt: undefined };
+  const wanted = { at: text, cron: cron ?? (text === undefined ? present.cron : undefined) };
+  return timesOf({ ...wanted, timeZone: timeZone ?? present.timeZone }, now);
+}
+
+export function nextTime(
+  { at, cron, timeZone }: { at: number | undefined; cron: string | undefined; timeZone: string },
+  now: number,
+): number | undefined {
+  if (cron !== undefined) return cronTimes(cron, timeZone).next(now);
+  return at !== undefined && at > now ? at : undefined;
+}
+
+function checkTimeZone(name: string): void {
+  if (!isTimeZone(name)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
+}

@@ -1,0 +1,255 @@
+/** What callers change in schedules, and jobs that they start beside the times. All clocks are the test's. */
+import { randomUUID } from 'node:crypto';
+import t from 'tap';
+import type { PushSchedules, ScheduleChanges } from '../../../../lib/control/push/schedules/schedules.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
+
+const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
+  ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined },
+  ...fields,
+});
+
+const run = (
+  schedules: PushSchedules,
+  id: string,
+  { job = randomUUID(), key }: { job?: string; key?: string } = {},
+): Promise<string> => {
+  const repeat = key === undefined ? undefined : { key, actor: 'bob', hash: id };
+  return schedules.run(id, { job, actor: 'bob', repeat, record: undefined });
+};
+
+/** Calls `first` once, before a statement with this text is sent. */
+function before(text: string, first: () => Promise<unknown>) {
+  let isDone = false;
+  return (database: Queryable): Queryable => ({
+    async query(sent, values, options) {
+      if (sent.includes(text) && !isDone) {
+        isDone = true;
+        await first();
+      }
+      return database.query(sent, values, options);
+    },
+  });
+}
+
+t.test('the next time changes only with the times of a schedule', async (t) => {
+  const { at, database, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '0 12 * * *' }));
+  await at('2030-01-02T00:00:00Z');
+  const nextOf = async () => (await one.get(id)).next_at?.toISOString();
+  // A time that has come and is not used up yet.
+  const due = '2030-01-01T12:00:00.000Z';
+  const rows: readonly [string, Partial<ScheduleChanges>, string][] = [
+    ['another command', { job: { command: 'other' } }, due],
+    ['another policy', { overlap: 'queue' }, due],
+    ['the same expression', { cron: '0 12 * * *' }, due],
+    ['the same time zone', { timeZone: 'UTC' }, due],
+    ['another time zone', { timeZone: 'Europe/Berlin' }, '2030-01-02T11:00:00.000Z'],
+    ['another expression, in the same time zone', { cron: '0 13 * * *' }, '2030-01-02T12:00:00.000Z'],
+    ['a single time', { at: '2030-03-01T10:00:00.000Z' }, '2030-03-01T10:00:00.000Z'],
+    ['a time zone of a single time', { timeZone: 'UTC' }, '2030-03-01T10:00:00.000Z'],
+    ['an expression again', { cron: '@daily' }, '2030-01-03T00:00:00.000Z'],
+  ];
+  for (const [name, change, next] of rows) {
+    await one.change(id, changes(change), undefined);
+    t.equal(await nextOf(), next, name);
+  }
+  t.match(await one.get(id), { at: null, cron: '@daily', overlap: 'queue', job: { command: 'other' } });
+  const { rows: events } = await database.query(`select 1 from cnapi_event_outbox where kind = 'push_schedule'`);
+  t.equal(events.length, 1 + rows.length, 'each change is an event');
+});
+
+t.test('members of the job are replaced one by one, and null removes one', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  const job = { command: 'a', from_job: randomUUID(), from_status: 'failed', file: 'raw:x', quorum: '50%' };
+  await one.create(request({ id, cron: '@daily', job }));
+  await one.change(id, changes({ job: { where: ['hostname=web-*'], quorum: null, user: 'root' } }), undefined);
+  const { job: changed, has_file } = await one.get(id);
+  t.same({ changed, has_file }, { changed: { command: 'a', where: ['hostname=web-*'], user: 'root' }, has_file: true });
+  await one.change(id, changes({ job: { servers: SERVERS } }), undefined);
+  t.same((await one.get(id)).job, { command: 'a', servers: SERVERS, user: 'root' });
+});
+
+t.test('a change that would make no valid schedule is refused, and changes nothing', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '@daily' }));
+  const rows: readonly [string, Partial<ScheduleChanges>, RegExp][] = [
+    ['both times', { at: '2030-03-01T10:00:00Z', cron: '@daily' }, /not both/],
+    ['a time that has passed', { at: '2029-03-01T10:00:00Z' }, /not in the future/],
+    ['a time zone', { timeZone: 'Berlin' }, /not the name of a time zone/],
+    ['an expression', { cron: '99 * * * *' }, /99/],
+    ['no command', { job: { command: null } }, /command: /],
+    ['an unknown member', { job: { comand: 'x' } }, /comand/],
+    ['a secret', { job: { env: { A: '1' }, secret_env: ['A'] } }, /keeps no secrets/],
+    ['a group', { job: { group: 'wbe' } }, /no server group "wbe"/],
+  ];
+  for (const [name, change, why] of rows)
+    await t.rejects(one.change(id, changes(change), undefined), { errors: [{ message: why }] }, name);
+  t.match(await one.get(id), { cron: '@daily', time_zone: 'UTC', job: { command: 'echo', servers: SERVERS } });
+  await t.rejects(one.change(randomUUID(), changes({}), undefined), { code: 'ResourceNotFound' });
+});
+
+t.test('a schedule that has ended cannot be changed', async (t) => {
+  const { at, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, at: '2030-01-01T01:00:00Z' }));
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  await t.rejects(one.change(id, changes({ at: '2030-02-01T00:00:00Z' }), undefined), { code: 'PushScheduleEnded' });
+});
+
+t.test('a job that starts while the schedule is changed is that of before or that of after, whole', async (t) => {
+  const { at, database, instance, jobs } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const change = changes({ overlap: 'allow', job: { command: 'new', servers: SERVERS.slice(0, 1), quorum: null } });
+  const one = instance(before('cnapi_fire_push_schedule', () => other.change(id, change, undefined)));
+  await one.create(request({ id, cron: '0 * * * *' }));
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  t.same(await jobs(id), [], 'what was read before the change starts nothing');
+  await one.scheduler.runDue();
+  t.same(await jobs(id), ['2030-01-01T01:00'], 'the time is still due');
+  const { rows } = await database.query('select command, node_count, quorum from cnapi_push_jobs');
+  t.same(rows, [{ command: 'new', node_count: 1, quorum: 1 }]);
+});
+
+t.test('a time of before a change is neither passed nor noted as failed after it', async (t) => {
+  const { at, instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const one = instance(
+    before('cnapi_pass_push_schedule', () => other.change(id, changes({ cron: '0 3 * * *' }), undefined)),
+  );
+  await one.create(request({ id, at: '2030-01-01T01:00:00Z' }));
+  await at('2030-01-01T02:30:00Z');
+  await one.scheduler.runDue();
+  t.match(await one.get(id), { next_at: new Date('2030-01-01T03:00:00Z'), last_outcome: null });
+});
+
+t.test('a schedule that is changed while it is resumed goes on with its new times', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const one = instance(
+    before('set is_paused = false', () => other.change(id, changes({ cron: '0 7 * * *' }), undefined)),
+  );
+  await one.create(request({ id, cron: '0 5 * * *' }));
+  await one.pause(id);
+  await one.resume(id);
+  t.match(await one.get(id), { is_paused: false, next_at: new Date('2030-01-01T07:00:00Z') });
+});
+
+t.test('of two changes at the same moment none is lost', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const one = instance(
+    before('set at = $3', () => other.change(id, changes({ job: { command: 'other' } }), undefined)),
+  );
+  await one.create(request({ id, cron: '@daily' }));
+  await one.change(id, changes({ job: { user: 'root' } }), undefined);
+  t.match((await one.get(id)).job, { command: 'other', user: 'root' });
+});
+
+t.test('a caller runs a schedule beside its times, in its own name', async (t) => {
+  const { at, database, endJobs, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '0 * * * *' }));
+  await one.pause(id);
+  await at('2030-01-01T00:10:00Z');
+  const first = await run(one, id);
+  const next = { next_at: new Date('2030-01-01T01:00:00Z'), queued_at: null };
+  t.match(await one.get(id), { ...next, is_paused: true, last_outcome: 'started', last_job: first });
+  t.same((await one.get(id)).last_at, new Date('2030-01-01T00:10:00Z'));
+  await endJobs();
+  await one.resume(id);
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  await endJobs();
+  const third = await run(one, id);
+  const { rows } = await database.query(
+    `select f.number, f.at, j.actor, j.command from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job
+       order by f.number`,
+  );
+  const job = { command: 'echo' };
+  t.same(rows, [
+    { number: 1, at: null, actor: 'bob', ...job },
+    { number: 2, at: new Date('2030-01-01T01:00:00Z'), actor: 'alice', ...job },
+    { number: 3, at: null, actor: 'bob', ...job },
+  ]);
+  t.equal((await one.get(id)).last_job, third);
+});
+
+t.test('a schedule that has ended can be run', async (t) => {
+  const { at, endJobs, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, at: '2030-01-01T01:00:00Z' }));
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  await endJobs();
+  t.equal(await run(one, id), (await one.get(id)).last_job);
+  t.match(await one.get(id), { next_at: null, queued_at: null });
+});
+
+t.test('while its last job has not ended, a schedule is run only if its policy allows that', async (t) => {
+  const { at, endJobs, instance } = await scheduleZone(t);
+  const instances = [instance(), instance()];
+  const [one = instance()] = instances;
+  for (const overlap of ['skip', 'queue', 'allow'] as const) {
+    const { id } = request({});
+    await one.create(request({ id, cron: '0 * * * *', overlap }));
+    const made = await Promise.allSettled(instances.map((each) => run(each, id)));
+    t.equal(made.filter(({ status }) => status === 'fulfilled').length, overlap === 'allow' ? 2 : 1, overlap);
+    if (overlap === 'allow') continue;
+    const [{ reason } = { reason: undefined }] = made.filter((one) => one.status === 'rejected');
+    const job = (await one.get(id)).last_job;
+    t.match(reason, { code: 'PushScheduleBusy', message: `policy ${overlap}, and its last job ${job} has not ended` });
+  }
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  const outcomes = (await one.list({ limit: 10, bytes: 10_000 })).schedules.map(({ overlap, last_outcome }) => [
+    overlap,
+    last_outcome,
+  ]);
+  t.same(Object.fromEntries(outcomes), { skip: 'skipped', queue: 'started', allow: 'started' }, 'at the next time');
+  await endJobs();
+});
+
+t.test('a repeated request to run a schedule starts one job', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const instances = [instance(), instance(), instance()];
+  const [one = instance()] = instances;
+  for (const overlap of ['skip', 'allow'] as const) {
+    const { id } = request({});
+    await one.create(request({ id, cron: '@daily', overlap }));
+    const made = await Promise.all(instances.map((each) => run(each, id, { key: `run ${overlap}` })));
+    t.equal(new Set(made).size, 1, overlap);
+    const { rows } = await database.query('select job from cnapi_push_firings where schedule = $1::uuid', [id]);
+    t.same(rows, [{ job: made[0] }]);
+  }
+});
+
+t.test('a schedule that is changed while it is run starts nothing', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const one = instance(
+    before('cnapi_run_push_schedule', () => other.change(id, changes({ job: { command: 'new' } }), undefined)),
+  );
+  await one.create(request({ id, cron: '@daily' }));
+  await t.rejects(run(one, id), { code: 'EtagConflict', statusCode: 409 });
+  await run(one, id);
+  const { rows } = await database.query('select command from cnapi_push_jobs');
+  t.same(rows, [{ command: 'new' }]);
+});
