@@ -84,6 +84,44 @@ t.test('one user, client or token cannot take all places of its organization', (
   t.end();
 });
 
+t.test('the feed of a job continues after the last event that its follower has, if the job has had it', async (t) => {
+  const after: number[] = [];
+  const feeds = new PushyFeeds({
+    database: {} as never,
+    pushJobs: {
+      followers: {
+        feed(_job, number) {
+          after.push(number);
+          return nothing();
+        },
+      },
+    },
+    events: { follow: async () => nothing() },
+    clock: { wallTime: () => 0 },
+    access: { hold: () => () => undefined },
+  });
+  const job = { id: randomUUID(), endedMs: null, lastEvent: 7, options: {}, createdAtUs: '0' } as OrganizationJob;
+  const rows: [lastEventId: string, continuesAfter: number, first: string | undefined][] = [
+    ['', 1, 'start'],
+    ['job-1', 1, undefined],
+    ['job-6', 6, undefined],
+    ['job-7', 7, undefined],
+    ['job-8', 1, 'start'],
+  ];
+  for (const [lastEventId, continuesAfter, first] of rows) {
+    const names: unknown[] = [];
+    const follower = {
+      organization: { uuid: randomUUID(), name: 'acme' } as Organization,
+      requestor: { actor: {} } as Requestor,
+      withContents: true,
+      signal: new AbortController().signal,
+    };
+    for await (const event of feeds.followJob(job, { ...follower, lastEventId }))
+      names.push('name' in event ? event.name : undefined);
+    t.same({ after: after.pop(), names }, { after: continuesAfter, names: first ? [first] : [] }, lastEventId);
+  }
+});
+
 t.test('the feed of a follower that may not read it any more ends; another one continues', async (t) => {
   const endings: (() => void)[] = [];
   async function* untilOver(signal: AbortSignal | undefined) {

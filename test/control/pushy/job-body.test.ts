@@ -121,6 +121,14 @@ t.test('what is wrong is refused with the text of Chef, and named', async (t) =>
   t.throws(() => parseJobBody(Buffer.from([0x7b, 0xff, 0x7d])), { message: 'invalid JSON' });
 });
 
+t.test('what Chef has no text for is explained by the rule that it breaks', (t) => {
+  const given = bytes({ ...LEAST, env: { A: 'b\0' } });
+  t.throws(() => parseJobBody(given), { message: 'invalid env supplied', detail: /NUL/ });
+  const tooLong = bytes({ ...LEAST, user: 'x'.repeat(33) });
+  t.throws(() => parseJobBody(tooLong), { message: 'invalid user supplied', detail: /32/ });
+  t.end();
+});
+
 t.test('names that an object has twice are found at its own level only', async (t) => {
   for (const [text, found] of [
     ['{"env":{"A":"1","B":"2"}}', undefined],

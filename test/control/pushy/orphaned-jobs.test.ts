@@ -1,6 +1,11 @@
 /** What becomes of jobs when their organization, or who started them, is deleted. */
 import t from 'tap';
 import { uuidOfPushyId } from '../../../lib/control/pushy/job-shape.ts';
+import { OrphanedJobs } from '../../../lib/control/pushy/orphaned-jobs.ts';
+import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../lib/platform/log.ts';
+import type { Queryable } from '../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../support/manual-clock.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { keyPair } from '../organizations/signed-api.ts';
 import { endedJob } from '../push/jobs.ts';
@@ -37,4 +42,36 @@ t.test('the jobs of a deleted organization are aborted, and those of a deleted u
   );
   t.match((await asked(b, 'GET', `${theirs}/${kept}`)).body.status, /^(voting|running)$/, 'of another organization');
   t.equal((await asked(b, 'PUT', `${theirs}/${kept}/abort`)).status, 200);
+});
+
+t.test('each job is aborted in the next look, also a single one, and a locked one delays no other', async (t) => {
+  const clock = new ManualClock();
+  let unfinished = [{ id: 'locked', organization: 'gone' }];
+  const aborted: string[] = [];
+  let isLocked = true;
+  const jobs = new OrphanedJobs({
+    organizations: { existing: async (uuids) => new Set(uuids.filter((uuid) => uuid !== 'gone')) },
+    database: { query: async () => ({ rows: unfinished }) } as unknown as Queryable,
+    pushJobs: {
+      async abort(id) {
+        if (id === 'locked' && isLocked) throw new DatabaseBusyError('locked');
+        aborted.push(id);
+        return {} as never;
+      },
+    },
+    clock,
+    log: silentLogger,
+  });
+  jobs.start();
+  t.teardown(() => jobs.stop());
+  unfinished.push({ id: 'kept', organization: 'acme' }, { id: 'other', organization: 'gone' });
+  await clock.advance(10_000);
+  t.same(aborted.splice(0), ['other']);
+  isLocked = false;
+  unfinished = unfinished.slice(0, 1);
+  await clock.advance(10_000);
+  t.same(aborted.splice(0), ['locked']);
+  await jobs.stop();
+  await clock.advance(20_000);
+  t.same(aborted, []);
 });
