@@ -46,7 +46,7 @@ begin
       ) as o
       cross join lateral (
         select t.has_started, t.has_ended
-          from cnapi_progress_of_tasks(array[o.task], p_ends_of_cnapi) as t offset 0) as t
+          from cnapi_progress_of_task(o.task, p_ends_of_cnapi) as t offset 0) as t
       where t.has_ended or t.has_started and o.state = 'ready');
   picked := cnapi_pick_push_nodes(p_job, due, p_most);
   more := cardinality(picked) = p_most;
@@ -77,7 +77,7 @@ begin
         cross join lateral (
           select t.* from cnapi_push_nodes o
             cross join lateral (
-              select * from cnapi_progress_of_tasks(array[o.task], p_ends_of_cnapi) offset 0) as t
+              select * from cnapi_progress_of_task(o.task, p_ends_of_cnapi) offset 0) as t
             where o.job = p_job and o.server_uuid = p.server_uuid offset 0) as t
       where n.job = p_job and n.server_uuid = any (array[p.server_uuid]) and n.task = t.id
       returning n.server_uuid, t.has_ended,
@@ -106,18 +106,20 @@ declare
   locked_tasks uuid[];
 begin
   gone := array(
-    select o.server_uuid
+    select l.server_uuid
       from (
-        select n.server_uuid, n.incarnation, n.task from cnapi_push_nodes n
-          where n.job = p_job and n.state in ('ready', 'running')
-          order by n.server_uuid offset 0
-      ) as o
-      cross join lateral (
-        select p.incarnation from cnapi_presence(array[o.server_uuid]) as p offset 0) as p
-      where p.incarnation is distinct from o.incarnation
-        and not exists (
-          select 1 from cnapi_progress_of_tasks(array[o.task], p_ends_of_cnapi) as t
-            where t.has_ended));
+        select o.server_uuid, o.task
+          from (
+            select n.server_uuid, n.incarnation, n.task from cnapi_push_nodes n
+              where n.job = p_job and n.state in ('ready', 'running')
+              order by n.server_uuid offset 0
+          ) as o
+          left join lateral (
+            select p.incarnation from cnapi_presence_of(o.server_uuid) as p offset 0) as p on true
+          where p.incarnation is distinct from o.incarnation offset 0
+      ) as l
+      where not exists (
+        select 1 from cnapi_progress_of_task(l.task, p_ends_of_cnapi) as t where t.has_ended));
   picked := cnapi_pick_push_nodes(p_job, gone, p_most);
   more := cardinality(picked) = p_most;
   in_rehab := 0;
@@ -135,7 +137,7 @@ begin
       where n.job = p_job and n.server_uuid = any (picked)
         and (n.task is null or not n.task = any (locked_tasks))
         and not exists (
-          select 1 from cnapi_progress_of_tasks(array[n.task], p_ends_of_cnapi) as t
+          select 1 from cnapi_progress_of_task(n.task, p_ends_of_cnapi) as t
             where t.is_reported));
   more := more and cardinality(picked) > 0;
   update cnapi_push_nodes n

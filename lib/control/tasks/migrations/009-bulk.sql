@@ -55,10 +55,11 @@ begin
       except select unnest(picked));
 end $$;
 
--- How far these tasks are. `error_code`: why it failed; an error of the task's agent or of cnapi.
--- `is_reported`: its agent said that it has ended. Otherwise cnapi ended it, for one of the reasons
--- p_ends_of_cnapi, and its agent may still run it.
-create function cnapi_progress_of_tasks(p_ids uuid[], p_ends_of_cnapi text[])
+-- How far a task is. `error_code`: why it failed; an error of its agent or of cnapi. `is_reported`:
+-- its agent said that it has ended. Otherwise cnapi ended it, for one of the reasons
+-- p_ends_of_cnapi, and its agent may still run it. For lateral joins: Postgres puts the look-up into
+-- the statement, with `offset 0` by the key and not by an index of the tasks that have ended.
+create function cnapi_progress_of_task(p_id uuid, p_ends_of_cnapi text[])
 returns table (
   id uuid, has_started boolean, has_ended boolean, is_reported boolean, outcome text,
   error_code text, message text, exit_code int
@@ -66,6 +67,5 @@ returns table (
   select t.id, t.started_at is not null, t.state = 'ended',
       t.state = 'ended' and coalesce(t.error::text, '') <> all (p_ends_of_cnapi), t.outcome,
       t.error->>'code', left(t.error->>'message', 500), t.exit_code
-    from unnest(p_ids) as wanted (id)
-    cross join lateral (select * from cnapi_tasks c where c.id = wanted.id offset 0) as t
+    from (select * from cnapi_tasks c where c.id = p_id offset 0) as t
 $$;
