@@ -20,6 +20,7 @@ import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
+import { runProgram, signalled, usable } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
@@ -106,26 +107,4 @@ function pushCommandsFrom(path: string | undefined, log: Logger): AllowedCommand
   return path === undefined ? undefined : usable(() => openAllowedCommands(path, log));
 }
 
-/** A file of an option that cannot be used is a usage error. */
-function usable<Opened>(open: () => Opened): Opened {
-  try {
-    return open();
-  } catch (error) {
-    throw new AgentUsageError(messageOf(error), error);
-  }
-}
-
-/** Resolves at the first SIGTERM or SIGINT; later ones change nothing. */
-function signalled(): Promise<void> {
-  return new Promise((done) => {
-    process.on('SIGTERM', () => done());
-    process.on('SIGINT', () => done());
-  });
-}
-
-main().catch((error: unknown) => {
-  const isUsage = error instanceof AgentUsageError;
-  process.stderr.write(`cn-agent: ${isUsage ? messageOf(error) : ((error as Error).stack ?? messageOf(error))}\n`);
-  if (isUsage) process.stderr.write('Try --help.\n');
-  process.exit(isUsage ? 2 : 1);
-});
+runProgram('cn-agent', main);

@@ -7,13 +7,14 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { type Clock, systemClock as clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
-import { createLogger, type Logger } from '../../platform/log.ts';
+import { createLogger } from '../../platform/log.ts';
 import { systemRandom as random } from '../../platform/random.ts';
 import { AGENT_VERSION as agentVersion } from '../agent-version.ts';
-import { type Credentials, openCredentials } from '../link/credentials.ts';
+import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { AgentUsageError } from '../options.ts';
+import { runProgram, signalled, usable } from '../program.ts';
 import { runControlCommand } from './control.ts';
 import { Fleet } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
@@ -41,17 +42,9 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
-  const credentials = credentialsFrom(options, log);
+  const credentials = usable(() => openCredentials(options.credentials, log));
   const size = { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
-}
-
-function credentialsFrom(options: Pick<FleetOptions, 'credentials'>, log: Logger): Credentials {
-  try {
-    return openCredentials(options.credentials, log);
-  } catch (error) {
-    throw new AgentUsageError(messageOf(error), error);
-  }
 }
 
 /** Executes commands in order; each is answered before the next. */
@@ -85,16 +78,4 @@ async function seedOf({ seed, data }: Pick<FleetOptions, 'seed' | 'data'>): Prom
   }
 }
 
-function signalled(): Promise<void> {
-  return new Promise((done) => {
-    process.on('SIGTERM', () => done());
-    process.on('SIGINT', () => done());
-  });
-}
-
-main().catch((error: unknown) => {
-  const isUsage = error instanceof AgentUsageError;
-  process.stderr.write(`fleet: ${isUsage ? messageOf(error) : ((error as Error).stack ?? messageOf(error))}\n`);
-  if (isUsage) process.stderr.write('Try --help.\n');
-  process.exit(isUsage ? 2 : 1);
-});
+runProgram('fleet', main);

@@ -148,7 +148,48 @@ interface WrittenRow {
   is_applied: boolean;
 }
 
-function toWritten(rows: readonly WrittenRow[]): Written {
+interface HeldWrite {
+  /** SQL over `row` and `session`: that the row has not changed since the session wrote it. */
+  isHeld: string;
+  /** SQL of what it sets. It may use `session.reason`, and the parameters from $5 on. */
+  set: string;
+  reasons?: readonly string[];
+  more?: readonly unknown[];
+  name?: string;
+}
+
+/** Writes to the rows of these sessions, where each is still held. Skips locked rows. */
+async function writeHeld(
+  database: Queryable,
+  sessions: readonly Pick<HeldRow, 'serverUuid' | 'run' | 'epoch'>[],
+  { isHeld, set, reasons = [], more = [], name }: HeldWrite,
+): Promise<Written> {
+  const { rows } = await database.query<WrittenRow>(
+    `with session as (
+       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as session (server_uuid, run, epoch, reason)
+     ), standing as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid) where ${isHeld}
+     ), locked as (
+       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid) where ${isHeld}
+       order by row.server_uuid for update of row skip locked
+     ), written as (
+       update cnapi_roster_authority row set ${set}
+       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
+         and ${isHeld}
+       returning row.server_uuid
+     )
+     select server_uuid, true as is_applied from written
+     union all
+     (select server_uuid, false from standing except select server_uuid, false from written)`,
+    [
+      sessions.map((session) => session.serverUuid),
+      sessions.map((session) => session.run),
+      sessions.map((session) => session.epoch),
+      reasons,
+      ...more,
+    ],
+    name === undefined ? {} : { name },
+  );
   const { applied = [], locked = [] } = Object.groupBy(rows, ({ is_applied }) => (is_applied ? 'applied' : 'locked'));
   return { applied: applied.map(serverOf), locked: locked.map(serverOf) };
 }
@@ -159,34 +200,12 @@ const serverOf = ({ server_uuid }: WrittenRow): string => server_uuid;
  * The agents of these sessions have journalled their epochs and sent their inventories. Records it
  * where the row still belongs to the session.
  */
-export async function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<Written> {
-  const { rows } = await database.query<WrittenRow>(
-    `with session as (
-       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
-     ), standing as (
-       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
-       where row.run = session.run and row.epoch = session.epoch
-     ), locked as (
-       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
-       where row.run = session.run and row.epoch = session.epoch
-       order by row.server_uuid for update of row skip locked
-     ), written as (
-       update cnapi_roster_authority row set inventory_epoch = row.epoch
-       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
-         and row.run = session.run and row.epoch = session.epoch
-       returning row.server_uuid
-     )
-     select server_uuid, true as is_applied from written
-     union all
-     (select server_uuid, false from standing except select server_uuid, false from written)`,
-    [
-      sessions.map((session) => session.serverUuid),
-      sessions.map((session) => session.run),
-      sessions.map((session) => session.epoch),
-    ],
-    { name: 'record inventories' },
-  );
-  return toWritten(rows);
+export function recordInventories(database: Queryable, sessions: readonly HeldRow[]): Promise<Written> {
+  return writeHeld(database, sessions, {
+    isHeld: 'row.run = session.run and row.epoch = session.epoch',
+    set: 'inventory_epoch = row.epoch',
+    name: 'record inventories',
+  });
 }
 
 export interface Loss {
@@ -198,36 +217,13 @@ export interface Loss {
 }
 
 /** The sessions have ended: sets `unknown` where their run and epoch still stand. */
-export async function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<Written> {
-  const { rows } = await database.query<WrittenRow>(
-    `with loss as (
-       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as loss (server_uuid, run, epoch, reason)
-     ), standing as (
-       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
-       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
-     ), locked as (
-       select row.server_uuid from cnapi_roster_authority row join loss using (server_uuid)
-       where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
-       order by row.server_uuid for update of row skip locked
-     ), written as (
-       update cnapi_roster_authority row
-       set status = 'unknown', reason = loss.reason, since = cnapi_now(), decided_by = $5::uuid
-       from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
-         and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'
-       returning row.server_uuid
-     )
-     select server_uuid, true as is_applied from written
-     union all
-     (select server_uuid, false from standing except select server_uuid, false from written)`,
-    [
-      losses.map((loss) => loss.serverUuid),
-      losses.map((loss) => loss.run),
-      losses.map((loss) => loss.epoch),
-      losses.map((loss) => loss.reason),
-      cnapiUuid,
-    ],
-  );
-  return toWritten(rows);
+export function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<Written> {
+  return writeHeld(database, losses, {
+    isHeld: "row.run = session.run and row.epoch = session.epoch and row.status = 'running'",
+    set: "status = 'unknown', reason = session.reason, since = cnapi_now(), decided_by = $5::uuid",
+    reasons: losses.map((loss) => loss.reason),
+    more: [cnapiUuid],
+  });
 }
 
 /** The reason on an ownerless row that `writer` sets to `unknown`. */
@@ -272,34 +268,12 @@ export async function markOwnerlessUnknown(
  * A run that was declared dead continues under a new one: moves the rows of the sessions it has
  * heard from. Repeating is harmless: the answer to the first call may have been lost.
  */
-export async function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<Written> {
-  const { rows } = await database.query<WrittenRow>(
-    `with session as (
-       select * from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as session (server_uuid, run, epoch)
-     ), standing as (
-       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
-       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
-     ), locked as (
-       select row.server_uuid from cnapi_roster_authority row join session using (server_uuid)
-       where row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
-       order by row.server_uuid for update of row skip locked
-     ), written as (
-       update cnapi_roster_authority row set run = $4::uuid
-       from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)
-         and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'
-       returning row.server_uuid
-     )
-     select server_uuid, true as is_applied from written
-     union all
-     (select server_uuid, false from standing except select server_uuid, false from written)`,
-    [
-      sessions.map((session) => session.serverUuid),
-      sessions.map((session) => session.run),
-      sessions.map((session) => session.epoch),
-      newRun,
-    ],
-  );
-  return toWritten(rows);
+export function renewRun(database: Queryable, newRun: string, sessions: readonly HeldRow[]): Promise<Written> {
+  return writeHeld(database, sessions, {
+    isHeld: "row.run in (session.run, $5::uuid) and row.epoch = session.epoch and row.status = 'running'",
+    set: 'run = $5::uuid',
+    more: [newRun],
+  });
 }
 
 const ROW_COLUMNS = `server_uuid, cnapi_uuid, run, epoch, status, reason, since, incarnation, conn, journal_id, inventory_epoch,
