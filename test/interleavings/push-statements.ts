@@ -19,6 +19,7 @@ import {
 } from '../../lib/control/push/coordinator/coordinator-store.ts';
 import {
   endRehab,
+  endRehabOfRemoved,
   readEngaged,
   readErrands,
   readPrepares,
@@ -198,6 +199,7 @@ const statements: readonly Statement[] = [
       },
     },
   }),
+  writes(endRehabOfRemoved, { all: { args: () => [10] } }),
   writes(requestAbort, {
     hard: {
       args(world) {

@@ -44,6 +44,7 @@ export const foreignReads: readonly TableUse[] = [
     table: 'cnapi_servers',
     why: 'the name of a node is the hostname of its server, and a binding ends with its server',
   },
+  { part: 'control/push', table: 'cnapi_servers', why: 'the rehab of a server ends when it was removed' },
   { part: 'control/pushy', table: 'cnapi_push_jobs', why: 'jobs of organizations are read in the form of Chef' },
   { part: 'control/pushy', table: 'cnapi_push_nodes', why: 'jobs of organizations are read in the form of Chef' },
   { part: 'control/events', table: 'cnapi_status_history', why: 'a trigger records each change as an event' },

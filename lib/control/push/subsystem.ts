@@ -85,6 +85,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
       chores: [
         { name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS, records) },
         { name: 'surplus push jobs of organizations', batch: () => pushJobs.deleteSurplus(records) },
+        { name: 'rehab of removed servers', batch: () => pushJobs.courier.endRehabOfRemoved() },
       ],
     };
   },

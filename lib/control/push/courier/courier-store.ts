@@ -172,6 +172,23 @@ export async function endRehab(database: Queryable, releases: readonly Release[]
 }
 
 /**
+ * At most `limit` servers that were removed and have no agent leave rehab: none will answer. One that
+ * comes back all the same votes `busy`, and is told to forget the job then. Returns how many.
+ */
+export async function endRehabOfRemoved(database: Queryable, limit: number): Promise<number> {
+  const { rowCount } = await database.query(
+    `delete from cnapi_push_busy where server_uuid in (
+       select b.server_uuid from cnapi_push_busy b
+         where b.rehab_since is not null
+           and not exists (select 1 from cnapi_servers s where s.uuid = b.server_uuid)
+           and not exists (select 1 from cnapi_presence(array[b.server_uuid]) as p where p.run is not null)
+         order by b.server_uuid limit $1::int for update of b skip locked)`,
+    [limit],
+  );
+  return rowCount;
+}
+
+/**
  * Returns those of these nodes that have not ended: their agents may be in the job.
  */
 export async function readEngaged(database: Queryable, nodes: readonly Release[]): Promise<Set<string>> {

@@ -25,6 +25,7 @@ import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../push-topics.ts';
 import {
   type Errand,
   endRehab,
+  endRehabOfRemoved,
   type Release,
   readEngaged,
   readErrands,
@@ -166,6 +167,11 @@ export class Courier {
 
   onAborted({ serverUuid }: PushSession, { job }: PushAbortedFrame): void {
     if (this.#releases.size < MAX_WAITING_VOTES) this.#releases.add({ job, serverUuid }, GATHER_MS);
+  }
+
+  /** Returns how many servers left rehab, at most a batch. */
+  endRehabOfRemoved(): Promise<number> {
+    return endRehabOfRemoved(this.#deps.database, MAX_SERVERS);
   }
 
   stats(): CourierStats {
