@@ -33,7 +33,6 @@ t.test('with statistics of one node no statement of a large job reads more than 
   for (const table of TABLES) await database.query(`alter table ${table} set (autovacuum_enabled = off)`);
   const created = (count: number) => claimedJob(database, run, { seats: seats.slice(0, count) });
   const ids = (count: number) => Array.from({ length: count }, () => randomUUID());
-  const aborting = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
 
   const small = await created(1);
   await storeVotes(database, votesOf(small.id, { seats: seats.slice(0, 1) }, true));
@@ -77,10 +76,28 @@ t.test('with statistics of one node no statement of a large job reads more than 
   );
   await requestAbortOfNodes(database, large.id, { nodes, how: 'hard' });
   await check('an abort of nodes', NODES, (connection) => abortNodes(connection, large, NODES));
+  const { changes } = await advanceJob(database, large);
+  const aborting = { changes, ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
   await check('an abort', NODES, (connection) => abortJob(connection, large, aborting));
+  t.equal((await advanceJob(database, large)).job.state, 'aborting');
   await check('the end', NODES, (connection) => endJob(connection, large, 'aborted'));
   const releases = seats.slice(0, VOTES).map(({ serverUuid }) => ({ job: large.id, serverUuid }));
   await check('the end of rehab', VOTES, (connection) => endRehab(connection, releases));
+
+  await database.query('delete from cnapi_push_busy');
+  const ending = await created(NODES);
+  for (let first = 0; first < NODES; first += 500)
+    await storeVotes(database, votesOf(ending.id, { seats: seats.slice(first, first + 500) }, true));
+  await startNodes(database, ending, { changes: 0, ids: ids(NODES), runMs: 0 });
+  await database.query(
+    `update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0
+       where id in (select task from cnapi_push_nodes where job = $1::uuid limit $2::int)`,
+    [ending.id, NODES / 2],
+  );
+  await database.query('update cnapi_roster_authority set incarnation = gen_random_uuid()');
+  await check('a round of ended commands and of agents that are gone', NODES, (connection) =>
+    advanceJob(connection, ending),
+  );
 });
 
 t.test('with statistics from before the votes a round takes what it takes with fresh ones', async (t) => {
