@@ -18,8 +18,8 @@ interface ErrorReport {
   exitCode: number;
 }
 
-const HOW_TO_MAKE_A_TOKEN =
-  "Anyone who can read an instance's configuration can create a token for an admin: cnapi token create NAME --role admin --config FILE";
+const HOW_TO_SEE_CONTENTS =
+  "An admin makes such a token: cnapi token create NAME --role operator. So does whoever can read an instance's configuration, with --config FILE";
 
 export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof UsageError || error instanceof AddressError)
@@ -30,7 +30,7 @@ export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
   if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
   if (error instanceof WithheldError)
-    return { code: 'Forbidden', message: error.message, hint: HOW_TO_MAKE_A_TOKEN, exitCode: EXIT.failed };
+    return { code: 'Forbidden', message: error.message, hint: HOW_TO_SEE_CONTENTS, exitCode: EXIT.failed };
   return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };
 }
 
@@ -58,10 +58,13 @@ function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
   return attempts.length === 0 ? 'DNS names no live instance' : where;
 }
 
+/**
+ * None for a 403: only the instance knows whether the role, the server or the group of the caller is
+ * in the way, and its message says who can change that.
+ */
 function hintOf({ statusCode, code }: ApiError): string | undefined {
   if (statusCode === 401)
     return 'Give a token with CNAPI_TOKEN_FILE, CNAPI_TOKEN or ~/.config/cnapi/token (mode 0600); only the user who runs npm start has its token';
-  if (code === 'Forbidden') return HOW_TO_MAKE_A_TOKEN;
   if (code === 'ServerNotRunning') return 'cnapi server SERVER shows when and why its agent disconnected';
   if (code === 'LastInstance') return 'Start another instance first';
   if (statusCode === 429) return 'Ask less often, or raise the limits in the configuration of the instances';

@@ -28,7 +28,7 @@ export class RoleTooSmallError extends CnapiError {
     super(
       'Forbidden',
       403,
-      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}`,
+      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}. So does whoever can read an instance's configuration, with --config FILE`,
     );
   }
 }
@@ -36,7 +36,11 @@ export class RoleTooSmallError extends CnapiError {
 /** 403: an agent's token that is valid for another server only. */
 export class TokenOfAnotherServerError extends CnapiError {
   constructor(actor: Actor) {
-    super('Forbidden', 403, `The token ${JSON.stringify(actor.name)} is good for server ${actor.serverUuid} only`);
+    super(
+      'Forbidden',
+      403,
+      `The token ${JSON.stringify(actor.name)} is good for server ${actor.serverUuid} only. An admin makes one for another server: cnapi token create NAME --role agent --server SERVER`,
+    );
   }
 }
 

@@ -42,7 +42,7 @@ t.test('the CLI with tokens over TLS', async (t) => {
     t.match(await run('eyes', 'lock', 'default', 'a', 'b', '--', 'echo', 'ran'), {
       code: 1,
       stdout: '',
-      stderr: /needs the role operator; .*Forbidden[\s\S]*--role admin --config FILE/,
+      stderr: /needs the role operator; .*--role operator\. .*--config FILE \(Forbidden; [^\n]*\n$/,
     });
     t.match(await run('eyes', 'token', 'list'), { code: 1, stderr: /Forbidden/ });
     const shown = await run('root', 'token', 'create', 'deploy', '--role', 'operator');
