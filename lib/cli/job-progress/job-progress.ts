@@ -56,12 +56,13 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
 
 /**
  * The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`.
+ * `later`: what is known of it since then.
  */
-export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>): string {
+export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: string): string {
   const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
   const what = task_id === undefined ? 'not running' : 'running';
   const why = exit_code === undefined ? reasonOf(node) : `exit code ${exit_code}`;
-  return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${why === '' ? '' : `: ${why}`}`;
+  return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${why === '' ? '' : `: ${why}`}${later === undefined ? '' : ` (${later})`}`;
 }
 
 function reasonOf({ reason, message, busy_with }: PushNode): string {

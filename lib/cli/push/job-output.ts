@@ -9,7 +9,7 @@ import { findServer } from '../lookup/find.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
-import { hasNodeEnded } from '../runs/node-ending.ts';
+import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -61,7 +61,7 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
   const task = await client.task(node.task_id);
   if (output.json) output.document(task);
   else if (!hasNodeEnded(node)) noteRunning(context, id, 1);
-  else return written(context, id, task, { prefix: undefined, label: '' });
+  else return written(context, id, task, { node, prefix: undefined, label: '' });
   return EXIT.ok;
 }
 
@@ -79,7 +79,11 @@ async function ofAll(context: Context, id: string, status: PushNode['status'] | 
     const task = await client.task(task_id);
     const label = labelOf({ uuid: server_uuid, hostname: name });
     if (output.json) output.record({ server_uuid, name, status, task });
-    else exitCode = Math.max(exitCode, await written(context, id, task, { prefix: prefixOf(label, width), label }));
+    else
+      exitCode = Math.max(
+        exitCode,
+        await written(context, id, task, { node: { status }, prefix: prefixOf(label, width), label }),
+      );
     await output.ready();
   }
   if (output.json) return exitCode;
@@ -95,6 +99,7 @@ const noteRunning = ({ output }: Context, id: string, count: number): void =>
   );
 
 interface About {
+  node: Pick<PushNode, 'status'>;
   prefix: string | undefined;
   label: string;
 }
@@ -102,10 +107,11 @@ interface About {
 /** Returns the exit code. */
 async function written(context: Context, job: string, task: Task, about: About): Promise<number> {
   const { client, output } = context;
+  const of = about.label === '' ? '' : `${about.label}: `;
   const finish = task.history.find(({ name }) => name === 'finish')?.event;
   if (finish === undefined) {
     const why = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
-    output.complain(about.label === '' ? why : `${about.label}: ${why}`);
+    output.complain(`${of}${why}`);
     return EXIT.incomplete;
   }
   const live = new LiveOutput(context, { raw: false, ...about });
@@ -116,5 +122,7 @@ async function written(context: Context, job: string, task: Task, about: About):
       await output.ready();
     }
   live.end(finish, task.id);
+  const late = lateReportOf(about.node, task);
+  if (late !== undefined) output.note(`${of}the node is crashed, but ${late}`);
   return live.isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

@@ -1,6 +1,7 @@
 /** `cnapi job`: push jobs, one command on many servers after enough of them have agreed. */
 import { Command, Option } from 'commander';
-import { JOB_STATUSES, type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { CnapiClient } from '../../client/client.ts';
+import { JOB_STATUSES, type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { show, showSummary } from '../job-progress/follow-job.ts';
@@ -8,6 +9,7 @@ import { JOB_COLUMNS, lineOf } from '../job-progress/job-progress.ts';
 import { findServer } from '../lookup/find.ts';
 import { findJob, newestJobs, nodesOf } from '../lookup/find-job.ts';
 import { type Condition, matches, parseWhere } from '../lookup/where.ts';
+import { lateReportOf } from '../runs/node-ending.ts';
 import { parseCount } from '../terminal/count.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError, WithheldError } from '../terminal/usage-error.ts';
@@ -57,11 +59,17 @@ async function status(
     const { uuid } = await findServer(client, node);
     const found = (await nodesOf(context, job.id)).find(({ server_uuid }) => server_uuid === uuid);
     if (found === undefined) throw new UsageError(`${escapeControls(node)} is not a node of push job ${job.id}`);
-    return output.json ? output.document(found) : output.line(lineOf(found, job));
+    return output.json ? output.document(found) : output.line(lineOf(found, job, await lateReport(client, found)));
   }
   if (output.json) return output.document(summary ? job : { ...job, nodes: await nodesOf(context, job.id) });
   if (summary) return showSummary(output, job);
   await show(context, job);
+}
+
+/** Of a node that crashed. */
+async function lateReport(client: CnapiClient, node: PushNode): Promise<string | undefined> {
+  if (node.status !== 'crashed' || node.task_id === undefined) return undefined;
+  return lateReportOf(node, await client.task(node.task_id));
 }
 
 /** What a query of `cnapi job list` may name. */

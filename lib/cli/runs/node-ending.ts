@@ -1,7 +1,10 @@
 /** How a command ended on a node of a push job, in the words of the command line. Pure. */
 import type { PushNode } from '../../protocol/api/push-jobs.ts';
+import type { Task } from '../../protocol/api/tasks.ts';
 import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
+import { shortTime } from '../terminal/duration.ts';
 import { type Ending, endedAs } from './ending.ts';
+import { exitCodeOf } from './task-end.ts';
 
 export const hasNodeEnded = ({ status }: Pick<PushNode, 'status'>): boolean => !OPEN_NODE_STATUSES.includes(status);
 
@@ -22,6 +25,18 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
     ...{ kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' },
     mayRetry: mayRetry(node),
   };
+}
+
+/**
+ * What the agent of a crashed node reported once it was back: its command may have ended well. The
+ * node stays crashed, because its job had to go on without it. Undefined: no exit code was reported,
+ * or the node has one. `task`: of the node.
+ */
+export function lateReportOf({ status }: Pick<PushNode, 'status'>, { history }: Task): string | undefined {
+  const finish = history.find(({ name }) => name === 'finish');
+  const exitCode = status === 'crashed' ? exitCodeOf(finish?.event) : undefined;
+  if (finish === undefined || exitCode === undefined) return undefined;
+  return `its agent came back and reported exit code ${exitCode} at ${shortTime(finish.timestamp)}`;
 }
 
 function whyOfNode(node: PushNode): string {

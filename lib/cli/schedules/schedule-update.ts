@@ -58,7 +58,7 @@ export function updateCommand(runner: CommandRunner): Command {
     ),
   );
   return examples(explained(command, MORE), [
-    "cnapi schedule update 5c4e --cron '30 3 * * mon-fri'",
+    'cnapi schedule update 5c4e --cron @weekly',
     'cnapi schedule update 5c4e --overlap queue --without concurrency',
     "cnapi schedule update 5c4e 'hostname=web-*' --quorum 80% -- ./upgrade.sh",
   ]);

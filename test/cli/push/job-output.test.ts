@@ -48,3 +48,35 @@ t.test('what a command wrote before its agent went down is shown', async (t) => 
     t.match(await cli.run('job', 'output', job.id, agent.serverUuid), { code: 0, stdout: /^early\n$/ });
   });
 });
+
+t.test('of a node that crashed, what its agent reported when it was back is told', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agents = await startAgents(t, [app], 2);
+  const [server = '', other = ''] = agents.map(({ serverUuid }) => serverUuid);
+  const cli = new Cli(t, [app.url]);
+  const { body: job } = await app.post<PushJob>('/push-jobs', {
+    command: 'echo done\nsleep 2',
+    servers: [server, other],
+  });
+  const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
+  await until(async () => (await counts()).running === 2, 'the commands to run');
+  // As if the server had been cut off for long.
+  await zone.database.query(
+    `update cnapi_push_nodes set state = 'crashed', reason = 'down' where server_uuid = $1::uuid`,
+    [server],
+  );
+  const ended = async () =>
+    records<{ task: Task }>((await cli.run('--json', 'job', 'output', job.id)).stdout).map(({ task }) => task.status);
+  await until(async () => (await ended()).every((status) => status === 'complete'), 'the commands to end');
+  t.match(await counts(), { crashed: 1, succeeded: 1 });
+  const late = /its agent came back and reported exit code 0 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ/;
+  const line = (await cli.run('job', 'status', job.id, '--node', server)).stdout;
+  t.match(line, new RegExp(`crashed .*: down \\(${late.source}\\)\n$`));
+  for (const servers of [[], [server]]) {
+    const { code, stdout, stderr } = await cli.run('job', 'output', job.id, ...servers);
+    t.match({ code, stdout, stderr }, { code: 0, stdout: /done/, stderr: late });
+    t.equal(stderr.match(/came back/g)?.length, 1, 'of this node alone');
+  }
+  t.notMatch((await cli.run('job', 'status', job.id, '--node', other)).stdout, late);
+});
