@@ -204,7 +204,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/*/*-routes.ts',
   ],
   'control/push/subsystem.ts': [
-    ...base,
+    ...database,
     ...subsystem,
     'control/push',
     'control/push/job-expiry.ts',

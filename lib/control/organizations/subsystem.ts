@@ -1,10 +1,11 @@
 /** What organizations contribute to an instance. */
+
 import type { Database } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { ChefAuthentication } from './chef-authentication.ts';
 import { organizationRoutes } from './organization-routes.ts';
-import { organizationMigrations } from './organization-schema.ts';
 import { Organizations } from './organizations.ts';
 import { forgetSignatures } from './signature-store.ts';
 
@@ -22,7 +23,7 @@ export function makeOrganizations({ database, random }: { database: Database; ra
 }
 
 export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
-  migrations: organizationMigrations,
+  migrations: readMigrations('organizations', import.meta.dirname),
   open({ organizations, chefAuthentication, database }): Subsystem {
     return {
       name: 'organizations',

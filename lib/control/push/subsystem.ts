@@ -1,9 +1,9 @@
 /** What push jobs contribute to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { jobExpiry } from './job-expiry.ts';
 import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
-import { pushMigrations } from './push-schema.ts';
 import { PUSH_DUTY } from './push-store.ts';
 import { type PushEventRouteDeps, pushEventRoutes } from './routes/push-event-routes.ts';
 import { type PushJobRouteDeps, pushJobRoutes } from './routes/push-job-routes.ts';
@@ -36,7 +36,8 @@ interface PushOwnDeps {
 }
 
 export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRouteDeps & PushOwnDeps> = {
-  migrations: pushMigrations,
+  // They need the duties, the tasks and the roster.
+  migrations: readMigrations('push', import.meta.dirname),
   open({ pushJobs, servers, random, config }): Subsystem {
     const { coordinator, courier, followers } = pushJobs;
     const records = jobExpiry(config.cnapiUuid);

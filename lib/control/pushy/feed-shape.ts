@@ -1,4 +1,5 @@
 /** Events of push jobs as Chef sends them. Pure. */
+import { given } from '../../platform/given.ts';
 import type { FeedEvent } from '../push/follow/feed-store.ts';
 import type { OrganizationJob } from './organization-jobs-store.ts';
 
@@ -20,8 +21,8 @@ export function eventOf({ number, name, node, status, atUs }: FeedEvent): PushyE
     name,
     data: {
       timestamp: feedTime(Number(atUs)),
-      ...(node === null ? {} : { node }),
-      ...(status === null ? {} : { status }),
+      ...given('node', node),
+      ...given('status', status),
     },
   };
 }
@@ -31,9 +32,9 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
   const { user, dir, env, capture = false } = job.options;
   const contents = {
     command: job.command,
-    ...(user === undefined ? {} : { job_user: user }),
-    ...(dir === undefined ? {} : { dir }),
-    ...(env === undefined ? {} : { env }),
+    ...given('job_user', user),
+    ...given('dir', dir),
+    ...given('env', env),
     ...(job.hasFile ? { file_specified: true } : {}),
     capture,
   };

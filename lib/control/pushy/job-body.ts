@@ -3,6 +3,7 @@
  * Chef. Limits that Chef does not have are those of POST /push-jobs. Pure.
  */
 import type { z } from 'zod';
+import { parsePushFile } from '../../protocol/api/push-file.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { PUSHY_JOB_KEYS } from '../../protocol/api/pushy.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
@@ -142,20 +143,18 @@ function envOf(value: unknown, text: string): Record<string, string> | undefined
   return value as Record<string, string>;
 }
 
+const FILE_COMPLAINTS = {
+  'no-prefix': "invalid file contents (expected 'base64:...' or 'raw:...')",
+  'not-base64': "invalid file contents (couldn't decode base64 string)",
+  'too-large': `invalid file size (must be <= ${MAX_PUSH_FILE_BYTES} bytes)`,
+};
+
 function fileOf(value: unknown): Buffer | undefined {
   if (value === undefined) return undefined;
-  const [, form, content = ''] = (typeof value === 'string' && /^(raw|base64):(.*)$/s.exec(value)) || [];
-  if (form === undefined)
-    throw new InvalidJobError("invalid file contents (expected 'base64:...' or 'raw:...')", 'file');
-  const bytes = Buffer.from(content, form === 'raw' ? 'utf8' : 'base64');
-  if (form === 'base64' && !isBase64(content))
-    throw new InvalidJobError("invalid file contents (couldn't decode base64 string)", 'file');
-  if (bytes.length > MAX_PUSH_FILE_BYTES)
-    throw new InvalidJobError(`invalid file size (must be <= ${MAX_PUSH_FILE_BYTES} bytes)`, 'file');
+  const bytes = typeof value === 'string' ? parsePushFile(value) : 'no-prefix';
+  if (typeof bytes === 'string') throw new InvalidJobError(FILE_COMPLAINTS[bytes], 'file');
   return bytes;
 }
-
-const isBase64 = (text: string): boolean => text.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(text);
 
 function captureOf(value: unknown): boolean {
   if (value !== undefined && typeof value !== 'boolean')

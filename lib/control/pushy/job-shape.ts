@@ -1,4 +1,5 @@
 /** A push job and its nodes in the form of Chef. Pure. */
+import { given } from '../../platform/given.ts';
 import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
@@ -52,8 +53,8 @@ function contentsOf({ command, options, hasFile }: OrganizationJob) {
   const { user, dir, env, capture } = options;
   return {
     command,
-    ...(user === undefined ? {} : { user }),
-    ...(dir === undefined ? {} : { dir }),
+    ...given('user', user),
+    ...given('dir', dir),
     ...(env === undefined ? {} : { env: { ...env } }),
     ...(hasFile ? { file_specified: true } : {}),
     ...(capture === true ? { capture_output: true } : {}),

@@ -5,22 +5,25 @@ import { text } from './rules.ts';
 
 export const file = text()
   .transform((value, context) => {
-    const bytes = fileOf(value);
+    const bytes = parsePushFile(value);
     if (typeof bytes !== 'string') return bytes;
-    context.addIssue(bytes);
+    context.addIssue(COMPLAINTS[bytes]);
     return z.NEVER;
   })
   .meta({ type: 'string' });
 
+const COMPLAINTS = {
+  'no-prefix': 'value begins with neither "raw:" nor "base64:"',
+  'not-base64': 'value is not valid base64 after "base64:"',
+  'too-large': `value has more than ${MAX_PUSH_FILE_BYTES} bytes`,
+};
+
 /** The file's bytes, or why there are none. */
-function fileOf(value: string): Buffer | string {
+export function parsePushFile(value: string): Buffer | keyof typeof COMPLAINTS {
   if (value.startsWith('raw:')) return bounded(Buffer.from(value.slice(4)));
   const [, content] = /^base64:((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?)$/.exec(value) ?? [];
   if (content !== undefined) return bounded(Buffer.from(content, 'base64'));
-  return value.startsWith('base64:')
-    ? 'value is not valid base64 after "base64:"'
-    : 'value begins with neither "raw:" nor "base64:"';
+  return value.startsWith('base64:') ? 'not-base64' : 'no-prefix';
 }
 
-const bounded = (bytes: Buffer): Buffer | string =>
-  bytes.length > MAX_PUSH_FILE_BYTES ? `value has more than ${MAX_PUSH_FILE_BYTES} bytes` : bytes;
+const bounded = (bytes: Buffer) => (bytes.length > MAX_PUSH_FILE_BYTES ? 'too-large' : bytes);

@@ -2,6 +2,7 @@
  * A push job as a caller may see it. The command and its options may hold anything, so only callers
  * who may see the contents of tasks see them. Pure.
  */
+import { given } from '../../../platform/given.ts';
 import type { PushJob, PushNode } from '../../../protocol/api/push-jobs.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { statusOf } from '../push-job.ts';
@@ -57,7 +58,3 @@ export function pushNodeFor(actor: Actor, row: PushNodeRow): PushNode {
     updated_at: row.updated_at.toISOString(),
   };
 }
-
-/** The field, if it has a value. */
-export const given = <Name extends string, Value>(name: Name, value: Value | null | undefined) =>
-  (value === null || value === undefined ? {} : { [name]: value }) as { [Key in Name]?: Value };

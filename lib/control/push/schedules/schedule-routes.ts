@@ -1,4 +1,5 @@
 /** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
+import { given } from '../../../platform/given.ts';
 import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
 import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
@@ -7,7 +8,7 @@ import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { repeatOfRun } from '../request/job-request.ts';
-import { given, pushJobFor } from '../routes/push-job-view.ts';
+import { pushJobFor } from '../routes/push-job-view.ts';
 import { scheduleStatusOf } from './schedule.ts';
 import type { ScheduleRow } from './schedule-store.ts';
 import type { PushSchedules } from './schedules.ts';

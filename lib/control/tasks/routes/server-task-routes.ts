@@ -2,7 +2,9 @@
  * Answers the routes that create tasks (lib/protocol/api/server-tasks.ts). The synchronous ones run
  * the task and wait.
  */
+
 import { CnapiError } from '../../../platform/errors.ts';
+import { given } from '../../../platform/given.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
 import { type CommandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
@@ -195,9 +197,4 @@ function executed(result: Record<string, unknown>, json: boolean) {
   if (json) return ok({ exitCode: exitCode ?? null, stderr: stderr ?? '', stdout: stdout ?? '' });
   if (exitCode !== 0) throw new TaskRunError('Error executing on remote system');
   return ok(String(stdout ?? '').trim());
-}
-
-/** `{[name]: value}`, or an empty object if the value is undefined. */
-function given<Name extends string, Value>(name: Name, value: Value | undefined): { [K in Name]?: Value } {
-  return (value === undefined ? {} : { [name]: value }) as { [K in Name]?: Value };
 }
