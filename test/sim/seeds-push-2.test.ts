@@ -1,4 +1,4 @@
 import { PUSH } from './plan.ts';
 import { testSeeds } from './seeds.ts';
 
-testSeeds(11, 30, PUSH);
+testSeeds(6, 30, PUSH);

@@ -1,4 +1,4 @@
 import { PUSH } from './plan.ts';
 import { testSeeds } from './seeds.ts';
 
-testSeeds(1, 10, PUSH);
+testSeeds(1, 5, PUSH);

@@ -1,8 +1,8 @@
 /**
- * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes at most ten minutes on two cores: most
  * simulation seeds, all pairs of statements, the proofs that the lab detects deliberate defects,
- * minutes of random load, half of the faults of whole zones, and tests that need a distribution's
- * Postgres, another version of cnapi or a changed copy of it.
+ * minutes of random load, two thirds of the faults of whole zones, and tests that need a
+ * distribution's Postgres, another version of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -11,8 +11,9 @@ export const LONG = [
   'test/**/defects.test.ts',
   'test/docs/adding-a-noun.test.ts',
   'test/failover/*.test.ts',
-  'test/faults/{agent-frozen,instance-still,instances-in-turn,lost-together,legacy-agents}.test.ts',
-  'test/faults/{one-uuid-twice,poster-killed,push-coordinator-killed,postgres-frozen,unhealthy-instance}.test.ts',
+  'test/faults/{agent-frozen,instance-frozen,instance-still,instances-in-turn,lost-together}.test.ts',
+  'test/faults/{legacy-agents,one-uuid-twice,poster-killed,postgres,postgres-frozen}.test.ts',
+  'test/faults/{push-coordinator-killed,rolling-restart,scale-up,unhealthy-instance}.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/{held-row,mix,pairs}.test.ts',
   'test/sim/seeds-[2-6].test.ts',

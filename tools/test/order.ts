@@ -8,7 +8,7 @@ export const LONGEST = [
   'test/docs/adding-a-noun.test.ts',
   'test/**/defects.test.ts',
   'test/fuzz/fuzz.test.ts',
-  'test/interleavings/{answers,held-row,mix,pairs}.test.ts',
+  'test/interleavings/{answers,catalogue,held-row,mix,pairs}.test.ts',
   'test/{failover,upgrade}/*.test.ts',
   'test/cli/commands.test.ts',
   'test/explorer/roster.test.ts',
@@ -20,6 +20,8 @@ export const LONGEST = [
   'test/control/waitlist/{stress,waitlist,races}.test.ts',
   'test/control/http/limits/answer-memory.test.ts',
   'test/control/tasks/dispatcher.test.ts',
+  'test/control/{legacy/posts,legacy/real-agent,link/link,push/push-jobs}.test.ts',
+  'test/{support/postgres-server,tools/bench/bench}.test.ts',
 ] as const;
 
 /** The files sorted by their place in LONGEST, then by name. */
