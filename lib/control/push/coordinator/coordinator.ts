@@ -64,11 +64,14 @@ const BLOCKED_PAUSE_MS = 250;
 const STARTING_ROUND_MS = 250;
 /** A round reads every node, so a large job without changes is polled less often. */
 const ROUND_MS_OF_NODE = 0.2;
+/** Tasks that are awaited here although they have ended, because the message was lost. */
+const LOST_ENDS = 1_000;
 
 /** A job that is carried out here. */
 interface ActiveJob {
   /** Aborts when something of the job has changed since the present round began. */
   changed: AbortController;
+  /** Those whose ends are awaited. */
   tasks: Set<string>;
   startsPaid: StartsPaid;
   /** The job's state in the last round. */
@@ -164,6 +167,8 @@ export class Coordinator implements DutyHandler {
         if (isTemporary(error)) await lookAtTicket();
         throw error;
       });
+      if (active.tasks.size > advanced.started + LOST_ENDS)
+        this.#followOnly(duty.id, active, await readTasksOfJob(this.#deps.database, duty.id));
       const counted = times.corrected(advanced);
       // A round locks the job's row, for which votes do not wait: they need as much time as it took.
       const pauseMs = counted.nodeCounts.new > 0 ? Math.max(PAUSE_MS, clock.now() - beganAt) : PAUSE_MS;
@@ -291,10 +296,20 @@ export class Coordinator implements DutyHandler {
     }
   }
 
+  #followOnly(job: string, active: ActiveJob, tasks: readonly string[]): void {
+    for (const task of active.tasks) this.#jobOfTask.delete(task);
+    active.tasks.clear();
+    this.#follow(job, tasks);
+  }
+
   #tasksEnded(tasks: readonly string[]): void {
     for (const task of tasks) {
       const job = this.#jobOfTask.get(task);
-      if (job !== undefined) this.#activeJobs.get(job)?.changed.abort();
+      if (job === undefined) continue;
+      this.#jobOfTask.delete(task);
+      const active = this.#activeJobs.get(job);
+      active?.tasks.delete(task);
+      active?.changed.abort();
     }
   }
 }

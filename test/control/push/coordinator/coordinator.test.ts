@@ -2,9 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
+import { TASK_ENDS_TOPIC } from '../../../../lib/control/tasks/task-topics.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
+import { publishChanges } from '../../../../lib/platform/waits/changes.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
@@ -37,7 +39,7 @@ const VOTING = {
 };
 
 /** A coordinator at work on one job; `row` is what each of its rounds reads. */
-function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
+function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks = [] as string[] } = {}) {
   const clock = new ManualClock();
   const records: Record<string, unknown>[] = [];
   const log = recordingLogger(records);
@@ -59,13 +61,19 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
         if (round.tookMs > 0) await clock.sleep(round.tookMs);
         if (round.error !== undefined) throw round.error;
       }
-      const rows: unknown[] = { cnapi_advance_push_job: [job], cnapi_close_push_voting: [{ held: true }] }[name] ?? [];
+      const answers: Record<string, unknown[]> = {
+        cnapi_advance_push_job: [job],
+        cnapi_close_push_voting: [{ held: true }],
+        cnapi_push_nodes: tasks.map((task) => ({ task })),
+      };
+      const rows = answers[name] ?? [];
       return { rows, rowCount: 0 };
     },
   } as unknown as Queryable;
+  const bus = createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 });
   const coordinator = new Coordinator({
     database,
-    bus: createMemoryBus({ hub: new MemoryHub(), random, clock, log, beatMs: 50 }),
+    bus,
     clock,
     random,
     log,
@@ -79,6 +87,12 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
     tell: () => {},
     sendErrands: () => {},
   });
+  coordinator.start();
+  t.teardown(async () => {
+    coordinator.stop();
+    await bus.stop();
+  });
+  let connected: Promise<void> | undefined;
   const over = new AbortController();
   t.teardown(() => over.abort());
   const duty = { id: randomUUID(), kind: 'push-job', run: randomUUID(), generation: 1, failures: 0 };
@@ -93,6 +107,19 @@ function atWork(t: Test, row: Partial<typeof VOTING>, hasTicket = false) {
     renewed,
     ticket,
     asked: (name: string) => asked.filter((one) => one.name === name),
+    /** Whether the end of this task is news of the job: the next round begins at once. */
+    async isNews(task: string) {
+      connected ??= bus.start();
+      await connected;
+      const before = roundsAt.length;
+      while (roundsAt.length === before) await clock.advance(50);
+      // News gathers for a while after a round.
+      await clock.advance(100);
+      const rounds = roundsAt.length;
+      publishChanges(bus, TASK_ENDS_TOPIC, [task]);
+      await clock.advance(10);
+      return roundsAt.length > rounds;
+    },
   };
 }
 
@@ -157,7 +184,7 @@ t.test('between rounds there is as much time for votes as a round takes', async 
 });
 
 t.test('the ticket of a job is renewed although the rows of the job are locked', async (t) => {
-  const { round, renewed, ticket } = atWork(t, { state: 'running' }, true);
+  const { round, renewed, ticket } = atWork(t, { state: 'running' }, { hasTicket: true });
   round.error = new DatabaseBusyError('locked');
   await until(() => renewed.length > 0, 'a renewal');
   t.equal(renewed[0], ticket.ticket);
@@ -193,4 +220,30 @@ t.test('an abort is logged once the job is aborting, and names the changes that 
   Object.assign(job, { state: 'aborting', ending: 'quorum_failed' });
   await clock.advance(2_000);
   t.strictSame(logged(), ['push job: aborting']);
+});
+
+t.test('a task is remembered until it ends, and not until its job ends', async (t) => {
+  const tasks = Array.from({ length: 2 }, () => randomUUID());
+  const [first = '', second = ''] = tasks;
+  const { isNews } = atWork(t, { state: 'running', states: ['running'], counts: [2], started: 2 }, { tasks });
+  t.ok(await isNews(first));
+  t.notOk(await isNews(first), 'it is known to have ended');
+  t.ok(await isNews(second));
+});
+
+t.test('tasks whose ends were not announced are forgotten when there are many of them', async (t) => {
+  const tasks = Array.from({ length: 1_100 }, () => randomUUID());
+  const [first = '', last = ''] = [tasks[0], tasks.at(-1)];
+  const { job, asked, isNews } = atWork(
+    t,
+    { state: 'running', states: ['running'], counts: [1_100], started: 1_100 },
+    { tasks },
+  );
+  t.ok(await isNews(first));
+  t.equal(asked('cnapi_push_nodes').length, 1, 'they are read at the start');
+  Object.assign(job, { states: ['succeeded', 'running'], counts: [1_099, 1], started: 1 });
+  const [ended = ''] = tasks.splice(0, tasks.length - 1).slice(5);
+  t.ok(await isNews(last));
+  t.notOk(await isNews(ended));
+  t.equal(asked('cnapi_push_nodes').length, 2, 'they are read again once');
 });
