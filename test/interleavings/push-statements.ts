@@ -21,7 +21,7 @@ import {
   endRehab,
   endRehabOfRemoved,
   readEngaged,
-  readErrands,
+  readOrders,
   readPrepares,
   readTimeoutChanges,
   storeVotes,
@@ -275,7 +275,7 @@ const statements: readonly Statement[] = [
     const jobs = ofJob('asked')(world);
     return jobs && [jobs];
   }),
-  reads(readErrands, () => [{ most: 10 }]),
+  reads(readOrders, () => [{ most: 10 }]),
   reads(readTimeoutChanges, () => []),
   reads(readEngaged, (world) => {
     const duty = world.pushJob('running');

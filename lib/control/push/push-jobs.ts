@@ -56,7 +56,7 @@ import {
   readPushJobByKey,
   requestAbort,
 } from './push-store.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from './push-topics.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from './push-topics.ts';
 import { SurplusJobDeletion } from './surplus-jobs.ts';
 import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
@@ -100,7 +100,7 @@ export class PushJobs {
     this.coordinator = new Coordinator({
       ...deps,
       tell: (servers) => this.#tell(servers),
-      sendErrands: (job) => publishChanges(deps.bus, PUSH_ERRANDS_TOPIC, [job]),
+      sendOrders: (job) => publishChanges(deps.bus, PUSH_ORDERS_TOPIC, [job]),
     });
   }
 
@@ -125,7 +125,7 @@ export class PushJobs {
     if (creation === 'full') throw new TooManyPushJobsError(MAX_UNFINISHED);
     if (creation === 'unmet') return false;
     hintDuties();
-    publishChanges(bus, PUSH_ERRANDS_TOPIC, [job.id]);
+    publishChanges(bus, PUSH_ORDERS_TOPIC, [job.id]);
     return true;
   }
 
@@ -191,7 +191,7 @@ export class PushJobs {
     if (added === undefined) throw new PushJobNotFoundError(id);
     if (added.refusal !== null) throw refusalOfNodes(id, added);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
-    publishChanges(bus, PUSH_ERRANDS_TOPIC, [id]);
+    publishChanges(bus, PUSH_ORDERS_TOPIC, [id]);
   }
 
   /**

@@ -4,7 +4,7 @@
  * Agents may have to be asked to take part in these jobs, or to forget them: `{ids}`. For all
  * instances.
  */
-export const PUSH_ERRANDS_TOPIC = 'push-errands';
+export const PUSH_ORDERS_TOPIC = 'push-orders';
 
 /** Something of these jobs has changed: `{ids}`. For those who carry them out. */
 export const PUSH_CHANGES_TOPIC = 'push-changes';

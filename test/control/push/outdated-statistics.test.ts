@@ -15,7 +15,7 @@ import {
   endJob,
   startNodes,
 } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { endRehab, readErrands, storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import { endRehab, readOrders, storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { votesOf } from '../../interleavings/push-statements.ts';
 import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';
@@ -51,7 +51,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   }
 
   const large = await created(NODES);
-  await check('errands', NODES, (connection) => readErrands(connection, { jobs: [large.id], most: NODES }));
+  await check('orders', NODES, (connection) => readOrders(connection, { jobs: [large.id], most: NODES }));
   for (let first = 0; first < NODES; first += VOTES) {
     const votes = votesOf(large.id, { seats: seats.slice(first, first + VOTES) }, true);
     if (first % 400 !== 0) await storeVotes(database, votes);
@@ -67,8 +67,8 @@ t.test('with statistics of one node no statement of a large job reads more than 
   await check('a round of outdated timeouts', NODES, (connection) => advanceJob(connection, large));
   await check('a change of timeouts', NODES, (connection) => changeTimeouts(connection, large, NODES));
   const timeoutsSince = [{ job: large.id, changes: 0 }];
-  await check('errands of timeouts', NODES, (connection) =>
-    readErrands(connection, { jobs: [large.id], timeoutsSince, most: NODES }),
+  await check('orders of timeouts', NODES, (connection) =>
+    readOrders(connection, { jobs: [large.id], timeoutsSince, most: NODES }),
   );
   const nodes = seats.slice(0, VOTES).map(({ serverUuid }) => serverUuid);
   await check('a request to abort nodes', VOTES, (connection) =>

@@ -47,7 +47,7 @@ interface CoordinatorDeps extends JobTicketDeps {
   /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
   tell(servers: readonly ServerToTell[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
-  sendErrands(job: string): void;
+  sendOrders(job: string): void;
 }
 
 /** Votes and ends gather for this long: a round costs the same for one as for thousands. */
@@ -173,7 +173,7 @@ export class Coordinator implements DutyHandler {
       // A round locks the job's row, for which votes do not wait: they need as much time as it took.
       const pauseMs = counted.nodeCounts.new > 0 ? Math.max(PAUSE_MS, clock.now() - beganAt) : PAUSE_MS;
       this.#tellFollowers(duty.id, active, counted);
-      if (counted.inRehab > 0) this.#deps.sendErrands(duty.id);
+      if (counted.inRehab > 0) this.#deps.sendOrders(duty.id);
       this.#logProgress(duty, active, counted);
       if (counted.job.state === 'ended') {
         await ticket?.release();
@@ -231,7 +231,7 @@ export class Coordinator implements DutyHandler {
     action: Exclude<JobAction, { do: 'wait' }>,
     { view, active, changes }: Round,
   ): Promise<void> {
-    const { clock, database, random, log, sendErrands, tell } = this.#deps;
+    const { clock, database, random, log, sendOrders, tell } = this.#deps;
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
@@ -245,26 +245,26 @@ export class Coordinator implements DutyHandler {
       }
       case 'begin-voting':
         await beginVoting(database, duty);
-        return sendErrands(duty.id);
+        return sendOrders(duty.id);
       case 'change-timeouts':
         await changeTimeouts(database, duty, NODES_A_STEP);
-        return sendErrands(duty.id);
+        return sendOrders(duty.id);
       case 'close-voting':
         return closeVoting(database, duty, changes);
       case 'abort-nodes':
         tell(await abortNodes(database, duty, NODES_A_STEP));
-        return sendErrands(duty.id);
+        return sendOrders(duty.id);
       case 'abort': {
         const { ending, soft, reason } = action;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
         tell(await abortJob(database, duty, { changes, ending, soft, reason, most: NODES_A_STEP }));
-        return sendErrands(duty.id);
+        return sendOrders(duty.id);
       }
       case 'end':
         if ((await endJob(database, duty, action.outcome)) > 0) return;
         publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [duty.id]);
         log.info({ push_job: duty.id, outcome: action.outcome, node_counts: view.nodeCounts }, 'push job: ended');
-        return sendErrands(duty.id);
+        return sendOrders(duty.id);
       default:
         return action satisfies never;
     }

@@ -4,7 +4,7 @@ import type { PushPrepareFrame } from '../../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 
 /** A server whose agent is to be asked, told another timeout, or told to forget a job. */
-export interface Errand {
+export interface PushOrder {
   serverUuid: string;
   job: string;
   what: 'prepare' | 'timeout' | 'abort';
@@ -28,12 +28,12 @@ export async function readTimeoutChanges(database: Queryable, jobs?: readonly st
   return rows;
 }
 
-interface ErrandsWanted {
+interface OrdersWanted {
   jobs?: readonly string[];
   servers?: readonly string[];
   /** Limits of these jobs, each without those of its first changes, which were read before. */
   timeoutsSince?: readonly TimeoutChanges[];
-  after?: Errand;
+  after?: PushOrder;
   most: number;
 }
 
@@ -42,11 +42,11 @@ interface ErrandsWanted {
  * some servers, or all. Ordered by job and server; continue `after` the last one. Of changed limits
  * reads those of `servers`, and those of `timeoutsSince`.
  */
-export async function readErrands(
+export async function readOrders(
   database: Queryable,
-  { jobs, servers, timeoutsSince = [], after, most }: ErrandsWanted,
-): Promise<Errand[]> {
-  const { rows } = await database.query<Errand>(
+  { jobs, servers, timeoutsSince = [], after, most }: OrdersWanted,
+): Promise<PushOrder[]> {
+  const { rows } = await database.query<PushOrder>(
     `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs"
        from (
          select n.job, n.server_uuid, 'prepare' as what, null::int as timeout_ms

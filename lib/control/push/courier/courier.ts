@@ -3,7 +3,7 @@
  * (docs/design/push-jobs.md). Every instance has one. Owned by `push-jobs.ts`.
  *
  *     a job was created, changed or ended (by bus) ─┐
- *     an agent's session began ─────────────────────┼──▶ read errands ──▶ push_prepare,
+ *     an agent's session began ─────────────────────┼──▶ read orders ──▶ push_prepare,
  *     slow poll ────────────────────────────────────┘                      push_timeout, push_abort
  *     push_vote ──▶ store ──▶ wake the job's coordinator;   refused ──▶ push_abort
  *     push_aborted ──▶ the server leaves rehab
@@ -21,14 +21,14 @@ import { SlowPoll } from '../../../platform/waits/slow-poll.ts';
 import { encodeFrame } from '../../../protocol/codec.ts';
 import type { PushAbortedFrame, PushOrderFrame, PushPrepareFrame, PushVoteFrame } from '../../../protocol/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../protocol/push.ts';
-import { PUSH_CHANGES_TOPIC, PUSH_ERRANDS_TOPIC } from '../push-topics.ts';
+import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from '../push-topics.ts';
 import {
-  type Errand,
   endRehab,
   endRehabOfRemoved,
+  type PushOrder,
   type Release,
   readEngaged,
-  readErrands,
+  readOrders,
   readPrepares,
   readTimeoutChanges,
   storeVotes,
@@ -62,11 +62,11 @@ export interface CourierDeps {
   unsent: { readonly isHalfFull: boolean };
 }
 
-/** Of which errands are read: those of one job, or of one server. */
+/** Of which orders are read: those of one job, or of one server. */
 type Reason = { job: string } | { serverUuid: string };
 
 const MAX_VOTES = 500;
-const ERRANDS_A_PAGE = 1_000;
+const ORDERS_A_PAGE = 1_000;
 /** Each may bring a file: about 200 KB. */
 const PREPARES_AT_ONCE = 20;
 const MAX_SERVERS = 500;
@@ -78,7 +78,7 @@ const ROOM_PAUSE_MS = 50;
 /** Of one question, before other work has its turn. */
 const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
-const ERRAND_LANES = 4;
+const ORDER_LANES = 4;
 
 interface CourierStats {
   prepares: number;
@@ -88,7 +88,7 @@ interface CourierStats {
 
 export class Courier {
   readonly #deps: CourierDeps;
-  readonly #errands: BatchQueue<Reason>;
+  readonly #orders: BatchQueue<Reason>;
   readonly #votes: BatchQueue<Vote>;
   readonly #releases: BatchQueue<Release>;
   readonly #poll: SlowPoll;
@@ -105,13 +105,13 @@ export class Courier {
 
   constructor(deps: CourierDeps) {
     this.#deps = deps;
-    this.#errands = new BatchQueue<Reason>({
+    this.#orders = new BatchQueue<Reason>({
       ...deps,
-      what: 'errands of push jobs',
+      what: 'orders of push jobs',
       keyOf: (reason) => ('job' in reason ? `job ${reason.job}` : reason.serverUuid),
       join: (reason) => reason,
       maxBatch: MAX_SERVERS,
-      lanes: ERRAND_LANES,
+      lanes: ORDER_LANES,
       work: (reasons, database) => this.#run(reasons, database),
     });
     this.#votes = new BatchQueue<Vote>({
@@ -133,30 +133,30 @@ export class Courier {
         return releases.filter(({ serverUuid }) => locked.has(serverUuid));
       },
     });
-    this.#poll = new SlowPoll({ ...deps, what: 'errands of push jobs', work: () => this.#carryOut(deps.database, {}) });
+    this.#poll = new SlowPoll({ ...deps, what: 'orders of push jobs', work: () => this.#carryOut(deps.database, {}) });
   }
 
   start(): void {
-    this.#subscription = this.#deps.bus.subscribe(PUSH_ERRANDS_TOPIC, (message) => this.jobs(changedIds(message)));
+    this.#subscription = this.#deps.bus.subscribe(PUSH_ORDERS_TOPIC, (message) => this.jobs(changedIds(message)));
     this.#poll.start();
   }
 
   async stop(): Promise<void> {
     this.#subscription?.close();
     this.#stopping.abort();
-    await Promise.all([this.#poll.stop(), this.#errands.stop(), this.#votes.finish(), this.#releases.finish()]);
+    await Promise.all([this.#poll.stop(), this.#orders.stop(), this.#votes.finish(), this.#releases.finish()]);
   }
 
   /** Agents may have to be asked to take part in these jobs, or to forget them. */
   jobs(jobs: readonly string[]): void {
-    this.#errands.addAll(
+    this.#orders.addAll(
       jobs.map((job) => ({ job })),
       GATHER_MS,
     );
   }
 
   sessionBegan(serverUuid: string): void {
-    this.#errands.add({ serverUuid }, GATHER_MS);
+    this.#orders.add({ serverUuid }, GATHER_MS);
   }
 
   onVote({ serverUuid, incarnation }: PushSession, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
@@ -188,16 +188,16 @@ export class Courier {
   async #carryOut(database: Queryable, of: { jobs?: readonly string[]; servers?: readonly string[] }): Promise<void> {
     const changes = of.servers === undefined ? await readTimeoutChanges(database, of.jobs) : [];
     const timeoutsSince = changes.flatMap((one) => this.#unread(one));
-    let after: Errand | undefined;
+    let after: PushOrder | undefined;
     do {
-      const errands = await readErrands(database, {
+      const orders = await readOrders(database, {
         ...of,
         timeoutsSince,
-        most: ERRANDS_A_PAGE,
+        most: ORDERS_A_PAGE,
         ...(after === undefined ? {} : { after }),
       });
-      await this.#sendAll(errands, database);
-      after = errands.length === ERRANDS_A_PAGE ? errands.at(-1) : undefined;
+      await this.#sendAll(orders, database);
+      after = orders.length === ORDERS_A_PAGE ? orders.at(-1) : undefined;
     } while (after !== undefined);
     for (const { job, changes: count } of changes) this.#timeoutChangesRead.set(job, count);
     if (of.jobs === undefined && of.servers === undefined) this.#keepTimeoutChangesOf(changes);
@@ -215,10 +215,10 @@ export class Courier {
     for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
   }
 
-  async #sendAll(errands: readonly Errand[], database: Queryable): Promise<void> {
-    const { abort = [], timeout = [], prepare = [] } = Object.groupBy(errands, ({ what }) => what);
+  async #sendAll(orders: readonly PushOrder[], database: Queryable): Promise<void> {
+    const { abort = [], timeout = [], prepare = [] } = Object.groupBy(orders, ({ what }) => what);
     for (const { job, serverUuid } of abort) this.#forgetAt(serverUuid, job);
-    for (const errand of timeout) this.#tellTimeout(errand);
+    for (const order of timeout) this.#tellTimeout(order);
     const nodes = Map.groupBy(
       prepare.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined),
       ({ job }) => job,
@@ -231,7 +231,7 @@ export class Courier {
   }
 
   /** A frame may have a megabyte: it is encoded once, and other work goes on between some. */
-  async #askAll(nodes: readonly Errand[], frame: PushPrepareFrame): Promise<void> {
+  async #askAll(nodes: readonly PushOrder[], frame: PushPrepareFrame): Promise<void> {
     const { clock } = this.#deps;
     const text = encodeFrame(frame);
     const atOnce = Math.ceil(BYTES_AT_ONCE / text.length);
@@ -257,7 +257,7 @@ export class Courier {
   }
 
   /** Sends a timeout once in each session: its agent receives it, or the session ends. */
-  #tellTimeout({ serverUuid, job, timeoutMs }: Errand): void {
+  #tellTimeout({ serverUuid, job, timeoutMs }: PushOrder): void {
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;
     const told = `${job} ${timeoutMs}`;

@@ -85,7 +85,7 @@ function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks
       },
     } as never,
     tell: () => {},
-    sendErrands: () => {},
+    sendOrders: () => {},
   });
   coordinator.start();
   t.teardown(async () => {

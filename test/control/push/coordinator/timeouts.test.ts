@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { changePushJob } from '../../../../lib/control/push/change-store.ts';
 import { advanceJob, changeTimeouts, startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { readErrands, storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
+import { readOrders, storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
 import type { NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { votesOf } from '../../../interleavings/push-statements.ts';
@@ -31,11 +31,11 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
   };
   /** Of the two nodes, what their agents are to be told. */
   const told = async () => {
-    const errands = await readErrands(database, {
+    const orders = await readOrders(database, {
       ...{ jobs: [duty.id], most: 10 },
       timeoutsSince: [{ job: duty.id, changes: 0 }],
     });
-    return servers.map((server) => errands.find(({ serverUuid }) => serverUuid === server)?.timeoutMs);
+    return servers.map((server) => orders.find(({ serverUuid }) => serverUuid === server)?.timeoutMs);
   };
   return { database, duty, servers, change, outdated, limits, told };
 }

@@ -3,7 +3,7 @@ import t from 'tap';
 import { changePushJob } from '../../../../lib/control/push/change-store.ts';
 import { changeTimeouts } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { Courier, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
-import type { Errand } from '../../../../lib/control/push/courier/courier-store.ts';
+import type { PushOrder } from '../../../../lib/control/push/courier/courier-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -21,14 +21,14 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
   const duty = await claimedJob(database, run, { seats });
   await startAll(database, duty, seats);
 
-  const read = { errands: 0, timeouts: 0 };
+  const read = { orders: 0, timeouts: 0 };
   const counted: Queryable = {
     ...database,
     async query(text, values, options) {
       const answer = await database.query(text, values, options);
       if (text.includes('from cnapi_push_nodes n') && text.includes('limit')) {
-        read.errands += 1;
-        read.timeouts += (answer.rows as unknown as Errand[]).filter(({ what }) => what === 'timeout').length;
+        read.orders += 1;
+        read.timeouts += (answer.rows as unknown as PushOrder[]).filter(({ what }) => what === 'timeout').length;
       }
       return answer as never;
     },
@@ -55,8 +55,8 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
   courier.start();
   t.teardown(() => courier.stop());
   const afterPolls = async () => {
-    const { errands } = read;
-    await until(() => read.errands >= errands + 5);
+    const { orders } = read;
+    await until(() => read.orders >= orders + 5);
   };
 
   await changePushJob(database, duty.id, { changes: { run_timeout_ms: 90_000 } });

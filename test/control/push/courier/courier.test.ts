@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Courier, type CourierDeps, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
-import type { Errand } from '../../../../lib/control/push/courier/courier-store.ts';
+import type { PushOrder } from '../../../../lib/control/push/courier/courier-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -15,7 +15,7 @@ const job = randomUUID();
 const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
 
 interface World {
-  errands: Errand[];
+  orders: PushOrder[];
   reads: number;
   sent: { serverUuid: string; type: string }[];
   voted: string[];
@@ -28,7 +28,7 @@ interface World {
 
 function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world: World } {
   const world: World = {
-    errands: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null })),
+    orders: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null })),
     reads: 0,
     sent: [],
     voted: [],
@@ -50,8 +50,8 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
       const [jobs = []] = values as [string[]];
       return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null })), rowCount: 1 };
     }
-    const rows = world.errands;
-    world.errands = [];
+    const rows = world.orders;
+    world.orders = [];
     return { rows, rowCount: rows.length };
   };
   const deps: CourierDeps = {
@@ -98,11 +98,11 @@ t.test('each agent of a job is asked once for each time that somebody says so', 
 
 t.test('jobs that begin together are read together', async (t) => {
   const jobs = [randomUUID(), randomUUID(), randomUUID()];
-  const errands = jobs.map((one, at) => ({
+  const orders = jobs.map((one, at) => ({
     ...{ job: one, serverUuid: servers[at] ?? '' },
     ...{ what: 'prepare' as const, timeoutMs: null },
   }));
-  const { courier, world } = start(t, { errands });
+  const { courier, world } = start(t, { orders });
   for (const one of jobs) courier.jobs([one]);
   await until(() => world.sent.length === 3);
   t.equal(world.reads, 3, 'whose limits were changed, who is asked, and what');
@@ -111,7 +111,7 @@ t.test('jobs that begin together are read together', async (t) => {
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {
   const { courier, world } = start(t, { isHalfFull: true });
   courier.jobs([job]);
-  await until(() => world.errands.length === 0);
+  await until(() => world.orders.length === 0);
   courier.sessionBegan(randomUUID());
   t.equal(world.sent.length, 0);
   world.isHalfFull = false;
@@ -121,7 +121,7 @@ t.test('nobody is asked while agents have not read what they were sent', async (
 t.test('an agent that has not read the last question is left out, until it has', async (t) => {
   const [slow = '', ...others] = servers;
   const { courier, world } = start(t, { backedUp: new Set([slow]) });
-  const { errands } = world;
+  const { orders } = world;
   courier.jobs([job]);
   await until(() => world.sent.length === others.length);
   t.same(
@@ -129,7 +129,7 @@ t.test('an agent that has not read the last question is left out, until it has',
     others,
   );
   world.backedUp.clear();
-  world.errands = errands.filter(({ serverUuid }) => serverUuid === slow);
+  world.orders = orders.filter(({ serverUuid }) => serverUuid === slow);
   courier.jobs([job]);
   await until(() => world.sent.length === 3);
   t.equal(world.sent.at(-1)?.serverUuid, slow);
@@ -138,7 +138,7 @@ t.test('an agent that has not read the last question is left out, until it has',
 t.test('a courier that stops waits for no agent', async (t) => {
   const { courier, world } = start(t, { isHalfFull: true });
   courier.jobs([job]);
-  await until(() => world.errands.length === 0);
+  await until(() => world.orders.length === 0);
   await courier.stop();
   t.pass();
 });
@@ -152,13 +152,13 @@ t.test('an agent that knows no push jobs votes against the job, and is told noth
 
 t.test('an agent is told another timeout once in each session, and each further one', async (t) => {
   const [serverUuid = ''] = servers;
-  const { courier, world } = start(t, { errands: [] });
+  const { courier, world } = start(t, { orders: [] });
   const told = async (timeoutMs: number) => {
-    world.errands = [{ job, serverUuid, what: 'timeout', timeoutMs }];
+    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs }];
     const before = world.reads;
     courier.jobs([job]);
-    await until(() => world.reads > before && world.errands.length === 0);
-    // Errands of one job are read one after the other: the former ones are sent.
+    await until(() => world.reads > before && world.orders.length === 0);
+    // Orders of one job are read one after the other: the former ones are sent.
     courier.jobs([job]);
     await until(() => world.reads > before + 1);
     return world.sent.splice(0);
@@ -172,8 +172,8 @@ t.test('an agent is told another timeout once in each session, and each further 
 });
 
 t.test('an agent that does not know other timeouts is not told', async (t) => {
-  const errands = servers.map((serverUuid) => ({ job, serverUuid, what: 'timeout' as const, timeoutMs: 1_000 }));
-  const { courier, world } = start(t, { errands, capabilities: new Set([PUSH_CAPABILITY]) });
+  const orders = servers.map((serverUuid) => ({ job, serverUuid, what: 'timeout' as const, timeoutMs: 1_000 }));
+  const { courier, world } = start(t, { orders, capabilities: new Set([PUSH_CAPABILITY]) });
   courier.jobs([job]);
   await until(() => world.reads > 0);
   courier.jobs([job]);
