@@ -3,9 +3,9 @@ import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { DutyKeeper } from '../../lib/control/duty/duty-keeper.ts';
 import { Coordinator } from '../../lib/control/push/coordinator/coordinator.ts';
-import { Courier, type PushSession } from '../../lib/control/push/courier/courier.ts';
-import { storeVotes } from '../../lib/control/push/courier/courier-store.ts';
 import { deleteEndedPushJobs } from '../../lib/control/push/job-expiry-store.ts';
+import { AgentMessenger, type PushSession } from '../../lib/control/push/messenger/agent-messenger.ts';
+import { storeVotes } from '../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';
 import { cancelTask } from '../../lib/control/tasks/record/task-store.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
@@ -43,8 +43,8 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   await bus.start();
   const config = { slowPollMs: 60_000, slowPollNoBusMs: 60_000 };
   const deps = { database, bus, ...ports, config };
-  const courier = new Courier({ ...deps, session: () => undefined, unsent: { isHalfFull: false } });
-  courier.start();
+  const messenger = new AgentMessenger({ ...deps, session: () => undefined, unsent: { isHalfFull: false } });
+  messenger.start();
   const quiet = { tell: () => {}, sendOrders: () => {}, waitlist: undefined as never };
   const coordinator = new Coordinator({ ...deps, random: systemRandom, ...quiet });
   coordinator.start();
@@ -56,7 +56,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
   t.teardown(async () => {
     await keeper.stop();
     coordinator.stop();
-    await courier.stop();
+    await messenger.stop();
     await bus.stop();
   });
 
@@ -115,7 +115,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
 
   const vote = (ones: readonly One[], ready: boolean) => () => {
     for (const { job, session } of ones)
-      courier.onVote(session, { type: 'push_vote', job, ready, ...(ready ? {} : { reason: 'stopping' }) });
+      messenger.onVote(session, { type: 'push_vote', job, ready, ...(ready ? {} : { reason: 'stopping' }) });
   };
   return [
     workOn(starting, {
@@ -134,7 +134,8 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
       name: 'servers that leave rehab',
       holds: holdsOf(leaving, ['cnapi_push_busy']),
       begin: () => {
-        for (const { job, session } of leaving) courier.onAborted(session, { type: 'push_aborted', job, was: 'ready' });
+        for (const { job, session } of leaving)
+          messenger.onAborted(session, { type: 'push_aborted', job, was: 'ready' });
       },
       isSo: async ({ serverUuid }) =>
         (await count('select 1 from cnapi_push_busy where server_uuid = $1', serverUuid)) === 0,

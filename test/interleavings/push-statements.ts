@@ -17,6 +17,9 @@ import {
   readTasksOfJob,
   startNodes,
 } from '../../lib/control/push/coordinator/coordinator-store.ts';
+import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
+import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/job-expiry-store.ts';
 import {
   endRehab,
   endRehabOfRemoved,
@@ -26,10 +29,7 @@ import {
   readTimeoutChanges,
   storeVotes,
   type Vote,
-} from '../../lib/control/push/courier/courier-store.ts';
-import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
-import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
-import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/job-expiry-store.ts';
+} from '../../lib/control/push/messenger/messenger-store.ts';
 import {
   createPushJob,
   deletePushJob,

@@ -1,5 +1,5 @@
 /**
- * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The courier
+ * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The messenger
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
  * holds. The followers are told what happens. Created by `systems.ts`.
  */
@@ -24,10 +24,10 @@ import {
 } from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToTell } from './coordinator/coordinator-store.ts';
-import { Courier, type PushSession } from './courier/courier.ts';
 import { JobFollowers } from './follow/job-followers.ts';
 import { deleteEndedPushJobs } from './job-expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
+import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';
 import {
   InvalidPushJobError,
   PushJobEndedError,
@@ -87,7 +87,7 @@ const KEEP_ENDED = 10_000;
 
 export class PushJobs {
   readonly coordinator: Coordinator;
-  readonly courier: Courier;
+  readonly messenger: AgentMessenger;
   readonly followers: JobFollowers;
   readonly #deps: PushJobsDeps;
   readonly #surplus: SurplusJobDeletion;
@@ -95,7 +95,7 @@ export class PushJobs {
   constructor(deps: PushJobsDeps) {
     this.#deps = deps;
     this.#surplus = new SurplusJobDeletion(deps.database, { keep: KEEP_ENDED, ...DELETE_BATCH });
-    this.courier = new Courier(deps);
+    this.messenger = new AgentMessenger(deps);
     this.followers = new JobFollowers(deps);
     this.coordinator = new Coordinator({
       ...deps,
@@ -105,14 +105,14 @@ export class PushJobs {
   }
 
   start(): void {
-    this.courier.start();
+    this.messenger.start();
     this.coordinator.start();
     this.followers.start();
   }
 
   async stop(): Promise<void> {
     this.coordinator.stop();
-    await Promise.all([this.courier.stop(), this.followers.stop()]);
+    await Promise.all([this.messenger.stop(), this.followers.stop()]);
   }
 
   /**

@@ -39,7 +39,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
   // They need the duties, the tasks and the roster.
   migrations: readMigrations('push', import.meta.dirname),
   open({ pushJobs, servers, random, config }): Subsystem {
-    const { coordinator, courier, followers } = pushJobs;
+    const { coordinator, messenger, followers } = pushJobs;
     const records = jobExpiry(config.cnapiUuid);
     return {
       name: 'push jobs',
@@ -53,22 +53,22 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
       stop: () => pushJobs.stop(),
       dutyHandlers: { [PUSH_DUTY]: coordinator },
       agents: {
-        sessionBegan: (serverUuid) => courier.sessionBegan(serverUuid),
+        sessionBegan: (serverUuid) => messenger.sessionBegan(serverUuid),
         frames: {
-          push_vote: (session, frame) => courier.onVote(session, frame),
-          push_aborted: (session, frame) => courier.onAborted(session, frame),
+          push_vote: (session, frame) => messenger.onVote(session, frame),
+          push_aborted: (session, frame) => messenger.onAborted(session, frame),
         },
       },
       metrics: [
         counter(
           'push_prepares_sent_total',
           'Agents that this instance asked to take part in a push job',
-          () => courier.stats().prepares,
+          () => messenger.stats().prepares,
         ),
         counter(
           'push_aborts_sent_total',
           'Agents that this instance told to forget a push job',
-          () => courier.stats().aborts,
+          () => messenger.stats().aborts,
         ),
         gauge('push_followers', 'Callers that follow a push job on this instance', () => followers.count),
         gauge(
@@ -81,12 +81,12 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
           'Callers that could not follow a push job, because too many did',
           () => followers.refused,
         ),
-        counter('push_votes_total', 'Votes of agents about push jobs', () => courier.stats().votes),
+        counter('push_votes_total', 'Votes of agents about push jobs', () => messenger.stats().votes),
       ],
       chores: [
         { name: 'old push jobs', batch: () => pushJobs.deleteOlderThan(KEEP_DAYS, records) },
         { name: 'surplus push jobs of organizations', batch: () => pushJobs.deleteSurplus(records) },
-        { name: 'rehab of removed servers', batch: () => pushJobs.courier.endRehabOfRemoved() },
+        { name: 'rehab of removed servers', batch: () => pushJobs.messenger.endRehabOfRemoved() },
       ],
     };
   },

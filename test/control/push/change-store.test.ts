@@ -8,7 +8,7 @@ import {
   requestAbortOfNodes,
 } from '../../../lib/control/push/change-store.ts';
 import { abortNodes, advanceJob, startNodes } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import { storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, listPushNodes } from '../../../lib/control/push/push-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { newPushJob, votesOf } from '../../interleavings/push-statements.ts';

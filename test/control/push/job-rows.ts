@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { claimDuties } from '../../../lib/control/duty/duty-store.ts';
 import { advanceJob, startNodes } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import { storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, type NewPushJob, PUSH_DUTY } from '../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

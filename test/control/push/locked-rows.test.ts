@@ -11,7 +11,7 @@ import {
   endJob,
   startNodes,
 } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import { storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import type { NewPushJob } from '../../../lib/control/push/push-store.ts';
 import { beginVoting } from '../../../lib/control/push/tickets/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';

@@ -15,7 +15,7 @@ import {
   endJob,
   startNodes,
 } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { endRehab, readOrders, storeVotes } from '../../../lib/control/push/courier/courier-store.ts';
+import { endRehab, readOrders, storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { votesOf } from '../../interleavings/push-statements.ts';
 import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';

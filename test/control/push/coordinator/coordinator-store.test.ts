@@ -11,7 +11,7 @@ import {
   NODES_A_STEP,
   startNodes,
 } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
+import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { actionsOf, type JobAction } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/schema.ts';

@@ -7,7 +7,7 @@ import type { HeldDuty } from '../../../../lib/control/duty/duty.ts';
 import { requestAbortOfNodes } from '../../../../lib/control/push/change-store.ts';
 import { Coordinator } from '../../../../lib/control/push/coordinator/coordinator.ts';
 import { startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
+import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { type NewPushJob, readPushJob, requestAbort } from '../../../../lib/control/push/push-store.ts';
 import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';

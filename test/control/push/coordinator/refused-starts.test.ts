@@ -1,7 +1,7 @@
 /** Nodes whose agents do not run the command, although they were ready, on a real Postgres. */
 import t from 'tap';
 import { advanceJob, startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { endRehab, storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
+import { endRehab, storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { actionsOf } from '../../../../lib/control/push/push-job.ts';
 import { listPushNodes } from '../../../../lib/control/push/push-store.ts';
 import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';

@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { changePushJob } from '../../../../lib/control/push/change-store.ts';
 import { advanceJob, changeTimeouts, startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { readOrders, storeVotes } from '../../../../lib/control/push/courier/courier-store.ts';
+import { readOrders, storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import type { NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { votesOf } from '../../../interleavings/push-statements.ts';

@@ -34,7 +34,7 @@ import {
   storeVotes,
   type TimeoutChanges,
   type Vote,
-} from './courier-store.ts';
+} from './messenger-store.ts';
 
 /** A live session of this instance, as push jobs see it. */
 export interface PushSession {
@@ -50,7 +50,7 @@ export interface PushSession {
   };
 }
 
-export interface CourierDeps {
+export interface AgentMessengerDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;
@@ -80,14 +80,14 @@ const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
 const ORDER_LANES = 4;
 
-interface CourierStats {
+interface MessengerStats {
   prepares: number;
   aborts: number;
   votes: number;
 }
 
-export class Courier {
-  readonly #deps: CourierDeps;
+export class AgentMessenger {
+  readonly #deps: AgentMessengerDeps;
   readonly #orders: BatchQueue<Reason>;
   readonly #votes: BatchQueue<Vote>;
   readonly #releases: BatchQueue<Release>;
@@ -103,7 +103,7 @@ export class Courier {
   /** The job and the timeout that each session was told last. */
   readonly #timeoutsTold = new WeakMap<PushSession, string>();
 
-  constructor(deps: CourierDeps) {
+  constructor(deps: AgentMessengerDeps) {
     this.#deps = deps;
     this.#orders = new BatchQueue<Reason>({
       ...deps,
@@ -174,7 +174,7 @@ export class Courier {
     return endRehabOfRemoved(this.#deps.database, MAX_SERVERS);
   }
 
-  stats(): CourierStats {
+  stats(): MessengerStats {
     return { ...this.#counts };
   }
 

@@ -1,8 +1,12 @@
 /** What an instance sends to its agents about push jobs, with a database that answers as a test says. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { Courier, type CourierDeps, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
-import type { PushOrder } from '../../../../lib/control/push/courier/courier-store.ts';
+import {
+  AgentMessenger,
+  type AgentMessengerDeps,
+  type PushSession,
+} from '../../../../lib/control/push/messenger/agent-messenger.ts';
+import type { PushOrder } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -26,7 +30,7 @@ interface World {
   sessions: Map<string, PushSession>;
 }
 
-function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world: World } {
+function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenger; world: World } {
   const world: World = {
     orders: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null })),
     reads: 0,
@@ -54,7 +58,7 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
     world.orders = [];
     return { rows, rowCount: rows.length };
   };
-  const deps: CourierDeps = {
+  const deps: AgentMessengerDeps = {
     database: { query } as unknown as Queryable,
     bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
     clock: systemClock,
@@ -81,14 +85,14 @@ function start(t: Test, fields: Partial<World> = {}): { courier: Courier; world:
       },
     },
   };
-  const courier = new Courier(deps);
-  t.teardown(() => courier.stop());
-  return { courier, world };
+  const messenger = new AgentMessenger(deps);
+  t.teardown(() => messenger.stop());
+  return { messenger, world };
 }
 
 t.test('each agent of a job is asked once for each time that somebody says so', async (t) => {
-  const { courier, world } = start(t);
-  courier.jobs([job]);
+  const { messenger, world } = start(t);
+  messenger.jobs([job]);
   await until(() => world.sent.length === 3);
   t.same(
     world.sent,
@@ -102,17 +106,17 @@ t.test('jobs that begin together are read together', async (t) => {
     ...{ job: one, serverUuid: servers[at] ?? '' },
     ...{ what: 'prepare' as const, timeoutMs: null },
   }));
-  const { courier, world } = start(t, { orders });
-  for (const one of jobs) courier.jobs([one]);
+  const { messenger, world } = start(t, { orders });
+  for (const one of jobs) messenger.jobs([one]);
   await until(() => world.sent.length === 3);
   t.equal(world.reads, 3, 'whose limits were changed, who is asked, and what');
 });
 
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {
-  const { courier, world } = start(t, { isHalfFull: true });
-  courier.jobs([job]);
+  const { messenger, world } = start(t, { isHalfFull: true });
+  messenger.jobs([job]);
   await until(() => world.orders.length === 0);
-  courier.sessionBegan(randomUUID());
+  messenger.sessionBegan(randomUUID());
   t.equal(world.sent.length, 0);
   world.isHalfFull = false;
   await until(() => world.sent.length === 3);
@@ -120,9 +124,9 @@ t.test('nobody is asked while agents have not read what they were sent', async (
 
 t.test('an agent that has not read the last question is left out, until it has', async (t) => {
   const [slow = '', ...others] = servers;
-  const { courier, world } = start(t, { backedUp: new Set([slow]) });
+  const { messenger, world } = start(t, { backedUp: new Set([slow]) });
   const { orders } = world;
-  courier.jobs([job]);
+  messenger.jobs([job]);
   await until(() => world.sent.length === others.length);
   t.same(
     world.sent.map(({ serverUuid }) => serverUuid),
@@ -130,36 +134,36 @@ t.test('an agent that has not read the last question is left out, until it has',
   );
   world.backedUp.clear();
   world.orders = orders.filter(({ serverUuid }) => serverUuid === slow);
-  courier.jobs([job]);
+  messenger.jobs([job]);
   await until(() => world.sent.length === 3);
   t.equal(world.sent.at(-1)?.serverUuid, slow);
 });
 
-t.test('a courier that stops waits for no agent', async (t) => {
-  const { courier, world } = start(t, { isHalfFull: true });
-  courier.jobs([job]);
+t.test('a messenger that stops waits for no agent', async (t) => {
+  const { messenger, world } = start(t, { isHalfFull: true });
+  messenger.jobs([job]);
   await until(() => world.orders.length === 0);
-  await courier.stop();
+  await messenger.stop();
   t.pass();
 });
 
 t.test('an agent that knows no push jobs votes against the job, and is told nothing', async (t) => {
-  const { courier, world } = start(t, { capabilities: new Set() });
-  courier.jobs([job]);
+  const { messenger, world } = start(t, { capabilities: new Set() });
+  messenger.jobs([job]);
   await until(() => world.voted.length === 3);
   t.same(world.sent, []);
 });
 
 t.test('an agent is told another timeout once in each session, and each further one', async (t) => {
   const [serverUuid = ''] = servers;
-  const { courier, world } = start(t, { orders: [] });
+  const { messenger, world } = start(t, { orders: [] });
   const told = async (timeoutMs: number) => {
     world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs }];
     const before = world.reads;
-    courier.jobs([job]);
+    messenger.jobs([job]);
     await until(() => world.reads > before && world.orders.length === 0);
     // Orders of one job are read one after the other: the former ones are sent.
-    courier.jobs([job]);
+    messenger.jobs([job]);
     await until(() => world.reads > before + 1);
     return world.sent.splice(0);
   };
@@ -173,10 +177,10 @@ t.test('an agent is told another timeout once in each session, and each further 
 
 t.test('an agent that does not know other timeouts is not told', async (t) => {
   const orders = servers.map((serverUuid) => ({ job, serverUuid, what: 'timeout' as const, timeoutMs: 1_000 }));
-  const { courier, world } = start(t, { orders, capabilities: new Set([PUSH_CAPABILITY]) });
-  courier.jobs([job]);
+  const { messenger, world } = start(t, { orders, capabilities: new Set([PUSH_CAPABILITY]) });
+  messenger.jobs([job]);
   await until(() => world.reads > 0);
-  courier.jobs([job]);
+  messenger.jobs([job]);
   await until(() => world.reads > 1);
   t.same(world.sent, []);
 });

@@ -1,6 +1,6 @@
 /** What agents are asked, from the rows of a real Postgres. */
 import t from 'tap';
-import { readPrepares } from '../../../../lib/control/push/courier/courier-store.ts';
+import { readPrepares } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob } from '../../../../lib/control/push/push-store.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../../lib/protocol/limits.ts';
 import { newPushJob } from '../../../interleavings/push-statements.ts';

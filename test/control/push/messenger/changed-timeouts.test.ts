@@ -2,8 +2,8 @@
 import t from 'tap';
 import { changePushJob } from '../../../../lib/control/push/change-store.ts';
 import { changeTimeouts } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { Courier, type PushSession } from '../../../../lib/control/push/courier/courier.ts';
-import type { PushOrder } from '../../../../lib/control/push/courier/courier-store.ts';
+import { AgentMessenger, type PushSession } from '../../../../lib/control/push/messenger/agent-messenger.ts';
+import type { PushOrder } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -43,7 +43,7 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
       socket: { isBackedUp: false, send: (frame) => sent.push({ serverUuid, frame }) > 0 },
     });
   for (const { serverUuid } of seats) connect(serverUuid);
-  const courier = new Courier({
+  const messenger = new AgentMessenger({
     database: counted,
     bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
     clock: systemClock,
@@ -52,8 +52,8 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
     session: (serverUuid) => sessions.get(serverUuid),
     unsent: { isHalfFull: false },
   });
-  courier.start();
-  t.teardown(() => courier.stop());
+  messenger.start();
+  t.teardown(() => messenger.stop());
   const afterPolls = async () => {
     const { orders } = read;
     await until(() => read.orders >= orders + 5);
@@ -75,7 +75,7 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
   t.equal(read.timeouts, 2 * NODES);
 
   connect(first.serverUuid);
-  courier.sessionBegan(first.serverUuid);
+  messenger.sessionBegan(first.serverUuid);
   await until(() => sent.length > 2 * NODES);
   t.same(sent.at(-1), {
     serverUuid: first.serverUuid,

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { abortJob, advanceJob, endJob } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
-import { endRehabOfRemoved } from '../../../../lib/control/push/courier/courier-store.ts';
+import { endRehabOfRemoved } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { removeServer } from '../../../../lib/control/servers/server-store.ts';
 import { Servers } from '../../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
