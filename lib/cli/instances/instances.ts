@@ -15,15 +15,15 @@ export function instancesCommand(runner: CommandRunner): Command {
   return examples(command, ['cnapi instances', 'cnapi instances --json']);
 }
 
-const INSTANCE: readonly Column<Instance>[] = [
+export const INSTANCE: readonly Column<Instance>[] = [
   { head: 'INSTANCE', of: ({ uuid }) => uuid, abbreviates: true },
-  { head: 'URL', of: ({ url }) => url },
+  { head: 'URL', of: ({ url }) => url, shrinks: true },
   { head: 'STATE', of: ({ state }) => state },
   { head: 'PID', of: ({ pid }) => pid, align: 'right' },
   { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
-  { head: 'BEAT', of: ({ lease_age_ms }) => shortDuration(lease_age_ms), align: 'right' },
-  { head: 'VERSION', of: ({ version }) => version, shrinks: true },
-  { head: 'STARTED', of: ({ started }) => shortTime(started), shrinks: true },
+  { head: 'BEAT', of: ({ lease_age_ms }) => shortDuration(lease_age_ms), align: 'right', optional: 'early' },
+  { head: 'VERSION', of: ({ version }) => version, optional: 'early' },
+  { head: 'STARTED', of: ({ started }) => shortTime(started), optional: 'early' },
 ];
 
 async function instances({ client, output }: Context): Promise<void> {

@@ -8,9 +8,18 @@ import { TASK } from '../tasks/task-table.ts';
 import { tasksOf } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
+import type { Column } from '../terminal/table.ts';
 import { lastHeard } from './servers.ts';
 
 const CHANGES = 5;
+
+export const STATUS_CHANGE: readonly Column<StatusChange>[] = [
+  { head: 'SINCE', of: ({ since }) => shortTime(since) },
+  { head: 'STATUS', of: ({ status }) => status },
+  { head: 'BEFORE', of: ({ previous }) => previous, optional: true },
+  { head: 'REASON', of: ({ reason }) => reason, shrinks: true },
+  { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid, abbreviates: true },
+];
 
 export function serverCommand(runner: CommandRunner): Command {
   const command = new Command('server')
@@ -55,14 +64,5 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
 function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
   if (changes.length === 0) return;
   output.line('');
-  output.table(
-    [
-      { head: 'SINCE', of: ({ since }) => shortTime(since) },
-      { head: 'STATUS', of: ({ status }) => status },
-      { head: 'BEFORE', of: ({ previous }) => previous },
-      { head: 'REASON', of: ({ reason }) => reason, shrinks: true },
-      { head: 'INSTANCE', of: ({ cnapi_uuid }) => cnapi_uuid, abbreviates: true },
-    ],
-    changes,
-  );
+  output.table(STATUS_CHANGE, changes);
 }

@@ -21,7 +21,7 @@ export interface TaskLine {
 }
 
 export const TASK: readonly Column<TaskLine>[] = [
-  { head: 'CREATED', of: ({ created }) => shortTime(created) },
+  { head: 'CREATED', of: ({ created }) => shortTime(created), optional: true },
   { head: 'TASK', of: ({ task }) => task, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'EXIT', of: ({ end }) => end, shrinks: true },
@@ -32,7 +32,7 @@ export const TASK: readonly Column<TaskLine>[] = [
 /** For tasks of several servers; `labelOf` returns the name of a server for people. */
 export function fleetColumns(labelOf: (uuid: string) => string): readonly Column<TaskLine>[] {
   const server = { head: 'SERVER', of: ({ serverUuid }: TaskLine) => labelOf(serverUuid ?? ''), shrinks: true };
-  const actor = { head: 'ACTOR', of: (line: TaskLine) => line.actor, shrinks: true };
+  const actor = { head: 'ACTOR', of: (line: TaskLine) => line.actor, shrinks: true, optional: true } as const;
   const [created, task, status, end, id, what] = TASK as [...typeof TASK] & Column<TaskLine>[];
   return [created, task, status, end, server, actor, id, what].filter((column) => column !== undefined);
 }

@@ -1,6 +1,9 @@
 import t from 'tap';
+import { INSTANCE } from '../../../lib/cli/instances/instances.ts';
 import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/job-progress/job-progress.ts';
 import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule-view.ts';
+import { STATUS_CHANGE } from '../../../lib/cli/servers/server.ts';
+import { fleetColumns, TASK } from '../../../lib/cli/tasks/task-table.ts';
 import { facts, table, widthOf } from '../../../lib/cli/terminal/table.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
@@ -97,6 +100,45 @@ t.test('the lists of jobs, their nodes and schedules fit a narrow terminal', (t)
   t.match(table(JOB_COLUMNS, jobs as never, 60)[1], /564d5b45 +quorum_failed .*system/);
   for (const width of [40, 60, 80])
     t.match(table(JOB_COLUMNS, jobs as never, width)[0], / OK /, `${width}: how many succeeded is shown`);
+  t.end();
+});
+
+t.test('instances, the history of a server and tasks fit a narrow terminal', (t) => {
+  const time = '2030-01-01T00:00:00.000Z';
+  const instance = { uuid: UUID, url: 'https://cnapi0.eu-west-1.example.com', state: 'draining', pid: 4_194_304 };
+  const instances = [{ ...instance, agents: 2_500, lease_age_ms: 900, version: '0.2.0', started: time }];
+  const change = {
+    since: time,
+    status: 'unknown',
+    previous: 'running',
+    reason: 'the agent was silent',
+    cnapi_uuid: UUID,
+  };
+  const task = {
+    id: UUID,
+    task: 'command_execute',
+    status: 'complete',
+    created: time,
+    actor: 'alice',
+    serverUuid: UUID,
+  };
+  const tasks = [{ ...task, summary: 'systemctl reload nginx', end: 'TaskTimeout' }];
+  for (const width of [60, 80, 100]) {
+    const lines = [
+      ...table(INSTANCE, instances as never, width),
+      ...table(STATUS_CHANGE, [change] as never, width),
+      ...table(TASK, tasks, width),
+      ...table(
+        fleetColumns(() => 'a-server-with-a-long-name'),
+        tasks,
+        width,
+      ),
+    ];
+    for (const line of lines) t.ok(line.length <= width, `${width}: ${line}`);
+  }
+  t.match(table(INSTANCE, instances as never, 120)[0], /BEAT +VERSION +STARTED/);
+  t.match(table(INSTANCE, instances as never, 60)[1], /^564d5b45 +https:\/\/cnapi0.* draining +4194304 +2500$/);
+  t.match(table(TASK, tasks, 60)[1], /^command_exe… +complete +TaskTimeout +564d5b45 +systemctl/);
   t.end();
 });
 
