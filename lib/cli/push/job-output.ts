@@ -4,6 +4,7 @@ import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts
 import type { Task } from '../../protocol/api/tasks.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { readAhead } from '../invocation/read-ahead.ts';
 import { nodeStatusOption } from '../job-request/job-options.ts';
 import { findServer } from '../lookup/find.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
@@ -65,7 +66,10 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
   return EXIT.ok;
 }
 
-/** One after the other, so that the output of each node stays together. */
+/** Tasks that are read at the same time. Each has up to 2 MiB of output. */
+const TASKS_AT_ONCE = 8;
+
+/** One after the other, so that the output of each node stays together; read some ahead. */
 async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
   const { client, output } = context;
   const nodes = inOrderOfName(await nodesOf(context, id, status));
@@ -74,9 +78,9 @@ async function ofAll(context: Context, id: string, status: PushNode['status'] | 
   const labelOf = createLabelOf(servers);
   const width = Math.max(0, ...servers.map((server) => labelOf(server).length));
   let exitCode: number = EXIT.ok;
-  for (const { server_uuid, name, status, task_id } of started) {
-    if (!output.json && !hasNodeEnded({ status })) continue;
-    const task = await client.task(task_id);
+  const read = output.json ? started : started.filter(hasNodeEnded);
+  const tasks = readAhead(read, TASKS_AT_ONCE, async (node) => ({ ...node, task: await client.task(node.task_id) }));
+  for await (const { server_uuid, name, status, task } of tasks) {
     const label = labelOf({ uuid: server_uuid, hostname: name });
     if (output.json) output.record({ server_uuid, name, status, task });
     else
