@@ -227,16 +227,12 @@ const pushVote = z.object({
   type: z.literal('push_vote'),
   job: uuid,
   ready: z.boolean(),
-  /** Why not. One of PUSH_REFUSALS; a newer agent may have others. */
+  /** Why not. One of PUSH_REFUSALS in push.ts; a newer agent may have others. */
   reason: word.optional(),
   /** With `busy`: the job that the agent is in. */
   busyWith: uuid.optional(),
   message: text.optional(),
 });
-
-/** Why an agent votes against a job, or withdraws its vote. */
-const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'paused', 'stopping', 'waited-too-long'] as const;
-export type PushRefusal = (typeof PUSH_REFUSALS)[number];
 
 /**
  * Instance → agent: the run timeout of the job was changed, and its command has this limit now,

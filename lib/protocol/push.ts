@@ -22,3 +22,54 @@ export const pushEnds = {
 
 /** Of the nodes of push jobs that have not ended. In SQL: cnapi_is_push_node_open. */
 export const OPEN_NODE_STATUSES: readonly string[] = ['new', 'ready', 'running'];
+
+/** Why an agent votes against a job, or withdraws its vote. */
+const PUSH_REFUSALS = ['busy', 'not-allowed', 'bad-options', 'paused', 'stopping', 'waited-too-long'] as const;
+export type PushRefusal = (typeof PUSH_REFUSALS)[number];
+
+/**
+ * Why a node does not vote `ready`, or no longer. `unsupported`: its agent does not know push jobs.
+ * `refused`: for a reason that this version does not know; its message tells more.
+ */
+export const VOTE_REASONS = [...PUSH_REFUSALS, 'unsupported', 'refused'] as const;
+export type VoteReason = (typeof VOTE_REASONS)[number];
+
+/** What cnapi finds, or what a caller asks for. */
+const FOUND_REASONS = [
+  'permission-denied',
+  'down',
+  'restarted',
+  'no-vote',
+  'aborted',
+  'job-ended',
+  'given-up',
+] as const;
+
+/**
+ * Codes of errors with which the task of a node ends. Another code counts as `OutcomeUnknown`; the
+ * task has it.
+ */
+export const TASK_REASONS = [
+  'TaskTimeout',
+  pushEnds.aborted,
+  'Cancelled',
+  'AgentStopped',
+  pushEnds.startRefused,
+  'NotTaken',
+  'AgentPaused',
+  'AgentFull',
+  'UnknownTask',
+  'TaskError',
+  'SpawnFailed',
+  'InvalidParameters',
+  'AgentRestarted',
+  'OutcomeUnknown',
+] as const;
+export type TaskReason = (typeof TASK_REASONS)[number];
+
+/**
+ * Why a node has its status. docs/push-node-reasons.md explains them, and the check of
+ * `cnapi_push_nodes.reason` names them.
+ */
+export const NODE_REASONS = [...VOTE_REASONS, ...FOUND_REASONS, ...TASK_REASONS] as const;
+export type NodeReason = (typeof NODE_REASONS)[number];

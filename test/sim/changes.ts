@@ -1,6 +1,8 @@
 /**
  * What the database tells the checks: each change of a coordination row, in the order of commits.
  */
+import type { NodeState } from '../../lib/control/push/push-node.ts';
+import type { NodeReason } from '../../lib/protocol/push.ts';
 import { dutyStepsSql } from './sim-duty.ts';
 
 export const CHANGES_CHANNEL = 'sim_changes';
@@ -85,8 +87,8 @@ export interface PushJobRow {
 export interface PushNodeRow {
   job: string;
   server_uuid: string;
-  state: string;
-  reason: string | null;
+  state: NodeState;
+  reason: NodeReason | null;
   incarnation: string | null;
   task: string | null;
   exit_code: number | null;

@@ -9,8 +9,10 @@
  * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what it
  * read just before; so an end is judged by the most lenient of the values that were ever in force.
  */
+import type { NodeState } from '../../lib/control/push/push-node.ts';
 import type { PushBusyRow, PushJobRow, PushNodeRow } from './changes.ts';
 import { TICKET_TIMEOUT_MS } from './push.ts';
+import { isStepOfNode } from './push-node-steps.ts';
 import type { Execution } from './sim-machine.ts';
 import type { World } from './world.ts';
 
@@ -18,7 +20,7 @@ import type { World } from './world.ts';
 const TICK_SLACK_MS = 1_200;
 /** After a slow poll, a connected agent is told again what to end. */
 const SLACK_MS = 3_000;
-const UNENDED = ['new', 'ready', 'running'];
+const UNENDED: readonly NodeState[] = ['new', 'ready', 'running'];
 const FAILURES = ['failed', 'crashed', 'timed_out'];
 const NEXT: Record<PushJobRow['state'], readonly PushJobRow['state'][]> = {
   waiting: ['waiting', 'voting', 'aborting'],
@@ -140,6 +142,8 @@ export class PushChecks {
     const name = this.#world.nameOfServer(after.server_uuid);
     if (before !== null && !UNENDED.includes(before.state))
       this.#violated(after.job, `the end of ${name} changed from ${before.state} to ${after.state}`);
+    if (!isStepOfNode(before, after, this.#jobs.get(after.job)?.row.ending === 'timed_out'))
+      this.#violated(after.job, `has ${name} as ${after.state} (${after.reason}), and it was ${before?.state}`);
     this.#nodesOf(after.job).set(after.server_uuid, after);
     const added = before === null ? this.#jobs.get(after.job) : undefined;
     if (added !== undefined) added.hasAddedNodes = true;

@@ -1,6 +1,7 @@
 /**
  * Finds exports of lib that the product does not need: what no other file imports, and what only
- * tests import although its own file does not use it. Reads the forms of export and import that
+ * tests import although its own file does not use it. A rule that statements follow in SQL may be
+ * used by tests alone, which compare both: its comment says `In SQL: function`. Reads the forms of export and import that
  * this project uses: declarations, named imports, `import * as`, and `import(…)`.
  */
 import path from 'node:path';
@@ -10,12 +11,15 @@ const EXPORTED =
   /^export\s+(?:declare\s+)?(?:async\s+)?(?:abstract\s+)?(?:const|let|function\*?|class|interface|type|enum)\s+([\w$]+)/gm;
 const NAMED = /(?:^|[\n;])\s*(?:import|export)\s+(?:type\s+)?\{([^}]*)\}\s*from\s*['"](\.[^'"]+)['"]/g;
 const WHOLE = /\bimport\s+(?:type\s+)?\*\s+as\s+[\w$]+\s+from\s*['"](\.[^'"]+)['"]|\bimport\s*\(\s*['"](\.[^'"]+)['"]/g;
+const IN_SQL =
+  /\/\*\*(?:(?!\*\/)[\s\S])*?\bIn SQL: (\w+)(?:(?!\*\/)[\s\S])*?\*\/\s*export\s+(?:const|function)\s+([\w$]+)/g;
 
 export function checkExports(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
   const texts = new Map(sources.map((source) => [source.name, textOf(source)]));
   const product = importersOf(texts, (name) => !name.startsWith('test/'));
   const tests = importersOf(texts, (name) => name.startsWith('test/'));
+  const rules = rulesInSql(sources);
   return [...texts].flatMap(([name, text]) => {
     if (!name.startsWith('lib/')) return [];
     return exportsOf(text).flatMap((symbol) => {
@@ -23,10 +27,21 @@ export function checkExports(root: string): string[] {
       if (!tests.has(`${name} ${symbol}`) && !tests.has(name)) {
         return [`${name}: no other file imports ${symbol}: do not export it, or delete it`];
       }
-      if (timesIn(text, symbol) > 1) return [];
+      if (timesIn(text, symbol) > 1 || rules.has(`${name} ${symbol}`)) return [];
       return [`${name}: only tests use ${symbol}: delete it, or move it to test/`];
     });
   });
+}
+
+/** `file symbol` for each export whose comment names a function that a migration creates. */
+function rulesInSql(sources: readonly SourceFile[]): Set<string> {
+  const sql = sources.filter(({ name }) => name.endsWith('.sql')).map(({ lines }) => lines.join('\n'));
+  const rules = sources.flatMap(({ name, lines }) =>
+    [...lines.join('\n').matchAll(IN_SQL)].flatMap(([, sqlName = '', symbol = '']) =>
+      sql.some((text) => text.includes(`create function ${sqlName}(`)) ? [`${name} ${symbol}`] : [],
+    ),
+  );
+  return new Set(rules);
 }
 
 /** `file symbol` for each named import, and `file` for a file that is imported as a whole. */

@@ -13,7 +13,8 @@
  * Other than there, an abort names its job. An abort of a job that the agent is not in is answered,
  * and changes nothing.
  */
-import type { PushAbortedFrame, PushRefusal } from '../../protocol/frames.ts';
+import type { PushAbortedFrame } from '../../protocol/frames.ts';
+import type { PushRefusal } from '../../protocol/push.ts';
 
 export type NodeState =
   | { name: 'startup' | 'pending' | 'ready' }

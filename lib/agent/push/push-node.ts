@@ -8,14 +8,8 @@ import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type {
-  AgentFrame,
-  PushAbortFrame,
-  PushPrepareFrame,
-  PushRefusal,
-  PushTimeoutFrame,
-} from '../../protocol/frames.ts';
-import { pushEnds } from '../../protocol/push.ts';
+import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/frames.ts';
+import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
 import type { Refusal } from './refusal.ts';

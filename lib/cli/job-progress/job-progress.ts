@@ -3,6 +3,7 @@
  * specification. Pure; used by follow-job.ts and `cnapi job`.
  */
 import { JOB_ENDS, type PushJob, type PushNode } from '../../protocol/api/push-jobs.ts';
+import { hasNodeEnded } from '../runs/node-ending.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
@@ -65,8 +66,13 @@ export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: stri
   return `node ${name || server_uuid} ${status} ${what} job id ${id} at ${shortTime(updated_at)}${why === '' ? '' : `: ${why}`}${later === undefined ? '' : ` (${later})`}`;
 }
 
-function reasonOf({ reason, message, busy_with }: PushNode): string {
-  return [reason, busy_with && `with push job ${busy_with.slice(0, 8)}`, message]
+function reasonOf(node: PushNode): string {
+  const { reason, message, busy_with, cancelled } = node;
+  return [
+    cancelled && !hasNodeEnded(node) ? 'cancelled' : reason,
+    busy_with && `with push job ${busy_with.slice(0, 8)}`,
+    message,
+  ]
     .filter((one) => one !== undefined)
     .join(': ');
 }

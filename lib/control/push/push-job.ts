@@ -12,13 +12,10 @@
  * Only a job with a ticket begins in `waiting`; one that loses its ticket later is aborted.
  */
 import { RateLimit } from '../../platform/rate-limiter.ts';
-import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
+import type { NodeState } from './push-node.ts';
 
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
-
-/** Those of OPEN_NODE_STATUSES may change; the others are final. */
-export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
 export type NodeCounts = Readonly<Record<NodeState, number>>;

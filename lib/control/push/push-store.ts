@@ -4,9 +4,11 @@ import { Parameters, type RecordPart, type StatementPart, statementName, togethe
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
+import type { NodeReason } from '../../protocol/push.ts';
 import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
 import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
+import type { JobOutcome, JobState, statusOf } from './push-job.ts';
+import type { NodeState } from './push-node.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
@@ -150,11 +152,14 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
      ), nodes as (
        insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
          select made.id, n.server_uuid, n.name,
-             case when n.denied then 'failed' when p.run is null and made.ticket is null then 'unavailable' else 'new' end,
-             case when n.denied then 'permission-denied' when p.run is null and made.ticket is null then 'down' end
+             coalesce(cnapi_next_push_node('new', e.event, false), 'new'), e.event
            from unnest($4::uuid[], $5::text[], $6::boolean[]) as n (server_uuid, name, denied)
            join cnapi_presence($4::uuid[]) as p on p.server_uuid = n.server_uuid
            cross join made
+           cross join lateral (
+             select case when n.denied then 'permission-denied'
+               when p.run is null and made.ticket is null then 'down' end as event
+           ) as e
            order by n.server_uuid
      ), tickets as (
        insert into cnapi_push_tickets (job, server_uuid, scope, id, expires_in, timeout_ms, actor)
@@ -272,15 +277,18 @@ export interface PushNodeRow {
   server_uuid: string;
   name: string;
   state: NodeState;
-  reason: string | null;
+  reason: NodeReason | null;
   message: string | null;
   busy_with: string | null;
   task: string | null;
   exit_code: number | null;
+  /** The end of its task was requested. */
+  is_cancelled: boolean;
   updated_at: Date;
 }
 
-export const nodeColumns = 'server_uuid, name, state, reason, message, busy_with, task, exit_code, updated_at';
+export const nodeColumns =
+  'server_uuid, name, state, reason, message, busy_with, task, exit_code, is_cancelled, updated_at';
 
 const MAX_NODES = 1_000;
 

@@ -4,6 +4,7 @@
  */
 import { z } from 'zod';
 import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { NODE_REASONS } from '../push.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
 import { nextPlace, place } from './place.ts';
@@ -119,11 +120,12 @@ export const pushNode = answer({
   reason: z
     .string()
     .optional()
-    .describe('Why it has this status, in one word: down, busy, not-allowed, cancelled, the code of its task'),
+    .describe(`Why it has this status. One of ${NODE_REASONS.join(', ')}; a later version may have others`),
   message: z.string().optional(),
   busy_with: uuid().optional().describe('The push job that had the server'),
   task_id: uuid().optional().describe('The run of the command: its output is in GET /tasks/:taskid'),
   exit_code: z.int().optional(),
+  cancelled: z.boolean().optional().describe('Its command was told to end'),
   updated_at: z.string().describe('When its status last changed'),
 }).meta({ id: 'PushNode' });
 

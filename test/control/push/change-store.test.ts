@@ -197,8 +197,8 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
     'its agent is told',
   );
   const nodes = async () =>
-    (await listPushNodes(database, duty.id, {})).map(({ state, reason }) =>
-      reason === null ? state : [state, reason],
+    (await listPushNodes(database, duty.id, {})).map(({ state, reason, is_cancelled }) =>
+      is_cancelled ? [state, 'cancelled'] : reason === null ? state : [state, reason],
     );
   const others = ['succeeded', 'succeeded', ['running', 'cancelled'], 'running', 'running', 'running'];
   t.same(await nodes(), [...others, 'ready', 'new']);

@@ -34,3 +34,17 @@ t.test('tests may import what its own file uses, and nothing else that the produ
   };
   t.strictSame(complaints(t, files), ['lib/noun.ts: only tests use idle: delete it, or move it to test/']);
 });
+
+t.test(
+  'only tests use a rule that SQL follows, if a migration creates the function that its comment names',
+  async (t) => {
+    const rule =
+      '/** Says it.\n * In SQL: cnapi_rule. */\nexport function rule() {}\n/** Not so. */\nexport const other = 1;';
+    const test = "import { other, rule } from '../lib/noun.ts';";
+    const files = { 'lib/noun.ts': rule, 'test/noun.test.ts': test };
+    const unused = (symbol: string) => `lib/noun.ts: only tests use ${symbol}: delete it, or move it to test/`;
+    const migration = { 'lib/001-noun.sql': 'create function cnapi_rule(p text) returns text' };
+    t.strictSame(complaints(t, { ...files, ...migration }), [unused('other')]);
+    t.strictSame(complaints(t, files), [unused('rule'), unused('other')]);
+  },
+);

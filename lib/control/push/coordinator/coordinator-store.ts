@@ -7,7 +7,8 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceOf } from '../duty-fence.ts';
-import type { JobOutcome, JobState, JobView, NodeCounts, NodeState } from '../push-job.ts';
+import type { JobOutcome, JobState, JobView, NodeCounts } from '../push-job.ts';
+import type { NodeState } from '../push-node.ts';
 
 interface AdvanceRow {
   state: JobState;

@@ -2,6 +2,7 @@
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { PushPrepareFrame } from '../../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
+import { VOTE_REASONS, type VoteReason } from '../../../protocol/push.ts';
 
 /** A server whose agent is to be asked, told another timeout, or told to forget a job. */
 export interface PushOrder {
@@ -139,6 +140,7 @@ type VoteResult = 'stored' | 'refused' | 'locked';
 
 /** Stores votes of different nodes; the results are in their order. */
 export async function storeVotes(database: Queryable, votes: readonly Vote[]): Promise<VoteResult[]> {
+  const reasons = votes.map(reasonOf);
   const { rows } = await database.query<{ job: string; server_uuid: string; what: VoteResult }>(
     `select * from cnapi_store_push_votes($1::uuid[], $2::uuid[], $3::uuid[], $4::boolean[], $5::text[], $6::text[],
        $7::uuid[])`,
@@ -147,14 +149,19 @@ export async function storeVotes(database: Queryable, votes: readonly Vote[]): P
       votes.map(({ serverUuid }) => serverUuid),
       votes.map(({ incarnation }) => incarnation),
       votes.map(({ ready }) => ready),
-      votes.map(({ reason }) => reason ?? null),
-      votes.map(({ message }) => message ?? null),
+      reasons,
+      votes.map(({ reason, message }, index) => message ?? (reasons[index] === 'refused' ? reason : null) ?? null),
       votes.map(({ busyWith }) => busyWith ?? null),
     ],
     { name: 'store push votes' },
   );
   const results = new Map(rows.map(({ job, server_uuid, what }) => [`${job} ${server_uuid}`, what]));
   return votes.map(({ job, serverUuid }) => results.get(`${job} ${serverUuid}`) ?? 'stored');
+}
+
+/** Agents of another version may have others; their messages are kept. */
+function reasonOf({ ready, reason }: Vote): VoteReason | null {
+  return ready ? null : (VOTE_REASONS.find((one) => one === reason) ?? 'refused');
 }
 
 export interface Release {

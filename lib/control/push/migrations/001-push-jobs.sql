@@ -92,6 +92,7 @@ create index cnapi_push_jobs_organization_status on cnapi_push_jobs (
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
 -- `incarnation` the process of the agent that voted; `task` the run of the command;
 -- `abort_requested`, by a caller, for this node alone: the holder of the duty carries it out;
+-- `is_cancelled` that the end of its task was requested;
 -- `run_ms` for how long the job had run when the node was given its task; `timeout_ms` the limit of
 -- the task; `timeout_change` the number of the job's change that gave it another one, or 0;
 -- `feed_state` the state that the feed of the job has told.
@@ -101,7 +102,11 @@ create table cnapi_push_nodes (
   name text not null,
   state text not null default 'new' check (state in ('new', 'ready', 'running', 'succeeded',
     'failed', 'aborted', 'crashed', 'nacked', 'unavailable', 'timed_out', 'was_ready')),
-  reason text,
+  reason text check (reason in ('busy', 'not-allowed', 'bad-options', 'paused', 'stopping',
+    'waited-too-long', 'unsupported', 'refused', 'permission-denied', 'down', 'restarted', 'no-vote',
+    'aborted', 'job-ended', 'given-up', 'TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped',
+    'StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask', 'TaskError', 'SpawnFailed',
+    'InvalidParameters', 'AgentRestarted', 'OutcomeUnknown')),
   message text,
   busy_with uuid,
   incarnation uuid,
@@ -111,6 +116,7 @@ create table cnapi_push_nodes (
   timeout_change int not null default 0,
   exit_code int,
   abort_requested text check (abort_requested in ('soft', 'hard')),
+  is_cancelled boolean not null default false,
   feed_state text not null default 'new',
   updated_at timestamptz not null default cnapi_now(),
   primary key (job, server_uuid)
@@ -125,6 +131,67 @@ create index cnapi_push_nodes_server on cnapi_push_nodes (server_uuid, updated_a
 -- Whether a node in this state has not ended: OPEN_NODE_STATUSES in lib/protocol/push.ts.
 create function cnapi_is_push_node_open(p_state text) returns boolean language sql immutable as $$
   select p_state in ('new', 'ready', 'running')
+$$;
+
+-- The state of a node after an event, in this stage: `steps` in lib/control/push/push-node.ts, which
+-- explains both. Null if the event cannot happen there: so a statement that picks a node for it by
+-- mistake fails. p_is_late: the job ends because its time is over. Postgres inlines this and the
+-- next two functions, if what they are given is cheap to compute: a call for each of many rows costs
+-- no more than the expression.
+create function cnapi_next_push_node(p_stage text, p_event text, p_is_late boolean) returns text
+language sql immutable as $$
+  select case p_event
+    when 'voted' then case p_stage when 'new' then 'ready' end
+    when 'started' then case when p_stage in ('starting', 'running') then 'running' end
+    when 'succeeded' then case when p_stage in ('starting', 'running') then 'succeeded' end
+    when 'failed' then case when p_stage in ('starting', 'running') then 'failed' end
+    when 'busy' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
+    when 'not-allowed' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
+    when 'bad-options' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
+    when 'paused' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
+    when 'stopping' then case when p_stage in ('new', 'ready') then 'unavailable' end
+    when 'waited-too-long' then case when p_stage in ('new', 'ready') then 'unavailable' end
+    when 'unsupported' then case when p_stage in ('new', 'ready') then 'unavailable' end
+    when 'refused' then case when p_stage in ('new', 'ready') then 'unavailable' end
+    when 'permission-denied' then case p_stage when 'new' then 'failed' end
+    when 'down' then case p_stage when 'running' then 'crashed' else 'unavailable' end
+    when 'restarted' then
+      case p_stage when 'new' then null when 'running' then 'crashed' else 'unavailable' end
+    when 'no-vote' then case p_stage when 'new' then 'unavailable' end
+    when 'aborted' then case p_stage when 'new' then 'unavailable' when 'ready' then 'was_ready' end
+    when 'job-ended' then case p_stage when 'new' then 'unavailable'
+      when 'ready' then case when p_is_late then 'timed_out' else 'was_ready' end end
+    when 'given-up' then case when p_stage = 'new' then 'unavailable'
+      when p_is_late then 'timed_out' when p_stage = 'running' then 'aborted' else 'was_ready' end
+    else case when p_stage in ('starting', 'running') then case
+      when p_event in ('Aborted', 'Cancelled') then case
+        when p_is_late then 'timed_out' when p_stage = 'running' then 'aborted' else 'was_ready' end
+      when p_event = 'TaskTimeout' then 'timed_out'
+      when p_event = 'AgentStopped' then 'aborted'
+      when p_event in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask') then
+        case p_stage when 'running' then 'crashed' else 'unavailable' end
+      when p_event in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
+      when p_event in ('AgentRestarted', 'OutcomeUnknown') then 'crashed' end end
+    end
+$$;
+
+-- The reason of a node after this event.
+create function cnapi_push_node_reason(p_event text) returns text language sql immutable as $$
+  select case when p_event in ('voted', 'started', 'succeeded', 'failed') then null else p_event end
+$$;
+
+-- What a task that has started, or has ended, means for its node: eventOfTask in push-node.ts.
+create function cnapi_push_node_event(
+  p_has_ended boolean, p_outcome text, p_exit_code int, p_error_code text
+) returns text language sql immutable as $$
+  select case
+    when not p_has_ended then 'started'
+    when p_outcome = 'complete' and coalesce(p_exit_code, 0) = 0 then 'succeeded'
+    when p_outcome = 'complete' then 'failed'
+    when p_error_code in ('TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped', 'StartRefused',
+      'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask', 'TaskError', 'SpawnFailed',
+      'InvalidParameters', 'AgentRestarted') then p_error_code
+    else 'OutcomeUnknown' end
 $$;
 
 -- The limit of a command that starts when its job has run for p_run_ms.

@@ -3,7 +3,8 @@
 -- coordinator that has locked the job's row sees every vote that was stored, and a vote that comes
 -- later sees what the coordinator did. Locked rows are skipped and returned as 'locked' (law 9).
 
--- Stores votes, one for each job and server. The values of `what`:
+-- Stores votes, one for each job and server. p_reasons: of those that are not ready, one of
+-- VOTE_REASONS in lib/protocol/push.ts. The values of `what`:
 --
 --     stored   the node is what the agent says, now or since an earlier report
 --     refused  the agent is ready, but takes no part: it must be told to forget the job
@@ -59,13 +60,8 @@ begin
   )
   select coalesce(array_agg(i.server_uuid), '{}') into taken from inserted i;
   update cnapi_push_nodes n
-    set state = case
-          when v.ready and v.has = v.job then 'ready'
-          when v.ready or v.reason = 'busy' then 'nacked'
-          when v.reason in ('not-allowed', 'bad-options', 'paused') then 'nacked'
-          else 'unavailable' end,
-        reason = case when v.ready and v.has = v.job then null
-          when v.ready then 'busy' else v.reason end,
+    set state = cnapi_next_push_node('new', v.event, false),
+        reason = cnapi_push_node_reason(v.event),
         message = case when v.ready then null else v.message end,
         busy_with = case when v.ready and v.has <> v.job then v.has
           when v.ready then null else v.busy_with end,
@@ -73,8 +69,9 @@ begin
     from (
       select p_jobs[f.place] as job, p_servers[f.place] as server_uuid,
           p_incarnations[f.place] as incarnation, p_ready[f.place] as ready,
-          p_reasons[f.place] as reason, p_messages[f.place] as message,
-          p_busy_with[f.place] as busy_with, b.job as has
+          case when not p_ready[f.place] then p_reasons[f.place]
+            when b.job = p_jobs[f.place] then 'voted' else 'busy' end as event,
+          p_messages[f.place] as message, p_busy_with[f.place] as busy_with, b.job as has
         from unnest(free) as f (place)
         left join lateral (
           select o.job from cnapi_push_busy o
@@ -86,7 +83,8 @@ begin
   -- A vote that is withdrawn before its start.
   with withdrawn as (
     update cnapi_push_nodes n
-      set state = 'unavailable', reason = v.reason, message = v.message, updated_at = moment
+      set state = cnapi_next_push_node('ready', v.reason, false), reason = v.reason,
+          message = v.message, updated_at = moment
       from (
         select p_jobs[f.place] as job, p_servers[f.place] as server_uuid,
             p_incarnations[f.place] as incarnation, p_reasons[f.place] as reason,

@@ -152,15 +152,16 @@ begin
     select n.server_uuid from cnapi_push_nodes n where n.job = p_job and n.state = 'new'
       order by n.server_uuid limit p_most for update skip locked);
   update cnapi_push_nodes n
-    set state = 'unavailable', reason = 'no-vote', updated_at = cnapi_now()
+    set state = cnapi_next_push_node(n.state, 'no-vote', false), reason = 'no-vote',
+        updated_at = cnapi_now()
     where n.job = p_job and n.server_uuid = any (picked);
   return true;
 end $$;
 
 -- At most p_most nodes that have not started take no part any more: all, or those that a caller
--- wants to be aborted alone. p_ready: what becomes of those that had voted.
+-- wants to be aborted alone. p_event, p_is_late: as in cnapi_next_push_node.
 create function cnapi_release_push_nodes(
-  p_job uuid, p_requested_only boolean, p_ready text, p_reason text, p_most int
+  p_job uuid, p_requested_only boolean, p_event text, p_is_late boolean, p_most int
 ) returns void language plpgsql volatile as $$
 declare
   picked uuid[];
@@ -172,7 +173,7 @@ begin
       order by n.server_uuid limit p_most for update skip locked);
   picked := cnapi_lock_push_servers(p_job, picked);
   update cnapi_push_nodes n
-    set state = case n.state when 'new' then 'unavailable' else p_ready end, reason = p_reason,
+    set state = cnapi_next_push_node(n.state, p_event, p_is_late), reason = p_event,
         updated_at = cnapi_now()
     where n.job = p_job and n.server_uuid = any (picked);
   perform cnapi_begin_push_rehab(p_job, picked);
@@ -190,14 +191,14 @@ begin
   picked_tasks := array(
     select n.task from cnapi_push_nodes n
       where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
-        and n.reason is distinct from 'cancelled'
+        and not n.is_cancelled
         and (n.abort_requested = 'hard' or not p_requested_only)
       order by n.server_uuid limit p_most for update skip locked);
   picked_tasks := array(
     select unnest(picked_tasks)
       except select unnest(cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain)));
   with marked as (
-    update cnapi_push_nodes n set reason = 'cancelled'
+    update cnapi_push_nodes n set is_cancelled = true
       from unnest(picked_tasks) as c (task)
       where n.job = p_job and n.task = c.task
       returning n.server_uuid
@@ -222,7 +223,7 @@ begin
   if not found or job.state = 'ended' then
     return;
   end if;
-  perform cnapi_release_push_nodes(p_job, true, 'was_ready', 'aborted', p_most);
+  perform cnapi_release_push_nodes(p_job, true, 'aborted', false, p_most);
   picked := cnapi_cancel_push_nodes(p_job, true, p_most, p_cancelled, p_cancelled_uncertain);
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
@@ -249,8 +250,8 @@ begin
       where j.id = p_job
       returning * into job;
   end if;
-  perform cnapi_release_push_nodes(p_job, false,
-    case job.ending when 'timed_out' then 'timed_out' else 'was_ready' end, 'job-ended', p_most);
+  perform cnapi_release_push_nodes(
+    p_job, false, 'job-ended', job.ending = 'timed_out', p_most);
   if p_soft then
     return;
   end if;
@@ -297,9 +298,7 @@ begin
       where n.job = p_job and n.server_uuid = any (given_up)
         and (n.task is null or not n.task = any (locked_tasks)));
   update cnapi_push_nodes n
-    set state = case when n.state = 'new' then 'unavailable'
-          when p_outcome = 'timed_out' then 'timed_out'
-          when n.state = 'running' then 'aborted' else 'was_ready' end,
+    set state = cnapi_next_push_node(n.state, 'given-up', p_outcome = 'timed_out'),
         reason = 'given-up', updated_at = cnapi_now()
     where n.job = p_job and n.server_uuid = any (given_up);
   perform cnapi_begin_push_rehab(p_job, given_up);

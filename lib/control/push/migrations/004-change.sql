@@ -82,7 +82,8 @@ begin
     when nodes > p_most then 'full' end;
   if refusal is null then
     insert into cnapi_push_nodes (job, server_uuid, name, state, reason)
-      select p_job, n.server_uuid, n.name, case when p.run is null then 'unavailable' else 'new' end,
+      select p_job, n.server_uuid, n.name,
+          case when p.run is null then cnapi_next_push_node('new', 'down', false) else 'new' end,
           case when p.run is null then 'down' end
         from unnest(p_servers, p_names) as n (server_uuid, name)
         join cnapi_presence(p_servers) as p on p.server_uuid = n.server_uuid

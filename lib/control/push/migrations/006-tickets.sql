@@ -59,7 +59,8 @@ begin
   picked := array(
     select n.server_uuid from cnapi_push_nodes n where n.job = p_job and n.state = 'new'
       order by n.server_uuid for update skip locked);
-  update cnapi_push_nodes n set state = 'unavailable', reason = 'down', updated_at = moment
+  update cnapi_push_nodes n
+    set state = cnapi_next_push_node('new', 'down', false), reason = 'down', updated_at = moment
     from cnapi_presence(picked) as p
     where n.job = p_job and n.state = 'new' and n.server_uuid = p.server_uuid and p.run is null;
   return true;

@@ -58,24 +58,16 @@ begin
   more := more and cardinality(picked) > 0;
   with settled as (
     update cnapi_push_nodes n
-      set state = case
-            when not t.has_ended then 'running'
-            when t.outcome = 'complete' then
-              case when coalesce(t.exit_code, 0) = 0 then 'succeeded' else 'failed' end
-            when t.error_code = 'TaskTimeout' then 'timed_out'
-            when t.error_code in ('Aborted', 'Cancelled') then
-              case when p_ending = 'timed_out' then 'timed_out'
-                when t.has_started or n.state = 'running' then 'aborted' else 'was_ready' end
-            when t.error_code = 'AgentStopped' then 'aborted'
-            when t.error_code in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask')
-              and n.state = 'ready' then 'unavailable'
-            when t.error_code in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
-            else 'crashed' end,
-          reason = t.error_code, message = t.message, exit_code = t.exit_code,
+      set state = cnapi_next_push_node(t.stage, t.event, p_ending = 'timed_out'),
+          reason = cnapi_push_node_reason(t.event), message = t.message, exit_code = t.exit_code,
           updated_at = moment
       from unnest(picked) as p (server_uuid)
         cross join lateral (
-          select t.* from cnapi_push_nodes o
+          select t.*,
+              case when o.state = 'running' or t.has_started and t.has_ended then 'running'
+                else 'starting' end as stage,
+              cnapi_push_node_event(t.has_ended, t.outcome, t.exit_code, t.error_code) as event
+            from cnapi_push_nodes o
             cross join lateral (
               select * from cnapi_progress_of_task(o.task, p_ends_of_cnapi) offset 0) as t
             where o.job = p_job and o.server_uuid = p.server_uuid offset 0) as t
@@ -141,10 +133,12 @@ begin
             where t.is_reported));
   more := more and cardinality(picked) > 0;
   update cnapi_push_nodes n
-    set state = case n.state when 'running' then 'crashed' else 'unavailable' end,
-        reason = case when p.run is null then 'down' else 'restarted' end,
+    set state = cnapi_next_push_node(n.state, p.event, false), reason = p.event,
         updated_at = moment
-    from cnapi_presence(picked) as p
+    from (
+      select p.server_uuid, case when p.run is null then 'down' else 'restarted' end as event
+        from cnapi_presence(picked) as p offset 0
+    ) as p
     where n.job = p_job and n.server_uuid = any (array[p.server_uuid]);
   perform cnapi_begin_push_rehab(p_job, picked);
   in_rehab := cardinality(picked);
@@ -201,15 +195,15 @@ begin
             count(*) filter (where n.task is not null and n.state in ('ready', 'running'))::int
               as started,
             count(*) filter (where n.task is not null and n.state in ('ready', 'running')
-              and n.reason is distinct from 'cancelled')::int as to_cancel,
+              and not n.is_cancelled)::int as to_cancel,
             count(*) filter (where n.abort_requested is not null
               and (n.state = 'new' or n.state = 'ready' and n.task is null
                 or n.abort_requested = 'hard' and n.state in ('ready', 'running')
-                  and n.reason is distinct from 'cancelled'))::int as to_abort,
+                  and not n.is_cancelled))::int as to_abort,
             count(*) filter (where job.state = 'aborting'
               and (n.state = 'new' or n.state = 'ready' and n.task is null))::int as to_release,
             count(*) filter (where n.task is not null and n.state in ('ready', 'running')
-              and n.reason is distinct from 'cancelled'
+              and not n.is_cancelled
               and n.timeout_ms
                 <> cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms))::int
               as outdated_timeouts

@@ -55,6 +55,7 @@ export function pushNodeFor(actor: Actor, row: PushNodeRow): PushNode {
     ...given('busy_with', row.busy_with),
     ...given('task_id', row.task),
     ...given('exit_code', row.exit_code),
+    ...(row.is_cancelled ? { cancelled: true } : {}),
     updated_at: row.updated_at.toISOString(),
   };
 }

@@ -21,7 +21,7 @@ import { newPushJob, votesOf } from '../../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { liveRun } from '../../legacy/support/legacy-seats.ts';
 import { seat } from '../../tasks/support/task-database.ts';
-import { type AgentSeat, claimedJob, seatedDatabase, startAll } from '../job-rows.ts';
+import { type AgentSeat, beginCommands, claimedJob, seatedDatabase, startAll } from '../job-rows.ts';
 
 t.test('a job whose last node has ended goes on if nodes were added before its end', async (t) => {
   const { database, run, seats } = await seatedDatabase(t, 2);
@@ -159,4 +159,15 @@ t.test('commands that have ended keep their ends, although their agents restarte
   const round = await advanceJob(database, duty);
   t.match(round, { isMore: true, nodeCounts: { succeeded: NODES_A_STEP, running: 5, crashed: 0 } });
   t.match((await advanceJob(database, duty)).nodeCounts, { succeeded: NODES_A_STEP + 5, crashed: 0 });
+});
+
+t.test('a node is cancelled once, although its start becomes known only then', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 1);
+  const duty = await claimedJob(database, run, { seats });
+  await storeVotes(database, votesOf(duty.id, { seats }, true));
+  await startNodes(database, duty, { changes: 0, ids: [randomUUID()], runMs: 0 });
+  await beginCommands(database, duty.id);
+  await abortJob(database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: NODES_A_STEP });
+  const round = await advanceJob(database, duty);
+  t.match(round, { nodeCounts: { running: 1 }, toCancel: 0 });
 });

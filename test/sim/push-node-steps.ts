@@ -1,0 +1,32 @@
+/** Whether a change of a node of a push job is a row of the table of `push-node.ts`. Pure. */
+import { type NodeEvent, type NodeStage, type NodeState, nextStateOf } from '../../lib/control/push/push-node.ts';
+import type { PushNodeRow } from './changes.ts';
+
+/** The events of nodes that have no reason afterwards. */
+const EVENT_OF: Readonly<Partial<Record<NodeState, NodeEvent>>> = {
+  ready: 'voted',
+  running: 'started',
+  succeeded: 'succeeded',
+  failed: 'failed',
+};
+
+/** `isLate`: its job ends because its time is over. */
+export function isStepOfNode(before: PushNodeRow | null, after: PushNodeRow, isLate: boolean): boolean {
+  if ((before?.state ?? 'new') === after.state && (before?.reason ?? null) === after.reason) return true;
+  const event = after.reason ?? EVENT_OF[after.state];
+  return event !== undefined && stagesOf(before).some((stage) => nextStateOf(stage, event, isLate) === after.state);
+}
+
+/** In which it may have been when the event came. A round may see a start and its end at once. */
+function stagesOf(before: PushNodeRow | null): readonly NodeStage[] {
+  if (before === null) return ['new'];
+  switch (before.state) {
+    case 'ready':
+      return before.task === null ? ['ready'] : ['starting', 'running'];
+    case 'new':
+    case 'running':
+      return [before.state];
+    default:
+      return [];
+  }
+}
