@@ -9,7 +9,7 @@
 
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
-import { isTemporary, messageOf } from '../../platform/errors.ts';
+import { DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
@@ -209,9 +209,7 @@ export class SignIn {
   }
 
   async #checkAll(): Promise<void> {
-    const held = [...this.#held.keys()];
-    for (let at = 0; at < held.length; at += MAX_BATCH)
-      this.#end(await readEnded(this.#deps.database, held.slice(at, at + MAX_BATCH)));
+    await inBatches([...this.#held.keys()], async (uuids) => this.#end(await readEnded(this.#deps.database, uuids)));
     this.#fullCheckAt = this.#deps.clock.now() + FULL_LOOK_MS;
   }
 
@@ -232,8 +230,15 @@ export class SignIn {
   async #noteUsed(): Promise<void> {
     const uuids = [...this.#used];
     this.#used.clear();
-    for (let at = 0; at < uuids.length; at += MAX_BATCH)
-      await noteUsed(this.#deps.database, uuids.slice(at, at + MAX_BATCH));
+    const left = new Set(uuids);
+    try {
+      await inBatches(uuids, async (batch) => {
+        await noteUsed(this.#deps.database, batch);
+        for (const uuid of batch) left.delete(uuid);
+      });
+    } finally {
+      for (const uuid of left) this.#used.add(uuid);
+    }
   }
 
   /** Logs a failure as `message`. */
@@ -245,6 +250,23 @@ export class SignIn {
       else this.#deps.log.error({ err: error }, message);
     }
   }
+}
+
+/**
+ * A batch that fails alone does not hold up the others (law 9); while the database is down, all
+ * would fail. @throws the first failure
+ */
+async function inBatches(uuids: readonly string[], work: (batch: string[]) => Promise<void>): Promise<void> {
+  const failures: unknown[] = [];
+  for (let at = 0; at < uuids.length; at += MAX_BATCH) {
+    try {
+      await work(uuids.slice(at, at + MAX_BATCH));
+    } catch (error) {
+      if (error instanceof DatabaseUnavailableError) throw error;
+      failures.push(error);
+    }
+  }
+  if (failures.length > 0) throw failures[0];
 }
 
 function actorOf({ name, role, uuid, serverUuid }: KnownToken): Actor {

@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import type { TokenFilter } from '../../../lib/control/access/token-store.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -17,7 +18,11 @@ const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 async function start(t: Test) {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
   const clock = new ManualClock();
-  const link = { isCut: false, statements: 0, answers: 0, hold: undefined as Promise<void> | undefined };
+  const link = {
+    ...{ isCut: false, statements: 0, answers: 0, hold: undefined as Promise<void> | undefined },
+    /** Whether the database takes too long for this statement. */
+    isSlow: (_text: string, _values: unknown) => false,
+  };
   const existingRead = Promise.withResolvers<void>();
   const queryable: Queryable = {
     query: async (text, values, options) => {
@@ -28,6 +33,7 @@ async function start(t: Test) {
       }
       link.statements += 1;
       const { hold } = link;
+      if (link.isSlow(text, values)) throw new DatabaseBusyError('slow');
       if (link.isCut) throw new DatabaseUnavailableError(new Error('cut'));
       const answer = await database.query<never>(text, values, options);
       link.answers += 1;
@@ -152,6 +158,44 @@ t.test('a deleted token row is found by the periodic check of held tokens', asyn
     await clock.advance(400);
     return ended === 1;
   }, 'the holder to be notified');
+});
+
+t.test('the periodic check finds a token although the check of others fails', async (t) => {
+  const { database, clock, link, signIn, tokens } = await start(t);
+  const others = Array.from({ length: 1_000 }, () => randomUUID());
+  let endedOthers = 0;
+  for (const tokenUuid of others) signIn.hold({ name: 'b', roles: [], tokenUuid }, () => endedOthers++);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  await database.query('delete from cnapi_tokens');
+  link.isSlow = (text, values) =>
+    text.includes('left join cnapi_tokens') && (values as string[][])[0]?.includes(`${others[0]}`) === true;
+  const pass = async () => {
+    await clock.advance(400);
+    return ended === 1;
+  };
+  await clock.advance(5_000);
+  await until(pass, 'the holder to be notified');
+  t.equal(endedOthers, 0, 'those were not checked');
+  link.isSlow = () => false;
+  await until(async () => (await pass()) && endedOthers === 1_000, 'the others to be checked');
+});
+
+t.test('the last use of a token is recorded later if the database took too long', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  await signIn.whoIs(token);
+  let tries = 0;
+  link.isSlow = (text) => text.includes('set last_used_at') && tries++ === 0;
+  await clock.advance(20_000);
+  await until(async () => tries === 1, 'the first try');
+  await until(async () => {
+    await clock.advance(20_000);
+    return (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null;
+  }, 'the use to be recorded');
 });
 
 t.test('without the database, nobody signs in anew, and known callers may read what is in memory', async (t) => {
