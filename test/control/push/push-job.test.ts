@@ -69,6 +69,22 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 600_000 }),
     { do: 'abort', ending: 'timed_out' },
   ],
+  'WAITING, a moment before its time is over': [
+    view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 599_999 }),
+    { do: 'wait', forMs: 1 },
+  ],
+  'VOTING, a moment before its time is over': [
+    view({ state: 'voting' }, { new: 10 }, { ageMs: 59_999 }),
+    { do: 'wait', forMs: 1 },
+  ],
+  'EXECUTING, a moment before its time is over': [
+    view({ state: 'running' }, { running: 10 }, { started: 10, stateMs: 299_999 }),
+    { do: 'wait', forMs: 1 },
+  ],
+  'ABORTING, a moment before its time is over': [
+    view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1, stateMs: 29_999 }),
+    { do: 'wait', forMs: 1 },
+  ],
   'WAITING, the time of the votes does not pass': [
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 300_000, ageMs: 300_000 }),
     { do: 'wait', forMs: 300_000 },

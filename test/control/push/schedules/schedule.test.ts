@@ -38,6 +38,10 @@ const rows: Record<string, [Given, Expected]> = {
     { next: '03:00', now: '04:00:01', times: undefined as never },
     { do: 'pass', outcome: 'missed', at: '03:00' },
   ],
+  'a time of a cron expression an hour ago is made up for, after many hours without an instance': [
+    { next: '03:00', now: '20:00', times: cronTimes('0 3,19 * * *', 'UTC') },
+    { do: 'start', at: '19:00' },
+  ],
   'after many hours without an instance, the last time within an hour counts': [
     { next: '03:00', now: '20:30' },
     { do: 'start', at: '20:00', thenAt: '21:00' },

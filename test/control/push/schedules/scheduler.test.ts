@@ -80,6 +80,8 @@ t.test('a time that was used up before is passed, when a late clock has set it a
   await one.scheduler.runDue();
   t.same(await jobs(id), ['2030-01-01T01:00']);
   t.match(await one.get(id), { next_at: new Date('2030-01-01T02:00:00Z'), last_outcome: 'started' });
+  const { rows } = await database.query('select tries, held_until from cnapi_push_schedules where id = $1::uuid', [id]);
+  t.same(rows, [{ tries: 0, held_until: null }], 'the tries of that time delay no later one');
 });
 
 t.test('any number of schedules that fail leaves time for the others', async (t) => {
