@@ -50,7 +50,7 @@ export interface PushJob {
   abortTimeoutMs: number;
 }
 
-export interface JobView {
+export interface JobSnapshot {
   job: PushJob;
   nodeCounts: NodeCounts;
   ticket: TicketHold;
@@ -92,7 +92,7 @@ export type JobAction =
  * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
  * changes nothing, because rows are locked. Timeouts of the job come first.
  */
-export function actionsOf(view: JobView): Iterable<JobAction> {
+export function actionsOf(view: JobSnapshot): Iterable<JobAction> {
   switch (view.job.state) {
     case 'waiting':
       return [whileWaiting(view)];
@@ -109,7 +109,7 @@ export function actionsOf(view: JobView): Iterable<JobAction> {
   }
 }
 
-function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobView): JobAction {
+function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): JobAction {
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
   if (ticket === 'active' || ticket === 'none') return { do: 'begin-voting' };
   if (ticket === 'lost') return abort('aborted', LOST);
@@ -118,7 +118,7 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobView): JobAc
   return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs} ms`);
 }
 
-function* whileVoting(view: JobView): Generator<JobAction> {
+function* whileVoting(view: JobSnapshot): Generator<JobAction> {
   const { job, nodeCounts, ticket, toAbort, ageMs } = view;
   if (job.abortRequested) return yield abort('aborted', 'a caller asked for it');
   if (ticket === 'lost') return yield abort('aborted', LOST);
@@ -135,7 +135,7 @@ function* whileVoting(view: JobView): Generator<JobAction> {
   yield abort('quorum_failed', `${nodeCounts.ready} nodes were ready in time; the quorum is ${job.quorum}`);
 }
 
-function* whileRunning(view: JobView): Generator<JobAction> {
+function* whileRunning(view: JobSnapshot): Generator<JobAction> {
   const { job, nodeCounts, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
@@ -160,7 +160,7 @@ function* whileRunning(view: JobView): Generator<JobAction> {
   };
 }
 
-function* whileAborting(view: JobView): Generator<JobAction> {
+function* whileAborting(view: JobSnapshot): Generator<JobAction> {
   const { job, nodeCounts, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
   if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', job.isSoft);
@@ -179,7 +179,7 @@ function* whileAborting(view: JobView): Generator<JobAction> {
 const MAX_STARTS = 1_000;
 
 /** How many of the nodes that wait may start now, and in how many ms the next ones may. */
-function mayStart({ job, started, startsPaidMs }: JobView, waiting: number): { most: number; inMs: number } {
+function mayStart({ job, started, startsPaidMs }: JobSnapshot, waiting: number): { most: number; inMs: number } {
   const { concurrency = Number.POSITIVE_INFINITY, startRate } = job;
   const room = Math.max(0, Math.min(MAX_STARTS, waiting, concurrency - started));
   if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };

@@ -3,7 +3,7 @@
 import t from 'tap';
 import {
   actionsOf,
-  type JobView,
+  type JobSnapshot,
   type NodeCounts,
   type PushJob,
   quorumOf,
@@ -13,7 +13,11 @@ import {
 import type { NodeState } from '../../../lib/control/push/push-node.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 
-function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>, more: Partial<JobView> = {}): JobView {
+function view(
+  job: Partial<PushJob>,
+  counts: Partial<Record<NodeState, number>>,
+  more: Partial<JobSnapshot> = {},
+): JobSnapshot {
   const nodeCounts = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as NodeCounts;
   return {
     job: {
@@ -46,9 +50,9 @@ function view(job: Partial<PushJob>, counts: Partial<Record<NodeState, number>>,
 }
 
 /** The first of those that apply. */
-const nextActionOf = (view: JobView) => [...actionsOf(view)][0];
+const nextActionOf = (view: JobSnapshot) => [...actionsOf(view)][0];
 
-const rows: Record<string, [JobView, Record<string, unknown>]> = {
+const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
   'WAITING, its ticket is queued: it asks nobody': [
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued' }),
     { do: 'wait', forMs: 599_000 },
@@ -306,7 +310,7 @@ const rows: Record<string, [JobView, Record<string, unknown>]> = {
 for (const [name, [given, wanted]] of Object.entries(rows))
   t.test(name, async (t) => t.match(nextActionOf(given), wanted));
 
-const orders: Record<string, [JobView, string[]]> = {
+const orders: Record<string, [JobSnapshot, string[]]> = {
   'VOTING, nodes to abort are locked: the others start': [
     view({}, { ready: 9, new: 1 }, { toAbort: 1 }),
     ['abort-nodes', 'start', 'wait'],

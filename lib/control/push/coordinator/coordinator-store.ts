@@ -7,7 +7,7 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceOf } from '../duty-fence.ts';
-import type { JobOutcome, JobState, JobView, NodeCounts } from '../push-job.ts';
+import type { JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
 import type { NodeState } from '../push-node.ts';
 
 interface AdvanceRow {
@@ -38,7 +38,7 @@ interface AdvanceRow {
 }
 
 /** What one round found. The starts are counted by the holder of the duty. */
-export interface JobRound extends Omit<JobView, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
+export interface JobRound extends Omit<JobSnapshot, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
   /** How many times callers have changed the job. */
   changes: number;
   /** New events of the job's feed. */

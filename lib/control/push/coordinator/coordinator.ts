@@ -19,7 +19,7 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
-import { actionsOf, type JobAction, type JobState, type JobView, StartsPaid } from '../push-job.ts';
+import { actionsOf, type JobAction, type JobSnapshot, type JobState, StartsPaid } from '../push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
 import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';
@@ -87,7 +87,7 @@ interface ActiveJob {
 type Aborting = Omit<Extract<JobAction, { do: 'abort' }>, 'do'>;
 
 interface Round {
-  view: JobView;
+  view: JobSnapshot;
   active: ActiveJob;
   changes: number;
   /** Until the next round, at least. */
@@ -179,7 +179,7 @@ export class Coordinator implements DutyHandler {
         await ticket?.release();
         return 'complete';
       }
-      const view: JobView = {
+      const view: JobSnapshot = {
         ...counted,
         startsPaidMs: active.startsPaid.inMs(counted.job, clock.now()),
         ticket: await lookAtTicket(),
@@ -315,7 +315,7 @@ export class Coordinator implements DutyHandler {
 }
 
 /** The work that a step reduces. If it is the same in the next round, rows are locked. */
-function leftOf({ do: what }: JobAction, view: JobView): unknown {
+function leftOf({ do: what }: JobAction, view: JobSnapshot): unknown {
   const { job, nodeCounts, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
   if (what === 'close-voting') return nodeCounts.new;
   if (what === 'abort-nodes') return toAbort;
@@ -325,13 +325,13 @@ function leftOf({ do: what }: JobAction, view: JobView): unknown {
 }
 
 /** The poll interval when no change is announced. */
-function roundMsOf({ started, nodeCounts }: JobView): number {
+function roundMsOf({ started, nodeCounts }: JobSnapshot): number {
   const nodes = Object.values(nodeCounts).reduce((sum, count) => sum + count, 0);
   return (started > nodeCounts.running ? STARTING_ROUND_MS : ROUND_MS) + nodes * ROUND_MS_OF_NODE;
 }
 
 /** For how long the job has run: what is left of its run timeout is the limit of a command. */
-function runMsOf({ job, stateMs }: JobView): number {
+function runMsOf({ job, stateMs }: JobSnapshot): number {
   return job.state === 'voting' ? 0 : Math.min(MAX_TASK_TIMEOUT_MS, Math.round(stateMs));
 }
 
