@@ -20,9 +20,9 @@ export async function* followFeed(
 ): AsyncGenerator<FeedEvent, void, undefined> {
   try {
     for (let at = after; ; ) {
-      const isNews = (position: JobPosition | undefined) =>
+      const hasMore = (position: JobPosition | undefined) =>
         position === undefined || position.lastEvent > at || position.state === 'ended';
-      const seen = await watch.until(isNews, { endSignal: ending });
+      const seen = await watch.until(hasMore, { endSignal: ending });
       if (ending.aborted) return;
       const position = seen?.position;
       if (position === undefined || position.lastEvent <= at) return;

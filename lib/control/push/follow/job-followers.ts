@@ -29,7 +29,7 @@ import { followFeed } from './feed-follower.ts';
 import { type FeedEvent, readFeed } from './feed-store.ts';
 import { type JobPosition, readChangedNodes, readJobPositions } from './follow-store.ts';
 import { FollowedJobs, type FollowedNodes } from './followed-nodes.ts';
-import { followNodes, type JobNews, type NodeReads } from './node-follower.ts';
+import { type FollowUpdate, followNodes, type NodeReads } from './node-follower.ts';
 import { SharedRead } from './shared-read.ts';
 
 interface JobFollowersDeps {
@@ -138,7 +138,10 @@ export class JobFollowers {
    * @throws TooManyWaitersError, TooManyFollowedNodesError, WaitStoppedError; the iterable
    * PushJobNotFoundError if the job is deleted, DatabaseUnavailableError
    */
-  nodes({ id: job, state, node_count: count }: FollowedJob, { since, signal }: FollowOptions): AsyncIterable<JobNews> {
+  nodes(
+    { id: job, state, node_count: count }: FollowedJob,
+    { since, signal }: FollowOptions,
+  ): AsyncIterable<FollowUpdate> {
     const watch = this.#open(job, signal);
     const followed = this.#followNodes(watch, state === 'ended' ? 0 : count);
     signal.addEventListener('abort', () => followed.close(), { once: true });

@@ -28,7 +28,7 @@ import { type FollowedNodes, isEnd, JobNodes, SentNodes } from './followed-nodes
 import type { SharedRead } from './shared-read.ts';
 
 /** `position`: where to resume; without more, only that changed. */
-export type JobNews =
+export type FollowUpdate =
   | { position: string }
   | { position: string; job: PushJobRow }
   | { position: string; node: PushNodeRow }
@@ -93,11 +93,14 @@ interface Behind {
   last: number;
 }
 
-type NewsOfNode = { node: PushNodeRow } | ({ serverUuid: string } & EventOfTask);
+type NodeUpdate = { node: PushNodeRow } | ({ serverUuid: string } & EventOfTask);
 
-export async function* followNodes(deps: NodeFollowerDeps, follow: Follow): AsyncGenerator<JobNews, void, undefined> {
+export async function* followNodes(
+  deps: NodeFollowerDeps,
+  follow: Follow,
+): AsyncGenerator<FollowUpdate, void, undefined> {
   try {
-    yield* new NodeFollower(deps, follow).news();
+    yield* new NodeFollower(deps, follow).updates();
   } finally {
     deps.watch.close();
     deps.followed.close();
@@ -123,7 +126,7 @@ class NodeFollower {
     this.#since = before(follow.since);
   }
 
-  async *news(): AsyncGenerator<JobNews, void, undefined> {
+  async *updates(): AsyncGenerator<FollowUpdate, void, undefined> {
     const { reads } = this.#deps;
     const { job: id, since, ending } = this.#follow;
     let position = since?.toISOString() ?? '';
@@ -138,22 +141,26 @@ class NodeFollower {
       // Before the nodes: those of a job that has ended do not change any more.
       const job = at.state === this.#status ? undefined : await this.#timed(reads.job.ask({ job: id, number }));
       if (job === undefined && at.state !== this.#status) throw new PushJobNotFoundError(id);
-      let isNews = job !== undefined;
+      let hasMore = job !== undefined;
       // A step of the database's clock may hide changes; after the job's end no other round would see them.
       const isWhole = round % WHOLE_EVERY === 0 || job?.state === 'ended';
-      for await (const news of this.#newsOfNodes({ isFirst: round === 1, isWhole, isLast: job?.state === 'ended' })) {
-        isNews = true;
-        yield { position, ...news };
+      for await (const update of this.#updatesOfNodes({
+        isFirst: round === 1,
+        isWhole,
+        isLast: job?.state === 'ended',
+      })) {
+        hasMore = true;
+        yield { position, ...update };
         if (ending.aborted) return;
       }
       const isEnded = job?.state === 'ended';
       position = isEnded ? PUSH_STREAM_END : moment.toISOString();
       if (job !== undefined) yield { position, job };
-      else if (isNews) yield { position };
+      else if (hasMore) yield { position };
       if (isEnded) return;
       this.#status = job?.state ?? this.#status;
       this.#since = before(moment);
-      await this.#rest(isNews);
+      await this.#rest(hasMore);
     }
   }
 
@@ -171,17 +178,17 @@ class NodeFollower {
     }
   }
 
-  async #rest(isNews: boolean): Promise<void> {
+  async #rest(hasMore: boolean): Promise<void> {
     const restMs = Math.max(FIRST_PAUSE_MS, this.#costMs * REST_OF_COST);
     await this.#deps.clock.sleep(restMs, this.#follow.ending);
-    this.#pauseMs = isNews ? 0 : Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 1.5 + FIRST_PAUSE_MS / 2);
+    this.#pauseMs = hasMore ? 0 : Math.min(LONGEST_PAUSE_MS, this.#pauseMs * 1.5 + FIRST_PAUSE_MS / 2);
   }
 
   /**
    * One round. The end of a node comes after its output. No more than a page of rows is kept, and of
    * a job that had ended before the first round nothing else is remembered.
    */
-  async *#newsOfNodes({ isFirst, isWhole, isLast }: Round): AsyncGenerator<NewsOfNode, void, undefined> {
+  async *#updatesOfNodes({ isFirst, isWhole, isLast }: Round): AsyncGenerator<NodeUpdate, void, undefined> {
     const { reads } = this.#deps;
     for (let after: string | undefined; ; ) {
       const page = await this.#timed(
@@ -204,7 +211,7 @@ class NodeFollower {
         else yield { node };
       }
       this.#deps.followed.noteGrowth();
-      yield* this.#newsOfTasks(
+      yield* this.#updatesOfTasks(
         known,
         ended.flatMap(({ node, place }) => (node.task === null ? [] : place)),
       );
@@ -213,11 +220,12 @@ class NodeFollower {
       after = page.at(-1)?.server_uuid;
     }
     const known: Known = { nodes: this.#deps.followed.nodes, sent: this.#sent };
-    for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE)) yield* this.#newsOfTasks(known, places);
+    for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE))
+      yield* this.#updatesOfTasks(known, places);
   }
 
   /** All events up to those that exist now, of the tasks of nodes at these places; at most a page. */
-  async *#newsOfTasks(known: Known, places: readonly number[]): AsyncGenerator<NewsOfNode, void, undefined> {
+  async *#updatesOfTasks(known: Known, places: readonly number[]): AsyncGenerator<NodeUpdate, void, undefined> {
     if (places.length === 0) return;
     const { nodes, sent } = known;
     const tasks = places.map((place) => nodes.taskAt(place) as string);
@@ -231,7 +239,7 @@ class NodeFollower {
     }
   }
 
-  async *#events({ nodes, sent }: Known, some: readonly Behind[]): AsyncGenerator<NewsOfNode, void, undefined> {
+  async *#events({ nodes, sent }: Known, some: readonly Behind[]): AsyncGenerator<NodeUpdate, void, undefined> {
     const placeOf = new Map(some.map(({ place }) => [nodes.taskAt(place) as string, place]));
     const tasks = [...placeOf].map(([id, place]) => ({ id, afterSeq: sent.seqAt(place) }));
     const events = await this.#timed(this.#deps.reads.events.ask({ number: this.#number, tasks }));

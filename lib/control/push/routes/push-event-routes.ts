@@ -5,7 +5,7 @@ import { InvalidParametersError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { eventFor } from '../../tasks/routes/task-view.ts';
-import type { JobNews } from '../follow/node-follower.ts';
+import type { FollowUpdate } from '../follow/node-follower.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
@@ -31,13 +31,13 @@ export function pushEventRoutes({ pushJobs }: PushEventRouteDeps): Route[] {
   );
 }
 
-async function* toServerSent(all: AsyncIterable<JobNews>, actor: Actor): AsyncGenerator<ServerSentEvent> {
-  for await (const news of all) {
-    const id = news.position;
-    if ('job' in news) yield { id, name: 'job', data: pushJobFor(actor, news.job) };
-    else if ('node' in news) yield { id, name: 'node', data: pushNodeFor(actor, news.node) };
-    else if ('task' in news) {
-      const { serverUuid, task, event } = news;
+async function* toServerSent(all: AsyncIterable<FollowUpdate>, actor: Actor): AsyncGenerator<ServerSentEvent> {
+  for await (const update of all) {
+    const id = update.position;
+    if ('job' in update) yield { id, name: 'job', data: pushJobFor(actor, update.job) };
+    else if ('node' in update) yield { id, name: 'node', data: pushNodeFor(actor, update.node) };
+    else if ('task' in update) {
+      const { serverUuid, task, event } = update;
       yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: eventFor(actor, event) } };
     } else yield { id };
   }

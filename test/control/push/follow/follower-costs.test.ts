@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { JobFollowers } from '../../../../lib/control/push/follow/job-followers.ts';
-import type { JobNews } from '../../../../lib/control/push/follow/node-follower.ts';
+import type { FollowUpdate } from '../../../../lib/control/push/follow/node-follower.ts';
 import type { JobState } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../../../../lib/control/push/push-topics.ts';
@@ -108,9 +108,9 @@ async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, st
   const leaving = new AbortController();
   t.teardown(() => leaving.abort());
   const follow = (signal = leaving.signal) => {
-    const heard: JobNews[] = [];
+    const heard: FollowUpdate[] = [];
     const end = (async () => {
-      for await (const news of followers.nodes(followed, { since: undefined, signal })) heard.push(news);
+      for await (const update of followers.nodes(followed, { since: undefined, signal })) heard.push(update);
     })();
     return { heard, end };
   };
@@ -150,7 +150,8 @@ async function setUp(t: Test, { maxFollowers = 100, maxRememberedBytes = 1e9, st
   };
 }
 
-const statesOf = (heard: readonly JobNews[]) => heard.flatMap((news) => ('node' in news ? [news.node.state] : []));
+const statesOf = (heard: readonly FollowUpdate[]) =>
+  heard.flatMap((update) => ('node' in update ? [update.node.state] : []));
 
 t.test('followers beyond the maximum are refused, whatever they follow', async (t) => {
   const { passed, job, followed, followers, follow, leaving } = await setUp(t, { maxFollowers: 2 });
@@ -284,7 +285,7 @@ t.test('the nodes of a job that had ended are sent once, and not remembered', as
   await setState('succeeded', randomUUID());
   const { heard, end } = follow();
   t.equal(followers.rememberedBytes, 0);
-  await passed(() => heard.some((news) => 'job' in news), 'the end');
+  await passed(() => heard.some((update) => 'job' in update), 'the end');
   await end;
   t.same(statesOf(heard), Array(NODES).fill('succeeded'));
 });
