@@ -124,7 +124,7 @@ export async function readGroups(
 }
 
 /** Of those who have something open. */
-export interface HeldRight {
+export interface PresentRight {
   /** It exists, has still this key, and belongs to the organization. */
   isKnown: boolean;
   /** As `readGroups` says it. */
@@ -140,12 +140,12 @@ interface Held {
 }
 
 /** As `findPrincipals` and `readGroups`, for many at once, each with one key. In their order. */
-export async function readHeldRights(
+export async function readPresentRights(
   database: Queryable,
   held: readonly Held[],
   wanted: readonly string[],
-): Promise<HeldRight[]> {
-  const { rows } = await database.query<HeldRight>(
+): Promise<PresentRight[]> {
+  const { rows } = await database.query<PresentRight>(
     `with recursive asked as (
        select * from unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
          with ordinality as a (organization, kind, uuid, pem, place)

@@ -18,7 +18,7 @@ import type { LoggedEvent } from '../events/event.ts';
 import { UnknownEventError } from '../events/event-errors.ts';
 import type { Events } from '../events/events.ts';
 import type { ServerSentEvent } from '../http/route.ts';
-import type { HeldAccess } from '../organizations/held-access.ts';
+import type { AccessRechecker } from '../organizations/access-rechecker.ts';
 import type { Requestor } from '../organizations/requestor.ts';
 import { SharedRead } from '../push/follow/shared-read.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
@@ -32,7 +32,7 @@ interface PushyFeedsDeps {
   pushJobs: { followers: Pick<PushJobs['followers'], 'feed'> };
   events: Pick<Events, 'follow'>;
   clock: { wallTime(): number };
-  access: Pick<HeldAccess, 'hold'>;
+  access: Pick<AccessRechecker, 'hold'>;
   /**
    * Of one organization, on this instance; those with a token are counted apart. Default 200.
    */

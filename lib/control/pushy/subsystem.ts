@@ -4,7 +4,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Events } from '../events/events.ts';
 import { counter } from '../metrics/metric.ts';
-import { HeldAccess } from '../organizations/held-access.ts';
+import { AccessRechecker } from '../organizations/access-rechecker.ts';
 import type { Organizations } from '../organizations/organizations.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
@@ -30,7 +30,7 @@ export const pushySubsystem: SubsystemDefinition<PushyParts> = {
         return roster.sessions.size;
       },
     };
-    const access = new HeldAccess(parts);
+    const access = new AccessRechecker(parts);
     const orphans = new OrphanedJobs(parts);
     const feeds = new PushyFeeds({ ...parts, access });
     return {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { readGroups, readHeldRights } from '../../../lib/control/organizations/organization-store.ts';
+import { readGroups, readPresentRights } from '../../../lib/control/organizations/organization-store.ts';
 import { Organizations } from '../../../lib/control/organizations/organizations.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -41,7 +41,7 @@ t.test('the groups of a member, also nested ones, are found by an index and not 
   const wanted = ['admins', 'group-7'];
   t.same(await readGroups(explained, { organization, ...member }, wanted), { memberOf: [], existing: ['group-7'] });
   readsOnlyIndex('of a caller');
-  t.same(await readHeldRights(explained, [{ ...member, organization, publicKey: 'a key' }], wanted), [
+  t.same(await readPresentRights(explained, [{ ...member, organization, publicKey: 'a key' }], wanted), [
     { isKnown: false, memberOf: [], existing: ['group-7'] },
   ]);
   readsOnlyIndex('of callers that have something open');

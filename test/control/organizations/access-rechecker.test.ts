@@ -1,6 +1,6 @@
 /** What users and clients have open ends with their rights. */
 import t, { type Test } from 'tap';
-import { HeldAccess } from '../../../lib/control/organizations/held-access.ts';
+import { AccessRechecker } from '../../../lib/control/organizations/access-rechecker.ts';
 import { neededGroups, type Requestor } from '../../../lib/control/organizations/requestor.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
@@ -21,7 +21,7 @@ t.test('an organization with users, clients and a group of readers', async (t) =
       }) as never;
     },
   };
-  const access = new HeldAccess({ database: counting, clock, log });
+  const access = new AccessRechecker({ database: counting, clock, log });
   access.start();
   t.teardown(() => access.stop());
   const checked = async () => {
@@ -110,7 +110,7 @@ function answering(failureOf: (organizations: readonly string[]) => Error | unde
 
 async function heldBy(t: Test, organizations: readonly string[], database: Queryable) {
   const clock = new ManualClock();
-  const access = new HeldAccess({ database, clock, log });
+  const access = new AccessRechecker({ database, clock, log });
   const ended: string[] = [];
   for (const organization of organizations) {
     const principal = { kind: 'user' as const, name: 'eve', uuid: 'eve', publicKey: 'key' };

@@ -21,10 +21,10 @@ import { Loop } from '../../platform/loop.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Principal } from '../access/token.ts';
-import { type HeldRight, readHeldRights } from './organization-store.ts';
+import { type PresentRight, readPresentRights } from './organization-store.ts';
 import { ADMINS, mayAct, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 
-interface HeldAccessDeps {
+interface AccessRecheckerDeps {
   database: Queryable;
   clock: Clock;
   log: Logger;
@@ -45,8 +45,8 @@ const CHECK_MS = 30_000;
 const MAX_UNCHECKED = 10;
 const MAX_BATCH = 200;
 
-export class HeldAccess {
-  readonly #deps: HeldAccessDeps;
+export class AccessRechecker {
+  readonly #deps: AccessRecheckerDeps;
   readonly #periods: Loop;
   readonly #checks: BatchQueue<Holder>;
   /** By organization, principal and key. */
@@ -55,7 +55,7 @@ export class HeldAccess {
   #met = { outage: false, answer: false };
   #unchecked = 0;
 
-  constructor(deps: HeldAccessDeps) {
+  constructor(deps: AccessRecheckerDeps) {
     this.#deps = deps;
     const what = 'organizations: check of rights';
     this.#periods = new Loop({
@@ -130,7 +130,7 @@ export class HeldAccess {
 
   async #check(holders: readonly Holder[], database: Queryable): Promise<undefined> {
     const asked = holders.map(({ organization, principal }) => ({ organization, ...principal }));
-    const rights = await readHeldRights(database, asked, [READERS, WRITERS, ADMINS]).catch((error: unknown) => {
+    const rights = await readPresentRights(database, asked, [READERS, WRITERS, ADMINS]).catch((error: unknown) => {
       this.#met[error instanceof DatabaseUnavailableError ? 'outage' : 'answer'] = true;
       throw error;
     });
@@ -155,7 +155,7 @@ export class HeldAccess {
   }
 }
 
-function mayRead({ requestor }: Holder, { isKnown, memberOf, existing }: HeldRight): boolean {
+function mayRead({ requestor }: Holder, { isKnown, memberOf, existing }: PresentRight): boolean {
   const groups = new Set(memberOf);
   return isKnown && mayAct({ ...requestor, groups, needs: neededGroups(new Set(existing)) }, 'read');
 }
