@@ -249,12 +249,7 @@ const pushTimeout = z.object({
 const pushAbort = z.object({ type: z.literal('push_abort'), job: uuid });
 
 /** Agent → instance: it runs nothing of this job and will start nothing of it. */
-const pushAborted = z.object({
-  type: z.literal('push_aborted'),
-  job: uuid,
-  /** In which state the abort found it. */
-  was: z.enum(['ready', 'waiting', 'running', 'terminating']),
-});
+const pushAborted = z.object({ type: z.literal('push_aborted'), job: uuid });
 
 /** Both directions: the peer's last frame was not understood. For the peer's log. */
 const error = z.object({ type: z.literal('error'), code: word, message: text });

@@ -134,8 +134,7 @@ export async function pushWorks(t: Test, database: PostgresDatabase): Promise<Wo
       name: 'servers that leave rehab',
       holds: holdsOf(leaving, ['cnapi_push_busy']),
       begin: () => {
-        for (const { job, session } of leaving)
-          messenger.onAborted(session, { type: 'push_aborted', job, was: 'ready' });
+        for (const { job, session } of leaving) messenger.onAborted(session, { type: 'push_aborted', job });
       },
       isSo: async ({ serverUuid }) =>
         (await count('select 1 from cnapi_push_busy where server_uuid = $1', serverUuid)) === 0,

@@ -13,7 +13,6 @@
  * Other than there, an abort names its job. An abort of a job that the agent is not in is answered,
  * and changes nothing.
  */
-import type { PushAbortedFrame } from '../../protocol/frames.ts';
 import type { PushRefusal } from '../../protocol/push.ts';
 
 export type NodeState =
@@ -21,8 +20,8 @@ export type NodeState =
   | { name: 'waiting' | 'running' | 'terminating'; job: string };
 
 export type NodeEvent =
-  /** How the former process ended: of its own will, in the middle of a job, or otherwise. */
-  | { name: 'recovered'; former: 'stopped' | 'in-job' | 'crashed' }
+  /** What the former process left is ended, however that process ended. */
+  | { name: 'recovered' }
   | { name: 'session' }
   /** `refusal`: why the agent cannot run the command, whatever its state is. */
   | { name: 'prepare'; job: string; refusal?: PushRefusal | undefined }
@@ -38,12 +37,14 @@ export type NodeEvent =
 export type NodeEffect =
   | { name: 'vote'; job: string; ready: true }
   | { name: 'vote'; job: string; ready: false; reason: PushRefusal; busyWith?: string }
-  | { name: 'say-aborted'; job: string; was: PushAbortedFrame['was'] }
-  | { name: 'execute'; job: string }
-  | { name: 'refuse-start'; job: string }
+  | { name: 'say-aborted'; job: string }
   /** The command must end now. */
   | { name: 'terminate' };
 
+/**
+ * After a start the command runs if the state is `running` with its job; otherwise the start is
+ * refused.
+ */
 export interface Step {
   state: NodeState;
   effects: NodeEffect[];
@@ -80,9 +81,7 @@ function whileReady(state: NodeState, event: NodeEvent): Step {
       return to({ name: 'waiting', job }, { name: 'vote', job, ready: true });
     }
     case 'abort':
-      return to(state, { name: 'say-aborted', job: event.job, was: 'ready' });
-    case 'start':
-      return to(state, { name: 'refuse-start', job: event.job });
+      return to(state, { name: 'say-aborted', job: event.job });
     default:
       return to(state);
   }
@@ -95,10 +94,9 @@ function whileWaiting(state: InJob, event: NodeEvent): Step {
       return event.job === job ? to(state, { name: 'vote', job, ready: true }) : busy(state, event.job);
     case 'abort':
       if (event.job !== job) return notMine(state, event.job);
-      return to({ name: 'ready' }, { name: 'say-aborted', job, was: 'waiting' });
+      return to({ name: 'ready' }, { name: 'say-aborted', job });
     case 'start':
-      if (event.job !== job) return to(state, { name: 'refuse-start', job: event.job });
-      return to({ name: 'running', job }, { name: 'execute', job });
+      return event.job === job ? to({ name: 'running', job }) : to(state);
     case 'waited-too-long':
       return to({ name: 'ready' }, { name: 'vote', job, ready: false, reason: 'waited-too-long' });
     case 'stop':
@@ -116,9 +114,6 @@ function whileRunning(state: InJob, event: NodeEvent): Step {
     case 'abort':
       if (event.job !== job) return notMine(state, event.job);
       return to({ name: 'terminating', job }, { name: 'terminate' });
-    case 'start':
-      // The same start comes again as the same task, which the journal answers.
-      return event.job === job ? to(state) : to(state, { name: 'refuse-start', job: event.job });
     case 'exited':
       return to({ name: 'ready' });
     default:
@@ -132,10 +127,8 @@ function whileTerminating(state: InJob, event: NodeEvent): Step {
       return busy(state, event.job);
     case 'abort':
       return event.job === state.job ? to(state) : notMine(state, event.job);
-    case 'start':
-      return to(state, { name: 'refuse-start', job: event.job });
     case 'exited':
-      return to({ name: 'ready' }, { name: 'say-aborted', job: state.job, was: 'terminating' });
+      return to({ name: 'ready' }, { name: 'say-aborted', job: state.job });
     default:
       return to(state);
   }
@@ -146,4 +139,4 @@ const to = (state: NodeState, ...effects: NodeEffect[]): Step => ({ state, effec
 const busy = (state: InJob, job: string): Step =>
   to(state, { name: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
 
-const notMine = (state: NodeState, job: string): Step => to(state, { name: 'say-aborted', job, was: 'ready' });
+const notMine = (state: NodeState, job: string): Step => to(state, { name: 'say-aborted', job });

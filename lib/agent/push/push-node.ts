@@ -69,7 +69,7 @@ export class PushNode {
 
   /** Call it once what the former process left is ended. */
   recovered(): void {
-    this.#on({ name: 'recovered', former: 'stopped' });
+    this.#on({ name: 'recovered' });
   }
 
   /** A session is open. It learns of the vote again, in case the former one was lost. */
@@ -166,14 +166,10 @@ export class PushNode {
       case 'vote':
         return this.#vote(effect);
       case 'say-aborted':
-        send({ type: 'push_aborted', job: effect.job, was: effect.was });
+        send({ type: 'push_aborted', job: effect.job });
         return;
       case 'terminate':
         return this.#stopping.abort(new TaskFailure(pushEnds.aborted, 'the push job was aborted'));
-      case 'execute':
-      case 'refuse-start':
-        // `begin` looks at the state.
-        return;
       default:
         return effect satisfies never;
     }

@@ -10,25 +10,12 @@ const running: NodeState = { name: 'running', job: mine };
 const terminating: NodeState = { name: 'terminating', job: mine };
 const ack: Step['effects'][number] = { name: 'vote', job: mine, ready: true };
 const nack = { name: 'vote', job: other, ready: false, reason: 'busy', busyWith: mine } as const;
-const refuse = (job: string) => ({ name: 'refuse-start', job }) as const;
-const aborted = (job: string, was: 'ready' | 'waiting' | 'terminating') => ({ name: 'say-aborted', job, was }) as const;
+const aborted = (job: string) => ({ name: 'say-aborted', job }) as const;
 
 const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> = {
-  'Startup, clean shutdown detected': [
+  'Startup, what the former process left is ended, after a clean shutdown, a job or a crash': [
     { name: 'startup' },
-    { name: 'recovered', former: 'stopped' },
-    { name: 'pending' },
-    [],
-  ],
-  'Startup, it was running a job': [
-    { name: 'startup' },
-    { name: 'recovered', former: 'in-job' },
-    { name: 'pending' },
-    [],
-  ],
-  'Startup, hard crash detected': [
-    { name: 'startup' },
-    { name: 'recovered', former: 'crashed' },
+    { name: 'recovered' },
     { name: 'pending' },
     [],
   ],
@@ -46,29 +33,14 @@ const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> =
     ready,
     [{ name: 'vote', job: mine, ready: false, reason: 'not-allowed' }],
   ],
-  'Ready, ABORT: ABORTED (from ready)': [ready, { name: 'abort', job: mine }, ready, [aborted(mine, 'ready')]],
-  'Ready, START: ERROR, start failed': [ready, { name: 'start', job: mine }, ready, [refuse(mine)]],
+  'Ready, ABORT: ABORTED (from ready)': [ready, { name: 'abort', job: mine }, ready, [aborted(mine)]],
+  'Ready, START: ERROR, start failed': [ready, { name: 'start', job: mine }, ready, []],
   'Waiting, PREPARE of the same job: ACK': [waiting, { name: 'prepare', job: mine }, waiting, [ack]],
   'Waiting, PREPARE of another job: NACK': [waiting, { name: 'prepare', job: other }, waiting, [nack]],
-  'Waiting, ABORT: ABORTED (from waiting)': [waiting, { name: 'abort', job: mine }, ready, [aborted(mine, 'waiting')]],
-  'Waiting, ABORT of another job: it stays': [
-    waiting,
-    { name: 'abort', job: other },
-    waiting,
-    [aborted(other, 'ready')],
-  ],
-  'Waiting, START of the same job: it executes': [
-    waiting,
-    { name: 'start', job: mine },
-    running,
-    [{ name: 'execute', job: mine }],
-  ],
-  'Waiting, START of another job: ERROR, start failed': [
-    waiting,
-    { name: 'start', job: other },
-    waiting,
-    [refuse(other)],
-  ],
+  'Waiting, ABORT: ABORTED (from waiting)': [waiting, { name: 'abort', job: mine }, ready, [aborted(mine)]],
+  'Waiting, ABORT of another job: it stays': [waiting, { name: 'abort', job: other }, waiting, [aborted(other)]],
+  'Waiting, START of the same job: it executes': [waiting, { name: 'start', job: mine }, running, []],
+  'Waiting, START of another job: ERROR, start failed': [waiting, { name: 'start', job: other }, waiting, []],
   'Waiting, timeout of the ready period: ERROR, timeout': [
     waiting,
     { name: 'waited-too-long' },
@@ -88,29 +60,14 @@ const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> =
     terminating,
     [{ name: 'terminate' }],
   ],
-  'Running, ABORT of another job: it runs on': [
-    running,
-    { name: 'abort', job: other },
-    running,
-    [aborted(other, 'ready')],
-  ],
+  'Running, ABORT of another job: it runs on': [running, { name: 'abort', job: other }, running, [aborted(other)]],
   'Running, START of the same job: ignored': [running, { name: 'start', job: mine }, running, []],
-  'Running, START of another job: ERROR, cannot start': [
-    running,
-    { name: 'start', job: other },
-    running,
-    [refuse(other)],
-  ],
+  'Running, START of another job: ERROR, cannot start': [running, { name: 'start', job: other }, running, []],
   'Running, the command has ended: the end of its task says how': [running, { name: 'exited' }, ready, []],
   'Terminating, PREPARE: NACK': [terminating, { name: 'prepare', job: other }, terminating, [nack]],
   'Terminating, ABORT: it is doing so': [terminating, { name: 'abort', job: mine }, terminating, []],
-  'Terminating, START: ERROR, cannot start': [terminating, { name: 'start', job: mine }, terminating, [refuse(mine)]],
-  'Terminating, the command has exited: ABORTED': [
-    terminating,
-    { name: 'exited' },
-    ready,
-    [aborted(mine, 'terminating')],
-  ],
+  'Terminating, START: ERROR, cannot start': [terminating, { name: 'start', job: mine }, terminating, []],
+  'Terminating, the command has exited: ABORTED': [terminating, { name: 'exited' }, ready, [aborted(mine)]],
 };
 
 for (const [name, [state, event, next, effects]] of Object.entries(rows))
@@ -118,6 +75,6 @@ for (const [name, [state, event, next, effects]] of Object.entries(rows))
 
 t.test('an event that has no row in the table changes nothing', async (t) => {
   for (const state of [ready, waiting, terminating])
-    for (const event of [{ name: 'recovered', former: 'stopped' }, { name: 'session' }] as const)
+    for (const event of [{ name: 'recovered' }, { name: 'session' }] as const)
       t.same(step(state, event), { state, effects: [] }, `${state.name}, ${event.name}`);
 });

@@ -58,7 +58,7 @@ t.test('an abort while the command is checked leaves no vote behind', async (t) 
   const prepare = prepareFrame();
   const answered = made.onPrepare(prepare);
   made.onAbort({ type: 'push_abort', job: prepare.job });
-  t.same(sent(), [{ type: 'push_aborted', job: prepare.job, was: 'ready' }]);
+  t.same(sent(), [{ type: 'push_aborted', job: prepare.job }]);
   check.resolve(undefined);
   await answered;
   t.same(sent(), []);
@@ -260,6 +260,6 @@ t.test('an abort kills the whole group of the command, and is answered when noth
   t.same(rig.node.state, { name: 'terminating', job: rig.job });
   t.match(await ended, { code: 'Aborted', result: { stdout: 'up\n' } });
   t.equal(await aliveIn(rig.groups), 0);
-  t.same(rig.sent(), [{ type: 'push_aborted', job: rig.job, was: 'terminating' }]);
+  t.same(rig.sent(), [{ type: 'push_aborted', job: rig.job }]);
   t.same(rig.node.state, { name: 'ready' });
 });
