@@ -6,13 +6,13 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import type { PushJob, PushNode } from '../../lib/protocol/api/push-jobs.ts';
+import { ENDS } from '../control/push/jobs.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { noRedisServer } from '../support/redis.ts';
 import { until } from '../support/until.ts';
 
 const AGENTS = 3;
-const ENDS: readonly string[] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
 const timeout = FILE_TIMEOUT_MS;
 t.setTimeout(timeout);
 

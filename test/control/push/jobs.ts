@@ -1,9 +1,10 @@
 /** Push jobs of a test, through the routes of an instance. */
-import type { PushJob, PushNode } from '../../../lib/protocol/api/push-jobs.ts';
+import { JOB_ENDS, type PushJob, type PushNode } from '../../../lib/protocol/api/push-jobs.ts';
 import type { TestApp } from '../../support/apps.ts';
 import { until } from '../../support/until.ts';
 
-const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+/** The statuses of jobs that have ended. */
+export const ENDS: readonly string[] = JOB_ENDS;
 
 export async function createdJob(app: TestApp, body: Record<string, unknown>): Promise<PushJob> {
   const { status, body: job } = await app.post<PushJob>('/push-jobs', body);

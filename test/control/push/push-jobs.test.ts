@@ -6,9 +6,7 @@ import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
-import { createdJob, endedJob, nodesOfJob } from './jobs.ts';
-
-const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+import { createdJob, ENDS, endedJob, nodesOfJob } from './jobs.ts';
 
 t.test('a zone of two instances', async (t) => {
   const zone = await freshZone(t);

@@ -6,6 +6,7 @@ import { checkAnswer } from '../../support/contracts.ts';
 import { startAgents, type TestAgent } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
 import { type Signer, signed } from '../organizations/sign.ts';
+import { ENDS } from '../push/jobs.ts';
 
 export interface Answer {
   status: number;
@@ -84,8 +85,6 @@ export async function startAcme(
   );
   return { zone, a, b, agents, acme, other, names };
 }
-
-const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
 
 export function ended(app: TestApp, id: string, options: Asked = {}): Promise<Answer['body']> {
   return until(async () => {

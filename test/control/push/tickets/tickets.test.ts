@@ -6,8 +6,7 @@ import type { Ticket } from '../../../../lib/protocol/api/tickets.ts';
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { startAgents } from '../../../support/simulated-agents.ts';
 import { until } from '../../../support/until.ts';
-
-const ENDS = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
+import { ENDS } from '../jobs.ts';
 
 t.test('a zone of two instances', async (t) => {
   const zone = await freshZone(t);
