@@ -62,7 +62,7 @@ export class TestMap {
 
   /**
    * The test file of the same name comes first, then the files that detected most mutants of the
-   * folder, then those that load the fewest modules.
+   * folder, then those of the mirrored folder itself, then those that load the fewest modules.
    */
   of(file: string, { isWide = false } = {}): string[] {
     const folder = path.posix.dirname(file).replace(/\/migrations$/, '');
@@ -76,11 +76,14 @@ export class TestMap {
       .filter((test) => !this.#long.has(test) && this.#loads(test).has(file));
     const isSame = (test: string) => (path.posix.basename(test, '.test.ts') === base ? 1 : 0);
     const catches = (test: string) => this.#catches.get(path.posix.dirname(file))?.get(test) ?? 0;
+    const mirror = folder.replace(/^lib/, 'test');
+    const isBeside = (test: string) => (path.posix.dirname(test) === mirror ? 1 : 0);
     const modules = (test: string) => this.#loads(test).size;
     mirrored.sort(
       (one, other) =>
         isSame(other) - isSame(one) ||
         catches(other) - catches(one) ||
+        isBeside(other) - isBeside(one) ||
         modules(one) - modules(other) ||
         one.localeCompare(other),
     );
