@@ -1,7 +1,12 @@
 /** What becomes of each time of a schedule, row by row. */
 import t from 'tap';
 import { cronTimes } from '../../../../lib/control/push/schedules/cron-times.ts';
-import { decideFiring, type Firing, type ScheduleState } from '../../../../lib/control/push/schedules/schedule.ts';
+import {
+  decideFiring,
+  type Firing,
+  type ScheduleState,
+  scheduleStatusOf,
+} from '../../../../lib/control/push/schedules/schedule.ts';
 
 const HOURLY = cronTimes('0 * * * *', 'UTC');
 const EACH_MINUTE = cronTimes('* * * * *', 'UTC');
@@ -107,4 +112,17 @@ t.test('a search through the times of years without an instance is short', async
     at: Date.parse('2030-01-01'),
   });
   t.ok(asked < 100, `${asked} times`);
+});
+
+t.test('a schedule has ended once it has no next time and none that waits, whether or not it is paused', async (t) => {
+  const time = new Date(0);
+  for (const [isPaused, nextAt, queuedAt, status] of [
+    [false, time, null, 'active'],
+    [false, null, time, 'active'],
+    [true, time, null, 'paused'],
+    [true, null, time, 'paused'],
+    [false, null, null, 'ended'],
+    [true, null, null, 'ended'],
+  ] as const)
+    t.equal(scheduleStatusOf(isPaused, nextAt, queuedAt), status);
 });
