@@ -85,6 +85,10 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
     view({ state: 'running' }, { running: 10 }, { started: 10, stateMs: 299_999 }),
     { do: 'wait', forMs: 1 },
   ],
+  'EXECUTING, a moment before the last node may vote no more': [
+    view({ state: 'running' }, { new: 1, running: 8 }, { started: 8, ageMs: 59_999 }),
+    { do: 'wait', forMs: 1 },
+  ],
   'ABORTING, a moment before its time is over': [
     view({ state: 'aborting', ending: 'aborted' }, { running: 1 }, { started: 1, stateMs: 29_999 }),
     { do: 'wait', forMs: 1 },
