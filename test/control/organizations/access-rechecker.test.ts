@@ -112,19 +112,20 @@ async function heldBy(t: Test, organizations: readonly string[], database: Query
   const clock = new ManualClock();
   const access = new AccessRechecker({ database, clock, log });
   const ended: string[] = [];
-  for (const organization of organizations) {
+  const hold = (organization: string) => {
     const principal = { kind: 'user' as const, name: 'eve', uuid: 'eve', publicKey: 'key' };
     const actor = { name: 'eve', roles: [], principal };
     const groups = { groups: new Set<string>(), needs: neededGroups(new Set()) };
-    access.hold({ name: 'eve', kind: 'user', ...groups, actor }, organization, () => ended.push(organization));
-  }
+    return access.hold({ name: 'eve', kind: 'user', ...groups, actor }, organization, () => ended.push(organization));
+  };
+  for (const organization of organizations) hold(organization);
   access.start();
   t.teardown(() => access.stop());
   /** Time passes in small steps, so that what is tried again is tried in each period. */
   const pass = async (seconds: number) => {
     for (let second = 0; second < seconds; second += 1) await clock.advance(1_000);
   };
-  return { access, ended, pass };
+  return { access, ended, hold, pass };
 }
 
 t.test('a check that takes too long is divided, and only who is never checked is closed, in time', async (t) => {
@@ -139,6 +140,17 @@ t.test('a check that takes too long is divided, and only who is never checked is
   await pass(30);
   t.same(ended, ['org-7']);
   t.equal(access.unchecked, 1);
+});
+
+t.test('who comes back is checked, although the stream before is released a second time', async (t) => {
+  const asked = answering(() => undefined);
+  const { hold, pass } = await heldBy(t, [], asked.database);
+  const release = hold('acme');
+  release();
+  hold('acme');
+  release();
+  await pass(30);
+  t.same(asked.sizes, [1]);
 });
 
 t.test('once it is stopped, nothing is checked any more', async (t) => {
