@@ -8,7 +8,7 @@
 -- `details` is for an object that is deleted before its records: what it was, and how it ended.
 -- `servers` are those of a change that is about several: at most 20,000, those of a push job.
 create table cnapi_audit (
-  id bigint generated always as identity primary key,
+  id bigint generated always as identity,
   time timestamptz not null default cnapi_now(),
   actor text not null,
   roles text[] not null,
@@ -36,3 +36,5 @@ create index cnapi_audit_servers on cnapi_audit using gin (servers) where server
 create index cnapi_audit_action on cnapi_audit (action, id);
 create unique index cnapi_audit_request on cnapi_audit (request_id, key);
 create index cnapi_audit_object on cnapi_audit (object, id) where object is not null;
+-- The last one: tasks/migrations/002-tasks.sql has the reason.
+alter table cnapi_audit add primary key (id);

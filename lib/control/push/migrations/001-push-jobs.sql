@@ -26,7 +26,7 @@
 --                  number and time of the last event of its feed (005-feed.sql); has_run: the feed
 --                  has told that the quorum was reached. Only for a job of an organization
 create table cnapi_push_jobs (
-  id uuid primary key,
+  id uuid not null,
   organization text collate "C",
   command text not null,
   options json not null,
@@ -88,6 +88,8 @@ create index cnapi_push_jobs_organization_status on cnapi_push_jobs (
     case when state = 'running' or (state = 'aborting' and has_run) then 'running' else 'voting' end),
   created_at desc, id desc
 ) where organization is not null;
+-- The last one: tasks/migrations/002-tasks.sql has the reason.
+alter table cnapi_push_jobs add primary key (id);
 
 -- A node: one server in one job. `name` is the server's hostname when the job was created;
 -- `incarnation` the process of the agent that voted; `task` the run of the command;
@@ -118,15 +120,14 @@ create table cnapi_push_nodes (
   abort_requested text check (abort_requested in ('soft', 'hard')),
   is_cancelled boolean not null default false,
   feed_state text not null default 'new',
-  updated_at timestamptz not null default cnapi_now(),
-  primary key (job, server_uuid)
+  updated_at timestamptz not null default cnapi_now()
 ) with (fillfactor = 70);
 create index cnapi_push_nodes_asked on cnapi_push_nodes (server_uuid) where state = 'new';
 create index cnapi_push_nodes_timeouts on cnapi_push_nodes (server_uuid)
   where timeout_change > 0 and state in ('ready', 'running');
 create index cnapi_push_nodes_timeout_changes on cnapi_push_nodes (job, timeout_change)
   where timeout_change > 0 and state in ('ready', 'running');
-create index cnapi_push_nodes_server on cnapi_push_nodes (server_uuid, updated_at desc);
+alter table cnapi_push_nodes add primary key (job, server_uuid);
 
 -- Whether a node in this state has not ended: OPEN_NODE_STATUSES in lib/protocol/push.ts.
 create function cnapi_is_push_node_open(p_state text) returns boolean language sql immutable as $$

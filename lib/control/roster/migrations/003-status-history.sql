@@ -1,7 +1,7 @@
 -- Every change of a server's status, written by triggers in the transaction of the change.
 
 create table cnapi_status_history (
-  id bigint generated always as identity primary key,
+  id bigint generated always as identity,
   server_uuid uuid not null,
   status text not null,
   previous text,
@@ -13,6 +13,8 @@ create table cnapi_status_history (
 
 create index cnapi_status_history_server on cnapi_status_history (server_uuid, id desc);
 create index cnapi_status_history_since on cnapi_status_history (since);
+-- The last one: tasks/migrations/002-tasks.sql has the reason.
+alter table cnapi_status_history add primary key (id);
 
 create function cnapi_keep_status() returns trigger language plpgsql as $$
 begin

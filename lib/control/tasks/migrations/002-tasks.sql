@@ -20,7 +20,7 @@
 --                narrow columns for lists over many servers, beside columns that may be megabytes:
 --                who asked, the beginning of the request, the exit code of a command
 create table cnapi_tasks (
-  id uuid primary key,
+  id uuid not null,
   server_uuid uuid not null,
   name text not null,
   params json not null,
@@ -85,3 +85,10 @@ create index cnapi_tasks_created on cnapi_tasks (created_at, id);
 create index cnapi_tasks_unfinished on cnapi_tasks (created_at, id) where (state || '') <> 'ended';
 create index cnapi_tasks_posted on cnapi_tasks (posted_by)
   where (state || '') = 'claimed' and posted_by is not null;
+
+-- The primary key is the newest index. A connection may plan a lookup by id while the table is
+-- empty, and keep the plan: all indexes cost the same then, and the newest one wins. Otherwise
+-- Postgres 18 chose cnapi_tasks_created, and searched it once for each time at which a task was
+-- created: a round of a push job of 10,000 servers, created in twenty steps, cost 190 ms instead of
+-- 65.
+alter table cnapi_tasks add primary key (id);

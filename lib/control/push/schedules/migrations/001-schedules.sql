@@ -18,7 +18,7 @@
 --             why the last try failed, if it had to wait for the end of other jobs
 -- changes     how often callers have changed its times, its overlap or its job
 create table cnapi_push_schedules (
-  id uuid primary key,
+  id uuid not null,
   at timestamptz,
   cron text collate "C",
   time_zone text collate "C" not null,
@@ -47,6 +47,8 @@ create table cnapi_push_schedules (
 create index cnapi_push_schedules_next on cnapi_push_schedules (least(next_at, queued_at))
   where not is_paused and least(next_at, queued_at) is not null;
 create index cnapi_push_schedules_created on cnapi_push_schedules (created_at desc, id);
+-- The last one: tasks/migrations/002-tasks.sql has the reason.
+alter table cnapi_push_schedules add primary key (id);
 
 -- The jobs of a schedule: one for each time, whichever instances try. number: of the schedule's
 -- jobs, in the order in which they were created. at: null if a caller ran the schedule beside its
@@ -55,10 +57,10 @@ create table cnapi_push_firings (
   schedule uuid not null,
   number int not null,
   at timestamptz,
-  job uuid not null unique references cnapi_push_jobs on delete cascade deferrable initially deferred,
-  primary key (schedule, number)
+  job uuid not null unique references cnapi_push_jobs on delete cascade deferrable initially deferred
 );
 create unique index cnapi_push_firings_at on cnapi_push_firings (schedule, at);
+alter table cnapi_push_firings add primary key (schedule, number);
 
 -- The time by which schedules fire: the earlier one of the database's clock and that of the
 -- instance that asks. So nothing fires early because one of them is wrong.
