@@ -5,6 +5,7 @@
  * database.
  */
 import pg from 'pg';
+import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { until } from './until.ts';
 
 export interface Leg<Result> {
@@ -49,8 +50,9 @@ export async function runBehindLock<Results extends unknown[]>(
   }
 }
 
-async function countWaiting(observer: pg.Client): Promise<number> {
-  const { rows } = await observer.query<{ waiting: number }>(
+/** How many sessions of this database wait for a lock. */
+export async function countWaiting(observer: pg.Client | Queryable): Promise<number> {
+  const { rows } = await (observer as Queryable).query<{ waiting: number }>(
     `select count(*)::int as waiting from pg_stat_activity
      where datname = current_database() and wait_event_type = 'Lock'`,
   );

@@ -1,5 +1,5 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
-import type { Queryable } from '../../platform/postgres/database.ts';
+import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import { Parameters, type RecordPart, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Place } from '../../protocol/api/place.ts';
@@ -83,6 +83,7 @@ export interface JobGuard {
   condition: StatementPart;
 }
 
+const FOREIGN_KEY_VIOLATION = '23503';
 /** Jobs that have not ended: an instance carries out 2,000. */
 export const MAX_UNFINISHED = { inAll: 2_000, ofOrganization: 500 } as const;
 const unfinished = (most: number, where: string) =>
@@ -174,7 +175,13 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'), '$4::uuid[]')),
   );
   const name = statementName(`create push job${job.guard === undefined ? '' : ` if ${job.guard.name}`}`, record);
-  const { rows } = await database.query<{ has_room: boolean; is_made: boolean }>(text, values, { name });
+  const { rows } = await database
+    .query<{ has_room: boolean; is_made: boolean }>(text, values, { name })
+    .catch((error: unknown) => {
+      // The guard noted this job, and another one with the same key was committed meanwhile.
+      if (job.guard !== undefined && sqlStateOf(error) === FOREIGN_KEY_VIOLATION) return { rows: [] };
+      throw error;
+    });
   const [{ has_room: hasRoom, is_made: isMade } = { has_room: true, is_made: false }] = rows;
   if (isMade) return 'created';
   return hasRoom ? 'unmet' : 'full';

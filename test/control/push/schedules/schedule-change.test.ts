@@ -1,8 +1,12 @@
 /** What callers change in schedules, and jobs that they start beside the times. All clocks are the test's. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
+import { createPushJob } from '../../../../lib/control/push/push-store.ts';
 import type { PushSchedules, ScheduleChanges } from '../../../../lib/control/push/schedules/schedules.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { newPushJob } from '../../../interleavings/push-statements.ts';
+import { countWaiting } from '../../../support/lock-waits.ts';
+import { until } from '../../../support/until.ts';
 import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
@@ -238,6 +242,24 @@ t.test('a repeated request to run a schedule starts one job', async (t) => {
     const { rows } = await database.query('select job from cnapi_push_firings where schedule = $1::uuid', [id]);
     t.same(rows, [{ job: made[0] }]);
   }
+});
+
+t.test('a key that is used for another job at the same moment is refused, and starts nothing', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '@daily' }));
+  const repeat = { key: 'same', actor: 'bob', hash: 'another request' };
+  const { running } = await database.transaction(async (connection) => {
+    await createPushJob(connection, { ...newPushJob(SERVERS), actor: 'bob', repeat });
+    const running = t.rejects(run(one, id, { key: 'same' }), { code: 'IdempotencyConflict', statusCode: 409 });
+    await until(async () => (await countWaiting(database)) > 0, 'the run to wait for the other job');
+    return { running };
+  });
+  await running;
+  const { rows } = await database.query('select 1 from cnapi_push_firings');
+  t.same(rows, []);
+  t.match(await one.get(id), { last_job: null, last_outcome: null });
 });
 
 t.test('a schedule that is changed while it is run starts nothing', async (t) => {
