@@ -15,6 +15,7 @@ import {
   recordInventories,
   recordLosses,
 } from '../../lib/control/roster/status/roster-store.ts';
+import { removeServer } from '../../lib/control/servers/server-store.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
 import { claimTasks, type InheritedRow } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { cancelTask, createTask } from '../../lib/control/tasks/record/task-store.ts';
@@ -295,7 +296,15 @@ async function dutyWorld(ground: Ground): Promise<StillWorld> {
 async function pushWorld(ground: Ground, state: PushState): Promise<StillWorld> {
   await connect(ground, ground.me);
   ground.pushJobs = await createPushJobs(ground.database, ground.me.run, ground.seats, state);
+  if (state === 'rehab') await removeLastServer(ground);
   return finish(ground);
+}
+
+async function removeLastServer({ database, me, seats }: Ground): Promise<void> {
+  const last = seats.at(-1);
+  if (last === undefined) throw new Error('there is no server');
+  await removeServer(database, me.cnapiUuid, last.serverUuid);
+  Object.assign(last, { isRunning: false });
 }
 
 /** Connected servers, and schedules of push jobs. */
