@@ -273,6 +273,8 @@ export class LinkServer {
     if (hello.serverUuid !== connection.serverUuid) {
       return { code: 'protocol', message: 'hello.serverUuid differs from the uuid in the path' };
     }
+    const reason = reasonNotStorable(hello);
+    if (reason !== undefined) return { code: 'protocol', message: `hello ${reason}` };
     if (hello.version >= OLDEST_PROTOCOL_VERSION) return undefined;
     return { code: 'version', message: `this instance speaks protocol versions from ${OLDEST_PROTOCOL_VERSION} on` };
   }
@@ -393,8 +395,11 @@ export class LinkServer {
   }
 }
 
-/** A report that the database refuses would fail all reports of the same statement. */
+/**
+ * What the database refuses would fail all that is stored in the same statement. The recorder cuts
+ * such texts out of what agents report about tasks.
+ */
 function reasonNotToKeep(frame: SessionFrame): string | undefined {
-  if (frame.type === 'sysinfo') return reasonNotStorable(frame.sysinfo);
-  return frame.type === 'status' ? reasonNotStorable(frame.status) : undefined;
+  if (frame.type === 'task_event' || frame.type === 'task_end') return undefined;
+  return reasonNotStorable(frame);
 }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { Socket } from 'node:net';
 import t from 'tap';
 import { AGENT_FRAME_LIMITS, MAX_FRAME_DEPTH } from '../../../lib/protocol/limits.ts';
@@ -22,6 +23,16 @@ t.test('frames that no database can store are refused with an error and harm no 
     ],
     ['a status nested just as deep', `{"type":"status","status":{"vms":${deep}}}`, { code: 'not-kept' }],
     ['a status with a NUL', '{"type":"status","status":{"vms":{"a":{"alias":"\\u0000"}}}}', { code: 'not-kept' }],
+    [
+      'a vote with a NUL',
+      `{"type":"push_vote","job":"${randomUUID()}","ready":false,"message":"\\u0000"}`,
+      { code: 'not-kept' },
+    ],
+    [
+      'a vote with half of a surrogate pair',
+      `{"type":"push_vote","job":"${randomUUID()}","ready":false,"reason":"\\ud800"}`,
+      { code: 'not-kept' },
+    ],
     [
       'a status nested deeper than any frame',
       `{"type":"status","status":{"vms":${deeper}}}`,

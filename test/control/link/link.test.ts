@@ -215,6 +215,12 @@ t.test('the link of an agent', async (t) => {
     t.match(await agent.next('refuse'), { code: 'protocol', message: /serverUuid/ });
   });
 
+  t.test('a hello with a text that no database can store is refused', async (t) => {
+    const agent = await new ScriptedAgent(a.url, newMachine()).open();
+    agent.hello({ bootId: 'a\0b' });
+    t.match(await agent.next('refuse'), { code: 'protocol', message: /^hello contains a NUL/ });
+  });
+
   t.test('a frame of an unknown type is answered with an error, and the session stays', async (t) => {
     const { agent } = await joinAgent(a.url, newMachine());
     agent.send({ type: 'dance' });
