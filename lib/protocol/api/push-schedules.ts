@@ -276,7 +276,8 @@ export const pushScheduleContracts = contracts({
     ...common,
     method: 'PUT',
     path: '/push-schedules/:id/pause',
-    summary: 'Starts no job until it is resumed; a job that was started goes on. Repeating it is harmless',
+    summary:
+      'Starts no job until it is resumed, and leaves out a time that waits; a job that was started goes on. Repeating it is harmless',
     params: z.object(ofSchedule),
     responses: { 200: { description: 'Paused', schema: schedule }, ...noSchedule, ...hasEnded },
   },

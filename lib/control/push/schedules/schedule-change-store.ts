@@ -67,13 +67,16 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
   return rowCount > 0;
 }
 
-/** A time that waits is left out. False: it has ended, or does not exist. */
+/**
+ * A time that waits is left out. If there is no other time, it becomes the next one again, so the
+ * schedule can be changed or resumed. False: it has ended, or does not exist.
+ */
 export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
   const { rowCount } = await database.query(
     `update cnapi_push_schedules s
-       set is_paused = true, queued_at = null, held_until = null, tries = 0, failure_reason = null,
-         failure_message = null, updated_at = cnapi_now()
-       where s.id = $1::uuid and s.next_at is not null`,
+       set is_paused = true, next_at = coalesce(s.next_at, s.queued_at), queued_at = null, held_until = null, tries = 0,
+         failure_reason = null, failure_message = null, updated_at = cnapi_now()
+       where s.id = $1::uuid and (s.next_at is not null or s.queued_at is not null)`,
     [id],
   );
   return rowCount > 0;

@@ -4,7 +4,7 @@
  *
  *     created ──▶ active ──its last time is used up──▶ ended
  *                  │  ▲
- *                  └──┴─ paused: times that pass meanwhile are left out
+ *                  └──┴─ paused: a time that waits, and times that pass meanwhile, are left out
  *
  * Each time is used up once, under the lock of the schedule's row: a job is started, or the time is
  * skipped (the last job has not ended), missed (no instance was there in time, or there was no room

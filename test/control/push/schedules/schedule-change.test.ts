@@ -152,6 +152,40 @@ t.test('a schedule that is changed while it is resumed goes on with its new time
   t.match(await one.get(id), { is_paused: false, next_at: new Date('2030-01-01T07:00:00Z') });
 });
 
+t.test('a time that waits when the schedule is paused is left out, also if it is the only one', async (t) => {
+  const { at, endJobs, instance, jobs } = await scheduleZone(t);
+  const one = instance();
+  const time = new Date('2030-01-01T01:00:00Z');
+  const overlap = 'queue';
+  const [cron, once, moved] = [
+    request({ cron: '0 * * * *', overlap }),
+    request({ at: time.toISOString(), overlap }),
+    request({ at: time.toISOString(), overlap }),
+  ];
+  const all = [cron, once, moved];
+  for (const schedule of all) {
+    await one.create(schedule);
+    await run(one, schedule.id);
+  }
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  t.match(await one.get(once.id), { next_at: null, queued_at: time }, 'its only time waits');
+  for (const { id } of all) await one.pause(id);
+  await endJobs();
+  await one.scheduler.runDue();
+  for (const { id } of all) t.same(await jobs(id), [], 'while it is paused, no job starts');
+  t.match(await one.get(cron.id), { is_paused: true, next_at: new Date('2030-01-01T02:00:00Z'), queued_at: null });
+  t.match(await one.get(once.id), { is_paused: true, next_at: time, queued_at: null, last_outcome: 'started' });
+  await one.change(moved.id, changes({ at: '2030-01-01T03:00:00Z' }), undefined);
+  for (const { id } of all) await one.resume(id);
+  const ended = { next_at: null, queued_at: null, last_at: time, last_outcome: 'missed', last_reason: 'it was paused' };
+  t.match(await one.get(once.id), ended, 'it has ended');
+  t.match(await one.get(moved.id), { is_paused: false, next_at: new Date('2030-01-01T03:00:00Z') });
+  await at('2030-01-01T03:00:00Z');
+  await one.scheduler.runDue();
+  t.same(await Promise.all(all.map(({ id }) => jobs(id))), [['2030-01-01T03:00'], [], ['2030-01-01T03:00']]);
+});
+
 t.test('of two changes at the same moment none is lost', async (t) => {
   const { instance } = await scheduleZone(t);
   const other = instance();

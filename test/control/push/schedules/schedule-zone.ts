@@ -52,10 +52,11 @@ export async function scheduleZone(t: Test) {
   await at('2030-01-01T00:00:00Z');
   /** All schedules that failed, or whose instance died, may be tried again. */
   const rest = () => database.query('update cnapi_push_schedules set held_until = null');
+  /** The times that started a job. */
   const jobs = async (schedule: string) =>
     (
       await database.query<{ at: Date; job: string }>(
-        `select f.at, f.job from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job where schedule = $1::uuid order by at`,
+        `select f.at, f.job from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job where schedule = $1::uuid and f.at is not null order by f.at`,
         [schedule],
       )
     ).rows.map((row) => row.at.toISOString().slice(0, 16));
