@@ -277,25 +277,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/**
- * Files of nouns that must be pure (types and decisions): they may import neither stores nor
- * anything that does I/O.
- */
-export const pureFiles: readonly string[] = [
-  'lib/control/access/token.ts',
-  'lib/platform/networks.ts',
-  'lib/platform/rate-limiter.ts',
-  'lib/control/access/trusted-networks.ts',
-  'lib/control/roster/status/authority-row.ts',
-  'lib/control/roster/sessions/session.ts',
-  'lib/control/legacy/legacy-servers.ts',
-  'lib/control/servers/server.ts',
-  'lib/control/events/event.ts',
-  'lib/control/tasks/record/task.ts',
-  'lib/control/duty/duty.ts',
-  'lib/control/waitlist/ticket.ts',
-];
-
 /** Node modules that a pure file may import: computations, no I/O. */
 export const pureBuiltins: readonly string[] = ['node:crypto', 'node:util', 'node:net', 'node:assert', 'node:buffer'];
 

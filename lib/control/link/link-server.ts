@@ -255,7 +255,7 @@ export class LinkServer {
 
   async #hello(connection: Connection, hello: HelloFrame): Promise<void> {
     const wrong = this.#wrongHello(connection, hello);
-    if (wrong !== undefined) return connection.refuse(wrong, this.#addresses());
+    if (wrong !== undefined) return connection.refuse(wrong, this.#deps.roster.addresses());
     try {
       await this.#accept(connection, hello);
     } catch (error) {
@@ -287,11 +287,11 @@ export class LinkServer {
     this.#refusalsOfNew.delete(connection);
     if (refusal !== undefined) {
       const { message, retryAfterMs } = refusal;
-      return connection.refuse({ code: 'too-many-new-servers', message, retryAfterMs }, this.#addresses());
+      return connection.refuse({ code: 'too-many-new-servers', message, retryAfterMs }, this.#deps.roster.addresses());
     }
     const acceptance = await roster.authority.accept({ hello, socket: connection, isOpen: () => connection.isOpen });
     if (acceptance.kind === 'gone') return;
-    if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#addresses());
+    if (acceptance.kind === 'refused') return connection.refuse(acceptance.refusal, this.#deps.roster.addresses());
     connection.welcome(acceptance.session, {
       type: 'welcome',
       version: PROTOCOL_VERSION,
@@ -302,7 +302,7 @@ export class LinkServer {
       serverSilenceMs: config.serverSilenceMs,
       reconnectMaxMs: config.reconnectMaxMs,
       maxFrameBytes: MAX_FRAME_BYTES,
-      addresses: this.#addresses(),
+      addresses: this.#deps.roster.addresses(),
       sendSysinfo: digest !== hello.sysinfoDigest,
     });
   }
@@ -331,7 +331,8 @@ export class LinkServer {
   #frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void {
     const { inventoriedSessions, servers, tasks } = this.#deps;
     const { serverUuid } = session;
-    const reason = reasonNotToKeep(frame);
+    // What the database refuses would fail all that is stored in the same statement.
+    const reason = isAboutTask(frame) ? undefined : reasonNotStorable(frame);
     if (reason !== undefined) {
       connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
       return;
@@ -386,20 +387,10 @@ export class LinkServer {
     else this.#deps.roster.sessionLosses.lose(session, 'closed');
   }
 
-  #addresses(): Address[] {
-    return this.#deps.roster.addresses();
-  }
-
   #otherAddresses(): Address[] {
-    return this.#addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
+    return this.#deps.roster.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 }
 
-/**
- * What the database refuses would fail all that is stored in the same statement. The recorder cuts
- * such texts out of what agents report about tasks.
- */
-function reasonNotToKeep(frame: SessionFrame): string | undefined {
-  if (frame.type === 'task_event' || frame.type === 'task_end') return undefined;
-  return reasonNotStorable(frame);
-}
+/** The recorder cuts what cannot be stored out of these. */
+const isAboutTask = ({ type }: SessionFrame): boolean => type === 'task_event' || type === 'task_end';

@@ -97,9 +97,12 @@ t.test('an allowed import that no file uses is reported', async (t) => {
   ]);
 });
 
-t.test('a pure file that does I/O or imports its store is reported', async (t) => {
+t.test('a file that says that it is pure, and does I/O or imports its store, is reported', async (t) => {
+  const imports = `import fs from 'node:fs';\nimport { load } from './task-store.ts';`;
   const found = complaints(t, {
-    'lib/control/tasks/record/task.ts': `import fs from 'node:fs';\nimport { load } from './task-store.ts';`,
+    'lib/control/tasks/record/task.ts': `/** A task. Pure. */\n${imports}\nimport type { Row } from './row-store.ts';`,
+    'lib/control/tasks/record/tasks.ts': `/** Tasks. */\n${imports}`,
+    'lib/control/tasks/record/row-store.ts': empty,
     'lib/control/tasks/record/task-store.ts': empty,
   });
   matchLists(t, found, [/task\.ts imports node:fs: a pure file/, /task\.ts imports \.\/task-store\.ts/]);
