@@ -9,6 +9,8 @@ const COMMAND_CHARS = 2_000;
 const TEXT_CHARS = 200;
 const VARIABLES = { most: 20, chars: 40 };
 const CONDITIONS = 5;
+/** Names of members of a job: more than it has. */
+const FIELDS = { most: 50, chars: 40 };
 /** Of the names of nodes. */
 const NAMES_CHARS = 1_000;
 const MAX_NAMES = 100;
@@ -91,7 +93,12 @@ export const scheduleDetailsOf = (job: JobBody): string => JSON.stringify(bodyDe
 
 /** Of what a request changes in a schedule, as JSON. `job`: its members that change. */
 export const scheduleChangeDetailsOf = ({ job, ...others }: { job?: JobBody | undefined }): string =>
-  JSON.stringify({ ...others, ...(job && { job_fields: Object.keys(job), ...bodyDetailsOf(job) }) });
+  JSON.stringify({ ...others, ...(job && { job_fields: fieldsOf(job), ...bodyDetailsOf(job) }) });
+
+const fieldsOf = (job: JobBody): string[] =>
+  Object.keys(job)
+    .slice(0, FIELDS.most)
+    .map((name) => cut(name, FIELDS.chars));
 
 const bodyDetailsOf = (job: JobBody) => ({
   command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,

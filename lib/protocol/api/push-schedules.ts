@@ -91,7 +91,7 @@ const time = z
   .transform((value) => new Date(value).toISOString())
   .meta({ type: 'string', format: 'date-time' });
 
-const request = pushJobContracts.CreatePushJob.params.strict();
+const request = pushJobContracts.CreatePushJob.params;
 
 /** More than a body of POST /push-jobs can have. */
 const MAX_MEMBERS = 100;
@@ -121,16 +121,24 @@ const job = jobBody(complaintsOfJob);
 const jobMembers = jobBody(() => []);
 
 const MAX_COMPLAINTS = 20;
+const MAX_NAME_CHARS = 100;
+
+/** One for each of these names that no push job has. */
+export const complaintsOfNames = (names: readonly string[]): string[] =>
+  names
+    .filter((name) => !Object.hasOwn(request.shape, name))
+    .slice(0, MAX_COMPLAINTS)
+    .map((name) => `${name.slice(0, MAX_NAME_CHARS)}: a push job has no such member`);
 
 /** Why the body cannot be the job of a schedule. */
 export function complaintsOfJob(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
   const { error } = request.safeParse(body);
-  const all = (error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
-    return path.length === 0 ? message : `${String(path[0]).slice(0, 100)}: ${message}`;
+  const others = (error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
+    return path.length === 0 ? message : `${String(path[0]).slice(0, MAX_NAME_CHARS)}: ${message}`;
   });
-  return [...new Set(all)];
+  return [...new Set([...complaintsOfNames(Object.keys(body)), ...others])].slice(0, MAX_COMPLAINTS);
 }
 
 const noSchedule = { 404: errorResponse('No such push schedule', 'ResourceNotFound') };

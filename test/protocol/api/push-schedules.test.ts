@@ -18,3 +18,13 @@ for (const [name, at, read] of TIMES)
     t.equal(parsed.data, read, at);
     t.end();
   });
+
+t.test('a job with a member that push jobs do not have is refused, and a long name is cut', (t) => {
+  for (const value of ['x', null]) {
+    const body = { cron: '@daily', job: { command: 'true', group: 'web', ['x'.repeat(1_000_000)]: value } };
+    const { error } = params.safeParse(body);
+    t.match(error?.issues, [{ path: ['job'], message: `${'x'.repeat(100)}: a push job has no such member` }]);
+    t.equal(error?.issues.length, 1);
+  }
+  t.end();
+});

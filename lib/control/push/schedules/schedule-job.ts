@@ -1,6 +1,6 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
-import { complaintsOfJob } from '../../../protocol/api/push-schedules.ts';
+import { complaintsOfJob, complaintsOfNames } from '../../../protocol/api/push-schedules.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
 import type { NewPushJob } from '../push-store.ts';
@@ -32,7 +32,9 @@ export function changedJob(present: JsonObject, changes: JsonObject): JsonObject
   const kept = Object.entries(present).filter(([name]) => !dropped.includes(name));
   const all = Object.entries({ ...Object.fromEntries(kept), ...changes }).filter(([, value]) => value !== null);
   const job = Object.fromEntries(all) as JsonObject;
-  const complaints = complaintsOfJob(job);
+  // A name that the job has can be removed, also if it is that of another version.
+  const newNames = Object.keys(changes).filter((name) => changes[name] === null && !Object.hasOwn(present, name));
+  const complaints = [...complaintsOfNames(newNames), ...complaintsOfJob(job)];
   if (complaints.length > 0) throw new InvalidPushJobError('job', complaints.join('; '));
   return job;
 }

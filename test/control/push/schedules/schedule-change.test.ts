@@ -91,6 +91,8 @@ t.test('a change that would make no valid schedule is refused, and changes nothi
     ['an expression', { cron: '99 * * * *' }, /99/],
     ['no command', { job: { command: null } }, /command: /],
     ['an unknown member', { job: { comand: 'x' } }, /comand/],
+    ['an unknown member to be removed', { job: { comand: null } }, /^comand: a push job has no such member$/],
+    ['a long name', { job: { ['x'.repeat(1_000_000)]: null } }, /^x{100}: a push job has no such member$/],
     ['a secret', { job: { env: { A: '1' }, secret_env: ['A'] } }, /keeps no secrets/],
     ['a group', { job: { group: 'wbe' } }, /no server group "wbe"/],
   ];
