@@ -45,13 +45,16 @@ export class MemoryBudget {
     return new MemoryShare(this, caller);
   }
 
-  /** For MemoryShare. @throws the errors of the options */
-  check(caller: string | undefined, more: number): void {
+  /**
+   * For MemoryShare. `own`: what the share holds, of which it wants `more`. @throws the errors of
+   * the options
+   */
+  check(caller: string | undefined, own: number, more: number): void {
     const { maxBytes, maxBytesPerCaller, full, shareFull } = this.#options;
     const held = caller === undefined ? 0 : this.#byCaller.of(caller);
     // A single user is never refused, however large: it would be refused for ever.
-    const isShareFull = maxBytesPerCaller > 0 && held > 0 && held + more > maxBytesPerCaller;
-    const isFull = this.#held > 0 && this.#held + more > maxBytes;
+    const isShareFull = maxBytesPerCaller > 0 && held > own && held + more > maxBytesPerCaller;
+    const isFull = this.#held > own && this.#held + more > maxBytes;
     if (!isShareFull && !isFull) return;
     this.#refused += 1;
     throw isShareFull ? shareFull(maxBytesPerCaller) : full(maxBytes);
@@ -82,7 +85,7 @@ export class MemoryShare {
    * Holds at least this many bytes from now on. @throws the errors of the budget's options
    */
   hold(bytes: number): void {
-    if (bytes > this.#held) this.#budget.check(this.#caller, bytes - this.#held);
+    if (bytes > this.#held) this.#budget.check(this.#caller, this.#held, bytes - this.#held);
     this.holdAnyway(bytes);
   }
 

@@ -23,8 +23,10 @@ t.test('a job with a member that push jobs do not have is refused, and a long na
   for (const value of ['x', null]) {
     const body = { cron: '@daily', job: { command: 'true', group: 'web', ['x'.repeat(1_000_000)]: value } };
     const { error } = params.safeParse(body);
-    t.match(error?.issues, [{ path: ['job'], message: `${'x'.repeat(100)}: a push job has no such member` }]);
-    t.equal(error?.issues.length, 1);
+    t.same(
+      error?.issues.map(({ path, message }) => ({ path, message })),
+      [{ path: ['job'], message: `${'x'.repeat(100)}: a push job has no such member` }],
+    );
   }
   t.end();
 });

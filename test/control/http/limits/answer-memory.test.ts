@@ -43,6 +43,24 @@ t.test('an answer budget is held and released, and never refuses the only answer
   t.equal(budget.held, 50, 'a stream holds its current size, beside the 40 of the other share');
 });
 
+t.test('an answer that is larger than what was reserved for it is refused only beside others', async (t) => {
+  const budget = answerBudget({ maxBytes: 100, maxBytesPerCaller: 60 });
+  const answer = budget.open('a');
+  answer.hold(10);
+  answer.hold(500);
+  t.equal(budget.held, 500, 'larger than the budget, but the only one');
+  answer.release();
+  const [first, second, other] = [budget.open('a'), budget.open('a'), budget.open('b')];
+  for (const share of [first, second]) share.hold(10);
+  t.throws(() => first.hold(51), AnswerShareFullError);
+  second.release();
+  other.hold(10);
+  t.throws(() => first.hold(91), AnswerMemoryFullError);
+  other.release();
+  first.hold(91);
+  t.equal(budget.held, 91);
+});
+
 t.test('an event stream counts what its reader has not read, and is refused when there is no room', async (t) => {
   const event = { kind: 'task', storedAt: new Date(), body: { text: 'x'.repeat(300_000) } };
   const told = Array.from({ length: 40 }, (_, n) => ({ position: String(n), event }));
