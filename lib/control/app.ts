@@ -85,7 +85,9 @@ export class App {
     this.#certificates = this.#createCertificates();
     // Separate, so no caller of this instance can delay the end of a token.
     const signInDatabase = this.#openDatabase('cnapi access', SHORT);
-    const signIn = new SignIn({ database: signInDatabase, clock, log });
+    const signInBackgroundDatabase = this.#openDatabase('cnapi access background', SHORT);
+    const backgroundDatabase = signInBackgroundDatabase;
+    const signIn = new SignIn({ database: signInDatabase, backgroundDatabase, clock, log });
     this.#authenticator = new Authenticator({ config, clock, signIn });
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
@@ -115,6 +117,7 @@ export class App {
       authenticator: this.#authenticator,
       signIn,
       signInDatabase,
+      signInBackgroundDatabase,
       newServers: this.#newServers,
       audit: this.#audit,
       listener: this.#listener,

@@ -3,22 +3,28 @@
  * `authenticator.ts`. Nothing waits for the bus. A token is read from the database again when the
  * last read is 400 ms old. The tokens of what lasts longer (links, waits, streams) are in a list
  * that is checked every 400 ms. So a revoked token stops working within a second on every instance.
+ * What is large or not urgent has a loop and a connection of its own, and never delays that check.
  * While the database does not answer, no new caller is authenticated, and no open connection is
  * closed.
  */
 
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
-import { DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
+import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
+import { BatchLimit } from '../../platform/postgres/batch-limit.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { TimedDatabase } from '../../platform/postgres/timed.ts';
 import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
 import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
 
 interface SignInDeps {
+  /** Reads tokens that callers present, and which ones have just ended. */
   database: Queryable;
+  /** For statements that nobody waits for; must not share a connection with `database`. */
+  backgroundDatabase: Queryable;
   clock: Clock;
   log: Logger;
 }
@@ -33,7 +39,8 @@ const WATCH_MS = 400;
  * Period of checking all held tokens by uuid. Reading only the last changes misses some ends: after
  * a step of the database's clock, or if a revocation's commit waited for a standby.
  */
-const FULL_LOOK_MS = 5_000;
+const FULL_CHECK_MS = 5_000;
+const FULL_CHECK_RETRY_MS = 1_000;
 const NOTE_USED_MS = 20_000;
 const MAX_REMEMBERED = 50_000;
 const MAX_BATCH = 1_000;
@@ -59,9 +66,12 @@ export class SignIn {
   /** Reads in flight, so many requests of one caller ask once. */
   readonly #asked = new Map<string, { at: number; answer: Promise<KnownToken | undefined> }>();
   readonly #checks: Loop;
+  readonly #fullChecks: Loop;
   readonly #notes: Loop;
   #knownUntil: string | null = null;
-  #fullCheckAt = 0;
+  /** Tokens that the current pass of the full check has not come to. */
+  #unchecked: string[] = [];
+  readonly #fullCheckLimit = new BatchLimit<string>({ maxBatch: MAX_BATCH });
 
   constructor(deps: SignInDeps) {
     this.#deps = deps;
@@ -88,6 +98,14 @@ export class SignIn {
       pauseMs: (tookMs) => WATCH_MS - tookMs,
       first: 'pause',
     });
+    this.#fullChecks = new Loop({
+      ...deps,
+      what: 'access: check of all held tokens (what is open stays open)',
+      work: () => this.#checkNextBatch(),
+      pauseMs: () => (this.#unchecked.length > 0 ? 0 : FULL_CHECK_MS),
+      retryMs: FULL_CHECK_RETRY_MS,
+      first: 'pause',
+    });
     this.#notes = new Loop({
       ...deps,
       what: 'access: record of the last uses of tokens',
@@ -98,16 +116,16 @@ export class SignIn {
   }
 
   start(): void {
-    this.#fullCheckAt = this.#deps.clock.now() + FULL_LOOK_MS;
     void this.#attempt('access: the tokens that there are were not read; each will be when it is used', () =>
       this.#rememberAll(),
     );
     this.#checks.start();
+    this.#fullChecks.start();
     this.#notes.start();
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.#checks.stop(), this.#notes.stop()]);
+    await Promise.all([this.#checks.stop(), this.#fullChecks.stop(), this.#notes.stop()]);
     await this.#attempt('access: the last uses of tokens were not recorded', () => this.#noteUsed());
   }
 
@@ -154,7 +172,7 @@ export class SignIn {
    * instance has not met yet.
    */
   async #rememberAll(): Promise<void> {
-    for (const token of await readGood(this.#deps.database, MAX_REMEMBERED))
+    for (const token of await readGood(this.#deps.backgroundDatabase, MAX_REMEMBERED))
       if (this.#remembered.get(token.uuid) === undefined)
         this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
   }
@@ -205,12 +223,22 @@ export class SignIn {
     const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
     this.#knownUntil = until;
     this.#end(uuids);
-    if (this.#deps.clock.now() >= this.#fullCheckAt) await this.#checkAll();
   }
 
-  async #checkAll(): Promise<void> {
-    await inBatches([...this.#held.keys()], async (uuids) => this.#end(await readEnded(this.#deps.database, uuids)));
-    this.#fullCheckAt = this.#deps.clock.now() + FULL_LOOK_MS;
+  /** A batch that fails is left to the next pass, so it does not hold up the others (law 9). */
+  async #checkNextBatch(): Promise<void> {
+    if (this.#unchecked.length === 0) this.#unchecked = [...this.#held.keys()];
+    const batch = this.#unchecked.splice(0, this.#fullCheckLimit.count(this.#unchecked));
+    if (batch.length === 0) return;
+    const database = new TimedDatabase(this.#deps.backgroundDatabase, this.#deps.clock);
+    try {
+      const ended = await readEnded(database, batch);
+      this.#fullCheckLimit.answered(batch, database.tookMs);
+      this.#end(ended);
+    } catch (error) {
+      if (isOutOfTime(error)) this.#fullCheckLimit.unanswered(batch, database.tookMs);
+      throw error;
+    }
   }
 
   #end(uuids: readonly string[]): void {
@@ -233,7 +261,7 @@ export class SignIn {
     const left = new Set(uuids);
     try {
       await inBatches(uuids, async (batch) => {
-        await noteUsed(this.#deps.database, batch);
+        await noteUsed(this.#deps.backgroundDatabase, batch);
         for (const uuid of batch) left.delete(uuid);
       });
     } finally {
@@ -250,6 +278,11 @@ export class SignIn {
       else this.#deps.log.error({ err: error }, message);
     }
   }
+}
+
+/** A smaller batch may be in time. */
+function isOutOfTime(error: unknown): boolean {
+  return error instanceof DatabaseBusyError && (error.condition === 'slow' || error.condition === 'unanswered');
 }
 
 /**

@@ -27,20 +27,23 @@ interface AccessParts {
    * Stopped here.
    */
   signInDatabase: Database;
+  /** For statements of signing in that are large or not urgent. Stopped here. */
+  signInBackgroundDatabase: Database;
 }
 
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
   migrations: tokenMigrations,
   checks: { access: checkAccess },
-  open({ authenticator, signIn, newServers, database, signInDatabase, random }): Subsystem {
+  open({ authenticator, signIn, newServers, database, random, ...connections }): Subsystem {
     const { stats } = authenticator;
+    const { signInDatabase, signInBackgroundDatabase } = connections;
     return {
       name: 'access',
       routes: tokenRoutes({ tokens: new Tokens({ database, random }) }),
       start: () => signIn.start(),
       async stop() {
         await signIn.stop();
-        await signInDatabase.stop();
+        await Promise.all([signInDatabase.stop(), signInBackgroundDatabase.stop()]);
       },
       metrics: [
         counter(

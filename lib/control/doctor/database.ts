@@ -11,10 +11,10 @@ import { type Examined, type Finding, type Findings, findings } from './finding.
 
 const LEAST_VERSION = 15;
 /**
- * Connections outside the pool: three for arriving agents; for the beat, status changes, legacy
- * heartbeats and authentication; and for a bus in the database.
+ * Connections outside the pool: three for arriving agents; two for authentication; one each for the
+ * beat, status changes and legacy heartbeats; and two for a bus in the database.
  */
-const FURTHER_CONNECTIONS = 7;
+const FURTHER_CONNECTIONS = 8;
 const BUS_CONNECTIONS = 2;
 const MUCH_SKEW_MS = 2000;
 const FAR_MS = 100;

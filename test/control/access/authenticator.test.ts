@@ -20,7 +20,7 @@ const ADDRESS = '192.0.2.1';
 async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
   const clock = new ManualClock();
-  const signIn = new SignIn({ database, clock, log: silentLogger });
+  const signIn = new SignIn({ database, backgroundDatabase: database, clock, log: silentLogger });
   const authenticator = new Authenticator({
     config: {
       access: 'tokens',

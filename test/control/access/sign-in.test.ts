@@ -14,6 +14,8 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
+/** Part of the statement that checks held tokens by uuid. */
+const FULL_CHECK = 'left join cnapi_tokens';
 
 async function start(t: Test) {
   const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
@@ -22,6 +24,10 @@ async function start(t: Test) {
     ...{ isCut: false, statements: 0, answers: 0, hold: undefined as Promise<void> | undefined },
     /** Whether the database takes too long for this statement. */
     isSlow: (_text: string, _values: unknown) => false,
+    /** Until then the background connection does not answer. */
+    backgroundHold: undefined as Promise<void> | undefined,
+    /** How many tokens each statement of the full check was about. */
+    fullChecks: [] as number[],
   };
   const existingRead = Promise.withResolvers<void>();
   const queryable: Queryable = {
@@ -33,7 +39,10 @@ async function start(t: Test) {
       }
       link.statements += 1;
       const { hold } = link;
-      if (link.isSlow(text, values)) throw new DatabaseBusyError('slow');
+      if (link.isSlow(text, values)) {
+        await clock.sleep(100);
+        throw new DatabaseBusyError('slow');
+      }
       if (link.isCut) throw new DatabaseUnavailableError(new Error('cut'));
       const answer = await database.query<never>(text, values, options);
       link.answers += 1;
@@ -41,13 +50,27 @@ async function start(t: Test) {
       return answer;
     },
   };
-  const signIn = new SignIn({ database: queryable, clock, log: silentLogger });
+  const backgroundDatabase: Queryable = {
+    query: async (text, values, options) => {
+      if (text.includes(FULL_CHECK)) link.fullChecks.push((values as string[][])[0]?.length ?? 0);
+      await link.backgroundHold;
+      return queryable.query<never>(text, values, options);
+    },
+  };
+  const signIn = new SignIn({ database: queryable, backgroundDatabase, clock, log: silentLogger });
   signIn.start();
   t.teardown(() => signIn.stop());
   // Otherwise that read may find the tokens that a test creates.
   await existingRead.promise;
   const tokens = new Tokens({ database, random: systemRandom });
   return { database, clock, link, signIn, tokens };
+}
+
+/** Something is open with each of these tokens, which are not in the database. */
+function holdOthers(signIn: SignIn, count: number, onEnded: () => void): string[] {
+  const others = Array.from({ length: count }, () => randomUUID());
+  for (const tokenUuid of others) signIn.hold({ name: 'b', roles: [], tokenUuid }, onEnded);
+  return others;
 }
 
 t.test('a token identifies its owner until it is revoked', async (t) => {
@@ -98,7 +121,7 @@ t.test('existing tokens are known from the start', async (t) => {
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const over = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
   await tokens.revoke(over.uuid);
-  const other = new SignIn({ database, clock, log: silentLogger });
+  const other = new SignIn({ database, backgroundDatabase: database, clock, log: silentLogger });
   other.start();
   t.teardown(() => other.stop());
   await until(async () => other.remembered(token), 'the tokens to be read');
@@ -162,9 +185,8 @@ t.test('a deleted token row is found by the periodic check of held tokens', asyn
 
 t.test('the periodic check finds a token although the check of others fails', async (t) => {
   const { database, clock, link, signIn, tokens } = await start(t);
-  const others = Array.from({ length: 1_000 }, () => randomUUID());
   let endedOthers = 0;
-  for (const tokenUuid of others) signIn.hold({ name: 'b', roles: [], tokenUuid }, () => endedOthers++);
+  const others = holdOthers(signIn, 1_000, () => endedOthers++);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const actor = await signIn.whoIs(token);
   if (actor === undefined) throw new Error('the token is not good');
@@ -172,7 +194,7 @@ t.test('the periodic check finds a token although the check of others fails', as
   signIn.hold(actor, () => ended++);
   await database.query('delete from cnapi_tokens');
   link.isSlow = (text, values) =>
-    text.includes('left join cnapi_tokens') && (values as string[][])[0]?.includes(`${others[0]}`) === true;
+    text.includes(FULL_CHECK) && (values as string[][])[0]?.includes(`${others[0]}`) === true;
   const pass = async () => {
     await clock.advance(400);
     return ended === 1;
@@ -182,6 +204,59 @@ t.test('the periodic check finds a token although the check of others fails', as
   t.equal(endedOthers, 0, 'those were not checked');
   link.isSlow = () => false;
   await until(async () => (await pass()) && endedOthers === 1_000, 'the others to be checked');
+});
+
+t.test('a revoked token loses its connections while the check of all held tokens is unanswered', async (t) => {
+  const { clock, link, signIn, tokens } = await start(t);
+  holdOthers(signIn, 3_000, () => undefined);
+  const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
+  const actor = await signIn.whoIs(token);
+  if (actor === undefined) throw new Error('the token is not good');
+  let ended = 0;
+  signIn.hold(actor, () => ended++);
+  const answer = Promise.withResolvers<void>();
+  link.backgroundHold = answer.promise;
+  t.teardown(answer.resolve);
+  await clock.advance(5_000);
+  t.same(link.fullChecks, [1_000], 'the check has begun');
+  await tokens.revoke(uuid);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1;
+  }, 'the holder to be notified');
+  t.same(link.fullChecks, [1_000], 'the check is still unanswered');
+  link.backgroundHold = undefined;
+  answer.resolve();
+  await until(async () => {
+    await clock.advance(400);
+    return link.fullChecks.length === 4 && link.statements === link.answers;
+  }, 'the rest of the check');
+  t.equal(ended, 1, 'notified once');
+});
+
+t.test('the check of all held tokens sends smaller batches when large ones take too long', async (t) => {
+  const { clock, link, signIn } = await start(t);
+  let ended = 0;
+  holdOthers(signIn, 1_000, () => ended++);
+  link.isSlow = (text, values) => text.includes(FULL_CHECK) && ((values as string[][])[0]?.length ?? 0) > 300;
+  await clock.advance(5_000);
+  await until(async () => {
+    await clock.advance(400);
+    return ended === 1_000;
+  }, 'all holders to be notified');
+  t.same(link.fullChecks.slice(0, 3), [1_000, 500, 250]);
+});
+
+t.test('stopping does not wait for the rest of a check of all held tokens', async (t) => {
+  const { clock, link, signIn } = await start(t);
+  holdOthers(signIn, 3_000, () => undefined);
+  const answer = Promise.withResolvers<void>();
+  link.backgroundHold = answer.promise;
+  await clock.advance(5_000);
+  const stopped = signIn.stop();
+  answer.resolve();
+  await stopped;
+  t.same(link.fullChecks, [1_000]);
 });
 
 t.test('the last use of a token is recorded later if the database took too long', async (t) => {

@@ -117,7 +117,7 @@ t.test('with a healthy instance, every check is ok', { skip: noRedis }, async (t
     /^ok {4}files .*mode 600/m,
     /^ok {4}database .*Postgres \d+ answers/m,
     /^ok {4}database .*tables are as they should be/m,
-    /^ok {4}database .*17 connections for this instance/m,
+    /^ok {4}database .*18 connections for this instance/m,
     /^ok {4}access .*1 of them good for an admin/m,
     /^(ok {4}|warn {2})bus .*Redis brought a message back in/m,
     /^ok {4}port .*this instance answers at/m,
@@ -309,7 +309,7 @@ t.test('doctor names each broken setting and what to do', async (t) => {
       'too many connections',
       { ...base, databasePoolSize: 200, heartbeatMs: 1000 },
       'database',
-      { found: /209 connections for this instance/ },
+      { found: /210 connections for this instance/ },
     ],
     [
       'no Redis',

@@ -189,7 +189,12 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   metrics.add(metricsOf(tasksSubsystem, { tasks: shown }));
   metrics.add(metricsOf(serversSubsystem, { servers }));
   const accessDatabase = options.accessDatabase?.(database) ?? database;
-  const signIn = new SignIn({ database: accessDatabase, clock: systemClock, log: silentLogger });
+  const signIn = new SignIn({
+    database: accessDatabase,
+    backgroundDatabase: accessDatabase,
+    clock: systemClock,
+    log: silentLogger,
+  });
   const audit = new AuditLog({
     database,
     cnapiUuid: SERVER,

@@ -122,7 +122,7 @@ async function startApi(
     failedSignInsPerMinute: 0,
     ...config,
   } as const;
-  const signIn = new SignIn({ database, clock, log });
+  const signIn = new SignIn({ database, backgroundDatabase: database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
   const { organizations } = makeOrganizations({ database, random });
   const chef = new ChefAuthentication({ database, organizations, maxChanges });
