@@ -8,6 +8,7 @@ import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { nextPlace, place } from './place.ts';
+import { complaintsOfMembers } from './push-job-rules.ts';
 import { PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
@@ -134,10 +135,14 @@ export const complaintsOfNames = (names: readonly string[]): string[] =>
 export function complaintsOfJob(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
-  const { error } = request.safeParse(body);
-  const others = (error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
-    return path.length === 0 ? message : `${String(path[0]).slice(0, MAX_NAME_CHARS)}: ${message}`;
-  });
+  const { data, error } = request.safeParse(body);
+  const unfit = data === undefined ? [] : complaintsOfMembers(data);
+  const others = [
+    ...(error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
+      return path.length === 0 ? message : `${String(path[0]).slice(0, MAX_NAME_CHARS)}: ${message}`;
+    }),
+    ...unfit.map(({ field, message }) => `${field}: ${message}`),
+  ];
   return [...new Set([...complaintsOfNames(Object.keys(body)), ...others])].slice(0, MAX_COMPLAINTS);
 }
 

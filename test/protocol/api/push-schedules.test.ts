@@ -1,3 +1,5 @@
+/** What a schedule can be created with. */
+import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { pushScheduleContracts } from '../../../lib/protocol/api/push-schedules.ts';
 
@@ -30,3 +32,43 @@ t.test('a job with a member that push jobs do not have is refused, and a long na
   }
   t.end();
 });
+
+const server = randomUUID();
+const JOBS: [name: string, job: object, refused: string[]][] = [
+  ['one server', { servers: [server], quorum: 1 }, []],
+  ['servers that match, whose number is not known yet', { where: ['uuid=*'], quorum: 20_000 }, []],
+  ['the failed nodes of an earlier job', { from_job: server, from_status: 'failed' }, []],
+  [
+    'no servers',
+    {},
+    ['servers: value is missing: name the servers by servers, or by where, or by group, or by from_job'],
+  ],
+  ['two kinds of servers', { where: ['uuid=*'], group: 'web' }, ['where: value cannot be combined with group']],
+  ['a status without an earlier job', { group: 'web', from_status: 'failed' }, ['from_status: value needs from_job']],
+  [
+    'a quorum of more servers than are named',
+    { servers: [server], quorum: 5 },
+    ['quorum: value is 5, and there is 1 server'],
+  ],
+  [
+    'a quorum of more servers than a job can have',
+    { where: ['uuid=*'], quorum: 20_001 },
+    ['quorum: value is 20001, and a job can have at most 20000 servers'],
+  ],
+  [
+    'several mistakes',
+    { servers: [server], where: ['uuid=*'], quorum: 2 },
+    ['servers: value cannot be combined with where', 'quorum: value is 2, and there is 1 server'],
+  ],
+];
+
+for (const [name, job, refused] of JOBS)
+  t.test(`the job of a schedule: ${name}`, (t) => {
+    const { error } = params.safeParse({ cron: '@daily', job: { command: 'true', ...job } });
+    const issues = (error?.issues ?? []).map(({ path, message }) => ({ path, message }));
+    t.same(
+      issues,
+      refused.map((message) => ({ path: ['job'], message })),
+    );
+    t.end();
+  });

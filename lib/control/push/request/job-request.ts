@@ -4,6 +4,7 @@
  */
 
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
+import { type Complaint, complaintsOfMembers, complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
 import {
   DEFAULT_ABORT_TIMEOUT_MS,
   DEFAULT_RUN_TIMEOUT_MS,
@@ -56,15 +57,11 @@ export async function newPushJobOf(
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
+  refuse(complaintsOfMembers(request));
   const nodes = await targetsOf(request, known);
-  checkSecrets(env, secret_env);
   const wanted = request.quorum ?? { percent: 100 };
   const quorum = quorumOf(wanted, nodes.length);
-  if (quorum > nodes.length)
-    throw new InvalidPushJobError(
-      'quorum',
-      `value is ${quorum}, and there ${nodes.length === 1 ? 'is 1 server' : `are ${nodes.length} servers`}`,
-    );
+  refuse(complaintsOfQuorum(quorum, nodes.length));
   const options: PushOptions = { user, dir, env, capture };
   return {
     id,
@@ -101,8 +98,7 @@ async function wantedTicketOf(
   return { serverUuid, scope, id, expiresInSeconds, timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS };
 }
 
-function checkSecrets(env: Readonly<Record<string, string>>, names: readonly string[]): void {
-  const missing = names.find((name) => !Object.hasOwn(env, name));
-  if (missing !== undefined)
-    throw new InvalidPushJobError('secret_env', `env has no variable ${JSON.stringify(missing).slice(0, 100)}`);
+/** @throws InvalidPushJobError of the first complaint */
+function refuse([complaint]: readonly Complaint[]): void {
+  if (complaint !== undefined) throw new InvalidPushJobError(complaint.field, complaint.message);
 }

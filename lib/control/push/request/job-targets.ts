@@ -39,26 +39,22 @@ interface TargetRequest {
   from_status?: (typeof NODE_STATUSES)[number] | undefined;
 }
 
-const KINDS = ['servers', 'where', 'group', 'from_job'] as const;
 const PAGE = 1_000;
 
 /**
- * @throws InvalidPushJobError unless exactly one kind of target is given, and there are such
- * servers
+ * The request fits together (`complaintsOfMembers`), so it has one kind of target.
+ * @throws InvalidPushJobError when there are no such servers
  */
 export async function targetsOf(
   request: TargetRequest,
   { servers, jobs }: { servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewNode[]> {
   const { servers: uuids, where, group, from_job: job, from_status: status } = request;
-  const [kind = 'servers', ...others] = KINDS.filter((name) => request[name] !== undefined);
-  if (others.length > 0) throw new InvalidPushJobError(kind, `value cannot be combined with ${others.join(' and ')}`);
-  if (status !== undefined && job === undefined) throw new InvalidPushJobError('from_status', 'value needs from_job');
   if (uuids !== undefined) return newNodesOf(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
   if (group !== undefined) return serversOfGroup(group, servers);
   if (job !== undefined) return newNodesOf(await serversOf(job, status, jobs), servers, 'from_job');
-  throw new InvalidPushJobError('servers', `value is missing: name the servers by ${KINDS.join(', or by ')}`);
+  throw new Error('a push job without targets was not refused');
 }
 
 /** @throws InvalidPushJobError for servers that do not exist */

@@ -1,4 +1,5 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
+import { TARGET_KINDS } from '../../../protocol/api/push-job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { complaintsOfJob, complaintsOfNames } from '../../../protocol/api/push-schedules.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
@@ -23,12 +24,10 @@ export async function jobOf(body: JsonObject, { pushJobs: jobs, ...known }: JobD
   throw new InvalidPushJobError(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
 }
 
-const TARGETS = ['servers', 'where', 'group', 'from_job'] as const;
-
 /** The job with the members that change; its servers are named in one way. @throws InvalidPushJobError */
 export function changedJob(present: JsonObject, changes: JsonObject): JsonObject {
-  const namesServers = TARGETS.some((name) => (changes[name] ?? null) !== null);
-  const dropped: readonly string[] = namesServers ? [...TARGETS, 'from_status'] : [];
+  const namesServers = TARGET_KINDS.some((name) => (changes[name] ?? null) !== null);
+  const dropped: readonly string[] = namesServers ? [...TARGET_KINDS, 'from_status'] : [];
   const kept = Object.entries(present).filter(([name]) => !dropped.includes(name));
   const all = Object.entries({ ...Object.fromEntries(kept), ...changes }).filter(([, value]) => value !== null);
   const job = Object.fromEntries(all) as JsonObject;

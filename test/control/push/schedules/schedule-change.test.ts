@@ -94,6 +94,11 @@ t.test('a change that would make no valid schedule is refused, and changes nothi
     ['an unknown member to be removed', { job: { comand: null } }, /^comand: a push job has no such member$/],
     ['a long name', { job: { ['x'.repeat(1_000_000)]: null } }, /^x{100}: a push job has no such member$/],
     ['a secret', { job: { env: { A: '1' }, secret_env: ['A'] } }, /keeps no secrets/],
+    ['no servers', { job: { servers: null } }, /servers: value is missing/],
+    ['two kinds of servers', { job: { servers: SERVERS, where: ['uuid=*'] } }, /servers: .* combined with where/],
+    ['a status without its job', { job: { from_status: 'failed' } }, /from_status: value needs from_job/],
+    ['a quorum', { job: { quorum: 3 } }, /quorum: value is 3, and there are 2 servers/],
+    ['servers below the quorum', { job: { servers: SERVERS.slice(1), quorum: 2 } }, /quorum: .* there is 1 server/],
     ['a group', { job: { group: 'wbe' } }, /no server group "wbe"/],
   ];
   for (const [name, change, why] of rows)
