@@ -108,9 +108,12 @@ export interface TaskProgress {
   errorCode: string | null;
 }
 
-/** What a task that has started, or has ended, means for its node. In SQL: cnapi_push_node_event. */
+/**
+ * What a task that has started, or has ended, means for its node. Only 0 is a success: without a
+ * code nobody knows how the command ended. In SQL: cnapi_push_node_event.
+ */
 export function eventOfTask({ hasEnded, outcome, exitCode, errorCode }: TaskProgress): NodeEvent {
   if (!hasEnded) return 'started';
-  if (outcome === 'complete') return (exitCode ?? 0) === 0 ? 'succeeded' : 'failed';
+  if (outcome === 'complete') return exitCode === 0 ? 'succeeded' : 'failed';
   return TASK_REASONS.find((code): code is TaskReason => code === errorCode) ?? 'OutcomeUnknown';
 }

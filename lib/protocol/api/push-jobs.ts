@@ -124,7 +124,7 @@ export const pushNode = answer({
   message: z.string().optional(),
   busy_with: uuid().optional().describe('The push job that had the server'),
   task_id: uuid().optional().describe('The run of the command: its output is in GET /tasks/:taskid'),
-  exit_code: z.int().optional(),
+  exit_code: z.int().optional().describe('Of the command; 128 + N if signal N ended it'),
   cancelled: z.boolean().optional().describe('Its command was told to end'),
   updated_at: z.string().describe('When its status last changed'),
 }).meta({ id: 'PushNode' });

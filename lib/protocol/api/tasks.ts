@@ -77,7 +77,7 @@ const listedTask = answer({
   cancel_requested: z.boolean(),
   error_code: z.string().optional(),
   summary: z.string().optional().describe('The beginning of what it was to do; for callers who may run tasks'),
-  exit_code: z.int().optional().describe('Of the command that it ran'),
+  exit_code: z.int().optional().describe('Of the command that it ran; 128 + N if signal N ended it'),
 }).meta({ id: 'ListedTask' });
 
 export type ListedTask = Known<z.output<typeof listedTask>>;

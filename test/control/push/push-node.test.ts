@@ -115,7 +115,7 @@ t.test('a task says what happened to its node', async (t) => {
   const ended = { hasEnded: true, outcome: 'failure', exitCode: null, errorCode: null } as const;
   t.equal(eventOfTask({ ...ended, hasEnded: false, outcome: null }), 'started');
   t.equal(eventOfTask({ ...ended, outcome: 'complete', exitCode: 0 }), 'succeeded');
-  t.equal(eventOfTask({ ...ended, outcome: 'complete' }), 'succeeded', 'an agent that reports no exit code');
+  t.equal(eventOfTask({ ...ended, outcome: 'complete' }), 'failed', 'nobody knows how the command ended');
   t.equal(eventOfTask({ ...ended, outcome: 'complete', exitCode: 3 }), 'failed');
   for (const code of TASK_REASONS) t.equal(eventOfTask({ ...ended, errorCode: code }), code);
   t.equal(eventOfTask(ended), 'OutcomeUnknown', 'an end without an error');

@@ -187,7 +187,7 @@ create function cnapi_push_node_event(
 ) returns text language sql immutable as $$
   select case
     when not p_has_ended then 'started'
-    when p_outcome = 'complete' and coalesce(p_exit_code, 0) = 0 then 'succeeded'
+    when p_outcome = 'complete' and p_exit_code = 0 then 'succeeded'
     when p_outcome = 'complete' then 'failed'
     when p_error_code in ('TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped', 'StartRefused',
       'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask', 'TaskError', 'SpawnFailed',

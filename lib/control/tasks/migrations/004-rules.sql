@@ -30,13 +30,26 @@ end $$;
 create trigger cnapi_tasks_guard before update on cnapi_tasks
   for each row execute function cnapi_tasks_guard();
 
--- The exit code is searched at the beginning of the result, where agents put it, and as text: a
--- result is `json` and may hold characters that no json function accepts. Quotation marks within a
--- text of the result are escaped, so no output can look like an exit code.
+-- The number of a signal of Linux, 1 to 31; null for another name.
+create function cnapi_signal_number(p_name text) returns int language sql immutable as $$
+  select array_position(array[
+    'SIGHUP', 'SIGINT', 'SIGQUIT', 'SIGILL', 'SIGTRAP', 'SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGKILL',
+    'SIGUSR1', 'SIGSEGV', 'SIGUSR2', 'SIGPIPE', 'SIGALRM', 'SIGTERM', 'SIGSTKFLT', 'SIGCHLD',
+    'SIGCONT', 'SIGSTOP', 'SIGTSTP', 'SIGTTIN', 'SIGTTOU', 'SIGURG', 'SIGXCPU', 'SIGXFSZ',
+    'SIGVTALRM', 'SIGPROF', 'SIGWINCH', 'SIGIO', 'SIGPWR', 'SIGSYS'], p_name)
+$$;
+
+-- The exit code; 128 + N if signal N ended the command, as shells say it. Both are searched at the
+-- beginning of the result, where agents put them, and as text: a result is `json` and may hold
+-- characters that no json function accepts. Quotation marks within a text of the result are
+-- escaped, so no output can look like an exit code.
 create function cnapi_tasks_exit_code() returns trigger language plpgsql as $$
+declare
+  head text := left(new.result::text, 1000);
 begin
-  new.exit_code :=
-    substring(left(new.result::text, 1000) from '"exitCode":(-?[0-9]{1,9})[,}]')::int;
+  new.exit_code := coalesce(
+    substring(head from '"exitCode":(-?[0-9]{1,9})[,}]')::int,
+    128 + cnapi_signal_number(substring(head from '"signal":"(SIG[A-Z0-9]{1,12})"[,}]')));
   return new;
 end $$;
 

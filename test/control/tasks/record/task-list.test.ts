@@ -1,5 +1,6 @@
 /** Lists over all servers' tasks: their summaries, order, filters, pages and bounds. */
 import { randomUUID } from 'node:crypto';
+import { constants } from 'node:os';
 import t, { type Test } from 'tap';
 import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/record/task-list.ts';
 import { listAllTasks } from '../../../../lib/control/tasks/record/task-list-store.ts';
@@ -104,8 +105,18 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     const result = { stdout: '"exitCode":7,', exitCode: null, signal: 'SIGKILL' };
     await record(db, other, tricky, complete(result));
     const { tasks } = await list({ serverUuid: other.serverUuid });
-    t.notOk(tasks[0] && 'exit_code' in tasks[0]);
+    t.equal(tasks[0]?.exit_code, 137, 'that of the signal');
     await db.query('delete from cnapi_tasks where id = $1::uuid', [tricky]);
+  });
+
+  t.test('a command that a signal ended has the exit code that a shell gives it', async (t) => {
+    const signals = Object.entries(constants.signals).filter(([name]) => !['SIGIOT', 'SIGPOLL'].includes(name));
+    const names = signals.map(([name]) => name);
+    const { rows } = await db.query<{ numbers: number[] }>(
+      'select array(select cnapi_signal_number(name) from unnest($1::text[]) as name) as numbers',
+      [[...names, 'SIGNOT']],
+    );
+    t.same(rows[0]?.numbers, [...signals.map(([, number]) => number), null]);
   });
 
   t.test('a list can be filtered by status, name, actor, server and time', async (t) => {
