@@ -66,7 +66,7 @@ export interface JobSnapshot {
   toRelease: number;
   /** Started nodes whose commands have another limit than the job's run timeout gives them now. */
   outdatedTimeouts: number;
-  /** Ms until the start rate allows further starts. */
+  /** Ms until all starts are paid for at the start rate; negative if they have been for that long. */
   startsPaidMs: number;
   /** Since it asked its agents, and since it entered its present state. */
   ageMs: number;
@@ -185,8 +185,7 @@ function mayStart({ job, started, startsPaidMs }: JobSnapshot, waiting: number):
   if (startRate === undefined || room === 0) return { most: room, inMs: Number.POSITIVE_INFINITY };
   const limit = startLimitOf(startRate);
   const most = Math.min(room, Math.floor(limit.burst));
-  // After a change of the rate what was charged at the old one counts as one burst.
-  const inMs = limit.waitMs(most, Math.min(startsPaidMs, burstMs(limit)), 0);
+  const inMs = limit.waitMs(most, startsPaidMs, 0);
   return inMs === 0 ? { most, inMs } : { most: 0, inMs };
 }
 
@@ -199,17 +198,20 @@ const startLimitOf = (perSecond: number): RateLimit => new RateLimit({ perSecond
 const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / perSecond;
 
 /**
- * Limits the rate of a job's starts. An instance that takes over a running job assumes that a group
- * has just started, so that the rate is kept.
+ * Limits the rate of a job's starts. Each start also stores this time with the job, on the
+ * database's clock: a holder of the duty that begins, or begins again, continues from it. Then it
+ * counts on its own clock.
  */
 export class StartsPaid {
   #at: number | undefined;
 
   /**
-   * Ms until the start rate allows the next start; negative if it has been allowed for that long.
+   * Ms until all starts are paid for at the start rate; negative if they have been for that long.
    */
-  inMs({ state, startRate }: PushJob, now: number): number {
-    this.#at ??= state === 'voting' || startRate === undefined ? now : now + burstMs(startLimitOf(startRate));
+  inMs({ job: { startRate }, startsPaidMs }: StartsStored, now: number): number {
+    this.#at ??= now + startsPaidMs;
+    // More was charged at another rate, or the database's clock has stepped back.
+    if (startRate !== undefined) this.#at = Math.min(this.#at, now + burstMs(startLimitOf(startRate)));
     return this.#at - now;
   }
 
@@ -217,6 +219,8 @@ export class StartsPaid {
     if (startRate !== undefined) this.#at = startLimitOf(startRate).charge(count, this.#at ?? now, now);
   }
 }
+
+type StartsStored = Pick<JobSnapshot, 'job' | 'startsPaidMs'>;
 
 const LOST = 'its ticket ended before it did';
 

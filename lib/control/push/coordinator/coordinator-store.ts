@@ -23,6 +23,7 @@ interface AdvanceRow {
   voting_timeout_ms: number;
   run_timeout_ms: number;
   abort_timeout_ms: number;
+  starts_paid_ms: number;
   age_ticks: string;
   state_ticks: string;
   started: number;
@@ -37,8 +38,8 @@ interface AdvanceRow {
   counts: number[];
 }
 
-/** What one round found. The starts are counted by the holder of the duty. */
-export interface JobRound extends Omit<JobSnapshot, 'startsPaidMs' | 'ticket' | 'ticketTimeoutMs'> {
+/** What one round found. */
+export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'> {
   /** How many times callers have changed the job. */
   changes: number;
   /** New events of the job's feed. */
@@ -102,6 +103,7 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
     toAbort: row.to_abort,
     toRelease: row.to_release,
     outdatedTimeouts: row.outdated_timeouts,
+    startsPaidMs: row.starts_paid_ms,
     ageMs: Number(row.age_ticks) * TICK_MS,
     stateMs: Number(row.state_ticks) * TICK_MS,
     newEvents: row.new_events,
@@ -113,16 +115,16 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
 /**
  * Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. `changes`:
  * those that the round has seen; after another one nothing is done. `runMs`: for how long it has
- * run.
+ * run. `unpaidMs`: for how long earlier starts use up the start rate.
  */
 export async function startNodes(
   database: Queryable,
   duty: HeldDuty,
-  { changes, ids, runMs }: { changes: number; ids: readonly string[]; runMs: number },
+  { changes, ids, runMs, unpaidMs = 0 }: { changes: number; ids: readonly string[]; runMs: number; unpaidMs?: number },
 ): Promise<StartedNode[]> {
   const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
-    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::uuid[], $6::text, $7::int)',
-    [...fenceOf(duty), changes, ids, PUSH_TASK, runMs],
+    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::uuid[], $6::text, $7::int, $8::float8)',
+    [...fenceOf(duty), changes, ids, PUSH_TASK, runMs, unpaidMs],
     { name: 'start push nodes' },
   );
   return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));

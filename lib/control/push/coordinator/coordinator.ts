@@ -181,7 +181,7 @@ export class Coordinator implements DutyHandler {
       }
       const view: JobSnapshot = {
         ...counted,
-        startsPaidMs: active.startsPaid.inMs(counted.job, clock.now()),
+        startsPaidMs: active.startsPaid.inMs(counted, clock.now()),
         ticket: await lookAtTicket(),
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
@@ -235,7 +235,8 @@ export class Coordinator implements DutyHandler {
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
-        const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view) });
+        const unpaidMs = Math.max(0, view.startsPaidMs);
+        const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view), unpaidMs });
         active.startsPaid.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,

@@ -5,7 +5,8 @@
 --                  it replaces them
 -- file             only until the end of the job; has_file: whether the job brought one
 -- quorum_percent   if the quorum is a share of the nodes: it follows nodes that are added
--- start_rate       nodes that may start per second
+-- start_rate       nodes that may start per second; starts_paid_at: when its starts so far no longer use
+--                  it up (StartsPaid), by the database's clock
 -- organization     its uuid, for a job of /pushy; requestor: the name of its user or client
 -- ending           the outcome that an aborting job will have; is_soft: started commands may end
 -- abort_requested  by a caller; the holder of the duty carries it out
@@ -46,6 +47,7 @@ create table cnapi_push_jobs (
   quorum_percent float8,
   concurrency int check (concurrency >= 1),
   start_rate float8 check (start_rate > 0),
+  starts_paid_at timestamptz,
   max_failures int check (max_failures >= 0),
   voting_timeout_ms int not null,
   run_timeout_ms int not null,

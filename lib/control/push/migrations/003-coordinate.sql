@@ -44,11 +44,13 @@ begin
 end $$;
 
 -- Starts ready nodes: each gets its task, at most as many as there are p_ids, and as the job's
--- concurrency allows. p_run_ms: for how long the job has run. A voting job becomes `running`, if
--- still enough nodes are ready. Returns the servers to tell of their tasks, and the runs that act
--- for them; null: none at present.
+-- concurrency allows. p_run_ms: for how long the job has run. p_unpaid_ms: for how long earlier
+-- starts use up the start rate. A voting job becomes `running`, if still enough nodes are ready.
+-- Returns the servers to tell of their tasks, and the runs that act for them; null: none at
+-- present.
 create function cnapi_start_push_nodes(
-  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ids uuid[], p_task text, p_run_ms int
+  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ids uuid[], p_task text, p_run_ms int,
+  p_unpaid_ms float8
 ) returns table (server_uuid uuid, task uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -90,6 +92,12 @@ begin
   update cnapi_push_nodes n set task = t.id, run_ms = p_run_ms, timeout_ms = limit_ms
     from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
     where n.job = p_job and n.server_uuid = t.server_uuid;
+  if job.start_rate is not null then
+    update cnapi_push_jobs j
+      set starts_paid_at = cnapi_now() + make_interval(
+        secs => p_unpaid_ms / 1000 + cardinality(picked) / job.start_rate)
+      where j.id = p_job;
+  end if;
   return query
     select t.server_uuid, t.id, p.run
       from unnest(p_ids[1:cardinality(picked)], picked) as t (id, server_uuid)
