@@ -49,6 +49,30 @@ async function running(t: Test, fields: Partial<NewPushJob> = {}) {
   return zone;
 }
 
+t.test('votes are stored, but for those of servers whose rows another session is deleting', async (t) => {
+  const { database, duty, seats, first, states, whileHeld } = await asked(t);
+  await database.query(
+    'insert into cnapi_push_busy (server_uuid, job, rehab_since) values ($1::uuid, $2::uuid, cnapi_now())',
+    [first, randomUUID()],
+  );
+  const deletion = `delete from cnapi_push_busy where server_uuid = '${first}'`;
+  const vote = (on: Queryable) => storeVotes(on, votesOf(duty.id, { seats }, true));
+  t.same(await whileHeld(deletion, vote), ['locked', 'stored', 'stored', 'stored', 'stored']);
+  t.same(await states(), { new: 1, ready: NODES - 1 });
+  t.same(await vote(database), Array(NODES).fill('stored'));
+  t.same(await states(), { ready: NODES });
+});
+
+t.test('votes are withdrawn, but for those of servers whose rows somebody holds', async (t) => {
+  const { database, duty, seats, first, states, whileHeld } = await ready(t);
+  const withdraw = (on: Queryable) => storeVotes(on, votesOf(duty.id, { seats }, false));
+  const results = await whileHeld(lockOf('cnapi_push_busy', first), withdraw);
+  t.same(results, ['locked', 'stored', 'stored', 'stored', 'stored']);
+  t.same(await states(), { ready: 1, unavailable: NODES - 1 });
+  await withdraw(database);
+  t.same(await states(), { unavailable: NODES });
+});
+
 t.test('an abort cancels the tasks that nobody holds, and later the others', async (t) => {
   const { duty, first, database, whileHeld } = await running(t);
   const told = await whileHeld(lockOf('cnapi_tasks', first), (free) => abortJob(free, duty, HARD));

@@ -22,6 +22,7 @@ import { encodeFrame } from '../../../protocol/codec.ts';
 import type { PushAbortedFrame, PushOrderFrame, PushPrepareFrame, PushVoteFrame } from '../../../protocol/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../protocol/push.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from '../push-topics.ts';
+import { AnswerQueue, GATHER_MS } from './answer-queue.ts';
 import {
   endRehab,
   endRehabOfRemoved,
@@ -65,15 +66,10 @@ export interface AgentMessengerDeps {
 /** Of which orders are read: those of one job, or of one server. */
 type Reason = { job: string } | { serverUuid: string };
 
-const MAX_VOTES = 500;
 const ORDERS_A_PAGE = 1_000;
 /** Each may bring a file: about 200 KB. */
 const PREPARES_AT_ONCE = 20;
 const MAX_SERVERS = 500;
-/** Votes of many agents arrive within a few milliseconds. */
-const GATHER_MS = 20;
-/** More are dropped, while the database is down: the agents are asked again. */
-const MAX_WAITING_VOTES = 50_000;
 const ROOM_PAUSE_MS = 50;
 /** Of one question, before other work has its turn. */
 const BYTES_AT_ONCE = 1024 * 1024;
@@ -89,8 +85,10 @@ interface MessengerStats {
 export class AgentMessenger {
   readonly #deps: AgentMessengerDeps;
   readonly #orders: BatchQueue<Reason>;
-  readonly #votes: BatchQueue<Vote>;
-  readonly #releases: BatchQueue<Release>;
+  readonly #votes: AnswerQueue<Vote>;
+  readonly #releases: AnswerQueue<Release>;
+  /** By server, the job of its last vote `ready` that was dropped: the agent may wait for its start. */
+  readonly #dropped = new Map<string, string>();
   readonly #poll: SlowPoll;
   #subscription: Subscription | undefined;
   readonly #stopping = new AbortController();
@@ -114,26 +112,27 @@ export class AgentMessenger {
       lanes: ORDER_LANES,
       work: (reasons, database) => this.#run(reasons, database),
     });
-    this.#votes = new BatchQueue<Vote>({
+    this.#votes = new AnswerQueue<Vote>({
       ...deps,
       what: 'votes of push jobs',
-      keyOf: ({ job, serverUuid }) => `${job} ${serverUuid}`,
-      maxBatch: MAX_VOTES,
-      gapMs: GATHER_MS,
       work: (votes, database) => this.#store(votes, database),
     });
-    this.#releases = new BatchQueue<Release>({
+    this.#releases = new AnswerQueue<Release>({
       ...deps,
       what: 'servers that leave rehab',
-      keyOf: ({ serverUuid }) => serverUuid,
-      maxBatch: MAX_VOTES,
-      gapMs: GATHER_MS,
       work: async (releases, database) => {
         const locked = await endRehab(database, releases);
         return releases.filter(({ serverUuid }) => locked.has(serverUuid));
       },
     });
-    this.#poll = new SlowPoll({ ...deps, what: 'orders of push jobs', work: () => this.#carryOut(deps.database, {}) });
+    this.#poll = new SlowPoll({
+      ...deps,
+      what: 'orders of push jobs',
+      work: async () => {
+        await this.#carryOut(deps.database, {});
+        await this.#forgetDropped(deps.database);
+      },
+    });
   }
 
   start(): void {
@@ -160,13 +159,15 @@ export class AgentMessenger {
   }
 
   onVote({ serverUuid, incarnation }: PushSession, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
-    if (this.#votes.size >= MAX_WAITING_VOTES) return;
-    this.#counts.votes += 1;
-    this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith }, GATHER_MS);
+    const isKept = this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith });
+    if (isKept) this.#counts.votes += 1;
+    if (!ready) return;
+    if (isKept) this.#dropped.delete(serverUuid);
+    else this.#dropped.set(serverUuid, job);
   }
 
   onAborted({ serverUuid }: PushSession, { job }: PushAbortedFrame): void {
-    if (this.#releases.size < MAX_WAITING_VOTES) this.#releases.add({ job, serverUuid }, GATHER_MS);
+    this.#releases.add({ job, serverUuid });
   }
 
   /** Returns how many servers left rehab, at most a batch. */
@@ -266,7 +267,10 @@ export class AgentMessenger {
   }
 
   #forget(session: PushSession, job: string): void {
-    if (!session.capabilities.has(PUSH_CAPABILITY)) return this.#releases.add({ job, serverUuid: session.serverUuid });
+    if (!session.capabilities.has(PUSH_CAPABILITY)) {
+      this.#releases.add({ job, serverUuid: session.serverUuid });
+      return;
+    }
     this.#counts.aborts += 1;
     session.socket.send({ type: 'push_abort', job });
   }
@@ -299,10 +303,30 @@ export class AgentMessenger {
     const blocked = votes.flatMap(({ serverUuid, busyWith }) =>
       busyWith === undefined ? [] : { serverUuid, job: busyWith },
     );
-    if (blocked.length === 0) return;
-    const engaged = await readEngaged(database, blocked);
-    for (const { job, serverUuid } of blocked)
-      if (!engaged.has(`${job} ${serverUuid}`)) this.#forgetAt(serverUuid, job);
+    await this.#forgetUnlessEngaged(blocked, database);
+  }
+
+  /**
+   * While its node is open, an agent whose vote was dropped is asked again. If the node has ended
+   * without the vote, nobody else tells the agent. In a new session it votes again.
+   */
+  async #forgetDropped(database: Queryable): Promise<void> {
+    const dropped = Array.from(this.#dropped, ([serverUuid, job]) => ({ serverUuid, job }));
+    for (let start = 0; start < dropped.length; start += MAX_SERVERS) {
+      const some = dropped.slice(start, start + MAX_SERVERS);
+      const told = await this.#forgetUnlessEngaged(some, database);
+      for (const { serverUuid, job } of told)
+        if (this.#dropped.get(serverUuid) === job) this.#dropped.delete(serverUuid);
+    }
+  }
+
+  /** Returns those of these nodes that have ended: their agents were told, if they have sessions here. */
+  async #forgetUnlessEngaged(nodes: readonly Release[], database: Queryable): Promise<Release[]> {
+    if (nodes.length === 0) return [];
+    const engaged = await readEngaged(database, nodes);
+    const strays = nodes.filter(({ job, serverUuid }) => !engaged.has(`${job} ${serverUuid}`));
+    for (const { job, serverUuid } of strays) this.#forgetAt(serverUuid, job);
+    return strays;
   }
 
   #forgetAt(serverUuid: string, job: string): void {

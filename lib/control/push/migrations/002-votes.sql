@@ -14,7 +14,7 @@
 -- (lib/control/tasks/migrations/005-claim-for-sessions.sql says how). With a plan of its own choice
 -- it once compared each vote with all nodes of the job: 8 s for 500 votes. 002-tasks.sql explains
 -- the conditions on `state || ''`. `free` holds the places, in the parameters, of the votes whose
--- nodes are locked here.
+-- rows are locked here.
 create function cnapi_store_push_votes(
   p_jobs uuid[], p_servers uuid[], p_incarnations uuid[], p_ready boolean[], p_reasons text[],
   p_messages text[], p_busy_with uuid[]
@@ -26,6 +26,8 @@ declare
   free_jobs uuid[];
   open_jobs uuid[];
   free int[];
+  entering_or_leaving int[];
+  free_servers uuid[];
   taken uuid[];
   moment timestamptz;
 begin
@@ -42,6 +44,27 @@ begin
       cross join lateral (
         select 1 from cnapi_push_nodes n where n.job = v.job and n.server_uuid = v.server_uuid
           for update skip locked) as n);
+  -- So that neither the insert nor the delete below waits for whoever has such a row. Only a row that
+  -- another statement of votes has inserted since can still hold up the insert, until that one ends.
+  entering_or_leaving := array(
+    select f.place from unnest(free) as f (place)
+      cross join lateral (
+        select 1 from cnapi_push_nodes n
+          where n.job = p_jobs[f.place] and n.server_uuid = p_servers[f.place]
+            and (n.state || '') = case when p_ready[f.place] then 'new' else 'ready' end
+          offset 0) as n);
+  free_servers := array(
+    select b.server_uuid from unnest(entering_or_leaving) as e (place)
+      cross join lateral (
+        select o.server_uuid from cnapi_push_busy o where o.server_uuid = p_servers[e.place]
+          for update skip locked) as b);
+  free := array(
+    select f.place from unnest(free) as f (place)
+      left join lateral (
+        select b.server_uuid from cnapi_push_busy b
+          where b.server_uuid = p_servers[f.place] offset 0) as b on true
+      where b.server_uuid is null or b.server_uuid = any (free_servers)
+        or not f.place = any (entering_or_leaving));
   moment := cnapi_now();
   open_jobs := array(
     select j.id from cnapi_push_jobs j

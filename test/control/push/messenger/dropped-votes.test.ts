@@ -1,7 +1,9 @@
-/** Votes that arrive while too many others wait for the database, on a real Postgres. */
+/** Votes that arrive while many others wait for the database, on a real Postgres. */
 import { randomUUID } from 'node:crypto';
-import t from 'tap';
+import t, { type Test } from 'tap';
+import { closeVoting } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { AgentMessenger, type PushSession } from '../../../../lib/control/push/messenger/agent-messenger.ts';
+import { MAX_OF_A_SERVER, MAX_WAITING } from '../../../../lib/control/push/messenger/answer-queue.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -11,29 +13,32 @@ import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';
 import { claimedJob, nodeStates, seatedDatabase } from '../job-rows.ts';
 
-const MAX_WAITING = 50_000;
-
-t.test('an agent whose vote was dropped is asked again, and its next vote counts', async (t) => {
+/** A job that one agent is asked for, while the database stores no votes until `store` is called. */
+async function heldVotes(t: Test) {
   const { database, run, seats, first } = await seatedDatabase(t, 1);
-  await claimedJob(database, run, { seats });
+  const duty = await claimedJob(database, run, { seats });
   const hold = Promise.withResolvers<void>();
+  let begun = 0;
   const held: Queryable = {
     ...database,
     async query(text, values, options) {
-      if (text.includes('cnapi_store_push_votes')) await hold.promise;
+      if (text.includes('cnapi_store_push_votes')) {
+        begun += 1;
+        await hold.promise;
+      }
       return database.query(text, values, options);
     },
   };
-  let prepares = 0;
-  const capabilities = new Set([PUSH_CAPABILITY]);
+  const agent = { prepares: 0, aborts: 0 };
   const session: PushSession = {
     ...first,
-    capabilities,
+    capabilities: new Set([PUSH_CAPABILITY]),
     socket: {
       isBackedUp: false,
       send(frame) {
+        if (frame.type === 'push_abort') agent.aborts += 1;
         if (frame.type !== 'push_prepare') return true;
-        prepares += 1;
+        agent.prepares += 1;
         messenger.onVote(session, { type: 'push_vote', job: frame.job, ready: true });
         return true;
       },
@@ -48,15 +53,72 @@ t.test('an agent whose vote was dropped is asked again, and its next vote counts
     session: (serverUuid) => (serverUuid === first.serverUuid ? session : undefined),
     unsent: { isHalfFull: false },
   });
-  t.teardown(() => messenger.stop());
-  const other: PushSession = { ...session, serverUuid: randomUUID() };
+  t.teardown(() => {
+    hold.resolve();
+    return messenger.stop();
+  });
+  return {
+    ...{ database, duty, messenger, session, agent, store: hold.resolve },
+    kept: () => messenger.stats().votes,
+    /** Statements that store votes. */
+    begun: () => begun,
+    other: (): PushSession => ({ ...session, serverUuid: randomUUID() }),
+    /** As many votes wait as there is room for. */
+    fill() {
+      while (messenger.stats().votes < MAX_WAITING) {
+        const other: PushSession = { ...session, serverUuid: randomUUID() };
+        for (let votes = 0; votes < MAX_OF_A_SERVER; votes += 1)
+          messenger.onVote(other, { type: 'push_vote', job: randomUUID(), ready: false, reason: 'paused' });
+      }
+    },
+  };
+}
+
+t.test('an agent that votes for ever more jobs does not keep out the votes of others', async (t) => {
+  const { database, duty, messenger, session, other, kept, store } = await heldVotes(t);
+  const flooding = other();
   for (let votes = 0; votes < MAX_WAITING; votes += 1)
-    messenger.onVote(other, { type: 'push_vote', job: randomUUID(), ready: true });
-  t.equal(messenger.stats().votes, MAX_WAITING);
-  messenger.start();
-  await until(() => prepares > 0);
-  t.equal(messenger.stats().votes, MAX_WAITING, 'its vote was dropped');
-  hold.resolve();
+    messenger.onVote(flooding, { type: 'push_vote', job: randomUUID(), ready: true });
+  const before = kept();
+  messenger.onVote(session, { type: 'push_vote', job: duty.id, ready: true });
+  t.equal(kept(), before + 1);
+  store();
   await until(async () => (await nodeStates(database)).ready === 1);
-  t.ok(prepares > 1);
+  messenger.onVote(flooding, { type: 'push_vote', job: randomUUID(), ready: true });
+  t.equal(kept(), before + 2, 'its former votes were stored, so it has room again');
+});
+
+t.test('of the votes of one agent for one job that wait, the last one is stored', async (t) => {
+  const { database, duty, messenger, session, begun, store } = await heldVotes(t);
+  messenger.onVote(session, { type: 'push_vote', job: duty.id, ready: true });
+  await until(() => begun() === 1);
+  for (let votes = 0; votes < 1_000; votes += 1)
+    messenger.onVote(session, { type: 'push_vote', job: duty.id, ready: true });
+  messenger.onVote(session, { type: 'push_vote', job: duty.id, ready: false, reason: 'stopping' });
+  store();
+  await until(async () => (await nodeStates(database)).unavailable === 1);
+  t.equal(begun(), 2);
+});
+
+t.test('an agent whose vote was dropped is asked again, and its next vote counts', async (t) => {
+  const { database, messenger, agent, fill, kept, store } = await heldVotes(t);
+  fill();
+  messenger.start();
+  await until(() => agent.prepares > 0);
+  t.equal(kept(), MAX_WAITING, 'its vote was dropped');
+  store();
+  await until(async () => (await nodeStates(database)).ready === 1);
+  t.ok(agent.prepares > 1);
+});
+
+t.test('an agent whose vote was dropped is told to forget the job when the voting is over', async (t) => {
+  const { database, duty, messenger, agent, fill, kept } = await heldVotes(t);
+  fill();
+  messenger.start();
+  await until(() => agent.prepares > 0);
+  t.equal(kept(), MAX_WAITING, 'its vote was dropped');
+  t.equal(agent.aborts, 0);
+  await closeVoting(database, duty, 0);
+  t.same(await nodeStates(database), { unavailable: 1 });
+  await until(() => agent.aborts > 0);
 });

@@ -1,0 +1,65 @@
+/**
+ * Answers of agents that wait for the database. Of each job and server the last one counts. A server
+ * takes part in one job at a time, so one of which many answers wait gets no more room: its agent
+ * cannot keep out the answers of others, whatever it sends.
+ */
+import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batch-queue.ts';
+
+interface Answer {
+  readonly job: string;
+  readonly serverUuid: string;
+}
+
+const MAX_ANSWERS = 500;
+/** Answers of many agents arrive within a few milliseconds. */
+export const GATHER_MS = 20;
+/** An agent is asked by each job that votes, and answers `busy` to all but one. */
+export const MAX_OF_A_SERVER = 64;
+/** While the database is down. */
+export const MAX_WAITING = 50_000;
+
+export class AnswerQueue<One extends Answer> {
+  readonly #queue: BatchQueue<One>;
+  /** Answers that are not done yet, by server. */
+  readonly #counts = new Map<string, number>();
+
+  constructor({ work, ...deps }: Pick<BatchQueueDeps<One>, 'clock' | 'log' | 'database' | 'what' | 'work'>) {
+    this.#queue = new BatchQueue<One>({
+      ...deps,
+      keyOf,
+      join: (earlier, later) => {
+        this.#wasDone(earlier);
+        return later;
+      },
+      maxBatch: MAX_ANSWERS,
+      gapMs: GATHER_MS,
+      work: async (answers, database) => {
+        const locked = new Set(await work(answers, database));
+        for (const answer of answers) if (!locked.has(answer)) this.#wasDone(answer);
+        return locked;
+      },
+    });
+  }
+
+  /** Returns false if there is no room: the answer is dropped. */
+  add(answer: One): boolean {
+    const count = this.#counts.get(answer.serverUuid) ?? 0;
+    const isFull = count >= MAX_OF_A_SERVER || this.#queue.size >= MAX_WAITING;
+    if (isFull && this.#queue.get(keyOf(answer)) === undefined) return false;
+    this.#counts.set(answer.serverUuid, count + 1);
+    this.#queue.add(answer, GATHER_MS);
+    return true;
+  }
+
+  finish(): Promise<One[]> {
+    return this.#queue.finish();
+  }
+
+  #wasDone({ serverUuid }: One): void {
+    const left = (this.#counts.get(serverUuid) ?? 0) - 1;
+    if (left > 0) this.#counts.set(serverUuid, left);
+    else this.#counts.delete(serverUuid);
+  }
+}
+
+const keyOf = ({ job, serverUuid }: Answer): string => `${job} ${serverUuid}`;
