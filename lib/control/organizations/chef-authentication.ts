@@ -1,7 +1,7 @@
 /**
  * Authenticates requests that are signed in the Chef API protocol, and finds out what their senders
  * may do in an organization. The listener calls `check` and `authenticate` for the routes that
- * accept such requests, and `takeBack` for a change that it refused for now; the routes call
+ * accept such requests, and `permitRepetition` for a change that it refused for now; the routes call
  * `requestor`.
  *
  *     headers ──missing, or an unknown version──▶ 400
@@ -36,7 +36,7 @@ import { KnownKeys } from './known-keys.ts';
 import { type FoundPrincipal, type FoundRequestor, findPrincipals, readGroups } from './organization-store.ts';
 import { isOrganizationName, type Organizations } from './organizations.ts';
 import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
-import { rememberSignature, takeBackSignature } from './signature-store.ts';
+import { permitRepetition, rememberSignature } from './signature-store.ts';
 
 interface ChefAuthenticationDeps {
   database: Queryable;
@@ -46,6 +46,8 @@ interface ChefAuthenticationDeps {
 }
 
 const MAX_SKEW_MS = 900_000;
+const RECEIVED_BEFORE =
+  'This signed request was received before; wait a second and sign it again, because the time in it has seconds only.';
 
 export class ChefAuthentication {
   readonly #deps: ChefAuthenticationDeps;
@@ -81,18 +83,24 @@ export class ChefAuthentication {
     }
     if (!found.isAssociated) throw new NotAssociatedError(userId, organizationName);
     this.#known.add(callerOf(claim, organizationName), found.key);
-    let remembered: Buffer | undefined;
+    const { database, maxChanges } = this.#deps;
+    const digest = digestOf(claim, found, text);
     return {
       actor: actorOf({ kind: found.kind, uuid: found.uuid, name: userId, publicKey: found.key }, organizationName),
-      accept: async (body) => {
+      checkBody(body) {
         if (!hasBody(claim, body))
           throw new NotAuthenticatedError(`${invalidSignature(userId)}: the body is not the signed one`);
-        if (request.method !== 'GET') remembered = await this.#refuseReplay(claim, found, text);
       },
-      takeBack: async () => {
-        if (remembered !== undefined) await takeBackSignature(this.#deps.database, remembered);
-        remembered = undefined;
+      // Rights are checked later, because a change that is refused today may be permitted in a
+      // minute, and must not be sent again then. So the number of changes is limited whatever they
+      // may do.
+      async receive(source) {
+        const received = { digest, source, principal: found.uuid, most: maxChanges };
+        const reception = await rememberSignature(database, received);
+        if (reception === 'full') throw new TooManyChangesError(userId);
+        if (reception === 'replayed') throw new NotAuthenticatedError(`${failed(userId)}. ${RECEIVED_BEFORE}`);
       },
+      permitRepetition: (source) => permitRepetition(database, { digest, source }),
     };
   }
 
@@ -132,25 +140,6 @@ export class ChefAuthentication {
     const key = this.#knownKeyOf(claim, text, organizationName);
     if (key !== undefined) this.#known.delete(callerOf(claim, organizationName), key);
   }
-
-  /**
-   * Equal requests of one second have one signature; the text identifies it whatever its encoding.
-   * Rights are checked later, because a change that is refused today may be permitted in a minute,
-   * and must not be sent again then. So the number of changes is limited whatever they may do.
-   * Returns what is remembered of this one. @throws NotAuthenticatedError, TooManyChangesError
-   */
-  async #refuseReplay({ version, userId }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Promise<Buffer> {
-    const digest = createHash('sha256').update(`${uuid}\n${version}\n${text}`).digest();
-    const reception = await rememberSignature(this.#deps.database, {
-      digest,
-      principal: uuid,
-      most: this.#deps.maxChanges,
-    });
-    if (reception === 'full') throw new TooManyChangesError(userId);
-    if (reception === 'replayed')
-      throw new NotAuthenticatedError(`${failed(userId)}. This signed request was received before; sign it again.`);
-    return digest;
-  }
 }
 
 /** @throws UnsignedRequestError, NotAuthenticatedError */
@@ -159,6 +148,11 @@ function claimOf(header: RequestHead['header']): SignatureClaim {
   if (!isRefusal(claim)) return claim;
   if (claim.status === 400) throw new UnsignedRequestError(claim.message);
   throw new NotAuthenticatedError(claim.message);
+}
+
+/** Equal requests of one second have one signature; the text identifies it whatever its encoding. */
+function digestOf({ version }: SignatureClaim, { uuid }: FoundPrincipal, text: string): Buffer {
+  return createHash('sha256').update(`${uuid}\n${version}\n${text}`).digest();
 }
 
 const callerOf = ({ userId }: SignatureClaim, organizationName: string): string => `${organizationName} ${userId}`;

@@ -13,13 +13,34 @@ const KEEP_SECONDS = 3600;
  */
 export const MAX_SIGNATURES = 10_000;
 
+/**
+ * Chef's clients repeat a request after 5xx with the headers that they signed once: five times,
+ * after waits that add up to at most 124 seconds. The rest is for the answers.
+ */
+const MAX_REPETITIONS = 5;
+const REPEAT_SECONDS = 150;
+
 /** `replayed`: it was received before, at any instance. `full`: its sender has sent too many. */
 type Reception = 'new' | 'replayed' | 'full';
 
-/** Those that are received at the same time may exceed the maximum. */
+/** A change that was received from an address. */
+interface ReceivedChange {
+  digest: Buffer;
+  source: string;
+}
+
+/**
+ * A permitted repetition is `new` as well, and uses up the permission. Those that are received at
+ * the same time may exceed the maximum.
+ */
 export async function rememberSignature(
   database: Queryable,
-  { digest, principal, most = MAX_SIGNATURES }: { digest: Buffer; principal: string; most?: number | undefined },
+  {
+    digest,
+    source,
+    principal,
+    most = MAX_SIGNATURES,
+  }: ReceivedChange & { principal: string; most?: number | undefined },
 ): Promise<Reception> {
   const { rows } = await database.query<{ has_room: boolean; is_new: boolean }>(
     `with room as materialized (
@@ -28,12 +49,15 @@ export async function rememberSignature(
            where principal = $2::uuid and received_at > cnapi_now() - make_interval(secs => $4::float8)
            limit $3::int) as s
      ), made as (
-       insert into cnapi_request_signatures (digest, principal)
+       insert into cnapi_request_signatures as s (digest, principal)
          select $1::bytea, $2::uuid from room where has_room
-         on conflict do nothing returning 1
+         on conflict (digest) do update set repeated_from = null, repetitions = s.repetitions + 1
+           where s.repeated_from = $5::text and s.repetitions < $6::int
+             and s.received_at > cnapi_now() - make_interval(secs => $7::float8)
+         returning 1
      )
      select has_room, exists (select from made) as is_new from room`,
-    [digest, principal, most, KEEP_SECONDS],
+    [digest, principal, most, KEEP_SECONDS, source, MAX_REPETITIONS, REPEAT_SECONDS],
     { name: 'remember signature' },
   );
   const [{ has_room: hasRoom, is_new: isNew } = { has_room: false, is_new: false }] = rows;
@@ -41,9 +65,12 @@ export async function rememberSignature(
   return hasRoom ? 'replayed' : 'full';
 }
 
-/** The request was refused before it changed anything: it may be received again. */
-export async function takeBackSignature(database: Queryable, digest: Buffer): Promise<void> {
-  await database.query('delete from cnapi_request_signatures where digest = $1::bytea', [digest]);
+/** The change was refused for now: it may be received once more from this address, if it is soon. */
+export async function permitRepetition(database: Queryable, { digest, source }: ReceivedChange): Promise<void> {
+  await database.query('update cnapi_request_signatures set repeated_from = $2::text where digest = $1::bytea', [
+    digest,
+    source,
+  ]);
 }
 
 /** Deletes at most `limit` signatures that are no longer valid. */

@@ -1,19 +1,24 @@
-/** How long the signatures of changes are remembered. */
+/** How long the signatures of changes are remembered, and when a change may be received again. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import t from 'tap';
-import { forgetSignatures, rememberSignature } from '../../../lib/control/organizations/signature-store.ts';
+import {
+  forgetSignatures,
+  permitRepetition,
+  rememberSignature,
+} from '../../../lib/control/organizations/signature-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 t.test('signatures of requests', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const principal = randomUUID();
+  const source = '192.0.2.1';
   t.beforeEach(() => database.query('delete from cnapi_request_signatures'));
 
   /** Remembers a signature as if it had been received so long ago. */
   const received = async (minutesAgo: number): Promise<Buffer> => {
     const digest = randomBytes(32);
-    t.equal(await rememberSignature(database, { digest, principal }), 'new');
+    t.equal(await rememberSignature(database, { digest, source, principal }), 'new');
     await database.query(
       `update cnapi_request_signatures set received_at = received_at - $2::int * interval '1 min' where digest = $1`,
       [digest, minutesAgo],
@@ -21,7 +26,7 @@ t.test('signatures of requests', async (t) => {
     return digest;
   };
   const isRemembered = async (digest: Buffer) =>
-    (await rememberSignature(database, { digest, principal })) === 'replayed';
+    (await rememberSignature(database, { digest, source, principal })) === 'replayed';
 
   t.test('they are forgotten after an hour, a limited number at once', async (t) => {
     const valid = await received(59);
@@ -47,9 +52,39 @@ t.test('signatures of requests', async (t) => {
     await received(61);
     await received(0);
     const remember = (sender: string) =>
-      rememberSignature(database, { digest: randomBytes(32), principal: sender, most: 2 });
+      rememberSignature(database, { digest: randomBytes(32), source, principal: sender, most: 2 });
     t.equal(await remember(principal), 'new');
     t.equal(await remember(principal), 'full');
     t.equal(await remember(randomUUID()), 'new', 'of another sender');
+  });
+
+  t.test('a change that was refused for now is received again once, from the same address only', async (t) => {
+    const digest = await received(0);
+    await permitRepetition(database, { digest, source });
+    const again = (from: string) => rememberSignature(database, { digest, source: from, principal });
+    t.equal(await again('192.0.2.2'), 'replayed');
+    const both = await Promise.all([again(source), again(source)]);
+    t.same(both.toSorted(), ['new', 'replayed']);
+    t.equal(await again(source), 'replayed');
+  });
+
+  t.test('it is received again as often as the clients of Chef repeat a request, and counts once', async (t) => {
+    const digest = await received(0);
+    const again = async () => {
+      await permitRepetition(database, { digest, source });
+      return rememberSignature(database, { digest, source, principal, most: 2 });
+    };
+    for (let count = 0; count < 5; count += 1) t.equal(await again(), 'new');
+    t.equal(await again(), 'replayed');
+  });
+
+  t.test('it is received again as long as the clients of Chef repeat a request', async (t) => {
+    const permitted = async (minutesAgo: number) => {
+      const digest = await received(minutesAgo);
+      await permitRepetition(database, { digest, source });
+      return digest;
+    };
+    t.notOk(await isRemembered(await permitted(2)));
+    t.ok(await isRemembered(await permitted(3)));
   });
 });

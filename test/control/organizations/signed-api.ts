@@ -1,6 +1,7 @@
 /**
- * Listeners with one route for reading and one for changing, which take signed requests, on one
- * database: what instances are made of, as far as signatures concern them.
+ * Listeners with one route for reading, one for changing and one that the database is too busy for,
+ * which take signed requests, on one database: what instances are made of, as far as signatures
+ * concern them.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { z } from 'zod';
@@ -20,9 +21,11 @@ import { requireAccess } from '../../../lib/control/organizations/requestor.ts';
 import { makeOrganizations } from '../../../lib/control/organizations/subsystem.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
+import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../../lib/platform/postgres/pool.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { Parameters as SqlParameters } from '../../../lib/platform/sql-text.ts';
 import { contracts } from '../../../lib/protocol/api/contract.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { type Signer, signed } from './sign.ts';
@@ -72,6 +75,7 @@ const responses = { 200: { description: 'OK', schema: z.looseObject({}) } };
 const placeContracts = contracts({
   ReadPlace: { ...TARGET, ...place, method: 'GET', summary: '', responses },
   ChangePlace: { ...TARGET, ...place, method: 'POST', takesAnyBody: true, summary: '', responses },
+  BusyPlace: { ...TARGET, ...place, method: 'PUT', takesAnyBody: true, summary: '', responses },
 });
 
 function placeRoutes(chef: ChefAuthentication): Route[] {
@@ -86,10 +90,24 @@ function placeRoutes(chef: ChefAuthentication): Route[] {
     const { name, kind, groups } = requestor;
     return ok({ name, kind, groups: [...groups].toSorted(), actor: requestor.actor.name, received: String(body) });
   };
+  const rawBody = { maxBytes: 1_000_000 };
+  const refuse = (): Promise<never> => Promise.reject(new DatabaseBusyError('locked'));
+  /** Refused where the rights are read, or by the statement of the change, as the body says. */
+  const refuseAsAsked = ({ body, withRecord }: Parameters<Route['handler']>[0]) =>
+    String(body) === 'rights'
+      ? refuse()
+      : withRecord((record) => {
+          record?.(new SqlParameters([]));
+          return refuse();
+        });
   return bind(
     placeContracts,
-    { ReadPlace: answerTo('read') as never, ChangePlace: answerTo('write') as never },
-    { ReadPlace: { rawBody: { maxBytes: 1_000_000 } }, ChangePlace: { rawBody: { maxBytes: 1_000_000 } } },
+    {
+      ReadPlace: answerTo('read') as never,
+      ChangePlace: answerTo('write') as never,
+      BusyPlace: refuseAsAsked as never,
+    },
+    { ReadPlace: { rawBody }, ChangePlace: { rawBody }, BusyPlace: { rawBody, commitsRecord: true } },
   );
 }
 

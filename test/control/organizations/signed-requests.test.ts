@@ -213,7 +213,7 @@ t.test('a change is accepted once, by whichever instance; reading may be repeate
     const answers = await Promise.all([api, second, api, second].map((one) => one.send('POST', post, { body: '{}' })));
     t.same(answers.map(({ status }) => status).toSorted(), [200, 401, 401, 401], version);
     const replayed = answers.find(({ status }) => status === 401);
-    t.match(replayed?.body.message, /was received before; sign it again/);
+    t.match(replayed?.body.message, /was received before; wait a second and sign it again/);
     const again = await second.send('POST', { ...post, 'X-Ops-Server-API-Version': '01' }, { body: '{}' });
     t.equal(again.status, 401, `${version}: in other words`);
     const get = signed({ method: 'GET', target, body: '' }, { ...alice, version });

@@ -24,7 +24,7 @@ import { connectionKey } from './connection-key.ts';
 import {
   isSigned as hasSignature,
   headOf,
-  mayBeSentAgain,
+  isRefusedForNow,
   type RequestSigning,
   type SignedCaller,
 } from './request-signing.ts';
@@ -103,7 +103,6 @@ export class RequestAuthorizer {
         ? await this.#authenticateSigned(route, routed, record)
         : { actor: await this.#authenticate(route, routed, record), body: undefined, signed: undefined };
       caller = signed;
-      if (record !== undefined) this.#refuseWhileUnhealthy();
       const reply = await readAndHandle(route, { ...routed, record, actor, body });
       record?.end({ status: reply.status, code: undefined, object: objectOf(reply) });
       return reply;
@@ -112,8 +111,8 @@ export class RequestAuthorizer {
       const { code } = errorReply(error).body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
       record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
-      if (caller !== undefined && record?.hasChanged === false && mayBeSentAgain(error, record.hasHandlerStarted))
-        await this.#takeBack(caller);
+      if (caller !== undefined && record?.isRefusedByStatement === true && isRefusedForNow(error))
+        await this.#permitRepetition(caller, routed.request);
       throw error;
     }
   }
@@ -180,12 +179,13 @@ export class RequestAuthorizer {
     record?.by(actor);
     this.#authenticator.authorize(actor, entry);
     if (actor.tokenUuid !== undefined) this.#endWithToken(exchange, actor);
+    if (record !== undefined) this.#refuseWhileUnhealthy();
     return actor;
   }
 
   /**
    * Nothing of the body is read, nor `100 Continue` sent, for a caller that did not sign the
-   * headers.
+   * headers. The audit names the caller once the request is known to be no repetition.
    */
   async #authenticateSigned(
     route: Route,
@@ -204,16 +204,22 @@ export class RequestAuthorizer {
     const { actor } = signed;
     exchange.signer = actor;
     const body = await rawBodyOf(route, request, exchange);
-    await this.#authenticator.completeSignIn(address, () => signed.accept(body));
+    await this.#authenticator.completeSignIn(address, async () => {
+      signed.checkBody(body);
+      if (record === undefined) return;
+      this.#refuseWhileUnhealthy();
+      await signed.receive(plainAddress(address));
+    });
     exchange.bodyIsSigned();
     record?.by(actor);
     return { actor, body, signed };
   }
 
   /** If it fails, the caller has to sign the request again. */
-  async #takeBack(caller: SignedCaller): Promise<void> {
+  async #permitRepetition(caller: SignedCaller, { socket }: IncomingMessage): Promise<void> {
+    if (!this.#isDatabaseHealthy()) return;
     try {
-      await caller.takeBack();
+      await caller.permitRepetition(plainAddress(socket.remoteAddress ?? ''));
     } catch (error) {
       const fields = isTemporary(error) ? { reason: messageOf(error) } : { err: error };
       this.#log.warn(fields, 'http: the signature of a refused change stays used');
@@ -275,9 +281,9 @@ class AuditEntry implements ChangeRecord {
     Object.assign(this.#subject, { actor: name, roles, tokenUuid, principalUuid: principal?.uuid });
   }
 
-  /** What the handler did last may be a read that failed after the change. */
-  get hasChanged(): boolean {
-    return this.hasHandlerStarted && this.#isBegun;
+  /** The handler has checked the rights and tried the change, which may have failed. */
+  get isRefusedByStatement(): boolean {
+    return this.hasHandlerStarted && this.#isTried && !this.#isBegun;
   }
 
   handlerStarted(): void {

@@ -20,16 +20,17 @@ export interface RequestHead {
 /** The caller whose signature the headers have. */
 export interface SignedCaller {
   actor: Actor;
+  /** Checks that the body is the signed one. @throws the refusal */
+  checkBody(body: Buffer): void;
   /**
-   * Checks that the body is the signed one, and that a change was not received before.
-   * @throws the refusal, DatabaseUnavailableError
+   * Remembers a change, so that it is received once. @throws the refusal, DatabaseUnavailableError
    */
-  accept(body: Buffer): Promise<void>;
+  receive(source: string): Promise<void>;
   /**
-   * An accepted change was refused and has changed nothing: its caller may send it again.
-   * @throws DatabaseUnavailableError
+   * The change was refused for now: it may be received again from the same address, soon and a few
+   * times. @throws DatabaseUnavailableError
    */
-  takeBack(): Promise<void>;
+  permitRepetition(source: string): Promise<void>;
 }
 
 export interface RequestSigning {
@@ -44,17 +45,11 @@ export interface RequestSigning {
   authenticate(request: RequestHead, organization: string): Promise<SignedCaller>;
 }
 
-/** Refusals of a handler that promise that nothing was changed. */
-const CHANGED_NOTHING = new Set(['DatabaseBusy', 'TooManyPushJobs']);
+/** Refusals of a statement that promise that nothing was changed, and ask to try again. */
+const REFUSED_FOR_NOW = new Set(['DatabaseBusy', 'TooManyPushJobs']);
 
-/**
- * Whether the caller of a change is told to send it again and nothing was changed. A caller who may
- * not do it is not: otherwise others could send it once it is permitted.
- */
-export function mayBeSentAgain(error: unknown, hasHandlerStarted: boolean): boolean {
-  if (!(error instanceof CnapiError)) return false;
-  const { statusCode, code } = error;
-  return statusCode === 429 || (statusCode === 503 && (!hasHandlerStarted || CHANGED_NOTHING.has(code)));
+export function isRefusedForNow(error: unknown): boolean {
+  return error instanceof CnapiError && REFUSED_FOR_NOW.has(error.code);
 }
 
 /** Whether a request has headers of a signature, complete or not. */
