@@ -88,7 +88,8 @@ const change = (
 ): CallOf<[ChangedSchedule], boolean> => ({
   args(world) {
     const id = world.schedule(kind);
-    return id === undefined ? undefined : [{ ...newSchedule({ id }), changes: 0, asked: values, ...values }];
+    const asked = { changes: 0, changedBy: undefined, isOtherJob: false };
+    return id === undefined ? undefined : [{ ...newSchedule({ id }), ...asked, asked: values, ...values }];
   },
   exclusive: (isChanged) => (isChanged ? [`the change of the ${kind} schedule`] : []),
 });

@@ -11,7 +11,7 @@ interface RunOptions {
 }
 
 const MORE = `
-The job is yours, not that of the creator of the schedule. The next time of the schedule stays as it is. A paused schedule, and one \
+The job is yours, not that of the creator of the schedule or of who changed it. The next time of the schedule stays as it is. A paused schedule, and one \
 that has ended, can be run, too. While its last job has not ended, this is refused unless its overlap policy is allow.
 
 Ctrl-C and exit codes: as for cnapi job start.

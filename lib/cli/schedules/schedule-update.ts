@@ -35,6 +35,8 @@ const MORE = `
 What is not given stays. --at or --cron replaces the times, --env all variables of the command, and a server or query all servers. \
 The next time stays as it is unless the times change. A time that waits for the end of the last job starts the new job.
 
+If you change the job, its later runs are in your name, not in that of the creator of the schedule.
+
 Each job is that of the schedule before the update or after it, never a mixture.
 `;
 

@@ -18,6 +18,7 @@ export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
 export function showSchedule({ output }: Context, schedule: PushSchedule): void {
   if (output.json) return output.document(schedule);
   const { last_outcome, last_reason, last_message } = schedule;
+  const { user, dir, env } = (schedule.job ?? {}) as Readonly<Record<string, unknown>>;
   const outcome = [last_outcome, last_reason, last_message].filter((text) => text !== undefined);
   output.facts([
     ['schedule', schedule.id],
@@ -31,8 +32,18 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['last job', schedule.last_job],
     ['servers', targetsIn(schedule)],
     ['command', commandOf(schedule)],
+    ['user', user],
+    ['dir', dir],
+    ['env', env],
+    ['file', schedule.file_specified ? 'yes' : undefined],
+    ['created', byWhom(schedule.created_at, schedule.actor)],
+    ['changed', byWhom(schedule.changed_at, schedule.changed_by)],
+    ['job actor', schedule.job_actor],
   ]);
 }
+
+const byWhom = (at: string | undefined, actor: string | null | undefined): string | undefined =>
+  at && `${shortTime(at)} by ${actor ?? 'unknown'}`;
 
 function timesOf({ at, cron, time_zone }: PushSchedule): string {
   return cron === undefined ? shortTime(at) : `${cron} ${time_zone}`;

@@ -26,9 +26,12 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(
-      examples(ofOne('get', 'Shows a schedule, its last and its next time.').action(runner.action(get)), [
-        'cnapi schedule get 5c4e',
-      ]),
+      examples(
+        ofOne('get', 'Shows a schedule, its last and its next time, and who created and changed it.').action(
+          runner.action(get),
+        ),
+        ['cnapi schedule get 5c4e'],
+      ),
     )
     .addCommand(updateCommand(runner))
     .addCommand(runCommand(runner))

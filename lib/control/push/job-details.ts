@@ -102,13 +102,29 @@ const fieldsOf = (job: JobBody): string[] =>
 
 const bodyDetailsOf = (job: JobBody) => ({
   command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
+  user: job.user && cut(job.user),
+  dir: job.dir && cut(job.dir),
+  env: job.env && shortened(job.env),
+  file_specified: job.file === undefined ? undefined : job.file !== null,
+  capture_output: job.capture_output,
   ...selectionOf(job),
   node_count: job.servers?.length,
 });
 
-/** A body of POST /push-jobs, or the members of it that change: null removes one. */
+/**
+ * A body of POST /push-jobs, or the members of it that change: null removes one. It has been checked,
+ * and has no secrets.
+ */
 type SelectionBody = { [Name in keyof Selection]: Selection[Name] | null };
-type JobBody = SelectionBody & { command?: unknown; servers?: readonly string[] | null };
+type JobBody = SelectionBody & {
+  command?: unknown;
+  user?: string | null;
+  dir?: string | null;
+  env?: Readonly<Record<string, unknown>> | null;
+  file?: unknown;
+  capture_output?: boolean | null;
+  servers?: readonly string[] | null;
+};
 
 /** SQL: of the ended job `j`. */
 export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(
@@ -116,10 +132,10 @@ export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(
     'status', j.outcome, 'reason', left(j.reason, ${TEXT_CHARS}), 'node_count', j.node_count, 'counts', ${NODE_COUNTS},
     'actor', j.actor, 'created_at', j.created_at, 'updated_at', j.state_since))`;
 
-function shortened(env: Readonly<Record<string, string>>): Record<string, string> {
+function shortened(env: Readonly<Record<string, unknown>>): Record<string, string> {
   const { most, chars } = VARIABLES;
   const some = Object.entries(env).slice(0, most);
-  return Object.fromEntries(some.map(([name, value]) => [cut(name, chars), cut(value, chars)]));
+  return Object.fromEntries(some.map(([name, value]) => [cut(name, chars), cut(String(value), chars)]));
 }
 
 /** The database refuses half of a surrogate pair. */

@@ -28,7 +28,7 @@ const record = answer({
     .record(z.string(), z.unknown())
     .optional()
     .describe(
-      'Of a push job that is created, changed or deleted, with the names of GetPushJob; of a schedule its command and servers',
+      'Of a push job that is created, changed or deleted, with the names of GetPushJob; of a schedule its job, and of a change of one what the caller gave',
     ),
 }).meta({ id: 'AuditRecord' });
 

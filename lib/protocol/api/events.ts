@@ -64,6 +64,7 @@ const bodies = {
     reason: z.string().nullable(),
     job: uuid().nullable().describe('The push job that was started'),
     actor: z.string().nullable().describe('Who created it'),
+    changed_by: z.string().nullable().describe('Of a change by UpdatePushSchedule: who made it; otherwise null'),
     time,
   }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),

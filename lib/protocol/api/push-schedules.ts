@@ -32,6 +32,9 @@ const example = {
   last_job: 'c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f',
   actor: 'alice',
   created_at: '2029-12-01T00:00:00.000Z',
+  job_actor: 'bob',
+  changed_by: 'bob',
+  changed_at: '2029-12-24T00:00:00.000Z',
 };
 
 const schedule = answer({
@@ -67,6 +70,12 @@ const schedule = answer({
   last_job: uuid().optional().describe('The last push job that it started'),
   actor: z.string().nullable().describe('Who created it'),
   created_at: z.string(),
+  job_actor: z
+    .string()
+    .nullable()
+    .describe('Who created it or was the last to change its `job`: its jobs start in this name'),
+  changed_by: z.string().optional().describe('Who changed it last with UpdatePushSchedule; absent: nobody did'),
+  changed_at: z.string().optional().describe('When'),
 }).meta({ id: 'PushSchedule' });
 
 export type PushSchedule = Known<z.output<typeof schedule>>;
@@ -250,7 +259,7 @@ export const pushScheduleContracts = contracts({
       job: jobMembers
         .optional()
         .describe(
-          'Members of its job, each of which replaces the one that it has; null removes one. `servers`, `where`, `group` and `from_job` replace each other',
+          'Members of its job, each of which replaces the one that it has; null removes one. `servers`, `where`, `group` and `from_job` replace each other. If it is given, the jobs start in the name of the caller from now on (`job_actor`)',
         ),
     }),
     responses: {

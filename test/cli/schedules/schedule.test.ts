@@ -35,6 +35,21 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
   });
 
+  await t.test('a schedule is shown with all that decides what runs, and who did', async (t) => {
+    const file = { file: 'raw:planted', env: { LD_PRELOAD: '/tmp/x\n.so' }, user: 'root', dir: '/srv' };
+    const job = { command: 'sh $CHEF_PUSH_JOB_FILE', where: ['uuid=*'] };
+    const { id } = (await app.post<PushSchedule>('/push-schedules', { cron: '@daily', job })).body;
+    const { stdout: before } = await cli.run('schedule', 'get', id);
+    t.match(before, /\ncreated +\d{4}-\S+ \S+ by open\njob actor +open\n$/);
+    await app.post(`/push-schedules/${id}`, { job: file });
+    const { stdout } = await cli.run('schedule', 'get', id);
+    t.match(stdout, /\nuser +root\ndir +\/srv\nenv +\{"LD_PRELOAD":"\/tmp\/x\\n.so"\}\nfile +yes\n/);
+    t.match(stdout, /\nchanged +\d{4}-\S+ \S+ by open\njob actor +open\n$/);
+    const facts = { actor: 'open', job_actor: 'open', changed_by: 'open', changed_at: String, file_specified: true };
+    t.match(await json<PushSchedule>('schedule', 'get', id), facts);
+    await cli.run('schedule', 'delete', id);
+  });
+
   await t.test('a schedule that reaches no server now is created with a warning', async (t) => {
     const daily = ['schedule', 'create', '--cron', '@daily'];
     for (const [query, why] of [

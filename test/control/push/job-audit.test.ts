@@ -105,6 +105,23 @@ t.test('the audit of push jobs', async (t) => {
     );
   });
 
+  await t.test('tells as what a schedule runs, and what a change gives to it', async (t) => {
+    const env = { LD_PRELOAD: '/tmp/evil.so', LONG: 'x'.repeat(1_000), COUNT: 1 };
+    const options = { user: 'root', dir: '/srv', capture_output: true };
+    const kept = { ...options, env: { ...env, LONG: 'x'.repeat(40), COUNT: '1' }, file_specified: true };
+    const job = { command: 'sh $CHEF_PUSH_JOB_FILE', where: ['hostname=*'], ...options, env, file: 'raw:program' };
+    const body = { at: '2090-01-01T00:00:00Z', job };
+    const { id } = (await a.post<{ id: string }>('/push-schedules', body)).body;
+    const change = async (members: object) =>
+      t.equal((await a.post(`/push-schedules/${id}`, { job: members })).status, 200);
+    await change({ user: null, dir: null, env: null, file: null, capture_output: null });
+    await change({ ...options, env, file: 'raw:planted' });
+    const [planted, removed, created] = (await recordsOf(id)).map(({ details }) => details);
+    t.same(created, { command: job.command, where: job.where, ...kept });
+    matchLists(t, removed, { job_fields: ['user', 'dir', 'env', 'file', 'capture_output'], file_specified: false });
+    t.same(planted, { job_fields: ['user', 'dir', 'capture_output', 'env', 'file'], ...kept });
+  });
+
   await t.test('tells who ran a schedule, and what was changed in it', async (t) => {
     const [server = ''] = servers;
     const body = { at: '2090-01-01T00:00:00Z', overlap: 'allow', job: { command: 'true', servers } };

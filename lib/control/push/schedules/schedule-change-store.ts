@@ -38,6 +38,9 @@ export async function readWholeSchedule(database: Queryable, id: string): Promis
 export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
   /** As it was read. */
   changes: number;
+  changedBy: string | undefined;
+  /** The caller has changed its job, which starts in the caller's name from now on. */
+  isOtherJob: boolean;
   /** Undefined: its next time stays. */
   nextAt: number | undefined;
   /** What the caller asked for, for the audit. */
@@ -49,15 +52,18 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
  * does not exist, or was changed since it was read.
  */
 export async function changeSchedule(database: Queryable, schedule: ChangedSchedule): Promise<boolean> {
-  const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, record } = schedule;
+  const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, changedBy, isOtherJob, record } = schedule;
   const { text, values } = together(
     `update cnapi_push_schedules s
        set at = $3::timestamptz, cron = $4::text, time_zone = $5::text, overlap = $6::text, job = $7::json,
          job_bytes = octet_length($7::text), next_at = coalesce($8::timestamptz, s.next_at), changes = s.changes + 1,
+         changed_by = $9::text, changed_at = cnapi_now(),
+         job_actor = case when $10::bool then $9::text else s.job_actor end,
          held_until = null, tries = 0, failure_reason = null, failure_message = null, updated_at = cnapi_now()
        where s.id = $1::uuid and s.changes = $2::int and (s.next_at is not null or s.queued_at is not null)`,
     new Parameters([
       ...[id, changes, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), timeOf(nextAt)],
+      ...[changedBy ?? null, isOtherJob],
     ]),
     record &&
       ((all) => record(all, all.add(scheduleChangeDetailsOf(asked), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),

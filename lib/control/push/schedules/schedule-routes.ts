@@ -49,7 +49,8 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       GetPushSchedule: async ({ params, actor }) => ok(scheduleFor(actor, await pushSchedules.get(params.id))),
       async UpdatePushSchedule({ params, actor, withRecord }) {
         const { id, at, cron, time_zone: timeZone, overlap, job } = params;
-        await withRecord((record) => pushSchedules.change(id, { at, cron, timeZone, overlap, job }, record), id);
+        const changes = { at, cron, timeZone, overlap, job, actor: actor.name };
+        await withRecord((record) => pushSchedules.change(id, changes, record), id);
         return ok(scheduleFor(actor, await pushSchedules.get(id)));
       },
       async RunPushSchedule({ params: { id }, actor, header, withRecord }) {
@@ -102,6 +103,9 @@ function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
     ...given('last_job', row.last_job),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
+    job_actor: row.job_actor,
+    ...given('changed_by', row.changed_by),
+    ...given('changed_at', time(row.changed_at)),
   };
 }
 

@@ -58,6 +58,10 @@ export interface ScheduleRow {
   job: JsonObject;
   has_file: boolean;
   actor: string | null;
+  /** In whose name its jobs start. */
+  job_actor: string | null;
+  changed_by: string | null;
+  changed_at: Date | null;
   is_paused: boolean;
   next_at: Date | null;
   queued_at: Date | null;
@@ -71,8 +75,8 @@ export interface ScheduleRow {
 }
 
 const columns = `s.id, s.at, s.cron, s.time_zone, s.overlap, (s.job::jsonb - 'file')::json as job,
-  s.job->>'file' is not null as has_file, s.actor, s.is_paused, s.next_at, s.queued_at, s.last_at, s.last_outcome,
-  s.last_reason, s.last_message, s.last_job, s.created_at`;
+  s.job->>'file' is not null as has_file, s.actor, s.job_actor, s.changed_by, s.changed_at, s.is_paused, s.next_at,
+  s.queued_at, s.last_at, s.last_outcome, s.last_reason, s.last_message, s.last_job, s.created_at`;
 
 export async function readSchedule(database: Queryable, id: string): Promise<ScheduleRow | undefined> {
   const { rows } = await database.query<ScheduleRow>(
@@ -141,7 +145,7 @@ export interface DueSchedule {
   time_zone: string;
   overlap: Overlap;
   job: JsonObject;
-  actor: string | null;
+  job_actor: string | null;
   next_at: Date | null;
   queued_at: Date | null;
   /** How often callers have changed it. */
@@ -176,7 +180,7 @@ export async function readClaimedSchedules(
   ids: readonly string[],
 ): Promise<DueSchedule[]> {
   const { rows } = await database.query<DueSchedule>(
-    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.actor, s.next_at, s.queued_at, s.changes,
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.job_actor, s.next_at, s.queued_at, s.changes,
          s.failure_reason, s.failure_message, cnapi_schedule_time($1::timestamptz) as now, coalesce(j.state, 'ended') <> 'ended' as is_busy
        from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
        where s.id = any ($2::uuid[]) and not s.is_paused

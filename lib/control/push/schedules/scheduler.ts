@@ -142,7 +142,7 @@ export class Scheduler {
     const job = random.uuid();
     try {
       const guard = firingGuard(schedule, { at, thenAt, job });
-      const wanted = await jobOf(schedule.job, { id: job, actor: schedule.actor ?? undefined, servers, pushJobs });
+      const wanted = await jobOf(schedule.job, { id: job, actor: schedule.job_actor ?? undefined, servers, pushJobs });
       if (!(await pushJobs.create({ ...wanted, guard }))) return;
     } catch (error) {
       if (!isRefusal(error, thenAt)) throw error;

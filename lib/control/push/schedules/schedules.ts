@@ -51,6 +51,7 @@ export interface ScheduleChanges extends ScheduleTimes {
   overlap: Overlap | undefined;
   /** Members of the body of POST /push-jobs; null removes one. */
   job: JsonObject | undefined;
+  actor: string | undefined;
 }
 
 interface RunRequest {
@@ -161,7 +162,7 @@ export class PushSchedules {
       const asked = { at, cron, time_zone, overlap: changes.overlap, job: changes.job };
       return changeSchedule(database, {
         ...{ id, changes: schedule.changes, ...times, overlap, job },
-        ...{ nextAt, asked, record },
+        ...{ nextAt, asked, changedBy: changes.actor, isOtherJob: changes.job !== undefined, record },
       });
     });
     this.scheduler.soon();

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createPushJob } from '../../../../lib/control/push/push-store.ts';
+import type { ScheduleRow } from '../../../../lib/control/push/schedules/schedule-store.ts';
 import type { PushSchedules, ScheduleChanges } from '../../../../lib/control/push/schedules/schedules.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { newPushJob } from '../../../interleavings/push-statements.ts';
@@ -10,7 +11,7 @@ import { until } from '../../../support/until.ts';
 import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
-  ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined },
+  ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined, actor: 'bob' },
   ...fields,
 });
 
@@ -233,6 +234,59 @@ t.test('a caller runs a schedule beside its times, in its own name', async (t) =
     { number: 3, at: null, actor: 'bob', ...job },
   ]);
   t.equal((await one.get(id)).last_job, third);
+});
+
+t.test('the jobs of a schedule are in the name of the caller who changed its job last', async (t) => {
+  const { at, database, endJobs, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '30 * * * *', overlap: 'allow' }));
+  const never = { actor: 'alice', job_actor: 'alice', changed_by: null, changed_at: null };
+  t.match(await one.get(id), never);
+  const hours: readonly [string, Partial<ScheduleChanges>, Partial<ScheduleRow>][] = [
+    ['01', { cron: '50 * * * *' }, { job_actor: 'alice', changed_by: 'bob' }],
+    ['02', { job: { file: 'raw:other' }, actor: 'carol' }, { job_actor: 'carol', changed_by: 'carol' }],
+    ['03', { overlap: 'skip' }, { job_actor: 'carol', changed_by: 'bob' }],
+    ['04', { job: { command: 'a' }, actor: undefined }, { job_actor: null, changed_by: null }],
+  ];
+  for (const [hour, change, expected] of hours) {
+    const changed_at = new Date(`2030-01-01T${hour}:10:00Z`);
+    await at(changed_at.toISOString());
+    await one.change(id, changes(change), undefined);
+    t.match(await one.get(id), { ...expected, actor: 'alice', changed_at });
+    await at(`2030-01-01T${hour}:59:00Z`);
+    await one.scheduler.runDue();
+    await endJobs();
+  }
+  const { rows: jobs } = await database.query(
+    'select j.actor from cnapi_push_firings f join cnapi_push_jobs j on j.id = f.job order by f.number',
+  );
+  t.same(
+    jobs.map(({ actor }) => actor),
+    ['alice', 'carol', 'carol', null],
+  );
+});
+
+t.test('the event of a change names who made it, and other events name nobody', async (t) => {
+  const { at, database, instance } = await scheduleZone(t);
+  const one = instance();
+  const { id } = request({});
+  await one.create(request({ id, cron: '0 * * * *' }));
+  await one.change(id, changes({ job: { user: 'root' } }), undefined);
+  await one.pause(id);
+  await one.resume(id);
+  await at('2030-01-01T01:00:00Z');
+  await one.scheduler.runDue();
+  await one.change(id, changes({ overlap: 'queue', actor: 'carol' }), undefined);
+  await one.delete(id);
+  const { rows } = await database.query<{ data: Record<string, unknown> }>(
+    `select body as data from cnapi_event_outbox where kind = 'push_schedule' order by id`,
+  );
+  t.same(
+    rows.map(({ data }) => data.changed_by),
+    [null, 'bob', null, null, null, 'carol', null],
+  );
+  t.ok(rows.every(({ data }) => data.actor === 'alice'));
 });
 
 t.test('a schedule that has ended can be run', async (t) => {

@@ -9,6 +9,7 @@ import type { Role } from '../../../../lib/protocol/api/roles.ts';
 
 const row: ScheduleRow = {
   ...{ id: randomUUID(), at: null, cron: '@daily', time_zone: 'UTC', overlap: 'skip', actor: 'alice' },
+  ...{ job_actor: 'bob', changed_by: 'bob', changed_at: new Date() },
   ...{ job: { command: 'deploy --key=hidden', where: ['hostname=hidden'] }, has_file: true, is_paused: false },
   ...{ next_at: new Date(), queued_at: null, last_at: new Date(), last_outcome: 'refused', last_job: null },
   ...{ last_reason: 'InvalidParameters: where', last_message: 'where: hidden', created_at: new Date() },

@@ -3,6 +3,8 @@
 --
 -- job         the body of POST /push-jobs, as the caller wrote it
 -- job_bytes   the length of its text
+-- actor       who created it
+-- job_actor   who created it or was the last to change job: its jobs start in this name
 -- next_at     the next time; null: there is none
 -- queued_at   the time of a firing that waits until the last job has ended
 -- last_at, last_outcome, last_reason
@@ -17,6 +19,8 @@
 -- failure_reason, failure_message
 --             why the last try failed, if it had to wait for the end of other jobs
 -- changes     how often callers have changed its times, its overlap or its job
+-- changed_by, changed_at
+--             who did so last, and when
 create table cnapi_push_schedules (
   id uuid not null,
   at timestamptz,
@@ -26,6 +30,7 @@ create table cnapi_push_schedules (
   job json not null,
   job_bytes int not null,
   actor text,
+  job_actor text,
   is_paused boolean not null default false,
   next_at timestamptz,
   queued_at timestamptz,
@@ -40,6 +45,8 @@ create table cnapi_push_schedules (
   failure_reason text,
   failure_message text,
   changes int not null default 0,
+  changed_by text,
+  changed_at timestamptz,
   created_at timestamptz not null default cnapi_now(),
   updated_at timestamptz not null default cnapi_now(),
   check ((at is null) <> (cron is null))
@@ -111,9 +118,10 @@ begin
       where s.next_at is not null or s.queued_at is not null) then
     return false;
   end if;
-  insert into cnapi_push_schedules (id, at, cron, time_zone, overlap, job, job_bytes, actor, next_at)
+  insert into cnapi_push_schedules (id, at, cron, time_zone, overlap, job, job_bytes, actor, job_actor,
+      next_at)
     values (p_id, p_at, p_cron, p_time_zone, p_overlap, p_job, octet_length(p_job::text), p_actor,
-      p_next_at);
+      p_actor, p_next_at);
   return true;
 end $$;
 

@@ -13,7 +13,8 @@ begin
         else 'active' end,
       'at', schedule.last_at, 'outcome', schedule.last_outcome, 'reason', schedule.last_reason,
       'job', case when schedule.last_outcome = 'started' then schedule.last_job end,
-      'actor', schedule.actor));
+      'actor', schedule.actor,
+      'changed_by', case when tg_op = 'UPDATE' and old.changes <> new.changes then new.changed_by end));
   return null;
 end $$;
 
