@@ -76,7 +76,8 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     const wanted = Math.min(PAGE, limit - entries.length);
     const page = await client.audit({ ...query, limit: wanted, before: entries.at(-1)?.id });
     entries.push(...page);
-    if (page.length < wanted) break;
+    // A page of large records is shorter than wanted.
+    if (page.length === 0) break;
   }
   if (output.json) return output.document(entries);
   output.table(columns(await serverLabels(client, entries), options.wide === true), entries);

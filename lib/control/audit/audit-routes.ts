@@ -2,6 +2,7 @@
 import { AUDIT_PAGE, auditContracts } from '../../protocol/api/audit.ts';
 import { bind, ok, type Route } from '../http/route.ts';
 import type { AuditLog } from './audit-log.ts';
+import { AUDIT_PAGE_BYTES } from './audit-store.ts';
 
 export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route[] {
   return bind(
@@ -13,7 +14,7 @@ export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route
         return ok(await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
       },
     },
-    // Details have up to about 6 KiB each.
-    { ListAudit: { answerBytes: 8 * 1024 * 1024 } },
+    // As rows and as JSON.
+    { ListAudit: { answerBytes: 2 * AUDIT_PAGE_BYTES } },
   );
 }

@@ -52,7 +52,11 @@ export interface AuditFilter {
   /** Only records with a lower id. */
   before?: number | undefined;
   limit: number;
+  /** Of the records of a page, without the last; AUDIT_PAGE_BYTES when absent. */
+  bytes?: number | undefined;
 }
+
+export const AUDIT_PAGE_BYTES = 4 * 1024 * 1024;
 
 const COLUMNS = `key, actor, roles, token_uuid, action, method, path, server_uuid, object, request_id, source, instance`;
 const PARAMETERS = `$1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::text[], $10::text[],
@@ -198,10 +202,23 @@ const OF_SERVER = `
     (${recordsOf('cnapi_audit', 'server_uuid = $3::uuid')}) union all (${recordsOf('several', 'true')})
   ) found order by id desc limit $10::int`;
 
-/** Newest first. */
+/** Of what has no limit of its own here, and about what the rest of a record has as JSON. */
+const BYTES = `octet_length(coalesce(details::text, '')) + octet_length(path) + octet_length(coalesce(object, '')) + 600`;
+
+/** Only the first records, as many as have these bytes together, but at least one. */
+const firstOf = (records: string): string => `
+  select ${SHOWN} from (
+    select *, sum(bytes) over (order by id desc) - bytes as bytes_before
+      from (select *, ${BYTES} as bytes from (${records}) found) sized
+  ) page where bytes_before < $11::int order by id desc`;
+
+/**
+ * Newest first. The page ends before `limit` if its records are large; the next one begins before
+ * the id of its last record.
+ */
 export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRecord[]> {
   const { rows } = await database.query<AuditRow>(
-    filter.serverUuid === undefined ? recordsOf('cnapi_audit', '$3::uuid is null') : OF_SERVER,
+    firstOf(filter.serverUuid === undefined ? recordsOf('cnapi_audit', '$3::uuid is null') : OF_SERVER),
     [
       filter.actor ?? null,
       filter.action ?? null,
@@ -213,6 +230,7 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
       filter.before ?? null,
       filter.objectPrefix ?? null,
       filter.limit,
+      filter.bytes ?? AUDIT_PAGE_BYTES,
     ],
   );
   return rows.map(({ details, ...row }) => ({

@@ -57,7 +57,8 @@ export const auditContracts = contracts({
   ListAudit: {
     method: 'GET',
     path: '/audit',
-    summary: 'The requests that changed something, or tried to, newest first',
+    summary:
+      'The requests that changed something, or tried to, newest first. A page may hold fewer than `limit`, when its records are large: the end is an empty page',
     tag: 'access',
     origin: 'own',
     requiredRole: 'admin',

@@ -15,7 +15,7 @@ import { Cli } from '../rig.ts';
 t.test('the CLI with tokens over TLS', async (t) => {
   const authority = await Authority.create(t);
   const { certFile: tlsCertFile, keyFile: tlsKeyFile } = await authority.issue();
-  const { url, startApp } = await freshZone(t);
+  const { database, url, startApp } = await freshZone(t);
   const { url: at } = await startApp({ access: 'tokens', tlsCertFile, tlsKeyFile });
   const cli = new Cli(t, [at]);
   const config = path.join(cli.home, 'config.json');
@@ -60,6 +60,9 @@ t.test('the CLI with tokens over TLS', async (t) => {
       { action: 'ReleaseTicket' },
       { action: 'CreateTicket', roles: ['operator'], status: 202 },
     ]);
+    await database.query(`update cnapi_audit set details = jsonb_build_object('text', repeat('x', 5_000_000))`);
+    const large = await run('root', 'audit', '--actor', 'deploy');
+    t.match(large.stdout, /ReleaseTicket[\s\S]*CreateTicket/, 'records of several short pages');
     t.match(
       (await run('root', 'token', 'create', 'x', '--role', 'reader', '--file', 'eyes')).stderr,
       /cannot be created: EEXIST/,

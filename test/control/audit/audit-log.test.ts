@@ -275,3 +275,24 @@ t.test('records can be filtered by actor, action, object and time, and paged', a
   t.equal(await forgetAudit(database, 400, 10), 1);
   t.equal((await list()).length, 3);
 });
+
+t.test('a page of large records is short, and the next one continues after it', async (t) => {
+  const { audit, database, list } = await start(t);
+  for (let each = 0; each < 5; each += 1) await audit.begin(subjectWith({ requestId: `r-${each}` }));
+  const enlarge = `update cnapi_audit set details = jsonb_build_object('text', repeat('x', 100_000)) where request_id = $1`;
+  for (const requestId of ['r-1', 'r-2']) await database.query(enlarge, [requestId]);
+  const pages = async (filter: object) => {
+    const all: string[][] = [];
+    for (let before: number | undefined; ; ) {
+      const page = await list({ ...filter, before });
+      if (page.length === 0) return all;
+      all.push(page.map(({ request_id }) => request_id));
+      before = page.at(-1)?.id;
+    }
+  };
+  for (const filter of [{}, { serverUuid: SERVER }]) {
+    t.same(await pages({ ...filter, bytes: 50_000 }), [['r-4', 'r-3', 'r-2'], ['r-1'], ['r-0']]);
+    t.same(await pages({ ...filter, bytes: 1 }), [['r-4'], ['r-3'], ['r-2'], ['r-1'], ['r-0']], 'one at least');
+    t.same(await pages(filter), [['r-4', 'r-3', 'r-2', 'r-1', 'r-0']]);
+  }
+});

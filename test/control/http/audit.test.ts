@@ -252,3 +252,27 @@ t.test('a task, ticket or token and the audit record of its creation are one com
     await database.query('truncate commits');
   }
 });
+
+t.test('the audit can be read however large its records are', async (t) => {
+  const { as, call, database } = await start(t, { answerMemoryPerCallerMiB: 1 });
+  const { headers } = await as('admin');
+  await database.database.query(
+    `insert into cnapi_audit (key, actor, roles, action, method, path, request_id, source, instance, details)
+     select gen_random_uuid(), 'a', '{}', 'Large', 'POST', '/', n::text, '', gen_random_uuid(),
+       jsonb_build_object('text', repeat('x', case when n = 5 then 12_000_000 else 1_500_000 end))
+     from generate_series(1, 12) n`,
+  );
+  const sizes: number[] = [];
+  const found: string[] = [];
+  for (let before = ''; ; ) {
+    const path = `/audit?action=Large&limit=1000${before}`;
+    const { status, body, text } = await call('GET', path, undefined, headers);
+    t.equal(status, 200);
+    if (body.length === 0) break;
+    sizes.push(text.length);
+    found.push(...body.map(({ request_id }: { request_id: string }) => request_id));
+    before = `&before=${body.at(-1).id}`;
+  }
+  t.same(found, ['12', '11', '10', '9', '8', '7', '6', '5', '4', '3', '2', '1']);
+  t.ok(sizes.length > 3 && Math.max(...sizes) < 16 * 1024 * 1024, `pages of ${sizes} bytes`);
+});
