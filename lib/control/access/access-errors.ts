@@ -25,10 +25,12 @@ export class TokenEndedError extends CnapiError {
 /** 403: a valid token whose role does not permit this. */
 export class RoleTooSmallError extends CnapiError {
   constructor(actor: Actor, requiredRole: RequiredRole) {
+    // Without a server an agent's token is valid for all of them.
+    const forWhat = requiredRole === 'agent' ? ' --server SERVER' : '';
     super(
       'Forbidden',
       403,
-      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}. So does whoever can read an instance's configuration, with --config FILE`,
+      `This needs the role ${requiredRole}; ${JSON.stringify(actor.name)} has ${actor.roles.join(' and ')}. An admin makes another token: cnapi token create NAME --role ${requiredRole}${forWhat}. So does whoever can read an instance's configuration, with --config FILE`,
     );
   }
 }

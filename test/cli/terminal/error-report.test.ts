@@ -13,6 +13,10 @@ const rows: Record<string, [{ statusCode: number; code: string; message: string 
     new RoleTooSmallError(eyes, 'operator'),
     /needs the role operator; "eyes" has reader\. An admin makes another token: cnapi token create NAME --role operator\. .*--config FILE$/,
   ],
+  'a role other than that of an agent': [
+    new RoleTooSmallError(eyes, 'agent'),
+    /needs the role agent; .*: cnapi token create NAME --role agent --server SERVER\. So/,
+  ],
   'the right role on another server': [
     new TokenOfAnotherServerError({ name: 'web-1', roles: ['agent'], serverUuid: SERVER }),
     new RegExp(`good for server ${SERVER} only\\. .*: cnapi token create NAME --role agent --server SERVER$`),
