@@ -15,6 +15,7 @@ export interface WholeSchedule {
   time_zone: string;
   overlap: Overlap;
   job: JsonObject;
+  job_actor: string | null;
   is_paused: boolean;
   next_at: Date | null;
   queued_at: Date | null;
@@ -26,8 +27,8 @@ export interface WholeSchedule {
 
 export async function readWholeSchedule(database: Queryable, id: string): Promise<WholeSchedule | undefined> {
   const { rows } = await database.query<WholeSchedule>(
-    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.is_paused, s.next_at, s.queued_at, s.changes,
-         s.last_job, coalesce(j.state, 'ended') <> 'ended' as is_busy
+    `select s.id, s.at, s.cron, s.time_zone, s.overlap, s.job, s.job_actor, s.is_paused, s.next_at,
+         s.queued_at, s.changes, s.last_job, coalesce(j.state, 'ended') <> 'ended' as is_busy
        from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
        where s.id = $1::uuid`,
     [id],

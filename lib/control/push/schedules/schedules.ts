@@ -2,6 +2,7 @@
  * The schedules of push jobs, as callers create, read, pause and delete them at any instance, and
  * the scheduler behind them.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
@@ -148,6 +149,7 @@ export class PushSchedules {
 
   /**
    * A job that starts at the same moment is that of the schedule before the change, or after it.
+   * Writes nothing, no record either, if the schedule is so already.
    * @throws PushScheduleNotFoundError, PushScheduleEndedError, InvalidPushJobError,
    * PushScheduleConflictError
    */
@@ -158,6 +160,8 @@ export class PushSchedules {
       const { nextAt, ...times } = changedTimes(schedule, changes, await this.#now());
       const job = changes.job === undefined ? schedule.job : changedJob(schedule.job, changes.job);
       const overlap = changes.overlap ?? schedule.overlap;
+      const wanted = { ...times, nextAt, overlap, job, jobActor: changes.job && changes.actor };
+      if (isSoAlready(schedule, wanted)) return true;
       const { at, cron, timeZone: time_zone } = changes;
       const asked = { at, cron, time_zone, overlap: changes.overlap, job: changes.job };
       return changeSchedule(database, {
@@ -233,6 +237,26 @@ export class PushSchedules {
   #refuseEnded({ id, next_at, queued_at }: Pick<ScheduleRow, 'id' | 'next_at' | 'queued_at'>): void {
     if (next_at === null && queued_at === null) throw new PushScheduleEndedError(id);
   }
+}
+
+/** `nextAt` and `jobActor`: undefined if they stay. */
+function isSoAlready(
+  schedule: WholeSchedule,
+  {
+    nextAt,
+    timeZone,
+    overlap,
+    job,
+    jobActor,
+  }: Pick<WholeSchedule, 'overlap' | 'job'> & {
+    nextAt: number | undefined;
+    timeZone: string;
+    jobActor: string | undefined;
+  },
+): boolean {
+  const hasTimes = nextAt === undefined && timeZone === schedule.time_zone;
+  const hasActor = jobActor === undefined || jobActor === schedule.job_actor;
+  return hasTimes && hasActor && overlap === schedule.overlap && isDeepStrictEqual(job, schedule.job);
 }
 
 /** Its last job, which has not ended, prevents another one. */
