@@ -61,7 +61,7 @@ begin
       set state = cnapi_next_push_node(t.stage, t.event, p_ending = 'timed_out'),
           reason = cnapi_push_node_reason(t.event), message = t.message, exit_code = t.exit_code,
           updated_at = moment
-      from unnest(picked) as p (server_uuid)
+      from (select p_job as job, u.* from unnest(picked) as u (server_uuid) offset 0) as p
         cross join lateral (
           select t.*,
               case when o.state = 'running' or t.has_started and t.has_ended then 'running'
@@ -70,8 +70,8 @@ begin
             from cnapi_push_nodes o
             cross join lateral (
               select * from cnapi_progress_of_task(o.task, p_ends_of_cnapi) offset 0) as t
-            where o.job = p_job and o.server_uuid = p.server_uuid offset 0) as t
-      where n.job = p_job and n.server_uuid = any (array[p.server_uuid]) and n.task = t.id
+            where o.job = p.job and o.server_uuid = p.server_uuid offset 0) as t
+      where n.job = any (array[p.job]) and n.server_uuid = any (array[p.server_uuid])
       returning n.server_uuid, t.has_ended,
         t.has_started and t.is_reported and n.state <> 'crashed' as is_idle
   )
@@ -136,10 +136,11 @@ begin
     set state = cnapi_next_push_node(n.state, p.event, false), reason = p.event,
         updated_at = moment
     from (
-      select p.server_uuid, case when p.run is null then 'down' else 'restarted' end as event
+      select p_job as job, p.server_uuid,
+          case when p.run is null then 'down' else 'restarted' end as event
         from cnapi_presence(picked) as p offset 0
     ) as p
-    where n.job = p_job and n.server_uuid = any (array[p.server_uuid]);
+    where n.job = any (array[p.job]) and n.server_uuid = any (array[p.server_uuid]);
   perform cnapi_begin_push_rehab(p_job, picked);
   in_rehab := cardinality(picked);
 end $$;
