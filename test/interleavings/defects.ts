@@ -52,12 +52,12 @@ export const defects: readonly Defect[] = [
     statements: ['recordLosses'],
     cuts: [
       [
-        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
-        "where row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
+        "where row.run = session.run and row.epoch = session.epoch and row.status = 'running'\n       order by row.server_uuid for update of row skip locked",
+        "where row.run = session.run and row.epoch = session.epoch and row.status = 'running'",
       ],
       [
-        "from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)\n         and row.run = loss.run and row.epoch = loss.epoch and row.status = 'running'",
-        'from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)',
+        "from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)\n         and row.run = session.run and row.epoch = session.epoch and row.status = 'running'",
+        'from session where row.server_uuid = session.server_uuid and row.server_uuid in (select server_uuid from locked)',
       ],
     ],
   },
@@ -91,10 +91,10 @@ export const defects: readonly Defect[] = [
     name: 'new run: run and epoch are checked only in a CTE, without a lock',
     statements: ['renewRun'],
     cuts: [
-      ['set run = $4::uuid', 'set run = $4::uuid'],
+      ['set run = $5::uuid', 'set run = $5::uuid'],
       ['order by row.server_uuid for update of row skip locked', ''],
       [
-        "(select server_uuid from locked)\n         and row.run in (session.run, $4::uuid) and row.epoch = session.epoch and row.status = 'running'",
+        "(select server_uuid from locked)\n         and row.run in (session.run, $5::uuid) and row.epoch = session.epoch and row.status = 'running'",
         '(select server_uuid from locked)',
       ],
     ],

@@ -60,9 +60,8 @@ export const defects: Defect[] = [
     name: 'a status change checks neither the run nor the epoch',
     breaks: 'I2',
     firstSeed: 1,
-    find: `from loss where row.server_uuid = loss.server_uuid and row.server_uuid in (select server_uuid from locked)
-         and row.run = loss.run and row.epoch = loss.epoch and row.status`,
-    put: 'from loss where row.server_uuid = loss.server_uuid and row.status',
+    find: "isHeld: \"row.run = session.run and row.epoch = session.epoch and row.status = 'running'\"",
+    put: "isHeld: \"row.status = 'running'\"",
   },
   {
     name: 'a row whose run is live counts as ownerless too',
