@@ -1,7 +1,7 @@
 /** What a coordinator decided by an earlier count of nodes, on a real Postgres. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { addPushNodes, changePushJob } from '../../../../lib/control/push/change-store.ts';
+import { addPushNodes, changePushJob, requestAbortOfNodes } from '../../../../lib/control/push/change-store.ts';
 import {
   abortJob,
   advanceJob,
@@ -170,4 +170,29 @@ t.test('a node is cancelled once, although its start becomes known only then', a
   await abortJob(database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: NODES_A_STEP });
   const round = await advanceJob(database, duty);
   t.match(round, { nodeCounts: { running: 1 }, toCancel: 0 });
+});
+
+t.test('a node that a caller has just aborted does not count for the quorum', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 2);
+  const duty = await claimedJob(database, run, { seats });
+  await storeVotes(database, votesOf(duty.id, { seats }, true));
+  const { changes } = await advanceJob(database, duty);
+  const [{ serverUuid }] = seats as [AgentSeat];
+  await requestAbortOfNodes(database, duty.id, { nodes: [serverUuid], how: 'hard' });
+  t.same(await startNodes(database, duty, { changes, ids: [randomUUID(), randomUUID()], runMs: 0 }), []);
+  t.match(await readPushJob(database, duty.id), { state: 'voting' });
+});
+
+t.test('a node that a caller has just aborted does not start', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 2);
+  const duty = await claimedJob(database, run, { seats, fields: { quorum: 1 } });
+  await storeVotes(database, votesOf(duty.id, { seats }, true));
+  const { changes } = await advanceJob(database, duty);
+  const [one, other] = seats as [AgentSeat, AgentSeat];
+  await requestAbortOfNodes(database, duty.id, { nodes: [one.serverUuid], how: 'soft' });
+  const started = await startNodes(database, duty, { changes, ids: [randomUUID(), randomUUID()], runMs: 0 });
+  t.same(
+    started.map(({ serverUuid }) => serverUuid),
+    [other.serverUuid],
+  );
 });
