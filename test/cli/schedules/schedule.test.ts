@@ -177,7 +177,8 @@ t.test('schedules on the command line', async (t) => {
 
   await t.test('wrong usage is refused before anything is asked for', async (t) => {
     const refusals: [string[], RegExp][] = [
-      [['schedule', 'create', '--all'], /--at or --cron/],
+      [['schedule', 'create', '--all'], /When\? Give --at TIME/],
+      [['schedule', 'create', '--at', '22:00', '--time-zone', 'Europe/Berlin', '--all'], /--time-zone is for --cron/],
       [['schedule', 'create', '--at', '22:00', '--cron', '@daily', '--all'], /--at or --cron/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
