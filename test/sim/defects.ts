@@ -60,8 +60,8 @@ export const defects: Defect[] = [
     name: 'a status change checks neither the run nor the epoch',
     breaks: 'I2',
     firstSeed: 1,
-    find: "isHeld: \"row.run = session.run and row.epoch = session.epoch and row.status = 'running'\"",
-    put: "isHeld: \"row.status = 'running'\"",
+    find: 'isHeld: "row.run = session.run and row.epoch = session.epoch and row.status = \'running\'"',
+    put: 'isHeld: "row.status = \'running\'"',
   },
   {
     name: 'a row whose run is live counts as ownerless too',
