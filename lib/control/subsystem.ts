@@ -18,7 +18,7 @@ import type { RunListener } from './roster/run-listener.ts';
 
 /** Deletes data past its retention. */
 export interface Chore {
-  /** Key of the row in `cnapi_chores`: instances share one run per half hour. */
+  /** Key of the row in `cnapi_chores`. A run within half an hour of another instance's is left out. */
   name: string;
   /** Does one bounded batch and returns the number of deleted rows. Repeated until that is zero. */
   batch(): Promise<number>;
@@ -69,6 +69,6 @@ export interface Subsystem {
 
   routes?: readonly Route[];
   metrics?: readonly Metric[];
-  /** Done hourly by one instance (`housekeeping.ts`). */
+  /** Each instance tries hourly (`housekeeping.ts`). */
   chores?: readonly Chore[];
 }
