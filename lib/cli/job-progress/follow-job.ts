@@ -10,6 +10,7 @@ import { nodesOf } from '../lookup/find-job.ts';
 import { FollowedJob } from '../runs/followed-job.ts';
 import { mayRetry } from '../runs/node-ending.ts';
 import { listenerOf } from '../runs/reports.ts';
+import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
@@ -152,7 +153,14 @@ export function showSummary(output: Context['output'], job: PushJob): void {
     ['status', statusOf(job)],
     ['coordinator', job.coordinator],
     ['command', job.command],
+    ['created', `${shortTime(job.created_at)} by ${job.actor ?? 'unknown'}`],
     ['quorum', `${job.quorum} of ${job.node_count}`],
+    ['concurrency', job.concurrency],
+    ['start rate', job.start_rate && `${job.start_rate} per second`],
+    ['max fail', job.max_failures],
+    ['timeout', shortDuration(job.run_timeout_ms)],
+    ['user', job.user],
+    ['dir', job.dir],
     ['ticket', job.ticket && `${job.ticket.scope}/${job.ticket.id} of ${job.ticket.server_uuid}`],
   ]);
   for (const line of summaryOf(job)) output.line(line);

@@ -14,11 +14,14 @@ export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
   { head: 'COMMAND', of: commandOf, shrinks: true },
 ];
 
+/** Members of its job that have a line of their own. */
+const SHOWN_OTHERWISE = new Set(['command', 'servers', 'where', 'group', 'from_job', 'from_status', 'file']);
+
 /** One schedule, its last and its next time. */
 export function showSchedule({ output }: Context, schedule: PushSchedule): void {
   if (output.json) return output.document(schedule);
   const { last_outcome, last_reason, last_message } = schedule;
-  const { user, dir, env } = (schedule.job ?? {}) as Readonly<Record<string, unknown>>;
+  const { user, dir, env, ...others } = (schedule.job ?? {}) as Readonly<Record<string, unknown>>;
   const outcome = [last_outcome, last_reason, last_message].filter((text) => text !== undefined);
   output.facts([
     ['schedule', schedule.id],
@@ -36,6 +39,7 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['dir', dir],
     ['env', env],
     ['file', schedule.file_specified ? 'yes' : undefined],
+    ...Object.entries(others).filter(([name]) => !SHOWN_OTHERWISE.has(name)),
     ['created', byWhom(schedule.created_at, schedule.actor)],
     ['changed', byWhom(schedule.changed_at, schedule.changed_by)],
     ['job actor', schedule.job_actor],

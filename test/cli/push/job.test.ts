@@ -66,7 +66,13 @@ t.test('push jobs on the command line', async (t) => {
     const dry = await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--dry-run');
     t.equal(dry.stdout.trim().split('\n').length, 2);
     t.match(await cli.run('job', 'start', '--from-job', id, '--status', 'failed', '--', 'true'), { code: 0 });
-    t.match(await cli.run('job', 'status', id, '--summary'), { code: 0, stdout: /2 nodes completed with errors/ });
+    const { stdout: summary } = await cli.run('job', 'status', id, '--summary');
+    t.match(
+      stdout,
+      /^created +\S+ \S+ by .+\nquorum +\d of \d\n.*timeout +1h 0m\n/ms,
+      'who started it, and with which limits',
+    );
+    t.match(summary, /2 nodes completed with errors/);
     t.match(await cli.run('job', 'status', id, '--node', servers[1] ?? ''), {
       stdout: /^node \S+ failed running job id \S+ at \S+ \S+: exit code 3$/m,
     });

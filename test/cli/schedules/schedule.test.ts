@@ -127,7 +127,7 @@ t.test('schedules on the command line', async (t) => {
     const update = ['schedule', 'update', id.slice(0, 8)];
     t.match(await cli.run(...update, '--overlap', 'queue', '--', 'echo', 'new'), {
       code: 0,
-      stdout: /overlap +queue\n[\s\S]*servers +all\ncommand +'echo' 'new'\n/,
+      stdout: /overlap +queue\n[\s\S]*servers +all\ncommand +'echo' 'new'\nenv +\S+\nquorum +80%\n/,
     });
     const changed = await json<PushSchedule>(...update, server, '--without', 'quorum', '--user', 'root');
     t.equal(changed.next_at, next_at);
