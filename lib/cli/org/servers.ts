@@ -47,17 +47,34 @@ async function bind(
   const organization = await organizationOf(context, name);
   const needed: string[] = [];
   for (const one of names ?? []) needed.push((await findGroup(client, organization, one)).uuid);
-  const uuids = (await findServers(client, servers)).map(({ uuid }) => uuid);
-  const { results, exitCode } = await forEach(output, uuids, (server_uuid) =>
-    client.documents(bindings.contracts.create, {
+  const found = new Map((await findServers(client, servers)).map((server) => [server.uuid, server.hostname]));
+  const bound = new Map((await bindingsOf(context, organization)).map((one) => [one.server_uuid, one]));
+  for (const [uuid, hostname] of found)
+    if (!hasGroups(bound.get(uuid), names && needed))
+      throw new UsageError(
+        `${hostname ?? uuid} belongs to ${organization.name} already, with other groups: remove it first`,
+      );
+  const { results, exitCode } = await forEach(output, [...found.keys()], async (server_uuid) => {
+    const present = bound.get(server_uuid);
+    if (present !== undefined) {
+      output.note(`${found.get(server_uuid) ?? server_uuid} belongs to ${organization.name} already`);
+      return present;
+    }
+    return client.documents(bindings.contracts.create, {
       uuid: random.uuid(),
       organization: organization.uuid,
       server_uuid,
       ...(names !== undefined && { groups: needed }),
-    }),
-  );
+    });
+  });
   if (output.json) output.document(results);
   return exitCode;
+}
+
+/** Whether a server that is to have these groups needs a new binding, or has the same one. */
+function hasGroups(present: Binding | undefined, wanted: readonly string[] | undefined): boolean {
+  if (present === undefined) return true;
+  return JSON.stringify([...(present.groups ?? [])].sort()) === JSON.stringify([...(wanted ?? [])].sort());
 }
 
 async function unbind(context: Context, name: unknown, given: readonly string[]): Promise<number> {

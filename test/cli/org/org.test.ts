@@ -103,9 +103,13 @@ t.test('organizations on the command line', async (t) => {
     await org('server', 'add', 'acme', 'web-1', 'web-2');
     await org('server', 'add', 'acme', 'db-1', '--group', 'admins');
     t.match(await org('server', 'list', 'acme'), /NODE +SERVER +GROUPS[\s\S]*db-1 +[0-9a-f-]+ +admins/);
-    t.match(await cli.run('org', 'server', 'add', 'acme', 'web-1'), {
-      code: 1,
-      stderr: /There is already a binding with the same organization and server uuid/,
+    t.match(await cli.run('org', 'server', 'add', 'acme', 'web-1', 'web-2'), {
+      code: 0,
+      stderr: /web-1 belongs to acme already[\s\S]*web-2 belongs to acme already/,
+    });
+    t.match(await cli.run('org', 'server', 'add', 'acme', 'web-1', 'db-1'), {
+      code: 2,
+      stderr: /db-1 belongs to acme already, with other groups: remove it first/,
     });
     await org('server', 'remove', 'acme', 'web-2');
     const bound = await cli.json<Binding[]>('org', 'server', 'list', 'acme');
