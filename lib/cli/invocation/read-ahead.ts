@@ -1,19 +1,39 @@
+interface Work<Item, Result> {
+  /** Items that are under way at the same time. */
+  most: number;
+  work(item: Item): Promise<Result>;
+  /** Whether an item failed because others were under way, and may succeed alone. */
+  isOverload(error: unknown): boolean;
+}
+
 /**
  * The results of `work` for each item, in order. While one is used, up to `most` of the next ones
- * are under way. The first failure ends it.
+ * are under way. After an overload, the items that failed are repeated, and one at a time is under
+ * way from then on. Any other failure, or one of an item that was alone, ends it.
  */
 export async function* readAhead<Item, Result>(
   items: Iterable<Item>,
-  most: number,
-  work: (item: Item) => Promise<Result>,
+  { most, work, isOverload }: Work<Item, Result>,
 ): AsyncGenerator<Result, void> {
-  const running: Promise<Result>[] = [];
+  const running: { item: Item; started: Promise<Result>; isAlone: boolean }[] = [];
+  let atOnce = most;
+  const next = async (): Promise<Result> => {
+    const { item, started, isAlone } = running.shift() as (typeof running)[number];
+    try {
+      return await started;
+    } catch (error) {
+      if (isAlone || !isOverload(error)) throw error;
+      atOnce = 1;
+      await Promise.allSettled(running.map(({ started }) => started));
+      return work(item);
+    }
+  };
   for (const item of items) {
     const started = work(item);
     // Whoever awaits it gets the error; after another failure nobody does.
     started.catch(() => undefined);
-    running.push(started);
-    if (running.length === most) yield running.shift() as Promise<Result>;
+    running.push({ item, started, isAlone: atOnce === 1 });
+    while (running.length >= atOnce) yield await next();
   }
-  for (const started of running) yield started;
+  while (running.length > 0) yield await next();
 }

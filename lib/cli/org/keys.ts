@@ -89,10 +89,12 @@ async function createKey(context: Context, given: string, options: KeyOptions): 
   }
 }
 
+/** @throws UsageError also for a private key, which must not be sent anywhere */
 async function readPem(file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (cause) {
+  const pem = await readFile(file, 'utf8').catch((cause: unknown) => {
     throw new UsageError(`--public-key ${file} cannot be read: ${messageOf(cause)}`, { cause });
-  }
+  });
+  if (pem.includes('PRIVATE KEY'))
+    throw new UsageError(`--public-key ${file} is a private key; keep that, and give the public one`);
+  return pem;
 }

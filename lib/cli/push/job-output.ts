@@ -1,5 +1,6 @@
 /** `cnapi job output`: what the command of a push job wrote, on one node or on all of them. */
 import { Command } from 'commander';
+import { ApiError } from '../../client/client-errors.ts';
 import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
@@ -66,8 +67,13 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
   return EXIT.ok;
 }
 
-/** Tasks that are read at the same time. Each has up to 2 MiB of output. */
+/**
+ * Tasks that are read at the same time. Each has up to 2 MiB of output, six times that as JSON. Over
+ * a slow connection several of them exceed the memory for answers, where one alone is accepted.
+ */
 const TASKS_AT_ONCE = 8;
+const isOverload = (error: unknown): boolean =>
+  error instanceof ApiError && (error.statusCode === 429 || error.statusCode === 503);
 
 /** One after the other, so that the output of each node stays together; read some ahead. */
 async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
@@ -79,7 +85,8 @@ async function ofAll(context: Context, id: string, status: PushNode['status'] | 
   const width = Math.max(0, ...servers.map((server) => labelOf(server).length));
   let exitCode: number = EXIT.ok;
   const read = output.json ? started : started.filter(hasNodeEnded);
-  const tasks = readAhead(read, TASKS_AT_ONCE, async (node) => ({ ...node, task: await client.task(node.task_id) }));
+  const work = async (node: (typeof read)[number]) => ({ ...node, task: await client.task(node.task_id) });
+  const tasks = readAhead(read, { most: TASKS_AT_ONCE, work, isOverload });
   for await (const { server_uuid, name, status, task } of tasks) {
     const label = labelOf({ uuid: server_uuid, hostname: name });
     if (output.json) output.record({ server_uuid, name, status, task });

@@ -74,8 +74,8 @@ t.test('organizations on the command line', async (t) => {
     t.equal(await org('key', 'create', 'acme/web-1', '--name', 'mine', '--public-key', 'pub.pem'), '');
     t.match(await org('key', 'list', 'acme/web-1'), /KEY +UUID +EXPIRES[\s\S]*mine/);
     t.match(await cli.run('org', 'key', 'create', 'alice', '--name', 'c', '--public-key', 'alice.pem'), {
-      code: 1,
-      stderr: /private key/,
+      code: 2,
+      stderr: /alice\.pem is a private key; keep that/,
     });
     await org('key', 'delete', 'acme/web-1', 'mine');
     t.notMatch(await org('key', 'list', 'acme/web-1'), /mine/);

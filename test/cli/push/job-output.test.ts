@@ -2,6 +2,7 @@
 import t from 'tap';
 import type { PushJob } from '../../../lib/protocol/api/push-jobs.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
+import { scripted } from '../../client/rig.ts';
 import { freshZone } from '../../support/apps.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';
@@ -69,6 +70,7 @@ t.test('of a node that crashed, what its agent reported when it was back is told
   const ended = async () =>
     records<{ task: Task }>((await cli.run('--json', 'job', 'output', job.id)).stdout).map(({ task }) => task.status);
   await until(async () => (await ended()).every((status) => status === 'complete'), 'the commands to end');
+  await until(async () => (await counts()).succeeded === 1, 'the other node to end');
   t.match(await counts(), { crashed: 1, succeeded: 1 });
   const late = /its agent came back and reported exit code 0 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ/;
   const line = (await cli.run('job', 'status', job.id, '--node', server)).stdout;
@@ -79,4 +81,43 @@ t.test('of a node that crashed, what its agent reported when it was back is told
     t.equal(stderr.match(/came back/g)?.length, 1, 'of this node alone');
   }
   t.notMatch((await cli.run('job', 'status', job.id, '--node', other)).stdout, late);
+});
+
+t.test('outputs of all nodes are shown where the memory for answers permits only some at once', async (t) => {
+  const zone = await freshZone(t);
+  const app = await zone.startApp();
+  const agents = await startAgents(t, [app], 5);
+  const { body: job } = await app.post<PushJob>('/push-jobs', {
+    command: 'echo it',
+    servers: agents.map(({ serverUuid }) => serverUuid),
+  });
+  const counts = async () => (await app.get<PushJob>(`/push-jobs/${job.id}`)).body.counts;
+  await until(async () => (await counts()).succeeded === 5, 'the commands to end');
+
+  // As an instance over a slow connection: two answers of the caller fit, and they are read only
+  // after each of the three others has been refused four times.
+  let held = 0;
+  let refusedCount = 0;
+  const slow = await scripted(t, async (response, { path }) => {
+    const isTask = path.startsWith('/tasks/');
+    if (isTask && held >= 2) {
+      refusedCount += 1;
+      response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '0' });
+      response.end(JSON.stringify({ code: 'AnswerShareFull', message: 'read them, and ask again' }));
+      return;
+    }
+    if (isTask) held += 1;
+    const answer = await fetch(`${app.url}${path}`);
+    const text = await answer.text();
+    if (isTask) await until(() => refusedCount >= 12, 'the others to be refused');
+    response.on('close', () => {
+      if (isTask) held -= 1;
+    });
+    response.writeHead(answer.status, { 'content-type': 'application/json' });
+    response.end(text);
+  });
+  const seen = await new Cli(t, [slow.url]).run('job', 'output', job.id);
+  t.match(seen, { code: 0, stdout: /^(node-\d \| it\n){5}$/ });
+  t.equal(refusedCount, 12);
+  t.equal(seen.stdout, (await new Cli(t, [app.url]).run('job', 'output', job.id)).stdout, 'in the same order');
 });
