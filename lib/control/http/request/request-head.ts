@@ -15,6 +15,8 @@ export const MAX_URL_CHARS = 8 * 1024;
 /** Elsewhere a signature is ignored, and proves nothing about the caller. */
 const SIGNED_PATH = /^\/organizations\/[^/?]+\/pushy\//;
 
+const DOT_SEGMENT = /^(?:\.|%2e){1,2}$/i;
+
 interface RequestHead {
   url: string;
   httpVersion: string;
@@ -63,6 +65,10 @@ export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | u
   if (head.url.length > MAX_URL_CHARS)
     return new RequestTooLargeError(`The URL is longer than ${MAX_URL_CHARS} characters`, 414);
   if (!head.url.startsWith('/')) return new InvalidContentError('The request target is not a path');
+  if (isAmbiguous(head.url))
+    return new InvalidContentError(
+      'The path begins with //, or has a segment . or .., a backslash, a # or white space',
+    );
   const [host, ...others] = head.hosts;
   if (others.length > 0 || (host === undefined && head.httpVersion !== '1.0'))
     return new InvalidContentError('The request has not one Host header');
@@ -75,6 +81,14 @@ export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | u
     return new ForbiddenError(`Requests from pages of ${printable(head.origin)} are refused`);
   }
   return undefined;
+}
+
+/**
+ * The router would resolve such a path to another one than proxies, the audit and signatures see.
+ */
+function isAmbiguous(url: string): boolean {
+  const [path = ''] = url.split('?', 1);
+  return path.startsWith('//') || /[\\#\s]/.test(path) || path.split('/').some((one) => DOT_SEGMENT.test(one));
 }
 
 /** If tokens are required, a caller with a token may use any name. */

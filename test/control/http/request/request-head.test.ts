@@ -83,7 +83,7 @@ t.test('upgrades are accepted on the agent link only; plain requests there are 4
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
-t.test('the router can parse every URL that passes the checks', (t) => {
+t.test('the router can parse every URL that passes the checks, and resolves it to the same path', (t) => {
   const own = { names: new Set(['cnapi.example']), anyAddress: true };
   const host = fc.oneof(
     fc.constantFrom(
@@ -101,17 +101,39 @@ t.test('the router can parse every URL that passes the checks', (t) => {
   );
   const url = fc.oneof(
     fc.webPath(),
+    fc
+      .array(fc.constantFrom('..', '.', '%2e', '%2E.', '', 'a', 'a..', '\\\\'), { maxLength: 4 })
+      .map((all) => `/${all.join('/')}`),
     fc.string({ maxLength: 40 }),
     fc.string({ maxLength: 40 }).map((text) => `/${text}`),
   );
   fc.assert(
     fc.property(host, url, fc.boolean(), (host, url, hasToken) => {
       const head = { hosts: [host], url, httpVersion: '1.1', origin: undefined, scheme: 'http', hasToken } as const;
-      if (reasonToRefuse(head, own) === undefined) new URL(`http://${host}${url}`);
+      if (reasonToRefuse(head, own) !== undefined) return true;
+      const [path = ''] = url.split('?', 1);
+      return new URL(`http://${host}${url}`).pathname.split('/').length === path.split('/').length;
     }),
     { numRuns: 5000 },
   );
   t.end();
+});
+
+t.test('a path that proxies and the router would read differently is 400', async (t) => {
+  const { port } = await startApi(t);
+  const ask = (path: string) => raw(port, `GET ${path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`);
+  const paths = [
+    '/organizations/../ping',
+    '/a/%2e%2E/ping',
+    '/./ping',
+    '/ping/.',
+    '//a/ping',
+    '/a\\..\\ping',
+    '/ping#/a',
+  ];
+  for (const path of paths) t.match(await ask(path), /^HTTP\/1\.1 400 /, path);
+  t.match(await ask('/ping?a=../b'), /^HTTP\/1\.1 200 /, 'a query may have any text');
+  t.match(await ask('/servers/a..b'), /^HTTP\/1\.1 (400|404|409) (?![\s\S]*segment)/, 'two dots within a name');
 });
 
 t.test('random requests get an answer or a closed connection, and the next one is served', async (t) => {
