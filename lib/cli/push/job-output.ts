@@ -16,7 +16,7 @@ import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
-import { EXIT, UsageError, WithheldError } from '../terminal/usage-error.ts';
+import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \
@@ -59,7 +59,7 @@ async function ofOne(context: Context, id: string, name: string): Promise<number
   const { uuid } = await findServer(client, name);
   const node = (await nodesOf(context, id)).find(({ server_uuid }) => server_uuid === uuid);
   if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${id}`);
-  if (node.task_id === undefined) throw new UsageError(`The command did not start there: the node is ${node.status}`);
+  if (node.task_id === undefined) throw new RefusedError(`The command did not start there: the node is ${node.status}`);
   const task = await client.task(node.task_id);
   if (output.json) output.document(task);
   else if (!hasNodeEnded(node)) noteRunning(context, id, 1);

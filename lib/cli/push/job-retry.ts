@@ -12,7 +12,7 @@ import { findJob, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
-import { UsageError, WithheldError } from '../terminal/usage-error.ts';
+import { RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
 interface Options {
   status?: string[];
@@ -59,7 +59,7 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
   const { client, random } = context;
   const former = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
   if (!hasEnded(former))
-    throw new UsageError(`Push job ${former.id} is ${former.status}; wait for its end or abort it`);
+    throw new RefusedError(`Push job ${former.id} is ${former.status}; wait for its end or abort it`);
   const { command } = former;
   if (command === undefined) throw new WithheldError('The command and the options of a push job');
   const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));

@@ -7,7 +7,7 @@ import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from
 import { NameResolutionError } from '../../platform/dns/resolve.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { escapeControls } from './escape-controls.ts';
-import { EXIT, UsageError, WithheldError } from './usage-error.ts';
+import { EXIT, RefusedError, UsageError, WithheldError } from './usage-error.ts';
 
 interface ErrorReport {
   code: string;
@@ -29,6 +29,7 @@ export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
   if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
   if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
+  if (error instanceof RefusedError) return { code: 'Refused', message: error.message, exitCode: EXIT.failed };
   if (error instanceof WithheldError)
     return { code: 'Forbidden', message: error.message, hint: HOW_TO_SEE_CONTENTS, exitCode: EXIT.failed };
   return { code: 'Failed', message: messageOf(error), exitCode: EXIT.failed };

@@ -1,7 +1,10 @@
 /** The errors of commands, and their exit codes. */
 
-/** The command line cannot be carried out: exit code 2. */
+/** An option, a value or a name in the command line is wrong, and nothing was changed: exit code 2. */
 export class UsageError extends Error {}
+
+/** What an instance said of the present state does not permit it: exit code 1. */
+export class RefusedError extends Error {}
 
 /** The instance answered without what this token may not see: exit code 1. */
 export class WithheldError extends Error {

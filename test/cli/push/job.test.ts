@@ -170,7 +170,7 @@ t.test('push jobs on the command line', async (t) => {
       { status: 'in_job', job: job.id },
     );
     t.match(await cli.run('node', 'status', servers[1] ?? ''), { stdout: /NODE NAME +STATUS +JOB\n\S+ +idle +-\n$/ });
-    t.match(await cli.run('job', 'retry', job.id), { code: 2, stderr: /is running; wait for its end/ });
+    t.match(await cli.run('job', 'retry', job.id), { code: 1, stderr: /is running; wait for its end/ });
     await cli.run('job', 'abort', job.id);
     await until(async () => (await json<PushNodeState[]>('node', 'status')).every(({ status }) => status === 'idle'));
   });
