@@ -1,15 +1,14 @@
 /**
- * Divides test files into three kinds that run beside each other. Files that start whole zones have
- * up to a dozen processes each, but wait most of the time. The other files that use real sockets or
- * a real database wait even more, and need little memory. Both kinds must be served at once: an
- * agent whose process gets no processor for seconds is silent, and its server unknown. Files that
- * only compute (virtual time, state explorers) need all of a core for minutes, and do not care when
- * they get it. They run at a low priority and use what the others leave.
+ * Divides test files into two kinds that run beside each other. Files that only compute (virtual
+ * time, state explorers) need all of a core for minutes, and do not care when they get it. Files
+ * that run real processes often wait, but must be served at once: an agent whose process gets no
+ * processor for seconds is silent, and its server unknown. Therefore the first kind runs at a low
+ * priority and uses what the other leaves.
  */
 import path from 'node:path';
 
 export interface Lane {
-  name: 'zones' | 'timed' | 'computing';
+  name: 'computing' | 'timed';
   /** In the order in which they start. */
   files: readonly string[];
   /** This many files run at a time. */
@@ -20,38 +19,26 @@ export interface Lane {
   timeoutS: number;
 }
 
-export const ZONES = [
-  'test/{chaos,cli,failover,faults,openapi,sdc-clients,upgrade}/**/*.test.ts',
-  'test/docs/adding-a-noun.test.ts',
-  'test/tools/start/*.test.ts',
-] as const;
-
 export const COMPUTING = [
   'test/sim/*.test.ts',
   'test/explorer/*.test.ts',
   'test/control/push/schedules/schedule-model.test.ts',
 ] as const;
 
-/** At a time more than cores: a file that starts zones uses about a third of one. */
-const ZONED = { niceness: 0, jobs: 3, timeoutS: 900 } as const;
-/** A sixth of a core for each. */
-const TIMED = { niceness: 0, jobs: 4, timeoutS: 900 } as const;
+/** More than cores, because they often wait; each has several processes. */
+const TIMED = { name: 'timed', jobs: 3, niceness: 0, timeoutS: 900 } as const;
 /** These may end only after the others, and a run of all files takes less than this. */
-const COMPUTED = { niceness: 15, jobs: 2, timeoutS: 4_800 } as const;
+const COMPUTED = { name: 'computing', jobs: 2, niceness: 15, timeoutS: 4_800 } as const;
 
 /** Returns no lane without files. */
 export function lanesOf(files: readonly string[]): Lane[] {
-  const of = (name: Lane['name']) => files.filter((file) => laneOf(file) === name);
   const lanes: Lane[] = [
-    { ...ZONED, name: 'zones', files: of('zones') },
-    { ...TIMED, name: 'timed', files: of('timed') },
-    { ...COMPUTED, name: 'computing', files: of('computing') },
+    { ...TIMED, files: files.filter((file) => !onlyComputes(file)) },
+    { ...COMPUTED, files: files.filter(onlyComputes) },
   ];
   return lanes.filter((lane) => lane.files.length > 0);
 }
 
-function laneOf(file: string): Lane['name'] {
-  const isOf = (patterns: readonly string[]) => patterns.some((pattern) => path.matchesGlob(file, pattern));
-  if (isOf(COMPUTING)) return 'computing';
-  return isOf(ZONES) ? 'zones' : 'timed';
+function onlyComputes(file: string): boolean {
+  return COMPUTING.some((pattern) => path.matchesGlob(file, pattern));
 }

@@ -1,21 +1,13 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { COMPUTING, lanesOf, ZONES } from '../../../tools/test/lanes.ts';
+import { COMPUTING, lanesOf } from '../../../tools/test/lanes.ts';
 
-t.test('each kind of file runs in a lane of its own, each lane in the given order', async (t) => {
-  const lanes = lanesOf([
-    'test/d.test.ts',
-    'test/sim/b.test.ts',
-    'test/faults/e.test.ts',
-    'test/c.test.ts',
-    'test/sim/a.test.ts',
-    'test/cli/push/f.test.ts',
-  ]);
+t.test('files that only compute run in a lane of their own, each lane in the given order', async (t) => {
+  const lanes = lanesOf(['test/d.test.ts', 'test/sim/b.test.ts', 'test/c.test.ts', 'test/sim/a.test.ts']);
   t.strictSame(
     lanes.map(({ name, files }) => [name, files]),
     [
-      ['zones', ['test/faults/e.test.ts', 'test/cli/push/f.test.ts']],
       ['timed', ['test/d.test.ts', 'test/c.test.ts']],
       ['computing', ['test/sim/b.test.ts', 'test/sim/a.test.ts']],
     ],
@@ -31,15 +23,13 @@ t.test('there is no lane without files', async (t) => {
 });
 
 t.test('a file that only computes leaves the processor to the others, and may take long', async (t) => {
-  const [zones, timed, computing] = lanesOf(['test/sim/a.test.ts', 'test/c.test.ts', 'test/faults/b.test.ts']);
-  for (const served of [zones, timed]) {
-    t.equal(served?.niceness, 0);
-    t.ok((computing?.niceness ?? 0) > 0);
-    t.ok((computing?.timeoutS ?? 0) > (served?.timeoutS ?? 0));
-  }
+  const [timed, computing] = lanesOf(['test/sim/a.test.ts', 'test/c.test.ts']);
+  t.equal(timed?.niceness, 0);
+  t.ok((computing?.niceness ?? 0) > 0);
+  t.ok((computing?.timeoutS ?? 0) > (timed?.timeoutS ?? 0));
 });
 
-t.test('every file of the two particular lanes exists', async (t) => {
+t.test('every file that only computes exists', async (t) => {
   const root = path.resolve(import.meta.dirname, '../../..');
-  for (const pattern of [...ZONES, ...COMPUTING]) t.ok(globSync(pattern, { cwd: root }).length > 0, pattern);
+  for (const pattern of COMPUTING) t.ok(globSync(pattern, { cwd: root }).length > 0, pattern);
 });
