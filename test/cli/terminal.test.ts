@@ -75,7 +75,8 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
 
   await t.test('watch draws a screen, follows changes and restores the terminal', async (t) => {
     terminal.type('echo before the watch; stty -a > ~/stty-before');
-    await terminal.shows('before the watch\n');
+    // With the prompt: what is typed before it is shown in other places.
+    await terminal.shows(/^before the watch\n\$\s*$/m);
     terminal.type('$cnapi watch --interval 300ms');
     const drawn = await terminal.shows(/servers {2}2, 2 running[\s\S]*INSTANCE/);
     t.match(drawn, /^cnapi watch {3}q to leave/);
