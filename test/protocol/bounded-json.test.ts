@@ -52,8 +52,14 @@ t.test('one value or one level too many is refused', async (t) => {
 
 t.test('refusing a megabyte of empty arrays costs less than half of parsing it', async (t) => {
   const text = `[${'[],'.repeat(349_524)}[]]`;
-  const refused = leastOf(5, () => t.throws(() => parseBoundedJson(text, { maxValues: 50_000 })));
-  const parsed = leastOf(5, () => JSON.parse(text));
+  const refuse = () => parseBoundedJson(text, { maxValues: 50_000 });
+  t.throws(refuse);
+  const refused = leastOf(20, () => {
+    try {
+      refuse();
+    } catch {}
+  });
+  const parsed = leastOf(20, () => JSON.parse(text));
   t.ok(refused < parsed / 2, `${refused} µs and ${parsed} µs`);
 });
 
