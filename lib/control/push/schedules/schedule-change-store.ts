@@ -1,28 +1,14 @@
 /** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Parameters, type StatementPart, statementName, together } from '../../../platform/sql-text.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { scheduleChangeDetailsOf } from '../job-details.ts';
 import type { JobGuard } from '../push-store.ts';
-import type { Overlap } from './schedule.ts';
-import { type NewSchedule, timeOf } from './schedule-store.ts';
+import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
 
-/** What callers run or change, with the file of its job. */
-export interface WholeSchedule {
-  id: string;
-  at: Date | null;
-  cron: string | null;
-  time_zone: string;
-  overlap: Overlap;
-  job: JsonObject;
-  job_actor: string | null;
+/** What callers run or change. */
+export interface WholeSchedule extends FullSchedule {
   is_paused: boolean;
-  next_at: Date | null;
-  queued_at: Date | null;
-  changes: number;
   last_job: string | null;
-  /** Its last job has not ended. */
-  is_busy: boolean;
 }
 
 export async function readWholeSchedule(database: Queryable, id: string): Promise<WholeSchedule | undefined> {

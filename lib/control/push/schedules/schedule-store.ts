@@ -138,7 +138,8 @@ export async function readScheduleTime(database: Queryable, instanceTime: number
   return (rows[0] as { now: Date }).now.getTime();
 }
 
-export interface DueSchedule {
+/** What decides when a schedule fires, and what it runs then, with the file of its job. */
+export interface FullSchedule {
   id: string;
   at: Date | null;
   cron: string | null;
@@ -150,12 +151,15 @@ export interface DueSchedule {
   queued_at: Date | null;
   /** How often callers have changed it. */
   changes: number;
+  /** Its last job has not ended. */
+  is_busy: boolean;
+}
+
+export interface DueSchedule extends FullSchedule {
   /** Why the last try to use up this time failed, if it had to wait for the end of other jobs. */
   failure_reason: string | null;
   /** Only for those who may see the job. */
   failure_message: string | null;
-  /** Its last job has not ended. */
-  is_busy: boolean;
   /** The time by which schedules fire. */
   now: Date;
 }
