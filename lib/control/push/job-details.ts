@@ -11,7 +11,7 @@ const VARIABLES = { most: 20, chars: 40 };
 const CONDITIONS = 5;
 /** Names of members of a job: more than it has. */
 const FIELDS = { most: 50, chars: 40 };
-/** Of the names of nodes. */
+/** Limits the names of nodes together. */
 const NAMES_CHARS = 1_000;
 const MAX_NAMES = 100;
 
@@ -42,7 +42,7 @@ interface WantedJob {
   schedule?: string | undefined;
 }
 
-/** Of a job that somebody asks for, as JSON. */
+/** Details of a new job, as JSON. */
 export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string {
   const { user, dir, env, capture } = maskedOptions ?? options;
   return JSON.stringify({
@@ -60,13 +60,13 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
   });
 }
 
-/** Of nodes that are added to a job, as JSON. */
+/** Details of nodes that are added to a job, as JSON. */
 export const addedDetailsOf = (nodes: WantedJob['nodes']): string => JSON.stringify(namesOf(nodes));
 
-/** Of what a request changes in a job, or of an abort, as JSON. */
+/** Details of a change or an abort of a job, as JSON. */
 export const changeDetailsOf = (changes: object): string => JSON.stringify(changes);
 
-/** Of an abort of some nodes, which it names by their servers. */
+/** Details of an abort of some nodes, as JSON. `nodes`: the uuids of their servers. */
 export const nodeAbortDetailsOf = (how: 'soft' | 'hard', nodes: readonly string[]): string =>
   JSON.stringify({ how, ...namesOf(nodes.map((name) => ({ name }))) });
 
@@ -88,10 +88,10 @@ const selectionOf = ({ where, group, from_job, from_status }: SelectionBody) => 
   from_status,
 });
 
-/** Of a schedule of push jobs, as JSON. */
+/** Details of a new schedule, as JSON. */
 export const scheduleDetailsOf = (job: JobBody): string => JSON.stringify(bodyDetailsOf(job));
 
-/** Of what a request changes in a schedule, as JSON. `job`: its members that change. */
+/** Details of a change of a schedule, as JSON. `job`: those members of its job that change. */
 export const scheduleChangeDetailsOf = ({ job, ...others }: { job?: JobBody | undefined }): string =>
   JSON.stringify({ ...others, ...(job && { job_fields: fieldsOf(job), ...bodyDetailsOf(job) }) });
 

@@ -11,9 +11,9 @@ interface PageBounds {
   /** Where the page before ended. The job there may have been deleted since. */
   after?: Place | undefined;
   limit: number;
-  /** Of the commands and options of all jobs but the last of the page. */
+  /** Limits the commands and options of a page; its last job may exceed it. */
   bytes: number;
-  /** Of the nodes that are counted, of all jobs but the last of the page. */
+  /** Limits the nodes that are counted for a page; its last job may exceed it. */
   nodes: number;
 }
 

@@ -33,7 +33,7 @@ export interface RequestKey {
   key: string;
   /** Who asks: other callers may use the same key. */
   actor: string | undefined;
-  /** Of everything that distinguishes one request from another. */
+  /** Covers everything that distinguishes one request from another. */
   hash: string;
 }
 
@@ -264,7 +264,6 @@ export interface JobFilter {
   limit: number;
 }
 
-/** Of one page. */
 const PAGE_BOUNDS = { bytes: 1024 * 1024, nodes: 50_000 };
 
 /** The newest first. A page may have fewer than `limit` jobs and still not be the last. */

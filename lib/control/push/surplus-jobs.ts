@@ -7,17 +7,18 @@ import type { ExpiryPart } from '../../platform/sql-text.ts';
 import { deleteSurplusJobs, readSurplusJobs, type SurplusJobs } from './job-expiry-store.ts';
 
 interface Bounds {
-  /** Of each organization. */
+  /** How many ended jobs of each organization are kept. */
   keep: number;
-  /** What one statement deletes. */
+  /** How many jobs one statement deletes. */
   most: number;
+  /** How many nodes one statement deletes with them. */
   nodes: number;
 }
 
 export class SurplusJobDeletion {
   readonly #database: Queryable;
   readonly #bounds: Bounds;
-  /** Of the organization that the last batch was of. */
+  /** The organization of the last batch, and which of its jobs are too many. */
   #surplus: SurplusJobs | undefined;
 
   constructor(database: Queryable, bounds: Bounds) {

@@ -78,7 +78,7 @@ interface ActiveJob {
   state: JobState | undefined;
   /** The steps of the last round, with what was left to do before them. */
   steps: ReadonlySet<string>;
-  /** Of the last round. */
+  /** The counts of the job's nodes in the last round. */
   counts: string | undefined;
   /** The abort that the last step asked for. */
   aborting: Aborting | undefined;

@@ -35,7 +35,7 @@ export async function readChangedNodes(
 /** How far a job has come, as one read found it. */
 export interface JobPosition {
   id: string;
-  /** Of the read, in order of their beginnings; of this instance. */
+  /** The number of the read on this instance, in the order in which reads began. */
   number: number;
   /** The database's time, in which nodes say when they changed. */
   moment: Date;
@@ -44,7 +44,7 @@ export interface JobPosition {
   lastEvent: number;
 }
 
-/** Of those of these jobs that exist. */
+/** Jobs that do not exist are left out. */
 export async function readJobPositions(
   database: Queryable,
   jobs: readonly string[],

@@ -114,9 +114,9 @@ class NodeFollower {
   #number = 0;
   #status = '';
   #since: Date | undefined;
-  /** Of the present round: what its reads took. */
+  /** What the reads of the present round took. */
   #costMs = 0;
-  /** Without a message that the job has changed. */
+  /** The pause before the next round if no message announces a change of the job. */
   #pauseMs = FIRST_PAUSE_MS;
 
   constructor(deps: NodeFollowerDeps, follow: Follow) {

@@ -63,7 +63,7 @@ export interface AgentMessengerDeps {
   unsent: { readonly isHalfFull: boolean };
 }
 
-/** Of which orders are read: those of one job, or of one server. */
+/** Why orders are read: a job has changed, or a server's session needs its own. */
 type Reason = { job: string } | { serverUuid: string };
 
 const ORDERS_A_PAGE = 1_000;
@@ -71,7 +71,7 @@ const ORDERS_A_PAGE = 1_000;
 const PREPARES_AT_ONCE = 20;
 const MAX_SERVERS = 500;
 const ROOM_PAUSE_MS = 50;
-/** Of one question, before other work has its turn. */
+/** How many bytes of the same `prepare` are sent before other work has its turn. */
 const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
 const ORDER_LANES = 4;

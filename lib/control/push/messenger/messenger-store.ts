@@ -19,7 +19,7 @@ export interface TimeoutChanges {
   changes: number;
 }
 
-/** Of these jobs, or all, those that have not ended, and of which nodes were given other limits. */
+/** Lists, of these jobs (or of all), the open ones whose nodes were given other limits. */
 export async function readTimeoutChanges(database: Queryable, jobs?: readonly string[]): Promise<TimeoutChanges[]> {
   const { rows } = await database.query<TimeoutChanges>(
     `select id as job, timeout_changes as changes from cnapi_push_jobs

@@ -38,7 +38,7 @@ export function repeatOf(
   return { key, actor, hash: digestOf(asked) };
 }
 
-/** Of a request that runs a schedule. */
+/** The key of a request that runs a schedule once. */
 export const repeatOfRun = (
   schedule: string,
   key: string | undefined,

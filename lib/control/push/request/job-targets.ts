@@ -9,9 +9,9 @@ import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
 import { InvalidPushJobError } from '../push-errors.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
-/** What is known of servers. */
+/** The servers and server groups that a request can name. */
 export interface KnownServers {
-  /** Of those that exist. */
+  /** The hostnames of those servers that exist, by uuid. */
   hostnames(serverUuids: readonly string[]): Promise<ReadonlyMap<string, string>>;
   /** Those that meet all conditions, and the name of a property that none has. */
   select(

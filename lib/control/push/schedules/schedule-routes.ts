@@ -13,7 +13,7 @@ import { scheduleStatusOf } from './schedule.ts';
 import type { ScheduleRow } from './schedule-store.ts';
 import type { PushSchedules } from './schedules.ts';
 
-/** Of the jobs of a page, without the last. */
+/** Limits the jobs of a page; the last one may exceed it. */
 const PAGE_BYTES = 1024 * 1024;
 /** A page, its last job, which is a body of POST /push-jobs, and the rest of its schedules. */
 const ANSWER_BYTES = PAGE_BYTES + 2 * 1024 * 1024;

@@ -40,9 +40,9 @@ export interface SchedulerDeps {
   pushJobs: Pick<PushJobs, 'create' | 'made' | 'nodes'>;
 }
 
-/** Claimed by a round; the rest is for other instances, and for the next round. */
+/** How many schedules a round claims. The others are left to other instances and the next round. */
 const BATCH = 6;
-/** Of these. A slow one holds up few others. */
+/** How many of them are carried out at once, so that a slow one delays few others. */
 const AT_ONCE = 3;
 /** While a time waits for the end of a job, or a due schedule is locked. */
 const RETRY_MS = 1_000;

@@ -64,14 +64,14 @@ interface RunRequest {
   record: RecordPart | undefined;
 }
 
-/** Of those that may still fire. */
+/** Limits the schedules that may still fire. */
 const MAX_SCHEDULES = 1_000;
-/** Of each schedule. */
+/** How many ended jobs of each schedule are kept. */
 const KEEP_JOBS = 100;
 const DELETE_BATCH = 100;
-/** Each is a row that goes with its job. */
+/** Limits a batch by nodes too: each is a row that is deleted with its job. */
 const DELETE_NODES = 10_000;
-/** Of a change that another one overtakes. */
+/** How often a change is tried while others change the same schedule. */
 const MAX_TRIES = 5;
 
 export class PushSchedules {
