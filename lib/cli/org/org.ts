@@ -43,7 +43,7 @@ export function orgCommand(runner: CommandRunner): Command {
   return command;
 }
 
-/** Of each command, by its words after `org`. */
+/** The examples in the help of each command, by the command's words after `org`. */
 const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
   create: ['cnapi org create acme', 'cnapi org create acme --allow chef-client --allow uptime'],
   list: ['cnapi org list'],

@@ -66,7 +66,7 @@ async function status(
   await show(context, job);
 }
 
-/** Of a node that crashed. */
+/** What the agent of a crashed node reported after the crash was recorded. */
 async function lateReport(client: CnapiClient, node: PushNode): Promise<string | undefined> {
   if (node.status !== 'crashed' || node.task_id === undefined) return undefined;
   return lateReportOf(node, await client.task(node.task_id));
@@ -75,7 +75,7 @@ async function lateReport(client: CnapiClient, node: PushNode): Promise<string |
 /** What a query of `cnapi job list` may name. */
 const PROPERTIES = ['id', 'command', 'actor', 'status', 'reason', 'user', 'dir'];
 
-/** Of these, what only some tokens may see. */
+/** The properties that only some tokens may see. */
 const CONTENTS = ['command', 'user', 'dir'];
 
 function listCommand(runner: CommandRunner): Command {

@@ -40,7 +40,7 @@ export class JobRun implements Run {
     this.#followed = new FollowedJob(deps, servers);
   }
 
-  /** Of the job, once it is known. */
+  /** The job's id, once an instance has answered. */
   get id(): string | undefined {
     return this.#id;
   }

@@ -101,7 +101,7 @@ export function jobCommandOf({ words, script }: Program): { command: string; fil
   return { command, file: `raw:${script}` };
 }
 
-/** Of a push job. */
+/** The variables in a request for a push job. */
 export function jobVariablesOf({ env, secrets }: Variables): { env?: Record<string, string>; secret_env?: string[] } {
   return {
     ...(Object.keys(env).length === 0 ? {} : { env }),

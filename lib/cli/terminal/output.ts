@@ -40,7 +40,7 @@ export async function exitSoon(clock: Clock, code: number): Promise<never> {
   process.exit(code);
 }
 
-/** Of remarks. */
+/** Begins each line on standard error that comes from the command line itself. */
 const PREFIX = 'cnapi: ';
 
 const COLORS = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33 } as const;
