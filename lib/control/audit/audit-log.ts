@@ -44,7 +44,7 @@ interface AuditLogDeps {
 
 /** What the listener knows when the request begins; `key` comes from `newKey`. */
 export interface AuditSubject extends Omit<AuditStart, 'instance'> {
-  /** Of the user or client who signed the request. Not recorded: `actor` names it. */
+  /** The user or client who signed the request. Not recorded, because `actor` names it. */
   principalUuid?: string | undefined;
 }
 

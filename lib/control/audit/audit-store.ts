@@ -52,7 +52,7 @@ export interface AuditFilter {
   /** Only records with a lower id. */
   before?: number | undefined;
   limit: number;
-  /** Of the records of a page, without the last; AUDIT_PAGE_BYTES when absent. */
+  /** A page ends with the record that reaches this size; AUDIT_PAGE_BYTES when absent. */
   bytes?: number | undefined;
 }
 
@@ -99,9 +99,9 @@ export function startPart(start: AuditStart): RecordPart {
 
 /** What cnapi itself deletes because of its age. */
 interface Expiry {
-  /** As callers delete such an object. */
+  /** The action that is recorded when a caller deletes such an object. */
   action: string;
-  /** Of such a request, up to the object's id. */
+  /** The path of that request, up to the object's id. */
   path: string;
   instance: string;
 }
@@ -202,7 +202,7 @@ const OF_SERVER = `
     (${recordsOf('cnapi_audit', 'server_uuid = $3::uuid')}) union all (${recordsOf('several', 'true')})
   ) found order by id desc limit $10::int`;
 
-/** Of what has no limit of its own here, and about what the rest of a record has as JSON. */
+/** The size of a record as JSON: its unbounded columns, and about 600 bytes for the others. */
 const BYTES = `octet_length(coalesce(details::text, '')) + octet_length(path) + octet_length(coalesce(object, '')) + 600`;
 
 /** Only the first records, as many as have these bytes together, but at least one. */

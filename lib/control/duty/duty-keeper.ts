@@ -106,7 +106,7 @@ export class DutyKeeper {
   readonly #abortWithinMs: number;
   readonly #free: FreeDuties;
   readonly #held = new Map<string, Held>();
-  /** Of each duty, all work that goes on here, of any generation. */
+  /** By duty, all work for it that has not ended on this instance, of any generation. */
   readonly #working = new Map<string, Promise<unknown>>();
   readonly #settlements: BatchQueue<Settling>;
   readonly #rounds: SlowPoll;

@@ -41,9 +41,9 @@ export interface MessengerLimits {
   /** From a reply's header to its end. */
   bodyMs: number;
   bodyBytes: number;
-  /** Limit for all bodies that are being read. */
+  /** Limits all bodies that are being read, together. */
   allBodyBytes: number;
-  /** Of those of one server. */
+  /** Limits the bodies that are being read from one server. */
   serverBodyBytes: number;
 }
 

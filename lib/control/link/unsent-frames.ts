@@ -31,7 +31,7 @@ export class UnsentFrames {
   readonly #connections = new Set<UnsentConnection>();
   #bytes = 0;
   #countedAt = Number.NEGATIVE_INFINITY;
-  /** Of each connection, when the sum exceeded its bound or was last found above it. */
+  /** The unsent bytes of each connection when the sum was last found above its bound. */
   #before: Map<UnsentConnection, number> | undefined;
 
   constructor(deps: UnsentFramesDeps) {

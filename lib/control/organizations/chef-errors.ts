@@ -5,7 +5,7 @@
 import { CnapiError } from '../../platform/errors.ts';
 import { MAX_SIGNATURES } from './signature-store.ts';
 
-/** Of 401: how a request is signed. Chef names two of the versions that it understands. */
+/** Answers 401 with how to sign a request. Chef names two of the versions that it understands. */
 const CHEF_CHALLENGE = 'X-Ops-Sign version="1.0" version="1.1"';
 
 /** 400: headers are missing, or the version is unknown. */

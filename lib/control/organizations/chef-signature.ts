@@ -23,7 +23,7 @@ export interface SignatureClaim {
   signedAt: Date;
   contentHash: string;
   signature: Buffer;
-  /** Of 1.3 only. */
+  /** Signed in version 1.3 only. */
   apiVersion: number;
 }
 

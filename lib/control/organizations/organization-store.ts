@@ -123,11 +123,11 @@ export async function readGroups(
   };
 }
 
-/** Of those who have something open. */
+/** What the caller of an open stream may still do. */
 export interface PresentRight {
-  /** It exists, has still this key, and belongs to the organization. */
+  /** The user or client exists, still has this key, and belongs to the organization. */
   isKnown: boolean;
-  /** As `readGroups` says it. */
+  /** See `readGroups`. */
   memberOf: string[];
   existing: string[];
 }
@@ -139,7 +139,7 @@ interface Held {
   publicKey: string;
 }
 
-/** As `findPrincipals` and `readGroups`, for many at once, each with one key. In their order. */
+/** Combines `findPrincipals` and `readGroups` for many callers, one key each, in their order. */
 export async function readPresentRights(
   database: Queryable,
   held: readonly Held[],

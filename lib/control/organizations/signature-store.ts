@@ -8,8 +8,8 @@ import type { Queryable } from '../../platform/postgres/database.ts';
  */
 const KEEP_SECONDS = 3600;
 /**
- * Of one user or client in this time. Counting so many takes milliseconds, and it is far more than
- * people and their tools send.
+ * Limits the changes of one user or client within KEEP_SECONDS. Counting so many takes
+ * milliseconds, and people and their tools send far fewer.
  */
 export const MAX_SIGNATURES = 10_000;
 

@@ -34,10 +34,11 @@ interface PushyFeedsDeps {
   clock: { wallTime(): number };
   access: Pick<AccessRechecker, 'hold'>;
   /**
-   * Of one organization, on this instance; those with a token are counted apart. Default 200.
+   * How many callers may follow the feeds of one organization on this instance. Callers with a
+   * token are counted separately. Default 200.
    */
   maxFollowers?: number;
-  /** Of one organization, by one user, client or token, on this instance. Default 50. */
+  /** How many of these one user, client or token may follow at once. Default 50. */
   maxPerCaller?: number;
 }
 
@@ -55,9 +56,9 @@ const LINGER_MS = 5_000;
 const HISTORY_MS = 60_000;
 /** An instance has 1,000 followers of jobs, and 1,000 of events. */
 const MAX_FOLLOWERS = 200;
-/** So it takes more than a few callers to take the places of all others. */
+/** So that a few callers cannot use up the places of all others. */
 const MAX_PER_CALLER = 50;
-/** Of started jobs: the connections are shared with the rest of the process. */
+/** Limits the reads of started jobs, which share database connections with the whole process. */
 const CONCURRENT_READS = 2;
 const FILTER = { kinds: ['push_job'] };
 const ENDS: readonly unknown[] = JOB_ENDS;

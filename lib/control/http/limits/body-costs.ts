@@ -47,7 +47,7 @@ export const PIECE_BYTES = 1024;
 
 export class BodyCosts {
   readonly #ofTokens = new RateLimiters(LINK_RATE);
-  /** Of those who sign their requests, and of addresses. */
+  /** Callers who sign their requests, and addresses. */
   readonly #ofOthers: RateLimiters | undefined;
   #refused = 0;
 
