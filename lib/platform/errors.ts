@@ -8,7 +8,7 @@ export interface ErrorFields {
   errors?: FieldError[];
   /** Seconds after which a retry makes sense (HTTP Retry-After). */
   retryAfterSeconds?: number;
-  /** Of a 401: the way to authenticate, if it is not a bearer token (HTTP WWW-Authenticate). */
+  /** With status 401: how to authenticate, if not by a bearer token (HTTP WWW-Authenticate). */
   challenge?: string;
 }
 

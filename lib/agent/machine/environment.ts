@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES } from '../../protocol/limits.ts';
 
-/** Of one argument, or of the value of one variable. */
+/** Limits one argument, and the value of one variable. */
 export const MAX_WORD_CHARS = 128 * 1024;
 
 export const withoutNul = z.string().refine((text) => !text.includes('\0'), 'holds a NUL character');

@@ -62,9 +62,9 @@ export async function launchOf(clock: Clock, command: Command, own: OwnProcess =
 }
 
 interface Start {
-  /** Of the first process. */
+  /** The environment of the first process. */
   env: Record<string, string>;
-  /** The command's own words follow it. */
+  /** The words before those of the command. */
   prefix: string[];
 }
 

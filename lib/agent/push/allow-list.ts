@@ -26,7 +26,7 @@ const MAX_ENTRIES = 1_000;
 const MAX_PATTERN_CHARS = 1_000;
 /** A longer command is compared with exact commands only. */
 const MAX_MATCHED_CHARS = 4_096;
-/** Of all patterns together. Meanwhile the agent does nothing else. */
+/** Limits the time for all patterns together, because the agent does nothing else meanwhile. */
 const MATCH_WITHIN_MS = 100;
 
 const schema = z.strictObject({

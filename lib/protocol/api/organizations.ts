@@ -9,7 +9,7 @@ import { answer, contracts, errorResponse } from './contract.ts';
 import { type Document, documentNoun } from './documents.ts';
 import { boundedText, moment, text, textArray, uuid, uuidArray } from './rules.ts';
 
-/** Of each list of a group, and of the organizations of a user. */
+/** Limits each list of a group, and the list of a user's organizations. */
 const MAX_MEMBERS = 1000;
 const MAX_COMMANDS = 1000;
 /** A key of 8192 bits has 1,500 characters; a certificate may have more. */

@@ -146,7 +146,7 @@ const inOrganization = { organization: z.string().describe('Name of the organiza
 const oneJob = { ...inOrganization, id: z.string().describe('As the job was answered, with or without dashes') };
 const oneNode = { ...inOrganization, node: z.string().describe('Name of the node: the hostname of its server') };
 
-/** Of every route about an organization; what the caller may do is decided by its groups. */
+/** What all routes of an organization share. The caller's groups decide what it may do there. */
 const common = { tag: 'pushy', origin: 'own', lenient: true, signed: true, preconditions: [] } as const;
 const jobs = '/organizations/:organization/pushy/jobs';
 const output = { description: 'What the command wrote', schema: z.string(), contentType: 'application/octet-stream' };
