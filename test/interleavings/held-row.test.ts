@@ -36,6 +36,7 @@ import { idleSocket } from '../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../support/memory-bus.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
+import { tablesFor } from '../support/subsystem-coverage.ts';
 import { until } from '../support/until.ts';
 import { dutyWorks } from './held-row-duties.ts';
 import { pushWorks } from './held-row-push.ts';
@@ -336,23 +337,8 @@ const GROUPS = [
   dutyWorks,
   pushWorks,
 ];
-const TABLES = [
-  'cnapi_roster_authority',
-  'cnapi_tasks',
-  'cnapi_waitlist_queues',
-  'cnapi_waitlist_tickets',
-  'cnapi_instances',
-  'cnapi_status',
-  'cnapi_servers',
-  'cnapi_server_reports',
-  'cnapi_server_sysinfo',
-  'cnapi_duties',
-  'cnapi_push_jobs',
-  'cnapi_push_nodes',
-  'cnapi_push_busy',
-];
 
-for (const table of TABLES) {
+for (const table of tablesFor('held')) {
   t.test(`with one row of ${table} locked, work on other rows continues`, async (t) => {
     const { url, open } = await freshDatabase(t, { migrations });
     const database = open({ maxConnections: 20 });

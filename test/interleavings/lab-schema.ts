@@ -4,18 +4,10 @@
  * `cnapi_now()` at which the first of two legs can be stopped, between reading and writing.
  */
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
+import { loggedTables } from '../support/subsystem-coverage.ts';
 
 /** The holder of this lock stops calls of `cnapi_now()` on connections with `lab.stops` on. */
 export const CLOCK_LOCK = 77;
-
-/** Logged tables, and the column that names a row's subject. */
-const LOGGED = {
-  cnapi_roster_authority: 'server_uuid',
-  cnapi_instances: 'run',
-  cnapi_tasks: 'id',
-  cnapi_waitlist_tickets: 'uuid',
-  cnapi_duties: 'id',
-} as const;
 
 const logOf = (table: string): string => `lab.${table.replace('cnapi_', '')}_log`;
 
@@ -76,9 +68,7 @@ const LAB = `
     number bigint, record bigint
   );
   create index on lab.intents (subject, run, number);
-  ${Object.entries(LOGGED)
-    .map(([table, key]) => logSql(table, key))
-    .join('\n')}
+  ${loggedTables.map(({ table, key }) => logSql(table, key)).join('\n')}
   ${HEARTBEATS_LOG}
   create or replace function cnapi_now() returns timestamptz language plpgsql stable as $$
   begin
@@ -97,8 +87,8 @@ export async function installLab(database: Queryable): Promise<void> {
  * last of these entries.
  */
 export async function beginLog(database: Queryable): Promise<number> {
-  const parts = Object.entries(LOGGED).map(
-    ([table, key]) =>
+  const parts = loggedTables.map(
+    ({ table, key }) =>
       `delete from ${logOf(table)}; insert into ${logOf(table)} (key, now) select ${key}, t from ${table} t;`,
   );
   parts.push(`delete from lab.heartbeats_log; insert into lab.heartbeats_log (key, record)

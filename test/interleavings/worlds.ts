@@ -26,6 +26,7 @@ import { silentLogger } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { add, addOne, backdate, bounds, newTicket, type Place } from '../control/waitlist/support/waitlist-database.ts';
 import { createDuties } from '../support/create-duties.ts';
+import type { TableOf } from '../support/subsystem-coverage.ts';
 import { KIND } from './duty-statements.ts';
 import { createPushJobs, type PushState, pushHoldsOf } from './push-worlds.ts';
 import { createSchedules } from './schedule-statements.ts';
@@ -69,7 +70,7 @@ export const WORLDS = {
   aborting: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy', 'cnapi_tasks'],
   rehab: ['cnapi_push_jobs', 'cnapi_push_nodes', 'cnapi_push_busy'],
   scheduled: ['cnapi_push_schedules', 'cnapi_push_firings'],
-} as const;
+} as const satisfies Readonly<Record<string, readonly TableOf<'raced'>[]>>;
 export type WorldName = keyof typeof WORLDS;
 export const WORLD_NAMES = Object.keys(WORLDS) as WorldName[];
 

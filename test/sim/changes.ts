@@ -3,6 +3,7 @@
  */
 import type { NodeState } from '../../lib/control/push/push-node.ts';
 import type { NodeReason } from '../../lib/protocol/push.ts';
+import type { TableOf } from '../support/subsystem-coverage.ts';
 import { dutyStepsSql } from './sim-duty.ts';
 
 export const CHANGES_CHANNEL = 'sim_changes';
@@ -118,7 +119,10 @@ export type Change = {
   [Table in keyof Rows]: { table: Table; before: Rows[Table] | null; after: Rows[Table] | null };
 }[keyof Rows];
 
-const COLUMNS: Record<keyof Rows, string> = {
+/** The tables that `subsystem-coverage.ts` names, and one of the simulation itself. */
+type WatchedTable = TableOf<'simulated'> | 'cnapi_sim_duty_steps';
+
+const COLUMNS: Record<WatchedTable, string> = {
   cnapi_roster_authority: 'server_uuid, run, epoch, status, reason, decided_by, incarnation, conn, inventory_epoch',
   cnapi_tasks: `id, server_uuid, state, outcome, attempt, epoch, idempotent, error ->> 'code' as code, timeout_ms,
     cancel_requested_at is not null as is_cancelled, accepted_at is not null as is_accepted, params ->> 'script' as script,
@@ -134,7 +138,7 @@ const COLUMNS: Record<keyof Rows, string> = {
   cnapi_push_busy: 'server_uuid, job, rehab_since',
 };
 
-const tellFunction = (table: keyof Rows) => `
+const tellFunction = (table: WatchedTable) => `
 create function sim_tell_${table}() returns trigger language plpgsql as $$
 declare
   was json;
@@ -154,7 +158,7 @@ begin
 end $$;
 create trigger sim_tell after insert or update or delete on ${table} for each row execute function sim_tell_${table}();`;
 
-export const changesSql = `${dutyStepsSql} create sequence sim_change; ${(Object.keys(COLUMNS) as (keyof Rows)[]).map(tellFunction).join('')}`;
+export const changesSql = `${dutyStepsSql} create sequence sim_change; ${(Object.keys(COLUMNS) as WatchedTable[]).map(tellFunction).join('')}`;
 
 export function parseChange(payload: string): Change {
   const { table, before, after } = JSON.parse(payload) as Change;

@@ -21,7 +21,7 @@ const USAGE = `npm run sim -- [options]      runs the product's code in simulate
   --arriving      seeds arriving-N: more agents arrive than the instances can admit (test/sim/arriving.ts)
   --duties        seeds duties-N: duties whose holders fail (test/sim/duties.ts)
   --push          seeds push-N: push jobs (test/sim/push.ts)
-  --reached       list the branches of roster, tasks, waitlist and push jobs that no seed reached
+  --reached       list the branches of roster, tasks, duty, push and waitlist that no seed reached
   --defect NAME   put this deliberate defect (number or name) into the product, and run seeds until one finds it
   --defects       list the deliberate defects
   --help          this text

@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { simulatedFolders } from '../support/subsystem-coverage.ts';
 
 /**
  * The coverage of one script, as V8 gives it: ranges nest, and the innermost range around a
@@ -39,13 +40,7 @@ export interface Reach {
 }
 
 const root = path.resolve(import.meta.dirname, '../..');
-const FOLDERS = [
-  'lib/control/roster/',
-  'lib/platform/healthy-timer.ts',
-  'lib/control/tasks/',
-  'lib/control/waitlist/',
-  'lib/control/push/',
-];
+const FOLDERS = ['lib/platform/healthy-timer.ts', ...simulatedFolders.map((folder) => `lib/control/${folder}/`)];
 const MAX_TEXT = 90;
 const CODE = /[\w'"`]/;
 const APART = /[\w'"`]|\n\s*\n/;
@@ -103,7 +98,7 @@ export function reachLines({ blocks, unreached }: Reach): string[] {
     return `  ${file}:${lines}  ${text}`;
   });
   return [
-    `${unreached.length} places of roster, tasks, waitlist and push jobs were not reached (${blocks} blocks in all)`,
+    `${unreached.length} places of ${simulatedFolders.join(', ')} were not reached (${blocks} blocks in all)`,
     ...named,
   ];
 }

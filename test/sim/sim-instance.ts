@@ -38,6 +38,11 @@ const ARRIVAL_CONNECTIONS = 3;
 const KEPT_ENDS = 10;
 const EACH_MINUTE = '* * * * *';
 
+const beforeCore = [busSubsystem];
+const overCore = [...coreSubsystems, housekeepingSubsystem];
+/** The subsystems of the product that an instance of the simulation runs. */
+export const simulatedSubsystems = [...beforeCore, ...overCore];
+
 export class SimInstance implements LinkIngress {
   readonly name: string;
   readonly uuid: string;
@@ -212,10 +217,10 @@ export class SimInstance implements LinkIngress {
       newServers: { refusalOf: () => undefined },
       lifecycle,
     });
-    lifecycle.open([busSubsystem], core);
+    lifecycle.open(beforeCore, core);
     lifecycle.add(ingress.subsystem);
     const parts = partsOf(core);
-    lifecycle.open([...coreSubsystems, housekeepingSubsystem], { ...parts, schedule: EACH_MINUTE });
+    lifecycle.open(overCore, { ...parts, schedule: EACH_MINUTE });
     if (hasDuties) lifecycle.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
     return { process, ingress, lifecycle, core, parts, duties, routes: lifecycle.routes };
   }
