@@ -21,18 +21,20 @@ interface JobFilter {
   /** At most this many. */
   count: number;
   status?: PushJob['status'] | undefined;
+  /** The id of the schedule that started it. */
+  schedule?: string | undefined;
   matches?: (job: PushJob) => boolean;
 }
 
 /** The newest that match, from as many pages as needed: a page of large jobs has few. */
 export async function newestJobs(
   { client }: Pick<Context, 'client'>,
-  { count, status, matches }: JobFilter,
+  { count, status, schedule, matches }: JobFilter,
 ): Promise<PushJob[]> {
   const jobs: PushJob[] = [];
   for (let after: string | undefined; ; ) {
     const limit = matches === undefined ? Math.min(JOBS_A_PAGE, count - jobs.length) : JOBS_A_PAGE;
-    const page = await client.ask(pushJobContracts.ListPushJobs, { status, after, limit });
+    const page = await client.ask(pushJobContracts.ListPushJobs, { status, schedule, after, limit });
     jobs.push(...page.jobs.filter((job) => matches?.(job) ?? true));
     after = page.next;
     if (after === undefined || jobs.length >= count) return jobs.slice(0, count);

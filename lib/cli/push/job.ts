@@ -8,6 +8,7 @@ import { show, showSummary } from '../job-progress/follow-job.ts';
 import { JOB_COLUMNS, lineOf } from '../job-progress/job-progress.ts';
 import { findServer } from '../lookup/find.ts';
 import { findJob, newestJobs, nodesOf } from '../lookup/find-job.ts';
+import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhere } from '../lookup/where.ts';
 import { lateReportOf } from '../runs/node-ending.ts';
 import { parseCount } from '../terminal/count.ts';
@@ -83,11 +84,13 @@ function listCommand(runner: CommandRunner): Command {
     .description('Lists push jobs, newest first.')
     .argument('[query...]', `name=pattern or name!=pattern, all of which hold; of ${PROPERTIES.join(', ')}`)
     .addOption(new Option('--status <status>', 'only jobs with this status').choices(JOB_STATUSES))
+    .option('--schedule <schedule>', 'only jobs that this schedule started: its id, or the beginning of it')
     .option('--limit <count>', 'at most this many', '20')
     .action(runner.action(list));
   return examples(command, [
     'cnapi job list',
     'cnapi job list --status running',
+    'cnapi job list --schedule 5c4e',
     "cnapi job list actor=alice 'command=*nginx*'",
     'cnapi job list --limit 100 --json',
   ]);
@@ -96,25 +99,30 @@ function listCommand(runner: CommandRunner): Command {
 interface ListOptions {
   limit: string;
   status?: PushJob['status'];
+  schedule?: string;
 }
 
-async function list(context: Context, [query]: readonly unknown[], { limit, status }: ListOptions): Promise<void> {
+async function list(context: Context, [query]: readonly unknown[], options: ListOptions): Promise<void> {
   const { output } = context;
+  const { limit, status } = options;
   const conditions = (query as string[]).map(conditionOf);
   const matchesAll = (job: PushJob) => {
     if (job.withheld && conditions.some(({ path: [name = ''] }) => CONTENTS.includes(name)))
       throw new WithheldError('The command and the options of a push job');
     return conditions.every((condition) => matches(job, condition));
   };
+  const count = parseCount(limit, '--limit');
+  const schedule = options.schedule === undefined ? undefined : await findSchedule(context, options.schedule);
   const jobs = await newestJobs(context, {
-    count: parseCount(limit, '--limit'),
+    count,
     status,
+    schedule,
     ...(conditions.length === 0 ? {} : { matches: matchesAll }),
   });
   if (output.json) return output.document(jobs);
   output.table(JOB_COLUMNS, jobs);
   if (jobs.length === 0)
-    output.note(conditions.length === 0 && status === undefined ? 'No push jobs' : 'No push job matches');
+    output.note([status, schedule, ...conditions].some(Boolean) ? 'No push job matches' : 'No push jobs');
 }
 
 /** @throws UsageError */

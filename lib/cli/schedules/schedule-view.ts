@@ -11,6 +11,7 @@ export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
   { head: 'NEXT', of: ({ next_at, status }) => (status === 'active' ? shortTime(next_at) : '-') },
   { head: 'LAST', of: ({ last_at }) => shortTime(last_at), optional: true },
   { head: 'OUTCOME', of: ({ last_outcome }) => last_outcome ?? '-', optional: true },
+  { head: 'LAST JOB', of: resultOf, optional: true },
   { head: 'COMMAND', of: commandOf, shrinks: true },
 ];
 
@@ -32,7 +33,7 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['waiting', schedule.queued_at && shortTime(schedule.queued_at)],
     ['last', shortTime(schedule.last_at)],
     ['outcome', outcome.length > 0 ? outcome.join(': ') : undefined],
-    ['last job', schedule.last_job],
+    ['last job', schedule.last_job && `${schedule.last_job}: ${resultOf(schedule)}`],
     ['servers', targetsIn(schedule)],
     ['command', commandOf(schedule)],
     ['user', user],
@@ -48,6 +49,15 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
 
 const byWhom = (at: string | undefined, actor: string | null | undefined): string | undefined =>
   at && `${shortTime(at)} by ${actor ?? 'unknown'}`;
+
+/** How its last job went: `complete, 20 of 21 ok`. */
+function resultOf({ last_job, last_job_status, last_job_counts }: PushSchedule): string {
+  if (last_job === undefined) return '-';
+  if (last_job_status === undefined) return 'deleted';
+  if (last_job_counts === undefined) return last_job_status;
+  const nodes = Object.values(last_job_counts).reduce((sum, count) => sum + count, 0);
+  return `${last_job_status}, ${last_job_counts.succeeded ?? 0} of ${nodes} ok`;
+}
 
 function timesOf({ at, cron, time_zone }: PushSchedule): string {
   return cron === undefined ? shortTime(at) : `${cron} ${time_zone}`;

@@ -3,12 +3,17 @@ import { Command } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { JOB_COLUMNS } from '../job-progress/job-progress.ts';
+import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
 import { parseCount } from '../terminal/count.ts';
 import { createCommand } from './schedule-create.ts';
 import { runCommand } from './schedule-run.ts';
 import { updateCommand } from './schedule-update.ts';
 import { SCHEDULE_COLUMNS, showSchedule } from './schedule-view.ts';
+
+/** By `cnapi schedule get`. */
+const JOBS_SHOWN = 5;
 
 export function scheduleCommand(runner: CommandRunner): Command {
   const ofOne = (name: string, description: string) =>
@@ -27,9 +32,10 @@ export function scheduleCommand(runner: CommandRunner): Command {
     )
     .addCommand(
       examples(
-        ofOne('get', 'Shows a schedule, its last and its next time, and who created and changed it.').action(
-          runner.action(get),
-        ),
+        ofOne(
+          'get',
+          `Shows a schedule, its last and its next time, its ${JOBS_SHOWN} newest jobs, and who created and changed it.`,
+        ).action(runner.action(get)),
         ['cnapi schedule get 5c4e'],
       ),
     )
@@ -68,7 +74,19 @@ async function list({ client, output }: Context, _: readonly unknown[], options:
 
 async function get(context: Context, [text]: readonly unknown[]): Promise<void> {
   const id = await findSchedule(context, String(text));
-  showSchedule(context, await context.client.ask(pushScheduleContracts.GetPushSchedule, { id }));
+  const schedule = await context.client.ask(pushScheduleContracts.GetPushSchedule, { id });
+  showSchedule(context, schedule);
+  if (!context.output.json && schedule.last_job !== undefined) await showJobs(context, id);
+}
+
+/** How its newest jobs went. */
+async function showJobs(context: Context, schedule: string): Promise<void> {
+  const { output } = context;
+  const jobs = await newestJobs(context, { count: JOBS_SHOWN, schedule });
+  if (jobs.length === 0) return;
+  output.line('');
+  output.table(JOB_COLUMNS, jobs);
+  output.note(`cnapi job list --schedule ${schedule} lists them all`);
 }
 
 async function change(context: Context, text: string, how: 'PausePushSchedule' | 'ResumePushSchedule'): Promise<void> {

@@ -259,6 +259,8 @@ export interface JobFilter {
   status?: ReturnType<typeof statusOf> | undefined;
   /** The beginning of its id. */
   idPrefix?: string | undefined;
+  /** The schedule that started it, which may have been deleted since. */
+  schedule?: string | undefined;
   /** Where the page before ended. */
   after?: Place | undefined;
   limit: number;
@@ -269,13 +271,15 @@ const PAGE_BOUNDS = { bytes: 1024 * 1024, nodes: 50_000 };
 /** The newest first. A page may have fewer than `limit` jobs and still not be the last. */
 export function listPushJobs(
   database: Queryable,
-  { status, idPrefix, after, limit }: JobFilter,
+  { status, idPrefix, schedule, after, limit }: JobFilter,
   bounds = PAGE_BOUNDS,
 ): Promise<JobPage<PushJobRow>> {
   const ids = idPrefix === undefined ? undefined : idRangeOf(idPrefix);
   const where = `($1::text is null or coalesce(j.outcome, j.state) = $1::text)
-         and ($2::uuid is null or j.id between $2::uuid and $3::uuid)`;
-  const values = [status ?? null, ids?.first ?? null, ids?.last ?? null];
+         and ($2::uuid is null or j.id between $2::uuid and $3::uuid)
+         and ($4::uuid is null
+           or j.id = any (array(select f.job from cnapi_push_firings f where f.schedule = $4::uuid)))`;
+  const values = [status ?? null, ids?.first ?? null, ids?.last ?? null, schedule ?? null];
   return readJobPage(database, { columns, where, values }, { after, limit, ...bounds });
 }
 

@@ -68,6 +68,8 @@ const pageExample = { jobs: [example], next: '1893456000000000_c0ffee00-1a2b-4c3
 
 const status = z.enum(JOB_STATUSES).describe('The last four are ends: nothing changes after them');
 
+export const nodeCounts = () => z.partialRecord(z.enum(NODE_STATUSES), z.int());
+
 export const pushJob = answer({
   id: uuid(),
   command: z.string().optional(),
@@ -86,9 +88,7 @@ export const pushJob = answer({
     ),
   quorum: z.int().describe('How many nodes had to be ready before one started'),
   node_count: z.int(),
-  counts: z
-    .partialRecord(z.enum(NODE_STATUSES), z.int())
-    .describe('How many nodes are in each state; states without nodes are absent'),
+  counts: nodeCounts().describe('How many nodes are in each state; states without nodes are absent'),
   concurrency: z.int().optional(),
   start_rate: z.number().optional().describe('Nodes that may start per second'),
   max_failures: z.int().optional(),
@@ -257,6 +257,7 @@ export const pushJobContracts = contracts({
         .optional()
         .describe('Only jobs with this status'),
       id_prefix: idPrefix.optional().describe('The beginning of its id'),
+      schedule: uuid().optional().describe('Only jobs that this push schedule started, also when it was deleted since'),
       after: place.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),

@@ -9,7 +9,7 @@ import { isDate } from '../date.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { nextPlace, place } from './place.ts';
 import { complaintsOfMembers } from './push-job-rules.ts';
-import { PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
+import { JOB_STATUSES, nodeCounts, PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
 export const MAX_CRON_CHARS = 200;
@@ -30,6 +30,8 @@ const example = {
   last_at: '2030-01-01T01:30:00.000Z',
   last_outcome: 'started',
   last_job: 'c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f',
+  last_job_status: 'complete',
+  last_job_counts: { succeeded: 20, failed: 1 },
   actor: 'alice',
   created_at: '2029-12-01T00:00:00.000Z',
   job_actor: 'bob',
@@ -67,7 +69,13 @@ const schedule = answer({
     .optional()
     .describe('Why. Of `refused`: the code of the error, and the fields of the job that it is about'),
   last_message: z.string().optional().describe('The error in words; left out together with the job'),
-  last_job: uuid().optional().describe('The last push job that it started'),
+  last_job: uuid()
+    .optional()
+    .describe('The last push job that it started. GET /push-jobs with its `id` as `schedule` lists those before it'),
+  last_job_status: z.enum(JOB_STATUSES).optional().describe('Of this job at present; absent if it was deleted'),
+  last_job_counts: nodeCounts()
+    .optional()
+    .describe('Once this job has ended: how many of its nodes are in each state, as its `counts`'),
   actor: z.string().nullable().describe('Who created it'),
   created_at: z.string(),
   job_actor: z

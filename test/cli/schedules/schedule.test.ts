@@ -35,6 +35,28 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
   });
 
+  await t.test('how the jobs of a schedule ended is shown with it, and they are listed', async (t) => {
+    const { id } = await json<PushSchedule>('schedule', 'create', '--cron', '@daily', '--all', ...command);
+    const first = id.slice(0, 8);
+    t.notMatch((await cli.run('schedule', 'get', first)).stdout, /last job|CREATED/, 'it has started none');
+    t.match(await cli.run('schedule', 'run', first), { code: 0 });
+    await cli.run('schedule', 'update', first, '--', 'exit 3');
+    t.match(await cli.run('schedule', 'run', first), { code: 1 });
+    const jobs = await json<PushJob[]>('job', 'list', '--schedule', first);
+    matchLists(t, jobs, [{ counts: { failed: 2 } }, { counts: { succeeded: 2 } }]);
+    const [last, before] = jobs.map((job) => job.id);
+    const { stdout } = await cli.run('schedule', 'get', first);
+    t.match(stdout, new RegExp(`\\nlast job +${last}: complete, 0 of 2 ok\\n`));
+    t.match(stdout, new RegExp(`${last} +complete +2 +0 .*\\n.*${before} +complete +2 +2 `));
+    t.match((await cli.run('schedule', 'list')).stdout, /started +complete, 0 of 2 ok +exit 3/);
+    t.same(await json('job', 'list', '--schedule', id, '--status', 'running'), []);
+    t.match(await cli.run('job', 'delete', last ?? ''), { code: 0 });
+    t.match((await cli.run('schedule', 'get', first)).stdout, new RegExp(`last job +${last}: deleted\\n`));
+    await cli.run('schedule', 'delete', id);
+    matchLists(t, await json('job', 'list', '--schedule', id), [{ id: before }], 'they are listed after its end');
+    t.same(await json('job', 'list', '--schedule', server), [], 'a schedule that never was has none');
+  });
+
   await t.test('a schedule is shown with all that decides what runs, and who did', async (t) => {
     const file = { file: 'raw:planted', env: { LD_PRELOAD: '/tmp/x\n.so' }, user: 'root', dir: '/srv' };
     const job = { command: 'sh $CHEF_PUSH_JOB_FILE', where: ['uuid=*'] };

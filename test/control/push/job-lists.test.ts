@@ -142,6 +142,49 @@ t.test("each state of a job has one of Chef's statuses, and the list of that sta
   }
 });
 
+t.test('a list of the jobs of a schedule reads these, and not all there are', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  const schedule = '5c4ed01e-1a2b-4c3d-8e4f-5a6b7c8d9e0f';
+  const count = 3;
+  // Its jobs are the oldest of all.
+  await database.query(
+    `with jobs as (
+       insert into cnapi_push_jobs (id, command, options, node_count, quorum, voting_timeout_ms, run_timeout_ms,
+           abort_timeout_ms, bytes, counts, state, outcome, created_at)
+         select gen_random_uuid(), n::text, '{}', 1, 1, 1, 1, 1, 10, '{}', 'ended', 'complete',
+             cnapi_now() + n * interval '1 second' from generate_series(1, 2000) as n
+         returning id, command::int as number
+     )
+     insert into cnapi_push_firings (schedule, number, job)
+       select case when j.number <= $2::int then $1::uuid else gen_random_uuid() end, j.number, j.id from jobs j`,
+    [schedule, count],
+  );
+  await database.query('vacuum analyze cnapi_push_jobs, cnapi_push_firings');
+  const TABLES = ['cnapi_push_jobs', 'cnapi_push_firings'];
+  for (const [limit, status, commands] of [
+    [10, undefined, ['3', '2', '1']],
+    [2, undefined, ['3', '2']],
+    [10, 'running', []],
+  ] as const)
+    await database.transaction(async (connection) => {
+      const before = await rowsRead(connection, TABLES);
+      const { jobs, next } = await listPushJobs(connection, { schedule, status, limit });
+      const reads = (await rowsRead(connection, TABLES)) - before;
+      t.strictSame(
+        jobs.map(({ command }) => command),
+        commands,
+      );
+      t.ok(reads <= 2 * count, `limit ${limit}, status ${status}: ${reads} rows read`);
+      if (next === undefined) return;
+      const { jobs: rest } = await listPushJobs(connection, { schedule, limit, after: next });
+      t.strictSame(
+        rest.map(({ command }) => command),
+        ['1'],
+        'the next page goes on',
+      );
+    });
+});
+
 t.test('a list of one status reads the jobs that it shows, and not all there are', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   await database.query(

@@ -40,8 +40,8 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
       },
       async ListPushJobs({ params, actor }) {
-        const { status, id_prefix: idPrefix, after, limit = PUSH_PAGE } = params;
-        const { jobs, next } = await pushJobs.list({ status, idPrefix, after, limit });
+        const { status, id_prefix: idPrefix, schedule, after, limit = PUSH_PAGE } = params;
+        const { jobs, next } = await pushJobs.list({ status, idPrefix, schedule, after, limit });
         return ok({
           jobs: jobs.map((job) => pushJobFor(actor, job)),
           ...(next === undefined ? {} : { next: formatPlace(next) }),

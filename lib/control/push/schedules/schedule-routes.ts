@@ -6,6 +6,7 @@ import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../.
 import { type Actor, hasRight } from '../../access/token.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
+import { statusOf } from '../push-job.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { repeatOfRun } from '../request/job-request.ts';
 import { pushJobFor } from '../routes/push-job-view.ts';
@@ -101,6 +102,8 @@ function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
     ...given('last_outcome', row.last_outcome),
     ...given('last_reason', row.last_reason),
     ...given('last_job', row.last_job),
+    ...(row.last_job_state === null ? {} : { last_job_status: statusOf(row.last_job_state, row.last_job_outcome) }),
+    ...given('last_job_counts', row.last_job_counts),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
     job_actor: row.job_actor,

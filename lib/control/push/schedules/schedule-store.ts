@@ -13,6 +13,8 @@ import {
 import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
+import type { JobOutcome, JobState } from '../push-job.ts';
+import type { NodeState } from '../push-node.ts';
 import type { JobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
@@ -71,16 +73,23 @@ export interface ScheduleRow {
   /** Only for those who may see the job. */
   last_message: string | null;
   last_job: string | null;
+  /** Null: there is none, or it was deleted. */
+  last_job_state: JobState | null;
+  last_job_outcome: JobOutcome | null;
+  /** Number of nodes by state; null until it has ended, because they would have to be counted. */
+  last_job_counts: Partial<Record<NodeState, number>> | null;
   created_at: Date;
 }
 
 const columns = `s.id, s.at, s.cron, s.time_zone, s.overlap, (s.job::jsonb - 'file')::json as job,
   s.job->>'file' is not null as has_file, s.actor, s.job_actor, s.changed_by, s.changed_at, s.is_paused, s.next_at,
-  s.queued_at, s.last_at, s.last_outcome, s.last_reason, s.last_message, s.last_job, s.created_at`;
+  s.queued_at, s.last_at, s.last_outcome, s.last_reason, s.last_message, s.last_job, j.state as last_job_state,
+  j.outcome as last_job_outcome, j.counts as last_job_counts, s.created_at`;
+const WITH_LAST_JOB = 'left join cnapi_push_jobs j on j.id = s.last_job';
 
 export async function readSchedule(database: Queryable, id: string): Promise<ScheduleRow | undefined> {
   const { rows } = await database.query<ScheduleRow>(
-    `select ${columns} from cnapi_push_schedules s where s.id = $1::uuid`,
+    `select ${columns} from cnapi_push_schedules s ${WITH_LAST_JOB} where s.id = $1::uuid`,
     [id],
   );
   return rows[0];
@@ -116,7 +125,7 @@ export async function listSchedules(
                order by s.created_at desc, s.id desc limit $4::int
            ) as w
        ) as p
-         join cnapi_push_schedules s on s.id = p.id
+         join cnapi_push_schedules s on s.id = p.id ${WITH_LAST_JOB}
        where p.before < $5::int
        order by s.created_at desc, s.id desc`,
     [status ?? null, after?.at ?? null, after?.id ?? null, limit, bytes],

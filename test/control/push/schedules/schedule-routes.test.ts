@@ -12,6 +12,7 @@ const row: ScheduleRow = {
   ...{ job_actor: 'bob', changed_by: 'bob', changed_at: new Date() },
   ...{ job: { command: 'deploy --key=hidden', where: ['hostname=hidden'] }, has_file: true, is_paused: false },
   ...{ next_at: new Date(), queued_at: null, last_at: new Date(), last_outcome: 'refused', last_job: null },
+  ...{ last_job_state: null, last_job_outcome: null, last_job_counts: null },
   ...{ last_reason: 'InvalidParameters: where', last_message: 'where: hidden', created_at: new Date() },
 };
 
