@@ -44,7 +44,7 @@ export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'
   changes: number;
   /** New events of the job's feed. */
   newEvents: number;
-  /** Not all nodes have got the ends of their tasks yet: there were too many for one round. */
+  /** Nodes are left to settle, or to tell of in the feed: there were too many for one round. */
   isMore: boolean;
   /** Servers that are in rehab from now on: their agents are to be told. */
   inRehab: number;

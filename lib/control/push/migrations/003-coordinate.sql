@@ -315,7 +315,7 @@ begin
   if unended > 0 then
     return unended;
   end if;
-  perform cnapi_feed_push_job(p_job, null);
+  perform cnapi_feed_push_job(p_job, null, p_most);
   select count(*) into unended from cnapi_push_nodes n
     join cnapi_push_jobs j on j.id = n.job and j.organization is not null
     where n.job = p_job and n.feed_state <> n.state;
@@ -327,7 +327,7 @@ begin
         state_since = cnapi_now(), state_tick = cnapi_tick()
     where j.id = p_job and j.state <> 'ended';
   if found then
-    perform cnapi_feed_push_job(p_job, p_outcome);
+    perform cnapi_feed_push_job(p_job, p_outcome, p_most);
   end if;
   return 0;
 end $$;

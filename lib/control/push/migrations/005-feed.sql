@@ -53,31 +53,35 @@ returns table (place int, name text, status text) language sql immutable as $$
   select e.place, e.name, nullif(e.status, '') from event e where e.status is not null
 $$;
 
--- Adds what has changed since the last round, and the end of the job, if p_outcome says how it
--- ends. Returns the number of new events. The caller has locked the job's row, so no node changes.
--- Nodes whose rows are locked are left for a later round (law 9).
-create function cnapi_feed_push_job(p_job uuid, p_outcome text) returns int
-language plpgsql volatile
+-- Adds what has happened to at most p_most nodes since the last round, and the end of the job, if
+-- p_outcome says how it ends: then the caller has told the ends of all nodes. new_events: how many
+-- were added. more: there was more to tell than p_most. The caller has locked the job's row, so no
+-- node changes. Nodes whose rows are locked are left for a later round (law 9).
+create function cnapi_feed_push_job(
+  p_job uuid, p_outcome text, p_most int, out new_events int, out more boolean
+) language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   belongs boolean;
   is_new_quorum boolean;
   last_event int;
   first_at timestamptz;
-  added int;
   picked uuid[];
 begin
+  new_events := 0;
+  more := false;
   select j.organization is not null, j.state = 'running' and not j.has_run, j.last_event,
       greatest(cnapi_now(), coalesce(j.last_event_at, j.created_at) + interval '1 microsecond')
     into belongs, is_new_quorum, last_event, first_at
     from cnapi_push_jobs j where j.id = p_job;
   if not coalesce(belongs, false) then
-    return 0;
+    return;
   end if;
   picked := array(
     select n.server_uuid from cnapi_push_nodes n
       where n.job = p_job and n.feed_state <> n.state
-      order by n.server_uuid for update skip locked);
+      order by n.server_uuid limit p_most for update skip locked);
+  more := cardinality(picked) = p_most;
   with told as (
     select e.place, e.name, e.status, n.name as node,
         (row_number() over (partition by e.place, e.status order by n.server_uuid) - 1) / 500 as part
@@ -101,15 +105,14 @@ begin
         from numbered n
       returning last
   )
-  select coalesce(max(i.last) - last_event, 0) into added from inserted i;
-  if added > 0 then
+  select coalesce(max(i.last) - last_event, 0) into new_events from inserted i;
+  if new_events > 0 then
     update cnapi_push_jobs j
-      set last_event = j.last_event + added,
-          last_event_at = first_at + (added - 1) * interval '1 microsecond',
+      set last_event = j.last_event + new_events,
+          last_event_at = first_at + (new_events - 1) * interval '1 microsecond',
           has_run = j.has_run or is_new_quorum
       where j.id = p_job;
   end if;
   update cnapi_push_nodes n set feed_state = n.state
     where n.job = p_job and n.server_uuid = any (picked);
-  return added;
 end $$;

@@ -180,7 +180,8 @@ begin
     select e.more or is_more, e.in_rehab + new_rehabs into is_more, new_rehabs
       from cnapi_eject_push_nodes(
         p_job, p_most, p_cancelled, p_cancelled_uncertain, p_ends_of_cnapi) as e;
-    events := cnapi_feed_push_job(p_job, null);
+    select f.more or is_more, f.new_events into is_more, events
+      from cnapi_feed_push_job(p_job, null, p_most) as f;
   end if;
   return query
     select job.state, job.changes, job.ending, job.is_soft, job.quorum, job.abort_requested,
