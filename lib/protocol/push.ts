@@ -65,7 +65,6 @@ export const TASK_REASONS = [
   'AgentRestarted',
   'OutcomeUnknown',
 ] as const;
-export type TaskReason = (typeof TASK_REASONS)[number];
 
 /**
  * Why a node has its status. docs/push-node-reasons.md explains them, and the check of

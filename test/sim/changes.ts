@@ -1,7 +1,7 @@
 /**
  * What the database tells the checks: each change of a coordination row, in the order of commits.
  */
-import type { NodeState } from '../../lib/control/push/push-node.ts';
+import type { NodeState } from '../../lib/control/push/push-job.ts';
 import type { NodeReason } from '../../lib/protocol/push.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
 import { dutyStepsSql } from './sim-duty.ts';

@@ -1,5 +1,6 @@
-/** Whether a change of a node of a push job is a row of the table of `push-node.ts`. Pure. */
-import { type NodeEvent, type NodeStage, type NodeState, nextStateOf } from '../../lib/control/push/push-node.ts';
+/** Whether a change of a node of a push job follows the rules of `push-node-rules.ts`. Pure. */
+import type { NodeState } from '../../lib/control/push/push-job.ts';
+import { type NodeEvent, type NodeStage, nextStateOf } from '../control/push/push-node-rules.ts';
 import type { PushNodeRow } from './changes.ts';
 
 /** The events of nodes that have no reason afterwards. */

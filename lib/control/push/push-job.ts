@@ -12,10 +12,13 @@
  * Only a job with a ticket begins in `waiting`; one that loses its ticket later is aborted.
  */
 import { RateLimit } from '../../platform/rate-limiter.ts';
-import type { NodeState } from './push-node.ts';
+import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
+
+/** Of a node, which is one server in one job. What becomes of it: migrations/001-push-jobs.sql. */
+export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
 export type NodeCounts = Readonly<Record<NodeState, number>>;

@@ -7,8 +7,7 @@ import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
 import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, statusOf } from './push-job.ts';
-import type { NodeState } from './push-node.ts';
+import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */

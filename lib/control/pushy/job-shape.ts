@@ -1,7 +1,7 @@
 /** A push job and its nodes in the form of Chef. Pure. */
 import { given } from '../../platform/given.ts';
 import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
-import type { NodeState } from '../push/push-node.ts';
+import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
 import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 

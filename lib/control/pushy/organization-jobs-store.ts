@@ -4,7 +4,7 @@ import { inMicroseconds } from '../../platform/sql-text.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
 import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from '../push/job-page-store.ts';
-import type { NodeState } from '../push/push-node.ts';
+import type { NodeState } from '../push/push-job.ts';
 import type { PushOptions } from '../push/push-store.ts';
 
 export interface OrganizationJob {

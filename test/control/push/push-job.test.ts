@@ -5,12 +5,12 @@ import {
   actionsOf,
   type JobSnapshot,
   type NodeCounts,
+  type NodeState,
   type PushJob,
   quorumOf,
   StartsPaid,
   statusOf,
 } from '../../../lib/control/push/push-job.ts';
-import type { NodeState } from '../../../lib/control/push/push-node.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 
 function view(

@@ -1,17 +1,13 @@
-/** The specification's table for a node in a job (5.7.2), row by row, and what this system adds. */
-
+/** What becomes of a node of a push job, in SQL: the rules of `push-node-rules.ts`, row by row. */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import {
-  EVENTS_WITHOUT_REASON,
-  eventOfTask,
-  type NodeEvent,
-  type NodeStage,
-  type NodeState,
-  nextStateOf,
-  reasonOfEvent,
-} from '../../../lib/control/push/push-node.ts';
+import type { NodeState } from '../../../lib/control/push/push-job.ts';
+import { migrations } from '../../../lib/control/schema.ts';
 import { NODE_REASONS, type NodeReason, TASK_REASONS, VOTE_REASONS } from '../../../lib/protocol/push.ts';
+import { freshDatabase } from '../../support/postgres.ts';
+import { NODE_EVENTS, type NodeEvent, type NodeStage, nextStateOf, reasonOfEvent, STAGES } from './push-node-rules.ts';
+
+const { database } = await freshDatabase(t, { migrations });
 
 type Next = [NodeState, NodeReason | null] | 'cannot happen';
 
@@ -44,87 +40,79 @@ const specified: Record<string, [NodeStage, NodeEvent, Next]> = {
   'ABORTING, the aborting timeout is over: it is given up': ['running', 'given-up', ['aborted', 'given-up']],
 };
 
-/** What a node does in the stages that it names, in their order. */
-const STAGES: readonly NodeStage[] = ['new', 'ready', 'starting', 'running'];
-type States = readonly [NodeState | '', NodeState | '', NodeState | '', NodeState | ''];
-const votesNo: States = ['nacked', 'unavailable', '', ''];
-const cannotVote: States = ['unavailable', 'unavailable', '', ''];
-const refusesStart: States = ['', '', 'unavailable', 'crashed'];
-
-const columns: Record<NodeEvent, States> = {
-  voted: ['ready', '', '', ''],
-  started: ['', '', 'running', 'running'],
-  succeeded: ['', '', 'succeeded', 'succeeded'],
-  failed: ['', '', 'failed', 'failed'],
-  busy: votesNo,
-  'not-allowed': votesNo,
-  'bad-options': votesNo,
-  paused: votesNo,
-  stopping: cannotVote,
-  'waited-too-long': cannotVote,
-  unsupported: cannotVote,
-  refused: cannotVote,
-  'permission-denied': ['failed', '', '', ''],
-  down: ['unavailable', 'unavailable', 'unavailable', 'crashed'],
-  restarted: ['', 'unavailable', 'unavailable', 'crashed'],
-  'no-vote': ['unavailable', '', '', ''],
-  aborted: ['unavailable', 'was_ready', '', ''],
-  'job-ended': ['unavailable', 'was_ready', '', ''],
-  'given-up': ['unavailable', 'was_ready', 'was_ready', 'aborted'],
-  TaskTimeout: ['', '', 'timed_out', 'timed_out'],
-  Aborted: ['', '', 'was_ready', 'aborted'],
-  Cancelled: ['', '', 'was_ready', 'aborted'],
-  AgentStopped: ['', '', 'aborted', 'aborted'],
-  StartRefused: refusesStart,
-  NotTaken: refusesStart,
-  AgentPaused: refusesStart,
-  AgentFull: refusesStart,
-  UnknownTask: refusesStart,
-  TaskError: ['', '', 'failed', 'failed'],
-  SpawnFailed: ['', '', 'failed', 'failed'],
-  InvalidParameters: ['', '', 'failed', 'failed'],
-  AgentRestarted: ['', '', 'crashed', 'crashed'],
-  OutcomeUnknown: ['', '', 'crashed', 'crashed'],
-};
-
 for (const [name, [stage, event, next]] of Object.entries(specified))
   t.test(name, async (t) => {
-    const state = nextStateOf(stage, event, false);
-    t.same(state === undefined ? 'cannot happen' : [state, reasonOfEvent(event)], next);
+    const { rows } = await database.query<{ state: NodeState | null; reason: NodeReason | null }>(
+      `select cnapi_next_push_node($1::text, $2::text, false) as state,
+         cnapi_push_node_reason($2::text) as reason`,
+      [stage, event],
+    );
+    const [row] = rows;
+    t.same(row?.state ? [row.state, row.reason] : 'cannot happen', next);
   });
 
-for (const event of [...EVENTS_WITHOUT_REASON, ...NODE_REASONS])
-  t.test(`${event}: what becomes of a node in each stage`, async (t) =>
-    t.same(
-      STAGES.map((stage) => nextStateOf(stage, event, false) ?? ''),
-      columns[event],
-    ),
+t.test('each event makes of a node in each stage what the rules say, in time and late', async (t) => {
+  const { rows } = await database.query<{ stage: NodeStage; event: NodeEvent; late: boolean; next: string | null }>(
+    `select stage, event, late, cnapi_next_push_node(stage, event, late) as next
+       from unnest($1::text[]) as stage cross join unnest($2::text[]) as event
+         cross join unnest('{true, false}'::boolean[]) as late`,
+    [STAGES, NODE_EVENTS],
   );
+  t.equal(rows.length, 2 * STAGES.length * NODE_EVENTS.length);
+  for (const { stage, event, late, next } of rows)
+    t.equal(next, nextStateOf(stage, event, late), `${stage}, ${event}${late ? ', late' : ''}`);
+});
 
-t.test('if the time of the job is over, a node that had voted and ends with it has timed out', async (t) => {
-  const late = (event: NodeEvent) => STAGES.map((stage) => nextStateOf(stage, event, true) ?? '');
-  t.same(late('job-ended'), ['unavailable', 'timed_out', '', '']);
-  t.same(late('given-up'), ['unavailable', 'timed_out', 'timed_out', 'timed_out']);
-  t.same(late('Aborted'), ['', '', 'timed_out', 'timed_out']);
-  t.same(late('Cancelled'), ['', '', 'timed_out', 'timed_out']);
-  for (const event of [...EVENTS_WITHOUT_REASON, ...NODE_REASONS])
-    if (!['job-ended', 'given-up', 'Aborted', 'Cancelled'].includes(event)) t.same(late(event), columns[event], event);
+t.test('a node that has its task ends, where it is ready, as one that is starting', async (t) => {
+  const { rows } = await database.query<{ event: NodeEvent; ready: string; starting: string }>(
+    `select event, cnapi_next_push_node('ready', event, late) as ready,
+         cnapi_next_push_node('starting', event, late) as starting
+       from unnest('{down, restarted, given-up}'::text[]) as event
+         cross join unnest('{true, false}'::boolean[]) as late`,
+  );
+  for (const { event, ready, starting } of rows) t.equal(ready, starting, event);
+});
+
+t.test('an event is the reason that the rules say, and a node can have each', async (t) => {
+  const { rows } = await database.query<{ event: NodeEvent; reason: string | null }>(
+    'select event, cnapi_push_node_reason(event) as reason from unnest($1::text[]) as event',
+    [NODE_EVENTS],
+  );
+  t.equal(rows.length, NODE_EVENTS.length);
+  for (const { event, reason } of rows) t.equal(reason, reasonOfEvent(event), event);
+  const { rows: checks } = await database.query<{ text: string }>(
+    `select pg_get_constraintdef(oid) as text from pg_constraint
+       where conrelid = 'cnapi_push_nodes'::regclass and contype = 'c' and conname like '%reason%'`,
+  );
+  const checked = [...(checks[0]?.text ?? '').matchAll(/'([^']+)'::text/g)].map(([, reason]) => reason);
+  t.same(checked.sort(), [...NODE_REASONS].sort(), 'the check of the table names them all');
 });
 
 t.test('a task says what happened to its node', async (t) => {
-  const ended = { hasEnded: true, outcome: 'failure', exitCode: null, errorCode: null } as const;
-  t.equal(eventOfTask({ ...ended, hasEnded: false, outcome: null }), 'started');
-  t.equal(eventOfTask({ ...ended, outcome: 'complete', exitCode: 0 }), 'succeeded');
-  t.equal(eventOfTask({ ...ended, outcome: 'complete' }), 'failed', 'nobody knows how the command ended');
-  t.equal(eventOfTask({ ...ended, outcome: 'complete', exitCode: 3 }), 'failed');
-  for (const code of TASK_REASONS) t.equal(eventOfTask({ ...ended, errorCode: code }), code);
-  t.equal(eventOfTask(ended), 'OutcomeUnknown', 'an end without an error');
-  for (const code of ['NewInLaterVersion', 'down', 'voted', ''])
-    t.equal(eventOfTask({ ...ended, errorCode: code }), 'OutcomeUnknown', `a code of the agent: ${code}`);
+  const started = [false, null, null, null, 'started'] as const;
+  const failures = TASK_REASONS.map((code) => [true, 'failure', null, code, code] as const);
+  const unknown = ['NewInLaterVersion', 'down', 'voted', '', null].map(
+    (code) => [true, 'failure', null, code, 'OutcomeUnknown'] as const,
+  );
+  for (const [hasEnded, outcome, exitCode, errorCode, event] of [
+    started,
+    [true, 'complete', 0, null, 'succeeded'],
+    [true, 'complete', 3, null, 'failed'],
+    // Nobody knows how the command ended.
+    [true, 'complete', null, null, 'failed'],
+    ...failures,
+    ...unknown,
+  ] as const) {
+    const { rows } = await database.query<{ event: string }>(
+      'select cnapi_push_node_event($1::boolean, $2::text, $3::int, $4::text) as event',
+      [hasEnded, outcome, exitCode, errorCode],
+    );
+    t.equal(rows[0]?.event, event, `${outcome} ${exitCode} ${errorCode}`);
+  }
 });
 
 t.test('each vote but ready, each end of a task, and each loss of the agent ends the node', async (t) => {
-  const isEnd = (state: NodeState | undefined) => state !== undefined && !['new', 'ready', 'running'].includes(state);
+  const isEnd = (state: NodeState | null) => state !== null && !['new', 'ready', 'running'].includes(state);
   for (const reason of VOTE_REASONS)
     for (const stage of ['new', 'ready'] as const)
       t.ok(isEnd(nextStateOf(stage, reason, false)), `${reason}, ${stage}`);

@@ -7,8 +7,7 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceOf } from '../duty-fence.ts';
-import type { JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
-import type { NodeState } from '../push-node.ts';
+import type { JobOutcome, JobSnapshot, JobState, NodeCounts, NodeState } from '../push-job.ts';
 
 interface AdvanceRow {
   state: JobState;

@@ -136,45 +136,70 @@ create function cnapi_is_push_node_open(p_state text) returns boolean language s
   select p_state in ('new', 'ready', 'running')
 $$;
 
--- The state of a node after an event, in this stage: `steps` in lib/control/push/push-node.ts, which
--- explains both. Null if the event cannot happen there: so a statement that picks a node for it by
--- mistake fails. p_is_late: the job ends because its time is over. Postgres inlines this and the
--- next two functions, if what they are given is cheap to compute: a call for each of many rows costs
--- no more than the expression.
+-- Whether a task ended with this error because its agent refused to start it, or never took it.
+create function cnapi_is_push_start_refused(p_reason text) returns boolean
+language sql immutable as $$
+  select coalesce(p_reason, '')
+    in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask')
+$$;
+
+-- What becomes of a node when something happens. docs/design/push-jobs.md compares it with the
+-- specification's table (5.7.2).
+--
+--     new ──voted──▶ ready ──it gets its task──▶ starting ──started──▶ running ──succeeded, …
+--      └── it votes no, is down, …  └── aborted, …  └── its start is refused, …
+--
+-- The stage of a node that has not ended is its state, or `starting`: it is `ready` and has its
+-- task. An event is one of these four, or the reason that the node has afterwards: the agent votes
+-- `ready` and takes part (voted), its command starts, ends with 0 (succeeded), or otherwise
+-- (failed). An ended node leaves its server in rehab, unless the agent itself has said that it has
+-- nothing more to do with the job: it withdrew its vote, or reported the end of a command that had
+-- started.
+--
+-- Null if the event cannot happen in this stage: so a statement that picks a node for it by mistake
+-- fails. p_is_late: the job ends because its time is over.
+--
+-- Postgres inlines this and its neighbours, if what they are given is cheap to compute: a call for
+-- each of many rows costs no more than the expression.
 create function cnapi_next_push_node(p_stage text, p_event text, p_is_late boolean) returns text
 language sql immutable as $$
-  select case p_event
-    when 'voted' then case p_stage when 'new' then 'ready' end
-    when 'started' then case when p_stage in ('starting', 'running') then 'running' end
-    when 'succeeded' then case when p_stage in ('starting', 'running') then 'succeeded' end
-    when 'failed' then case when p_stage in ('starting', 'running') then 'failed' end
-    when 'busy' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
-    when 'not-allowed' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
-    when 'bad-options' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
-    when 'paused' then case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
-    when 'stopping' then case when p_stage in ('new', 'ready') then 'unavailable' end
-    when 'waited-too-long' then case when p_stage in ('new', 'ready') then 'unavailable' end
-    when 'unsupported' then case when p_stage in ('new', 'ready') then 'unavailable' end
-    when 'refused' then case when p_stage in ('new', 'ready') then 'unavailable' end
-    when 'permission-denied' then case p_stage when 'new' then 'failed' end
-    when 'down' then case p_stage when 'running' then 'crashed' else 'unavailable' end
-    when 'restarted' then
+  select case
+    when p_event = 'voted' then case p_stage when 'new' then 'ready' end
+    -- It votes no, now or after it had voted `ready`. busy: the agent is in another job, or another
+    -- job has its server.
+    when p_event in ('busy', 'not-allowed', 'bad-options', 'paused') then
+      case p_stage when 'new' then 'nacked' when 'ready' then 'unavailable' end
+    when p_event in ('stopping', 'waited-too-long', 'unsupported', 'refused') then
+      case when p_stage in ('new', 'ready') then 'unavailable' end
+    -- The caller may not run commands there.
+    when p_event = 'permission-denied' then case p_stage when 'new' then 'failed' end
+    -- The server is `unknown`; its agent is another process than the one that voted.
+    when p_event = 'down' then case p_stage when 'running' then 'crashed' else 'unavailable' end
+    when p_event = 'restarted' then
       case p_stage when 'new' then null when 'running' then 'crashed' else 'unavailable' end
-    when 'no-vote' then case p_stage when 'new' then 'unavailable' end
-    when 'aborted' then case p_stage when 'new' then 'unavailable' when 'ready' then 'was_ready' end
-    when 'job-ended' then case p_stage when 'new' then 'unavailable'
+    -- The voting is over.
+    when p_event = 'no-vote' then case p_stage when 'new' then 'unavailable' end
+    -- A caller aborts this node. One that has its task is cancelled, as when the job is aborted.
+    when p_event = 'aborted' then
+      case p_stage when 'new' then 'unavailable' when 'ready' then 'was_ready' end
+    when p_event = 'job-ended' then case p_stage when 'new' then 'unavailable'
       when 'ready' then case when p_is_late then 'timed_out' else 'was_ready' end end
-    when 'given-up' then case when p_stage = 'new' then 'unavailable'
+    -- The job ends although the node has not.
+    when p_event = 'given-up' then case when p_stage = 'new' then 'unavailable'
       when p_is_late then 'timed_out' when p_stage = 'running' then 'aborted' else 'was_ready' end
-    else case when p_stage in ('starting', 'running') then case
+    -- How its command, or its task, has ended.
+    when p_stage in ('starting', 'running') then case
+      when p_event = 'started' then 'running'
+      when p_event = 'succeeded' then 'succeeded'
+      when p_event in ('failed', 'TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
       when p_event in ('Aborted', 'Cancelled') then case
         when p_is_late then 'timed_out' when p_stage = 'running' then 'aborted' else 'was_ready' end
       when p_event = 'TaskTimeout' then 'timed_out'
       when p_event = 'AgentStopped' then 'aborted'
-      when p_event in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask') then
+      -- If its command has begun, nobody knows how far it came.
+      when cnapi_is_push_start_refused(p_event) then
         case p_stage when 'running' then 'crashed' else 'unavailable' end
-      when p_event in ('TaskError', 'SpawnFailed', 'InvalidParameters') then 'failed'
-      when p_event in ('AgentRestarted', 'OutcomeUnknown') then 'crashed' end end
+      when p_event in ('AgentRestarted', 'OutcomeUnknown') then 'crashed' end
     end
 $$;
 
@@ -183,7 +208,8 @@ create function cnapi_push_node_reason(p_event text) returns text language sql i
   select case when p_event in ('voted', 'started', 'succeeded', 'failed') then null else p_event end
 $$;
 
--- What a task that has started, or has ended, means for its node: eventOfTask in push-node.ts.
+-- What a task that has started, or has ended, means for its node. Only 0 is a success: without a
+-- code nobody knows how the command ended.
 create function cnapi_push_node_event(
   p_has_ended boolean, p_outcome text, p_exit_code int, p_error_code text
 ) returns text language sql immutable as $$
@@ -191,9 +217,9 @@ create function cnapi_push_node_event(
     when not p_has_ended then 'started'
     when p_outcome = 'complete' and p_exit_code = 0 then 'succeeded'
     when p_outcome = 'complete' then 'failed'
-    when p_error_code in ('TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped', 'StartRefused',
-      'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask', 'TaskError', 'SpawnFailed',
-      'InvalidParameters', 'AgentRestarted') then p_error_code
+    when cnapi_is_push_start_refused(p_error_code)
+      or p_error_code in ('TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped', 'TaskError',
+        'SpawnFailed', 'InvalidParameters', 'AgentRestarted') then p_error_code
     else 'OutcomeUnknown' end
 $$;
 

@@ -22,8 +22,7 @@ create function cnapi_events_of_push_node(p_was text, p_state text, p_reason tex
 returns table (place int, name text, status text) language sql immutable as $$
   with node as (
     select p_state = 'failed' and coalesce(p_reason, '') = 'permission-denied' as is_denied,
-      p_state = 'unavailable' and coalesce(p_reason, '') 
-        in ('StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask') as is_refused,
+      p_state = 'unavailable' and cnapi_is_push_start_refused(p_reason) as is_refused,
       coalesce(p_reason, '') in ('down', 'restarted', 'stopping') as is_gone
   ), event as (
     select 1 as place, 'quorum_vote' as name, case

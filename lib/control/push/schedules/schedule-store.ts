@@ -13,8 +13,7 @@ import {
 import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
-import type { JobOutcome, JobState } from '../push-job.ts';
-import type { NodeState } from '../push-node.ts';
+import type { JobOutcome, JobState, NodeState } from '../push-job.ts';
 import type { JobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
