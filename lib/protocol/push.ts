@@ -1,11 +1,11 @@
 /** What instances and agents both know of push jobs (docs/design/push-jobs.md). */
 
-/** In the hello of an agent that takes part in push jobs. */
+/** The capability of an agent that takes part in push jobs. */
 export const PUSH_CAPABILITY = 'push-jobs';
 
 /**
- * In the hello of an agent that takes a changed timeout of a command that it waits for or runs. An
- * agent without it ends the command at the limit with which it was started.
+ * The capability of an agent that accepts another timeout for a command that it waits for or runs.
+ * An agent without it ends the command at the timeout with which the command was started.
  */
 export const PUSH_TIMEOUT_CAPABILITY = 'push-timeouts';
 
@@ -34,7 +34,7 @@ export type PushRefusal = (typeof PUSH_REFUSALS)[number];
 export const VOTE_REASONS = [...PUSH_REFUSALS, 'unsupported', 'refused'] as const;
 export type VoteReason = (typeof VOTE_REASONS)[number];
 
-/** What cnapi finds, or what a caller asks for. */
+/** Why a node has its status, apart from votes and ends of tasks. */
 const FOUND_REASONS = [
   'permission-denied',
   'down',

@@ -21,7 +21,7 @@ interface ReadLimiterDeps {
   counters?: { readsPaused: number };
 }
 
-/** Is charged for what one peer sends; several connections of the peer may have it together. */
+/** Is charged for what one peer sends; several connections of the peer may share it. */
 export interface ReadAccount {
   /** Returns for how many milliseconds the peer must not be read. */
   charge(cost: number, now: number): number;

@@ -6,11 +6,11 @@
 export interface WhereCondition {
   path: readonly string[];
   isNot: boolean;
-  /** What stands between the `*`. */
+  /** The texts between the `*`. */
   parts: readonly string[];
 }
 
-/** Undefined for what is no condition. */
+/** Returns undefined if the text is not a condition. */
 export function parseWhere(text: string): WhereCondition | undefined {
   const [, name, not, value] = /^([A-Za-z_][\w.-]*?)(!?)=(.*)$/s.exec(text) ?? [];
   if (name === undefined || value === undefined) return undefined;

@@ -22,13 +22,13 @@ const record = answer({
   source: z.string().describe('The address it came from'),
   instance: uuid(),
   status: z.int().nullable().describe('Null while the request is in progress, or if its instance died meanwhile'),
-  code: nullableText.describe('Of the error, if it was one'),
+  code: nullableText.describe('Code of the error, if the request failed'),
   ended_at: nullableText,
   details: z
     .record(z.string(), z.unknown())
     .optional()
     .describe(
-      'Of a push job that is created, changed or deleted, with the names of GetPushJob; of a schedule its job, and of a change of one what the caller gave',
+      'What a request about push jobs or schedules contained: a new job with the names of GetPushJob, a new schedule with its job, a change as the caller sent it',
     ),
 }).meta({ id: 'AuditRecord' });
 
@@ -68,7 +68,7 @@ export const auditContracts = contracts({
       action: boundedText(100).optional().describe('An operationId of this document'),
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
-      request_id: boundedText(100).optional().describe('Of this request: its `x-request-id`'),
+      request_id: boundedText(100).optional().describe('Only records of the request with this `x-request-id`'),
       since: moment().describe('ISO 8601 with an offset, or a date; from then on'),
       until: moment().describe('ISO 8601 with an offset, or a date; before then'),
       before: integer('before', 1, Number.MAX_SAFE_INTEGER)

@@ -123,8 +123,8 @@ export function errorResponse<const Codes extends readonly ErrorCode[]>(descript
 }
 
 /**
- * The object of an answer. Clients keep fields that it does not declare, because a later version
- * may have more. No route answers them: declare each field.
+ * The object of an answer. Declare each field that a route answers. Clients keep undeclared fields,
+ * because a later version may have more.
  */
 export const answer = <Shape extends z.ZodRawShape>(shape: Shape) => z.looseObject(shape);
 

@@ -81,7 +81,7 @@ function contractsOf(noun: Declaration<z.ZodRawShape>, document: z.ZodObject): D
   const shared = { tag: { name: plural, description: about }, origin: 'own', preconditions: [] } as const;
   const change = { ...shared, ...(noun.changesNeed && { requiredRole: noun.changesNeed }) };
   const [one, many] = [capitalized(name), capitalized(plural)];
-  const ofUuid = { uuid: uuid().describe(`Of the ${name}`) };
+  const ofUuid = { uuid: uuid().describe(`Uuid of the ${name}`) };
   const found = (status: number) => ({ [status]: { description: 'OK', schema: document, headers: ETAG } });
   const missing = { 404: errorResponse(`No such ${name}`, 'ResourceNotFound') };
   const conflict = { 412: errorResponse('`If-Match` names another version', 'EtagConflict') };

@@ -7,7 +7,7 @@ import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
 
-/** Form of these kinds and of those of documents, which the instance knows. */
+/** The form of any kind. Only an instance knows all of them: each noun of documents is a kind. */
 const KIND = /^[a-z][a-z0-9_]{0,29}$/;
 
 const time = z.string().describe('When the change was made, by the clock of the database');
@@ -60,11 +60,11 @@ const bodies = {
     id: uuid(),
     status: z.enum([...SCHEDULE_STATUSES, 'deleted']),
     at: z.string().nullable().describe('The last time that it used up'),
-    outcome: z.enum(FIRING_OUTCOMES).nullable().describe('What came of that time'),
+    outcome: z.enum(FIRING_OUTCOMES).nullable().describe('What became of the time'),
     reason: z.string().nullable(),
     job: uuid().nullable().describe('The push job that was started'),
     actor: z.string().nullable().describe('Who created it'),
-    changed_by: z.string().nullable().describe('Of a change by UpdatePushSchedule: who made it; otherwise null'),
+    changed_by: z.string().nullable().describe('Who changed the schedule by UpdatePushSchedule; null for other events'),
     time,
   }),
   gap: answer({ message: z.string().describe('Which changes may be missing'), time }),
@@ -121,7 +121,7 @@ export const eventContracts = contracts({
         .describe(
           `Of these kinds only: ${EVENT_KINDS.join(', ')}, or a noun of documents; several by comma or by giving it again`,
         ),
-      server: uuid().optional().describe('Of this server only'),
+      server: uuid().optional().describe('Only events of this server'),
       after: text()
         .optional()
         .describe(

@@ -61,7 +61,7 @@ export const instanceContracts = contracts({
       'Takes an instance out of service in good order: its agents move, it answers its open requests, then it stops',
     tag: 'instances',
     origin: 'own',
-    params: z.object({ uuid: uuid().describe('Of the instance, as GET /instances has it') }),
+    params: z.object({ uuid: uuid().describe('Uuid of the instance, as GET /instances has it') }),
     preconditions: [],
     responses: {
       202: {

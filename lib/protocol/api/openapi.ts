@@ -174,8 +174,8 @@ function schemasOf({ responses }: Contract): z.ZodType[] {
 }
 
 /**
- * As callers write a value: before lower-casing, splitting and the like. Named schemas are found
- * among the components.
+ * The schema of a value as callers write it, before it is lower-cased, split and so on. Named
+ * schemas are found among the components.
  */
 function jsonSchema(schema: z.ZodType): JsonObject {
   const { $schema, $defs, id, ...rest } = withDefinitions(schema);

@@ -24,7 +24,7 @@ const organizationName = () =>
     'value is not 1 to 255 lower-case letters, digits, _ and -, beginning with a letter or digit',
   );
 
-/** Sent in headers and signed as it is. */
+/** The name of a user or client is sent in headers and signed as it is. */
 const principalName = () =>
   text().regex(/^[A-Za-z0-9_.@:-]{1,150}$/, 'value is not 1 to 150 letters, digits and . _ @ : -');
 
@@ -178,20 +178,20 @@ const change = z.enum(['add', 'remove'], 'value is neither add nor remove');
 const { name: _ofUser, ...userUpdate } = userNoun.contracts.update;
 const { name: _ofGroup, ...groupUpdate } = groupNoun.contracts.update;
 
-/** So that changes at the same time do not undo each other. */
+/** Change one list by adding or removing, so that simultaneous changes do not undo each other. */
 export const listContracts = contracts({
   ChangeUserOrganizations: {
     ...userUpdate,
     path: '/users/:uuid/organizations',
     summary: 'Adds a user to organizations, or removes it from them; repeating it is harmless',
-    params: z.object({ uuid: uuid().describe('Of the user'), change, organizations: uuidArray(MAX_MEMBERS) }),
+    params: z.object({ uuid: uuid().describe('Uuid of the user'), change, organizations: uuidArray(MAX_MEMBERS) }),
   },
   ChangeGroupMembers: {
     ...groupUpdate,
     path: '/groups/:uuid/members',
     summary: 'Adds members to a group, or removes them; repeating it is harmless',
     params: z.object({
-      uuid: uuid().describe('Of the group'),
+      uuid: uuid().describe('Uuid of the group'),
       change,
       users: uuidArray(MAX_MEMBERS).default([]),
       clients: uuidArray(MAX_MEMBERS).default([]),

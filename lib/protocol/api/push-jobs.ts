@@ -32,7 +32,7 @@ export const JOB_STATUSES = [
   'aborted',
 ] as const;
 
-/** Nothing changes after them. */
+/** The statuses of jobs that have ended; they are final. */
 export const JOB_ENDS: readonly (typeof JOB_STATUSES)[number][] = ['complete', 'quorum_failed', 'timed_out', 'aborted'];
 
 export const NODE_STATUSES = [
@@ -124,7 +124,7 @@ export const pushNode = answer({
   message: z.string().optional(),
   busy_with: uuid().optional().describe('The push job that had the server'),
   task_id: uuid().optional().describe('The run of the command: its output is in GET /tasks/:taskid'),
-  exit_code: z.int().optional().describe('Of the command; 128 + N if signal N ended it'),
+  exit_code: z.int().optional().describe('Exit code of the command; 128 + N if signal N ended it'),
   cancelled: z.boolean().optional().describe('Its command was told to end'),
   updated_at: z.string().describe('When its status last changed'),
 }).meta({ id: 'PushNode' });
@@ -207,10 +207,10 @@ export const pushJobContracts = contracts({
         .describe('When more nodes than this have failed, no further node starts and the job ends as aborted'),
       run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe(`From the start of the first node; ${DEFAULT_RUN_TIMEOUT_MS} when absent`),
+        .describe(`Counted from the start of the first node; ${DEFAULT_RUN_TIMEOUT_MS} when absent`),
       node_timeout_ms: integer('node_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe('From the start of each command; only run_timeout_ms when absent'),
+        .describe('Counted from the start of each command; when absent, only run_timeout_ms applies'),
       voting_timeout_ms: integer('voting_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
         .describe(`How long votes are waited for; ${DEFAULT_VOTING_TIMEOUT_MS} when absent`),
@@ -308,10 +308,10 @@ export const pushJobContracts = contracts({
       max_failures: integer('max_failures', 0, MAX_PUSH_NODES).nullish(),
       voting_timeout_ms: integer('voting_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe('From the creation of the job'),
+        .describe('Counted from the creation of the job'),
       run_timeout_ms: integer('run_timeout_ms', 1, MAX_TASK_TIMEOUT_MS)
         .optional()
-        .describe('From the start of the first node. Commands that run already get the new limit'),
+        .describe('Counted from the start of the first node. Commands that run already get the new limit'),
     }),
     preconditions: [],
     responses: {

@@ -1,4 +1,4 @@
-/** What servers do for push jobs. */
+/** The states of servers in push jobs: free, in a job, in rehab, or down. */
 import { z } from 'zod';
 import { answer, contracts, type Known } from './contract.ts';
 import { list, uuid } from './rules.ts';
@@ -30,7 +30,7 @@ export const pushNodeContracts = contracts({
   ListPushNodeStates: {
     method: 'GET',
     path: '/push-nodes',
-    summary: 'What these servers do for push jobs. Servers that do not exist are left out',
+    summary: 'Lists the states of these servers in push jobs; servers that do not exist are left out',
     tag: 'push jobs',
     origin: 'own',
     params: z.object({

@@ -72,7 +72,10 @@ const schedule = answer({
   last_job: uuid()
     .optional()
     .describe('The last push job that it started. GET /push-jobs with its `id` as `schedule` lists those before it'),
-  last_job_status: z.enum(JOB_STATUSES).optional().describe('Of this job at present; absent if it was deleted'),
+  last_job_status: z
+    .enum(JOB_STATUSES)
+    .optional()
+    .describe('The present status of this job; absent if the job was deleted'),
   last_job_counts: nodeCounts()
     .optional()
     .describe('Once this job has ended: how many of its nodes are in each state, as its `counts`'),
@@ -93,7 +96,7 @@ const page = answer({
   next: nextPlace(),
 }).meta({ id: 'PushSchedulePage' });
 
-/** A later time has a year of five digits as UTC, which nothing here reads. */
+/** A later time has, in UTC, a year of five digits, which nothing here can read. */
 const LAST_TIME_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
 /** A time with its offset: without one, each program would take another time zone. */
@@ -111,10 +114,10 @@ const time = z
 
 const request = pushJobContracts.CreatePushJob.params;
 
-/** More than a body of POST /push-jobs can have. */
+/** Limits the members of the job of a schedule; a body of POST /push-jobs can have fewer. */
 const MAX_MEMBERS = 100;
 
-/** It is kept as it is, because it is read again each time. */
+/** The body is stored as it was sent, and read again whenever the schedule creates a job. */
 const jobBody = (complaintsOf: (value: JsonObject) => readonly string[]) =>
   z
     .unknown()
@@ -135,13 +138,13 @@ const jobBody = (complaintsOf: (value: JsonObject) => readonly string[]) =>
 /** A body of POST /push-jobs. */
 const job = jobBody(complaintsOfJob);
 
-/** Some members of one: whether they fit the others is known where these are. */
+/** Some members of a job. Whether they fit its other members is checked where those are known. */
 const jobMembers = jobBody(() => []);
 
 const MAX_COMPLAINTS = 20;
 const MAX_NAME_CHARS = 100;
 
-/** One for each of these names that no push job has. */
+/** One complaint for each of these names that is not a member of push jobs. */
 export const complaintsOfNames = (names: readonly string[]): string[] =>
   names
     .filter((name) => !Object.hasOwn(request.shape, name))
@@ -175,7 +178,7 @@ const times = {
   cron: boundedText(MAX_CRON_CHARS)
     .optional()
     .describe('Minute, hour, day of the month, month and day of the week; or a name such as `@daily`'),
-  time_zone: boundedText(64).optional().describe('Of `cron`, such as Europe/Berlin; UTC when absent'),
+  time_zone: boundedText(64).optional().describe('Time zone of `cron`, such as Europe/Berlin; UTC when absent'),
 };
 
 export const DEFAULT_TIMES = 5;
@@ -262,7 +265,7 @@ export const pushScheduleContracts = contracts({
       ...ofSchedule,
       at: times.at.describe('Once, at this time, which has an offset, instead of its times'),
       cron: times.cron.describe('Again and again, instead of its times'),
-      time_zone: times.time_zone.describe('Of `cron`'),
+      time_zone: times.time_zone.describe('Time zone of `cron`'),
       overlap: overlap.optional(),
       job: jobMembers
         .optional()

@@ -1,6 +1,6 @@
 /**
  * Push jobs as clients of Chef Push Jobs know them: its paths, its forms and its
- * errors. docs/pushy.md. What our own tools use is `push-jobs.ts`.
+ * errors. docs/pushy.md. The command line of cnapi uses the routes of `push-jobs.ts` instead.
  */
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';

@@ -77,7 +77,7 @@ export const textArray = (maximum: number) =>
   )
     .meta({ type: 'array', items: scalar, maxItems: maximum })
     .transform((values) => values.map(String));
-/** In lower case; each counts once. */
+/** Uuids in lower case, each once. */
 export const uuidArray = (maximum: number) =>
   listed<string[]>(
     (value) =>
@@ -88,7 +88,7 @@ export const uuidArray = (maximum: number) =>
     .overwrite((values) => [...new Set(values.map((value) => value.toLowerCase()))]);
 const MAX_CONDITIONS = 20;
 const MAX_CONDITION_CHARS = 500;
-/** Conditions on servers (lib/protocol/where.ts), all of which hold. */
+/** Conditions on servers (lib/protocol/where.ts), all of which must hold. */
 export const serverConditions = () =>
   textArray(MAX_CONDITIONS).refine((values) => reasonNotConditions(values) === undefined, {
     error: ({ input }) => reasonNotConditions(input as string[]) ?? '',

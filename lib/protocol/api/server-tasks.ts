@@ -103,7 +103,7 @@ export type TaskHistoryEntry = Known<z.output<typeof historyEntry>>;
 
 const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(), stderr: z.string() });
 
-/** What a command left; the agent's catalogue defines it. */
+/** The result of a command, as the agent's task `command_execute` defines it. */
 export type CommandResult = Known<z.output<typeof commandResult>>;
 
 export const serverTaskContracts = contracts({

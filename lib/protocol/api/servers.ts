@@ -111,7 +111,7 @@ const listedServer = extensibleObject({ uuid: uuidOfServer.optional(), status: s
 export const namedServer = listedServer.required({ uuid: true });
 export type NamedServer = z.output<typeof namedServer>;
 
-/** The roster's; a server that reboots is one of the two. */
+/** The status in the roster, where a server that reboots has one of the two as well. */
 const rosterStatus = z.enum(['running', 'unknown']);
 export type ServerStatus = z.output<typeof rosterStatus>;
 
@@ -157,8 +157,8 @@ export const serverContracts = contracts({
       hostname: trimmedText().optional().describe('Only servers with exactly this hostname'),
       extras: list('extras', WORDS)
         .optional()
-        .describe('Of agents, vms, memory, disk, sysinfo, capacity, status, last_heartbeat, all'),
-      fields: list('fields', WORDS).optional().describe('Only these properties, of those there are after `extras`'),
+        .describe('Properties to add, of agents, vms, memory, disk, sysinfo, capacity, status, last_heartbeat, all'),
+      fields: list('fields', WORDS).optional().describe('Only these properties, after `extras` has added some'),
       limit: listLimit
         .optional()
         .describe(`At most this many: 1 to ${MAX_LIST}, which is also the default; the rest of the list by \`after\``),

@@ -43,13 +43,15 @@ const task = answer({
   server_uuid: uuid(),
   status,
   withheld,
-  ticket_uuid: uuid().optional().describe('Of the ticket that it was accepted under'),
+  ticket_uuid: uuid().optional().describe('Uuid of the ticket under which the task was accepted'),
   timestamp: z.string().describe('When it was created'),
   started_at: z.string().optional(),
   finished_at: z.string().optional(),
   history: z
     .array(answer({ name: z.string(), timestamp: z.string(), event: json }))
-    .describe('Of an ended task `finish` with its result, after `error` if it failed; before the end its progress'),
+    .describe(
+      'After the end `finish` with the result (after `error`, if the task failed); before the end its progress',
+    ),
   params: json,
   attempt: z.int(),
   timeout_ms: z.int(),
@@ -77,7 +79,7 @@ const listedTask = answer({
   cancel_requested: z.boolean(),
   error_code: z.string().optional(),
   summary: z.string().optional().describe('The beginning of what it was to do; for callers who may run tasks'),
-  exit_code: z.int().optional().describe('Of the command that it ran; 128 + N if signal N ended it'),
+  exit_code: z.int().optional().describe('Exit code of the command that it ran; 128 + N if signal N ended it'),
 }).meta({ id: 'ListedTask' });
 
 export type ListedTask = Known<z.output<typeof listedTask>>;
@@ -174,7 +176,7 @@ export const taskContracts = contracts({
         .describe('`active` are also those that no agent has taken yet'),
       name: boundedText(100).optional().describe("A name of the agent's catalogue"),
       actor: boundedText(200).optional().describe('Who asked for it'),
-      server_uuid: uuid().optional().describe('Of this server only'),
+      server_uuid: uuid().optional().describe('Only tasks of this server'),
       id_prefix: idPrefix.optional().describe('The beginning of its id'),
       since: moment().describe('ISO 8601 with an offset, or a date; created from then on'),
       until: moment().describe('ISO 8601 with an offset, or a date; created before then'),

@@ -125,10 +125,10 @@ export const ticketContracts = contracts({
       order: text().optional().describe('No effect'),
       open: booleanText()
         .optional()
-        .describe('`true`: only those that are active or queued; those below go with it alone'),
-      scope: text().optional().describe('Of the queues of this scope'),
-      id: text().optional().describe('Of the queues of this id'),
-      reqid: text().optional().describe('Made by the request with this `x-request-id`'),
+        .describe('`true`: only tickets that are active or queued. The parameters below require it'),
+      scope: text().optional().describe('Only tickets of the queues with this scope'),
+      id: text().optional().describe('Only tickets of the queues with this id'),
+      reqid: text().optional().describe('Only the ticket that the request with this `x-request-id` created'),
     }),
     preconditions: ['server'],
     responses: { 200: { description: 'OK', schema: z.array(ticket), example: [example] }, ...noServer },

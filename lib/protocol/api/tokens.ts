@@ -60,7 +60,7 @@ export const tokenContracts = contracts({
         .describe('The audit identifies callers by it; unique among tokens that are not revoked'),
       role: role(),
       expires_in: integer('expires_in', 1, LONGEST_SECONDS).optional().describe('Seconds; never, when absent'),
-      server_uuid: uuid().optional().describe('With role agent: good for this server only'),
+      server_uuid: uuid().optional().describe('With role `agent`: the token is valid for this server only'),
     }),
     preconditions: [],
     responses: {
@@ -86,7 +86,7 @@ export const tokenContracts = contracts({
     params: z.object({
       name: boundedText(100)
         .optional()
-        .describe('Of this name: at most one that is not revoked, and those that had it before'),
+        .describe('Only tokens with this name: at most one that is not revoked, and those that had the name before'),
       ended: booleanText()
         .optional()
         .describe('Only those that are revoked or expired (true), or that are not (false)'),
@@ -107,7 +107,7 @@ export const tokenContracts = contracts({
     tag: 'access',
     origin: 'own',
     requiredRole: 'admin',
-    params: z.object({ uuid: uuid().describe('Of the token') }),
+    params: z.object({ uuid: uuid().describe('Uuid of the token') }),
     preconditions: [],
     responses: {
       204: { description: 'Revoked; again is harmless' },
