@@ -54,7 +54,7 @@ export interface AgentDeps {
   serverUuid: string;
   agentVersion: string;
   allowReboot: boolean;
-  /** The commands of push jobs that it runs; all without it. */
+  /** The commands of push jobs that this agent may run; all if absent. */
   pushCommands?: AllowedCommands | undefined;
   protocol: Protocol;
   /** Receives posted tasks, if tasks may be posted to this agent. */
@@ -158,7 +158,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     return this.#deps.serverUuid;
   }
 
-  /** What it does for push jobs. */
+  /** The state of this agent in push jobs. */
   get pushState(): NodeState {
     return this.#push.state;
   }

@@ -104,7 +104,7 @@ function looksOf(path: string): string {
     const stat = statSync(path, { throwIfNoEntry: false });
     return stat ? `${stat.ino} ${stat.size} ${stat.mtimeMs} ${stat.ctimeMs}` : ABSENT;
   } catch (error) {
-    // Such as a directory that became unreadable. Reading the file then fails as well, and says
+    // For example, a directory became unreadable. Reading the file then fails as well, and says
     // why.
     return messageOf(error);
   }

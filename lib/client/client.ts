@@ -360,7 +360,7 @@ export class CnapiClient {
     await this.caller.call(requestOf(tokenContracts.RevokeToken, { uuid }));
   }
 
-  /** Asks what a noun of the bucket store declares; undefined if the answer has no body. */
+  /** Sends a request of a noun of the bucket store. Returns undefined if the answer has no body. */
   async documents(contract: Contract, params: Record<string, unknown>): Promise<Record<string, unknown> | undefined> {
     if (Object.values(contract.responses).some(({ schema }) => schema !== undefined))
       return (await this.ask(contract, params)) as Record<string, unknown>;

@@ -31,7 +31,7 @@ const MAX_FILE_BYTES = 16 * 1024;
 
 const contents = z.object({
   pid: z.int().min(1),
-  /** Absent where the system does not tell. */
+  /** When the process began; absent on systems that do not say it. */
   process: z.string().optional(),
   urls: z.array(z.string()),
   data: z.string().optional(),
@@ -124,7 +124,7 @@ function parse(file: string): z.output<typeof contents> | undefined {
   }
 }
 
-/** A system gives the number of a process that has ended to another one. */
+/** A pid alone is not enough: the system gives the pid of a process that has ended to another one. */
 function isRunning({ pid, process: identity }: z.output<typeof contents>): boolean {
   return isAlive(pid) && processIdentity(pid) === identity;
 }

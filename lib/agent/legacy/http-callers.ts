@@ -11,7 +11,7 @@ import { plainAddress, sourceOf } from '../../platform/networks.ts';
 
 const MAX_UNKNOWN = 200;
 const MAX_UNKNOWN_PER_SOURCE = 50;
-/** From the connection to the head of a request that is admitted. */
+/** Limits the time from the connection to the head of a request that is admitted. */
 export const HEAD_WITHIN_MS = 5_000;
 
 export class HttpCallers {

@@ -22,8 +22,8 @@ interface TaskPost {
 /** Limit for all bodies that one port is reading. */
 const MAX_BYTES_HELD = 64 * 1024 * 1024;
 /**
- * Chunks of the sender, or reads from its connection: one of 128 bytes for each in the largest
- * body.
+ * Limits the chunks, or the reads, of one body. In the largest body they have 128 bytes each on
+ * average.
  */
 const MAX_PIECES = 64 * 1024;
 

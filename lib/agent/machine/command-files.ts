@@ -81,10 +81,10 @@ async function removeElsewhere(elsewhere: string, link: string): Promise<void> {
 }
 
 /**
- * Something may have cleaned the temporary files (a restart of the machine, a job of cron), and
- * then anybody may have made a directory or a link of this name. So nothing is deleted unless it is
- * a directory of the agent, in which nobody else can write; and what is deleted is in the directory
- * that was looked at, whatever has its name meanwhile.
+ * A restart or a cron job may have removed this directory from among the temporary files, and then
+ * any user may have made a directory or a link with its name. So files are deleted only in a
+ * directory that the agent owns and in which nobody else can write, and only in the directory that
+ * was checked, even if its name leads elsewhere by then.
  */
 async function emptyOwn(path: string): Promise<void> {
   const directory = await open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW).catch(() => undefined);

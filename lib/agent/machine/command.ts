@@ -43,7 +43,7 @@ const GONE_WITHIN_MS = 5000;
 const LOOK_MS = 25;
 /** Bytes read from a stream before reading pauses; a command that writes faster is slowed down. */
 const READ_BURST_BYTES = 4 * 1024 * 1024;
-/** By then the live output has room again. */
+/** After its next flush the live output has room again. */
 const READ_PAUSE_MS = FLUSH_MS;
 
 export async function runCommand(deps: CommandDeps, command: Command, run: CommandRun): Promise<CommandResult> {
@@ -156,7 +156,7 @@ function endOf({ clock }: CommandDeps, child: ChildProcess, pgid: number): Promi
     child.on('exit', (code, signal) => {
       timer = clock.after(OUTPUT_AFTER_EXIT_MS, () => {
         signalProcess(-pgid, 'SIGKILL');
-        // The first look is no reason to close: what arrived while the agent stood still is read after it.
+        // Not closed at the first check: output that arrived while the agent was stalled is read after it.
         closeWhenRead({ code, signal }, -1, LAST_READS);
       });
       (child.stdio[3] as Writable).destroy();

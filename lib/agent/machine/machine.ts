@@ -87,7 +87,7 @@ export interface CommandResult {
 export interface Machine {
   /** Changes with each boot. */
   readonly bootId: string;
-  /** As in the sysinfo. */
+  /** The hostname that the sysinfo has. */
   readonly hostname: string;
   sysinfo(): Promise<Sysinfo>;
   /** Memory, disk and VMs in the form of Triton's status body. */

@@ -21,7 +21,7 @@ export interface Account {
 export interface Launch {
   /** Undefined: the command runs as the user of the agent. */
   account: Account | undefined;
-  /** The command's own words follow it. */
+  /** The words before those of the command. */
   prefix: string[];
 }
 
@@ -35,7 +35,7 @@ const DEFAULT_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /** Exit code of ENTER when the directory cannot be entered. */
 const CANNOT_ENTER = 126;
 const ENTER = `cd -- "$0" || exit ${CANNOT_ENTER}; exec "$@"`;
-/** Names that mean nothing to the loader of programs. */
+/** Begins names of variables that the dynamic loader ignores. */
 const CARRIED = 'CN_AGENT_ENV_';
 /** A directory service or a file server that does not answer must not keep a vote waiting. */
 const LOOKUP_MS = 5_000;
@@ -69,18 +69,18 @@ interface Start {
 }
 
 /**
- * Gives the command its environment. Until its user is changed, processes run as root, and a
- * variable such as LD_PRELOAD could make them load a library of that user. So they see the variables
- * under other names, and the user's shell names them as they are. Their values are in no arguments,
- * which everybody on the machine can read.
+ * Gives the command its environment. Until the user is changed, the processes run as root, and a
+ * variable such as LD_PRELOAD could make them load a library of the user. So the variables have
+ * other names until then, and the user's shell exports them under their own. Their values are not in
+ * arguments, because everybody on the machine can read those.
  */
 export function startOf({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
   if (account === undefined) return { env, prefix };
   const all = Object.entries(env);
-  // A shell takes no others, and no program of ours means something by them.
+  // A shell cannot export a variable with another name.
   const named = all.filter(([name]) => /^[A-Za-z_]\w*$/.test(name));
   const carried = named.map(([name, value], index) => [`${CARRIED}${index}`, `${name}=${value}`] as const);
-  // `command`: a variable that is read-only in this shell does not end it.
+  // With `command`, the shell continues after a variable that is read-only.
   const take = carried.map(([name]) => `command export "$${name}"; unset ${name}`);
   return {
     env: { PATH: pathOf(own), ...Object.fromEntries(carried) },
@@ -88,7 +88,7 @@ export function startOf({ account, prefix }: Launch, env: Record<string, string>
   };
 }
 
-/** Does all but the command itself. Returns why it cannot run. */
+/** Tries the whole start without the command itself. Returns why the command cannot run. */
 export async function launchRefusal(clock: Clock, command: Command, own?: OwnProcess): Promise<string | undefined> {
   try {
     const { prefix } = await launchOf(clock, command, own);
@@ -109,7 +109,7 @@ function cannotEnter({ directory = '', user }: Command): string {
 
 async function accountOf(clock: Clock, user: string, path: string): Promise<Account> {
   const unknown = () => cannot(`this server has no user ${quoted(user)}`);
-  // Nothing else can be a name, and getent also finds accounts by number.
+  // Other texts are no names of users. A number is refused below, because getent finds it too.
   if (!/^[^-\s:\0][^\s:\0]*$/.test(user)) throw unknown();
   const { stdout } = await outputOf(clock, [await onPath('getent', path), 'passwd', user]);
   const [name, , uid, gid, , home = '/'] = stdout.split('\n')[0]?.split(':') ?? [];

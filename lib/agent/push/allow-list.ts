@@ -104,7 +104,7 @@ export function ruleBrokenBy(
   return matched ? undefined : 'the command is not in "allow"';
 }
 
-/** Within it, the engine of regular expressions can be stopped. */
+/** A context of its own, because only a script that runs in one can be stopped after a time. */
 const bounded = createContext({ match: undefined as (() => boolean) | undefined });
 const match = new Script('match()');
 

@@ -1,4 +1,4 @@
-/** From a push_prepare to the command that it asks for. Pure. */
+/** Makes the command that a push_prepare frame asks for. Pure. */
 import type { PushPrepareFrame } from '../../protocol/frames.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { environment } from '../machine/environment.ts';

@@ -47,7 +47,7 @@ export class PushNode {
   readonly #deps: PushNodeDeps;
   #state: NodeState = { name: 'startup' };
   #prepared: PushPrepareFrame | undefined;
-  /** The limit that the command of its job was given since it was asked. */
+  /** The time limit that replaced the one of the command's task. */
   #timeoutMs: number | undefined;
   #onTimeout: ((timeoutMs: number) => void) | undefined;
   #refusalMessage: string | undefined;
@@ -81,15 +81,15 @@ export class PushNode {
   async onPrepare(frame: PushPrepareFrame): Promise<void> {
     const { job } = frame;
     if (this.#isStopping) return this.#vote({ job, ready: false, reason: 'stopping' });
-    // Another job, or the vote again: the command need not be checked.
+    // For another job, or a repetition that is answered with the same vote: nothing to check.
     if (this.state.name !== 'ready') return this.#on({ name: 'prepare', job });
-    // One that was sent long ago, over a slow link.
+    // A prepare that was sent long ago, over a slow link.
     if (this.#hasRun.get(job) === true) return;
-    // It is asked again while it does not answer.
+    // An instance repeats a prepare that has no answer, so this one may be dropped.
     if (this.#checking.size >= MAX_CHECKS || this.#checking.has(job)) return;
     this.#checking.set(job, frame);
     const refusal = await this.#refusalOf(frame);
-    // Meanwhile an abort came, and perhaps the prepare again, or the agent stops.
+    // An abort came during the check (and perhaps a new prepare), or the agent is stopping.
     if (this.#checking.get(job) !== frame) return;
     this.#checking.delete(job);
     const isFree = this.#state.name === 'ready';
@@ -114,7 +114,7 @@ export class PushNode {
     this.#on({ name: 'abort', job });
   }
 
-  /** The limit may come before the command starts, and not only once. */
+  /** May be called before the command starts, and several times. */
   onTimeout({ job, timeoutMs }: PushTimeoutFrame): void {
     if (!('job' in this.#state) || this.#state.job !== job || this.#timeoutMs === timeoutMs) return;
     const { log, serverUuid } = this.#deps;

@@ -11,7 +11,7 @@ export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask
 
 export const tooDeep = () => new TaskFailure('InvalidParameters', 'The parameters are nested too deep');
 
-/** The message is Triton's agent's. */
+/** The message is that of Triton's agent. */
 export const agentPaused = () => new TaskFailure('AgentPaused', 'CN Agent is not accepting tasks for maintenance');
 
 export const agentFull = () => new TaskFailure('AgentFull', 'The agent holds as many tasks as it can; try again later');

@@ -1,4 +1,4 @@
-/** How long a task may run, counted from when it came. It can be changed until it is cancelled. */
+/** The time limit of a task, counted from its arrival. It can be changed until it is cancelled. */
 import type { Clock, Timer } from '../../platform/clock.ts';
 
 export class TimeLimit {
@@ -14,7 +14,7 @@ export class TimeLimit {
     this.#timer = this.#timerOf(timeoutMs);
   }
 
-  /** A limit that is over already ends the task at once. */
+  /** Ends the task at once if the new limit has already passed. */
   change(timeoutMs: number): void {
     if (this.#timer === undefined) return;
     this.#timer.cancel();

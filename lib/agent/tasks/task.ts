@@ -22,13 +22,13 @@ export interface TaskContext {
   clock: Clock;
   machine: Machine;
   allowReboot: boolean;
-  /** What this agent has voted to run. */
+  /** The push jobs for which this agent has voted. */
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number, message?: string): void;
   output(stream: OutputStream, offset: number, text: string): void;
-  /** Replaces the timeout with which the task came; counted, like that, from when it came. */
+  /** Replaces the timeout of the task. Both are counted from the arrival of the task. */
   changeTimeout(timeoutMs: number): void;
   /** Sets whether the agent refuses other tasks. */
   setPaused(paused: boolean): void;
