@@ -51,8 +51,8 @@ Durations:
 Signals:
   When the terminal is lost (SIGHUP) this program ends, but tasks and drains that it started continue. Under nohup it continues.
 Exit codes:
-  0 done; 1 failed or refused; 2 wrong usage: an option, a value or a name in the command line is wrong, and nothing was changed; \
-3 no instance answered. exec and lock have more; see their --help.
+  0 done; 1 failed or refused; 2 wrong usage: an option or a value in the command line is wrong, or a name or an id in it is \
+unknown, and nothing was changed; 3 no instance answered. exec and lock have more; see their --help.
 `;
 
 /** `helpWidth`: columns of the help texts. */

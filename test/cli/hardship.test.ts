@@ -308,10 +308,10 @@ t.test('a repeated request is not reported as refused when the lost first one to
   t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'the task had ended by itself');
   t.match(
     await cli.run('token', 'revoke', TICKET),
-    { code: 1, stderr: /never was/ },
+    { code: 2, stderr: /never was/ },
     'a revoked token would still exist',
   );
-  t.match(await cli.run('unlock', TICKET), { code: 1, stderr: /gone/ }, 'the ticket was already gone before');
+  t.match(await cli.run('unlock', TICKET), { code: 2, stderr: /gone/ }, 'the ticket was already gone before');
 });
 
 t.test('when the tasks of a server cannot be read, its task history is null, not empty', async (t) => {

@@ -14,7 +14,7 @@ import { EventLines } from './event-line.ts';
 const KINDS: readonly string[] = [...EVENT_KINDS, ...documentKinds];
 
 const MORE = `
-Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage; 3 no instance answered for a \
+Exit codes: 0 after --limit events, or when the reader of the output ended; 1 refused; 2 wrong usage, or an unknown server; 3 no instance answered for a \
 minute; 128 + N when signal N ended this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM).
 `;
 

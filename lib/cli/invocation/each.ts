@@ -1,16 +1,16 @@
 /**
- * Runs the same work for several objects. It continues after an object is refused, and after the
- * reader of stdout has left. It stops when no instance answers.
+ * Runs the same work for several objects. It continues after an object is refused or unknown, and
+ * after the reader of stdout has left. It stops when no instance answers.
  */
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
 import type { Output } from '../terminal/output.ts';
-import { EXIT } from '../terminal/usage-error.ts';
+import { EXIT, UsageError } from '../terminal/usage-error.ts';
 
 interface Done<Result> {
   /** One result for each object that succeeded, in order. */
   results: Result[];
-  refused: { id: string; error: ApiError | NoAnswerError }[];
+  refused: { id: string; error: ApiError | NoAnswerError | UsageError }[];
   exitCode: number;
 }
 
@@ -22,15 +22,22 @@ export async function forEach<Result>(
   output.onReaderGone = () => undefined;
   const results: Result[] = [];
   const refused: Done<Result>['refused'] = [];
+  const exitCodes: number[] = [];
   for (const id of ids) {
     try {
       results.push(await work(id));
     } catch (error) {
-      if (!(error instanceof ApiError || error instanceof NoAnswerError)) throw error;
-      output.complain(errorReportText(errorReportOf(error)));
+      const isOfObject = error instanceof ApiError || error instanceof UsageError;
+      if (!isOfObject && !(error instanceof NoAnswerError)) throw error;
+      const report = errorReportOf(error);
+      output.complain(errorReportText(report));
+      exitCodes.push(report.exitCode);
       refused.push({ id, error });
       if (error instanceof NoAnswerError) return { results, refused, exitCode: EXIT.noAnswer };
     }
   }
-  return { results, refused, exitCode: refused.length === 0 ? EXIT.ok : EXIT.failed };
+  if (refused.length === 0) return { results, refused, exitCode: EXIT.ok };
+  // As for one object, wrong usage means that nothing was changed.
+  const isUsage = results.length === 0 && exitCodes.every((code) => code === EXIT.usage);
+  return { results, refused, exitCode: isUsage ? EXIT.usage : EXIT.failed };
 }

@@ -3,6 +3,7 @@
  * start`, `retry` and `status`, and by `cnapi schedule run`.
  */
 import { createInterface } from 'node:readline/promises';
+import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Context } from '../invocation/context.ts';
@@ -13,7 +14,7 @@ import { listenerOf } from '../runs/reports.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
-import { EXIT } from '../terminal/usage-error.ts';
+import { EXIT, RefusedError } from '../terminal/usage-error.ts';
 import { hasEnded, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
 
 const LOOK_MS = 500;
@@ -89,7 +90,7 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
   let current = job;
   while (!hasEnded(current) && !left.signal.aborted) {
     await clock.sleep(LOOK_MS, left.signal);
-    current = await client.ask(pushJobContracts.GetPushJob, { id: job.id });
+    current = await client.ask(pushJobContracts.GetPushJob, { id: job.id }).catch(unlessDeleted);
     const progress = progressOf(current);
     if (progress === shown || isAsking) continue;
     output.progress(progress);
@@ -108,6 +109,13 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
   if (!wentWell(current) && nodes.some(mayRetry))
     output.note(`to run it again where it did not succeed: cnapi job retry ${job.id.slice(0, 8)}`);
   return wentWell(current) ? EXIT.ok : EXIT.failed;
+}
+
+/** Its end is not known, which is another error than an unknown id on the command line. */
+function unlessDeleted(error: unknown): never {
+  if (error instanceof ApiError && error.code === 'ResourceNotFound')
+    throw new RefusedError('The push job was deleted before its end was read', { cause: error });
+  throw error;
 }
 
 /** The statuses of the nodes where the command ran and did not succeed. */

@@ -61,7 +61,8 @@ export async function targetsOf(
     );
   if (ways.length > 1) throw new UsageError(`${sentence(ways.join(' and '))} cannot be combined`);
   for (const condition of conditions) parseWhere(condition);
-  if (group !== undefined) return { group };
+  if (group !== undefined)
+    return { group: (await findDocument<ServerGroup>(context.client, serverGroups, group)).name };
   if (fromJob !== undefined) {
     const from_status = status === undefined ? {} : { from_status: nodeStatusOf(status) };
     return { from_job: await findJob(context, fromJob), ...from_status };

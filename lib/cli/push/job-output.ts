@@ -24,7 +24,7 @@ its server. It shows what commands that have ended wrote: cnapi job watch also s
 stream the first and the last half MiB are kept. Of a command whose agent went down, what arrived before is shown once the agent \
 is back; until then cnapi job watch shows it. What is missing is reported on stderr.
 
-Exit codes: 0 all output was shown; 1 failed or refused; 2 wrong usage; 4 some output is missing.
+Exit codes: 0 all output was shown; 1 failed or refused; 2 wrong usage, or an unknown name or id; 4 some output is missing.
 `;
 
 export function outputCommand(runner: CommandRunner): Command {

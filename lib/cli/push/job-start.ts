@@ -32,7 +32,7 @@ line with the name of its server, and the job has capture_output, which tells ot
 The first Ctrl-C asks whether to abort the job or to leave it running; without a terminal it aborts the job. The second one exits.
 
 Exit codes: 0 the job is complete and every node that took part succeeded (nodes that are down or busy do not count: the quorum \
-decides about them); 1 otherwise; 2 wrong usage; 128 + N when signal N ended this program.
+decides about them); 1 otherwise; 2 wrong usage, or an unknown name or id; 128 + N when signal N ended this program.
 `;
 
 export function startCommand(runner: CommandRunner): Command {

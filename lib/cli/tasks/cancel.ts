@@ -1,10 +1,10 @@
 /** `cnapi cancel`: requests the cancellation of tasks. */
 import { Command } from 'commander';
-import { ApiError, type NoAnswerError } from '../../client/client-errors.ts';
 import { type CommandRunner, examples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { findTask } from '../lookup/find.ts';
+import { errorReportOf } from '../terminal/error-report.ts';
 
 export function cancelCommand(runner: CommandRunner): Command {
   const command = new Command('cancel')
@@ -28,7 +28,7 @@ async function cancel({ client, output }: Context, [ids]: readonly unknown[]): P
   return exitCode;
 }
 
-function fieldsOf(error: ApiError | NoAnswerError) {
-  const { code, message } = error;
-  return error instanceof ApiError ? { code, message, request_id: error.requestId } : { code, message };
+function fieldsOf(error: Error) {
+  const { code, message, requestId } = errorReportOf(error);
+  return { code, message, ...(requestId === undefined ? {} : { request_id: requestId }) };
 }

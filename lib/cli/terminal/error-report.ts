@@ -27,7 +27,8 @@ export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof CredentialsError) return { code: error.code, message: error.message, exitCode: EXIT.usage };
   if (error instanceof NoAnswerError) return { ...said(error), hint: hintOfSilence(error), exitCode: EXIT.noAnswer };
   if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
-  if (error instanceof ApiError) return { ...fieldsOf(error), hint: hintOf(error), exitCode: EXIT.failed };
+  if (error instanceof ApiError)
+    return { ...fieldsOf(error), hint: hintOf(error), exitCode: isUnknown(error) ? EXIT.usage : EXIT.failed };
   if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
   if (error instanceof RefusedError) return { code: 'Refused', message: error.message, exitCode: EXIT.failed };
   if (error instanceof WithheldError)
@@ -44,6 +45,9 @@ export function errorReportText({ message, code, hint, address, requestId }: Err
   const coded = address === undefined ? message : `${message} (${code}${about ? `; ${about}` : ''})`;
   return escapeControls(coded) + (hint === undefined ? '' : `\n  ${hint}`);
 }
+
+/** A whole id is not looked up before the request: the instance says that there is no such object. */
+const isUnknown = ({ code }: ApiError): boolean => code === 'ResourceNotFound';
 
 const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });
 

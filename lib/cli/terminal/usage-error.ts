@@ -1,6 +1,6 @@
 /** The errors of commands, and their exit codes. */
 
-/** An option, a value or a name in the command line is wrong, and nothing was changed: exit code 2. */
+/** The command line is wrong, or names what does not exist, and nothing was changed: exit code 2. */
 export class UsageError extends Error {}
 
 /** What an instance said of the present state does not permit it: exit code 1. */

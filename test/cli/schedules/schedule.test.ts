@@ -90,8 +90,8 @@ t.test('schedules on the command line', async (t) => {
 
   await t.test('a schedule for a group that does not exist is refused', async (t) => {
     t.match(await cli.run('schedule', 'create', '--cron', '@daily', '--group', 'wbe', ...command), {
-      code: 1,
-      stderr: /job: group: there is no server group "wbe"/,
+      code: 2,
+      stderr: /There is no server group wbe/,
     });
   });
 
