@@ -147,7 +147,8 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   });
   output.onReaderGone = ({ code }) => {
     if (code !== 'EPIPE' || options.detach) return;
-    // A signal that ended the reader as well comes at the same moment, and decides what happens.
+    // If a signal ended the reader, this process receives it at the same moment; it then takes
+    // precedence.
     clock.after(SIGNAL_MS, () => {
       if (interruptedWith !== undefined) return;
       interruptedWith = exitCodeOfSignal('SIGPIPE');

@@ -44,7 +44,10 @@ export function watched(context: Context, job: PushJob): Promise<number> {
   return follow(context, job, { mayAbort: false, showing: showOutput(context, job) });
 }
 
-/** Until the job ends; --json shows none. If it fails, cnapi job output has what was not shown. */
+/**
+ * Shows the output until the job ends; none with --json. If following fails, `cnapi job output` can
+ * still show all of it.
+ */
 async function showOutput(context: Context, job: PushJob): Promise<void> {
   const { output } = context;
   if (output.json) return;
@@ -67,11 +70,11 @@ interface Followed {
   showing?: Promise<void> | undefined;
 }
 
-/** Until the job ends, or the user leaves it. */
+/** Follows the job until it ends or the user leaves it. */
 async function follow(context: Context, job: PushJob, { mayAbort, showing }: Followed): Promise<number> {
   const { client, clock, output } = context;
   let leftWith: number | undefined;
-  /** Nothing else is written into the line of the question. */
+  /** A question is open: nothing else is written into its line. */
   let isAsking = false;
   const left = new AbortController();
   const stopListening = onEndingSignal((signal, before) => {
@@ -141,7 +144,7 @@ async function askWhatToDo({ client, output }: Context, id: string, signal: Abor
   return true;
 }
 
-/** Returns its nodes. */
+/** Shows the job. Returns its nodes. */
 export async function show(context: Context, job: PushJob): Promise<readonly PushNode[]> {
   const { output } = context;
   const nodes = await nodesOf(context, job.id);

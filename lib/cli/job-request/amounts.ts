@@ -16,5 +16,5 @@ export function amountOf(text: string | undefined, option: string): { percent?: 
   return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
 }
 
-/** How many of `count` nodes may fail, where a percentage may. */
+/** The most of `count` nodes that are no more than this percentage. */
 export const shareOf = (percent: number, count: number): number => Math.floor((percent / 100) * count);

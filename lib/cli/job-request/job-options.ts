@@ -92,9 +92,7 @@ export async function jobBodyOf(context: Context, options: JobOptions, nodeCount
   return { command, ...(await jobFieldsOf(context, options, nodeCount)) };
 }
 
-/**
- * What the options say of a job, and undefined for the others. @throws UsageError
- */
+/** The fields of a job that the options set; all others are undefined. @throws UsageError */
 export async function jobFieldsOf(context: Context, options: JobOptions, nodeCount: number | undefined) {
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);

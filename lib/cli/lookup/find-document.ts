@@ -9,7 +9,7 @@ import { isPrefix } from './find.ts';
 
 type Client = Pick<CnapiClient, 'documents'>;
 
-/** At most so many, in order of uuid. */
+/** Lists the documents that match, at most `wanted`, in order of uuid. */
 export async function listDocuments(
   client: Client,
   noun: DocumentNoun,
@@ -52,7 +52,7 @@ export async function findDocument<Found extends { uuid: string }>(
 const MANY = 5;
 
 async function namedSo(client: Client, noun: DocumentNoun, name: string, within: JsonObject): Promise<JsonObject[]> {
-  // A name that ends in * would be the beginning of one.
+  // The API takes a name that ends in * for the beginning of a name.
   if (!('name' in noun.indexes) || name.endsWith('*')) return [];
   return listDocuments(client, noun, { ...within, name }, MANY);
 }
@@ -67,5 +67,5 @@ async function beginningSo(
   return all.filter(({ uuid }) => String(uuid).startsWith(text.toLowerCase()));
 }
 
-/** `server group` of `server_group`. */
+/** Turns `server_group` into `server group`. */
 export const inWords = (name: string): string => name.replaceAll('_', ' ');

@@ -4,11 +4,11 @@ import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { checkPrefix, onlyOne } from './find.ts';
 
-/** As many as one request returns. */
+/** The most jobs that one request returns. */
 const JOBS_A_PAGE = 1_000;
 const NODES_A_PAGE = 1_000;
 
-/** By its id or the beginning of it. @throws UsageError */
+/** Finds a push job by its id, or by the beginning of its id. @throws UsageError */
 export async function findJob({ client }: Pick<Context, 'client'>, text: string): Promise<string> {
   if (isUuid(text)) return text;
   checkPrefix('a push job', text);
@@ -26,7 +26,9 @@ interface JobFilter {
   matches?: (job: PushJob) => boolean;
 }
 
-/** The newest that match, from as many pages as needed: a page of large jobs has few. */
+/**
+ * The newest jobs that match, from as many pages as needed, because a page of large jobs is short.
+ */
 export async function newestJobs(
   { client }: Pick<Context, 'client'>,
   { count, status, schedule, matches }: JobFilter,

@@ -7,7 +7,7 @@ import { checkPrefix, onlyOne } from './find.ts';
 
 export const MAX_SCHEDULES = 1_000;
 
-/** From as many pages as needed: a page of large jobs is short. */
+/** The newest schedules, from as many pages as needed, because a page of large jobs is short. */
 export async function firstSchedules(client: CnapiClient, count: number): Promise<PushSchedule[]> {
   const schedules: PushSchedule[] = [];
   for (let after: string | undefined; ; ) {
@@ -19,7 +19,7 @@ export async function firstSchedules(client: CnapiClient, count: number): Promis
   }
 }
 
-/** By its id or the beginning of it. @throws UsageError */
+/** Finds a schedule by its id, or by the beginning of its id. @throws UsageError */
 export async function findSchedule({ client }: Pick<Context, 'client'>, text: string): Promise<string> {
   if (isUuid(text)) return text;
   checkPrefix('a schedule', text);

@@ -29,7 +29,7 @@ export interface TargetOptions {
 
 type NodeStatus = PushNode['status'];
 
-/** Except for `servers`, as in POST /push-jobs. */
+/** The servers that the user named; except for `servers`, in the form of POST /push-jobs. */
 export type Targets =
   | { servers: readonly NamedServer[] }
   | { where: string[] }
@@ -71,11 +71,11 @@ export async function targetsOf(
   return { where: all ? ['uuid=*'] : conditions };
 }
 
-/** The part of POST /push-jobs that says which servers. */
+/** The members of POST /push-jobs that name the servers. */
 export const requestOf = (targets: Targets) =>
   'servers' in targets ? { servers: targets.servers.map(({ uuid }) => uuid) } : targets;
 
-/** The servers at this moment. @throws UsageError when there are none */
+/** The servers that the targets name at this moment. @throws UsageError when there are none */
 export async function serversOf(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
   const servers = await foundNow(context, targets);
   if (servers.length > 0) return servers;

@@ -73,7 +73,7 @@ const withMembers = (command: Command): Command =>
     .option('--client <client>', 'a client of the organization', repeated)
     .option('--group <group>', 'a group whose members are members', repeated);
 
-/** With the names of the members; a deleted one is left out. */
+/** Shows a group with the names of its members; deleted members are left out. */
 async function show(context: Context, given: unknown, name: unknown): Promise<void> {
   const { client, output } = context;
   const organization = await organizationOf(context, given);

@@ -71,7 +71,9 @@ async function bind(
   return exitCode;
 }
 
-/** Whether a server that is to have these groups needs a new binding, or has the same one. */
+/**
+ * Whether the binding of a server has exactly these groups; true if the server has no binding yet.
+ */
 function hasGroups(present: Binding | undefined, wanted: readonly string[] | undefined): boolean {
   if (present === undefined) return true;
   return JSON.stringify([...(present.groups ?? [])].sort()) === JSON.stringify([...(wanted ?? [])].sort());

@@ -75,7 +75,10 @@ const TASKS_AT_ONCE = 8;
 const isOverload = (error: unknown): boolean =>
   error instanceof ApiError && (error.statusCode === 429 || error.statusCode === 503);
 
-/** One after the other, so that the output of each node stays together; read some ahead. */
+/**
+ * Writes the output of one node after the other, so that it stays together, and reads some nodes
+ * ahead.
+ */
 async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
   const { client, output } = context;
   const nodes = inOrderOfName(await nodesOf(context, id, status));

@@ -1,4 +1,4 @@
-/** `cnapi node`: what servers do for push jobs. */
+/** `cnapi node`: the states of servers in push jobs. */
 import { Command, Option } from 'commander';
 import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
 import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
@@ -7,7 +7,7 @@ import { serversOf, targetsOf } from '../lookup/targets.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
 
-/** Their uuids fit into the address of one request. */
+/** Limits the uuids in the URL of one request. */
 const SERVERS_A_REQUEST = 100;
 
 const MORE = `
@@ -23,7 +23,7 @@ export function nodeCommand(runner: CommandRunner): Command {
 
 function statusCommand(runner: CommandRunner): Command {
   const command = new Command('status')
-    .description('Shows what servers do for push jobs, and in which job they are.')
+    .description('Shows the states of servers in push jobs, and the job that each is in.')
     .argument(
       '[query|server...]',
       'name=pattern as with --where of cnapi servers; or uuids, beginnings of them, or hostnames',

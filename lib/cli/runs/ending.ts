@@ -19,7 +19,7 @@ export type Ending =
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
-      /** Another try may end otherwise. */
+      /** Another try may end differently. */
       mayRetry?: boolean;
     }
   | { kind: 'unknown'; id: string | undefined; why: string /** The command that tells later. */; see?: string };

@@ -120,7 +120,7 @@ export async function createSchedule(
 
 interface Matching {
   servers: readonly NamedServer[];
-  /** Why there are none. */
+  /** Why no server matches. */
   complaint?: string;
 }
 

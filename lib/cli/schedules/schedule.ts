@@ -12,7 +12,7 @@ import { runCommand } from './schedule-run.ts';
 import { updateCommand } from './schedule-update.ts';
 import { SCHEDULE_COLUMNS, showSchedule } from './schedule-view.ts';
 
-/** By `cnapi schedule get`. */
+/** How many jobs `cnapi schedule get` shows. */
 const JOBS_SHOWN = 5;
 
 export function scheduleCommand(runner: CommandRunner): Command {
@@ -79,7 +79,7 @@ async function get(context: Context, [text]: readonly unknown[]): Promise<void> 
   if (!context.output.json && schedule.last_job !== undefined) await showJobs(context, id);
 }
 
-/** How its newest jobs went. */
+/** Shows how the newest jobs of the schedule ended. */
 async function showJobs(context: Context, schedule: string): Promise<void> {
   const { output } = context;
   const jobs = await newestJobs(context, { count: JOBS_SHOWN, schedule });

@@ -3,7 +3,7 @@
 /** The command line is wrong, or names what does not exist, and nothing was changed: exit code 2. */
 export class UsageError extends Error {}
 
-/** What an instance said of the present state does not permit it: exit code 1. */
+/** The present state, as an instance reported it, does not permit the command: exit code 1. */
 export class RefusedError extends Error {}
 
 /** The instance answered without what this token may not see: exit code 1. */
