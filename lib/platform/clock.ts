@@ -13,8 +13,8 @@ export interface Clock {
   now(): number;
   /**
    * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
-   * a decision (exceptions: passed-time.ts of lib/cli, and the times of schedules, which must have
-   * come by the database's clock as well).
+   * a decision (exceptions: passed-time.ts of lib/cli, and the times of schedules, which must also
+   * have passed by the database's clock).
    */
   wallTime(): number;
   /** Calls `callback` once after `delayMs`. */

@@ -42,7 +42,7 @@ export class HealthyTimer {
   }
 
   /**
-   * Calls `listener` once, at the first tick after this process stood still for more than `overMs`.
+   * Calls `listener` once, at the first tick after this process was stalled for more than `overMs`.
    */
   onStall(overMs: number, listener: StallListener): void {
     this.#stallListeners.push({ overMs, listener });

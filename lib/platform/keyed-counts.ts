@@ -2,7 +2,7 @@
 export class KeyedCounts {
   readonly #counts = new Map<string, number>();
 
-  /** Returns the new count; a holder of nothing is forgotten. */
+  /** Returns the new count; a holder whose count is 0 is forgotten. */
   add(key: string, by = 1): number {
     const count = this.of(key) + by;
     if (count > 0) this.#counts.set(key, count);

@@ -4,7 +4,7 @@
  */
 import { BlockList, isIP, isIPv6 } from 'node:net';
 
-/** Wider networks belong to nobody, so they are typing errors. */
+/** No owner has a wider network, so a wider one is a typing error. */
 const WIDEST = { ipv4: 8, ipv6: 16 } as const;
 const LONGEST = { ipv4: 32, ipv6: 128 } as const;
 
@@ -34,7 +34,7 @@ export class Networks {
     }
   }
 
-  /** False for what is no IP address. */
+  /** False if the text is not an IP address. */
   contain(address: string): boolean {
     const kind = kindOf(address);
     return kind !== undefined && this.#list.check(address, kind);

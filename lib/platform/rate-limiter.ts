@@ -10,8 +10,8 @@ const ROUNDING_MS = 0.001;
 const MAX_KEYS = 50_000;
 
 /**
- * What a limiter allows. Who has very many limiters keeps only the time of each, with these
- * functions.
+ * The rate that a limiter allows. Code with very many limiters can keep only the time of each, and
+ * use these functions.
  */
 export class RateLimit {
   readonly perSecond: number;
@@ -55,7 +55,7 @@ export class RateLimiter {
     return waitMs;
   }
 
-  /** Undoes that so much was taken or charged. */
+  /** Gives back what was taken or charged. */
   giveBack(cost = 1): void {
     this.#paidAt -= (cost * 1000) / this.#limit.perSecond;
   }
@@ -74,7 +74,10 @@ export class RateLimiter {
   }
 }
 
-/** One for each address, token or other key. With too many, the least recently used is dropped. */
+/**
+ * One limiter for each address, token or other key. Above the bound, the least recently used is
+ * dropped.
+ */
 export class RateLimiters {
   readonly #limit: RateLimit;
   readonly #limiters = new BoundedMap<string, RateLimiter>(MAX_KEYS);
@@ -83,7 +86,7 @@ export class RateLimiters {
     this.#limit = limit;
   }
 
-  /** The configuration's 0 stands for no limit: undefined. */
+  /** Returns undefined for a rate of 0, which means "no limit" in the configuration. */
   static ifLimited(limit: { perSecond: number; burst: number }): RateLimiters | undefined {
     return limit.perSecond === 0 ? undefined : new RateLimiters(new RateLimit(limit));
   }

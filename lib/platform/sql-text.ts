@@ -55,7 +55,8 @@ export const statementName = (name: string, also: StatementPart | undefined): st
   also === undefined ? name : `${name} with record`;
 
 /**
- * A moment as the text of a number, because JavaScript's times have milliseconds only; and back.
+ * SQL for a moment as a number in a text, and for the moment of such a text. JavaScript's own times
+ * have only milliseconds.
  */
 export const inMicroseconds = (moment: string): string => `(extract(epoch from ${moment}) * 1000000)::bigint::text`;
 export const fromMicroseconds = (bigint: string): string =>

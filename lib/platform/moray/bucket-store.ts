@@ -73,7 +73,7 @@ export class BucketStore {
 
   /** @throws ObjectNotFoundError */
   async get<Value = Record<string, unknown>>(bucket: DocumentBucket, key: string): Promise<BucketObject<Value>> {
-    // Such a text can be no key, and the database refuses it.
+    // No key contains NUL, and the database refuses such a text.
     const found = key.includes('\0') ? undefined : (await this.getMany<Value>(bucket, [key])).get(key);
     if (found === undefined) throw new ObjectNotFoundError(bucket.name, key);
     return found;

@@ -20,7 +20,7 @@ export class EtagConflictError extends CnapiError {
 }
 
 export class UniqueAttributeError extends CnapiError {
-  /** Their values, together, are those of another object. */
+  /** The fields whose values another object has already, all of them together. */
   readonly fields: readonly string[];
 
   constructor(bucket: string, fields: readonly string[], cause?: unknown) {
