@@ -158,7 +158,7 @@ export class PushJobs {
     return nodes;
   }
 
-  /** What these servers do for push jobs, in no order. */
+  /** The states of these servers in push jobs, in no order. */
   nodeStates(servers: readonly string[]): Promise<NodeStateRow[]> {
     return readNodeStates(this.#deps.database, servers);
   }

@@ -1,4 +1,4 @@
-/** Answers what servers do for push jobs (lib/protocol/api/push-nodes.ts). */
+/** Answers the states of servers in push jobs (lib/protocol/api/push-nodes.ts). */
 import { pushNodeContracts } from '../../../protocol/api/push-nodes.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
