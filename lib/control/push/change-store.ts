@@ -69,9 +69,9 @@ export async function changePushJob(
 
 export interface AddedNodes {
   state: JobState;
-  /** Null: they were added. Otherwise nothing was. */
+  /** Why no node was added; null if all were added. */
   refusal: 'state' | 'late' | 'present' | 'full' | null;
-  /** Some of those that are nodes already. */
+  /** Some of the servers that are nodes of the job already. */
   present: string[];
 }
 
@@ -104,16 +104,16 @@ export async function addPushNodes(
 }
 
 interface ChangeOfNodes {
-  /** Before the change. */
+  /** The state of the job before the change. */
   state: JobState;
-  /** Some of those servers that are no nodes of the job; if there are any, nothing was changed. */
+  /** Some of the servers that are not nodes of the job. If there are any, nothing was changed. */
   missing: string[];
 }
 
 export interface NodeAbortRequest {
   /** Uuids of servers. */
   nodes: readonly string[];
-  /** `soft`: a command that runs may end. */
+  /** `soft`: commands that run may end by themselves. */
   how: 'soft' | 'hard';
   record?: RecordPart | undefined;
 }

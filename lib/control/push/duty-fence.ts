@@ -2,7 +2,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { DutyLostError, type HeldDuty } from '../duty/duty.ts';
 
-/** A statement that says whether the duty is held still. @throws DutyLostError */
+/** Runs a statement that returns whether the duty is still held. @throws DutyLostError if not */
 export async function fenced(
   database: Queryable,
   duty: HeldDuty,

@@ -9,7 +9,7 @@ const COMMAND_CHARS = 2_000;
 const TEXT_CHARS = 200;
 const VARIABLES = { most: 20, chars: 40 };
 const CONDITIONS = 5;
-/** Names of members of a job: more than it has. */
+/** Limits the names of members of a job; a job has fewer. */
 const FIELDS = { most: 50, chars: 40 };
 /** Limits the names of nodes together. */
 const NAMES_CHARS = 1_000;

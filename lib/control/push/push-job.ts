@@ -17,7 +17,9 @@ import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
-/** Of a node, which is one server in one job. What becomes of it: migrations/001-push-jobs.sql. */
+/**
+ * The states of a node, which is one server in one job. migrations/001-push-jobs.sql draws them.
+ */
 export type NodeState = (typeof NODE_STATUSES)[number];
 
 /** How many nodes are in each state. */
@@ -40,7 +42,7 @@ export interface PushJob {
   isSoft: boolean;
   /** How many nodes must be ready before one starts. */
   quorum: number;
-  /** By a caller. */
+  /** The abort that a caller has requested. */
   abortRequested: 'soft' | 'hard' | undefined;
   /** Maximum of nodes that are started and have not ended. */
   concurrency: number | undefined;
@@ -71,7 +73,7 @@ export interface JobSnapshot {
   outdatedTimeouts: number;
   /** Ms until all starts are paid for at the start rate; negative if they have been for that long. */
   startsPaidMs: number;
-  /** Since it asked its agents, and since it entered its present state. */
+  /** `ageMs`: since the job asked its agents. `stateMs`: since it entered its present state. */
   ageMs: number;
   stateMs: number;
 }
@@ -86,7 +88,7 @@ export type JobAction =
   | { do: 'change-timeouts' }
   /** Nodes that have not voted, and cannot any more, become `unavailable`. */
   | { do: 'close-voting' }
-  /** Those that a caller wants to be aborted. The job goes on. */
+  /** Abort the nodes that a caller named. The job goes on. */
   | { do: 'abort-nodes' }
   | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
   | { do: 'end'; outcome: JobOutcome };

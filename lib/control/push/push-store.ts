@@ -90,7 +90,7 @@ const unfinished = (most: number, where: string) =>
 const HAS_ROOM = `${unfinished(MAX_UNFINISHED.inAll, 'true')}
          and ($2::text is null or ${unfinished(MAX_UNFINISHED.ofOrganization, 'organization = $2::text')})`;
 
-/** The columns of a job that are as the caller wants them. */
+/** The columns of a job that hold what the caller asked for. */
 function wantedColumns(job: NewPushJob) {
   return {
     id: job.id,
@@ -200,7 +200,7 @@ export async function readPushJobByKey(
   return rows[0];
 }
 
-/** As callers see it; `uuid` is added once it exists. */
+/** The ticket as callers see it; it has a `uuid` once it exists. */
 type ShownTicket = NonNullable<PushJobView['ticket']>;
 
 const toShown = ({ serverUuid, scope, id, expiresInSeconds, timeoutMs }: WantedTicket): ShownTicket => ({
@@ -237,7 +237,7 @@ export interface PushJobRow {
    * which would look up the duty of each job.
    */
   coordinator?: string | null;
-  /** In lists. */
+  /** Only in lists: where the job is. */
   place: Place;
 }
 
@@ -365,7 +365,7 @@ export async function deletePushJob(database: Queryable, id: string, record?: Re
   return rowCount > 0;
 }
 
-/** What a server does for push jobs, as the specification names it. */
+/** The state of a server in push jobs, in the words of the specification. */
 type NodeAvailability = 'idle' | 'in-job' | 'rehab' | 'down';
 
 export interface NodeStateRow {

@@ -64,7 +64,7 @@ interface StartedNode extends ServerToTell {
 export const NODES_A_STEP = 1_000;
 
 const CANCELS = [JSON.stringify(taskEnds.cancelled), JSON.stringify(taskEnds.cancelledUncertain)];
-/** Ends of tasks that no agent has reported. */
+/** The ends of tasks that cnapi itself records, without a report of an agent. */
 const ENDS_OF_CNAPI = Object.values(taskEnds).map((end) => JSON.stringify(end));
 
 /**
@@ -112,9 +112,9 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
 }
 
 /**
- * Gives ready nodes their tasks, at most one for each of `ids`. Also the job's start. `changes`:
- * those that the round has seen; after another one nothing is done. `runMs`: for how long it has
- * run. `unpaidMs`: for how long earlier starts use up the start rate.
+ * Gives ready nodes their tasks, at most one for each of `ids`. The first call starts the job.
+ * `changes`: how many changes the round has seen; if there are more now, nothing is done. `runMs`:
+ * for how long it has run. `unpaidMs`: for how long earlier starts use up the start rate.
  */
 export async function startNodes(
   database: Queryable,
@@ -135,7 +135,7 @@ export async function changeTimeouts(database: Queryable, duty: HeldDuty, most: 
   await fenced(database, duty, sql, [most]);
 }
 
-/** `changes`: those that the round has seen. After another one nothing is done. */
+/** `changes`: how many changes the round has seen. If there are more now, nothing is done. */
 export async function closeVoting(database: Queryable, duty: HeldDuty, changes: number): Promise<void> {
   const sql = 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int, $4::int, $5::int) as held';
   await fenced(database, duty, sql, [changes, NODES_A_STEP]);
@@ -151,7 +151,7 @@ export async function abortNodes(database: Queryable, duty: HeldDuty, most: numb
 }
 
 interface AbortOptions {
-  /** Those that the round has seen. After another one nothing is done. */
+  /** How many changes the round has seen. If there are more now, nothing is done. */
   changes: number;
   ending: JobOutcome;
   soft: boolean;

@@ -54,13 +54,18 @@ interface CoordinatorDeps extends JobTicketDeps {
 const GATHER_MS = 50;
 /** Added for each job of this instance, so that the total load of rounds stays bounded. */
 const GATHER_MS_OF_JOB = 3;
-/** Finds agents that are gone, and changes whose message was lost. */
+/**
+ * The time between rounds without news: a round finds agents that are gone, and changes whose
+ * message was lost.
+ */
 const ROUND_MS = 1_000;
-/** After each step. */
+/** The pause after each step. */
 const PAUSE_MS = 10;
-/** After one that changed nothing, because rows are locked. */
+/** The pause after a step that changed nothing because rows are locked. */
 const BLOCKED_PAUSE_MS = 250;
-/** While nodes start: no message announces that a command has started. */
+/**
+ * The time between rounds while nodes start, because no message announces the start of a command.
+ */
 const STARTING_ROUND_MS = 250;
 /** A round reads every node, so a large job without changes is polled less often. */
 const ROUND_MS_OF_NODE = 0.2;
@@ -71,7 +76,7 @@ const LOST_ENDS = 1_000;
 interface ActiveJob {
   /** Aborts when something of the job has changed since the present round began. */
   changed: AbortController;
-  /** Those whose ends are awaited. */
+  /** The tasks whose ends are awaited. */
   tasks: Set<string>;
   startsPaid: StartsPaid;
   /** The job's state in the last round. */
@@ -90,15 +95,15 @@ interface Round {
   view: JobSnapshot;
   active: ActiveJob;
   changes: number;
-  /** Until the next round, at least. */
+  /** The least time until the next round. */
   pauseMs: number;
 }
 
 interface Wait {
   pauseMs: number;
-  /** Without news. */
+  /** The time until the next round if there is no news. */
   roundMs: number;
-  /** Until the next timeout. */
+  /** The time until the next timeout. */
   forMs: number | undefined;
 }
 
@@ -163,7 +168,7 @@ export class Coordinator implements DutyHandler {
       active.changed = new AbortController();
       const beganAt = clock.now();
       const advanced = await advanceJob(this.#deps.database, duty).catch(async (error: unknown) => {
-        // Its lock is kept although its own rows are locked.
+        // The ticket is renewed even while the rows of the job are locked.
         if (isTemporary(error)) await lookAtTicket();
         throw error;
       });
@@ -213,7 +218,8 @@ export class Coordinator implements DutyHandler {
   }
 
   /**
-   * A start, an abort, or the beginning of the voting may have been refused: the next round knows.
+   * A start, an abort, or the beginning of the voting may have been refused: the next round finds
+   * out.
    */
   #logProgress({ id }: HeldDuty, active: ActiveJob, { job: { state, isSoft }, nodeCounts }: JobRound): void {
     const isProgress =
@@ -271,7 +277,7 @@ export class Coordinator implements DutyHandler {
     }
   }
 
-  /** Until something of the job changes, and then a little longer, but not beyond `forMs`. */
+  /** Waits until something of the job changes, and then a little longer, but at most `forMs`. */
   async #wait(active: ActiveJob, { pauseMs, roundMs, forMs = Infinity }: Wait, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps;
     const gatherMs = Math.min(Math.max(pauseMs, GATHER_MS + this.#activeJobs.size * GATHER_MS_OF_JOB), forMs);
@@ -280,7 +286,10 @@ export class Coordinator implements DutyHandler {
     await clock.sleep(restMs, AbortSignal.any([active.changed.signal, signal]));
   }
 
-  /** If the round found a change. Nodes only move on, so each change shows in the counts. */
+  /**
+   * Tells the followers if the round found a change. Nodes only move forward, so each change shows
+   * in the counts.
+   */
   #tellFollowers(job: string, active: ActiveJob, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
     const counts = JSON.stringify([state, nodeCounts, started]);
     if (counts === active.counts && newEvents === 0) return;
@@ -288,7 +297,7 @@ export class Coordinator implements DutyHandler {
     publishChanges(this.#deps.bus, PUSH_PROGRESS_TOPIC, [job]);
   }
 
-  /** Ends of these tasks are news of the job. */
+  /** From now on, the end of any of these tasks wakes the job. */
   #follow(job: string, tasks: readonly string[]): void {
     const active = this.#activeJobs.get(job);
     for (const task of tasks) {

@@ -9,7 +9,7 @@ export interface FeedEvent {
   /** Null for an event of the job. */
   node: string | null;
   status: string | null;
-  /** In microseconds. Each event of a feed has a later one. */
+  /** Microseconds since 1970. Each event of a feed has a later time than the one before it. */
   atUs: string;
 }
 

@@ -7,9 +7,9 @@ import type { JobState } from '../push-job.ts';
 import { nodeColumns, type PushNodeRow } from '../push-store.ts';
 
 export interface ChangedNodes {
-  /** Undefined: all nodes. */
+  /** Only nodes that have changed since then; undefined: all nodes. */
   since: Date | undefined;
-  /** Those that have not ended as well, whenever they changed. */
+  /** Also all nodes that have not ended, whenever they changed. */
   withOpen: boolean;
   after: string | undefined;
   limit: number;

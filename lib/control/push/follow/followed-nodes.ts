@@ -60,7 +60,7 @@ export class SentNodes {
     return this.#openTasks;
   }
 
-  /** False if just this was noted before. */
+  /** Notes the state that was sent. Returns false if the same state was sent before. */
   note(place: number, node: NodeOfJob): boolean {
     this.#growTo(this.#nodes.count);
     const before = this.#states[place] ?? 0;

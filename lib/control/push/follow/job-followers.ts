@@ -51,7 +51,7 @@ const EVENTS_A_TASK = 10;
 /** What followers remember: for instance 20 jobs of 20,000 nodes. */
 const MAX_REMEMBERED_BYTES = 128 * 1024 * 1024;
 
-/** As its follower has read it. */
+/** A job as its follower has read it. */
 type FollowedJob = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
 
 interface FollowOptions {

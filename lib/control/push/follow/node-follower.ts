@@ -27,14 +27,17 @@ import type { ChangedNodes, JobPosition } from './follow-store.ts';
 import { type FollowedNodes, isEnd, JobNodes, SentNodes } from './followed-nodes.ts';
 import type { SharedRead } from './shared-read.ts';
 
-/** `position`: where to resume; without more, only that changed. */
+/** `position`: where to resume. An update without more reports a new position only. */
 export type FollowUpdate =
   | { position: string }
   | { position: string; job: PushJobRow }
   | { position: string; node: PushNodeRow }
   | ({ position: string; serverUuid: string } & EventOfTask);
 
-/** Each for the job at a position: an answer from before it must not be shared. */
+/**
+ * A question about a job at a position. An answer that was read before that position must not be
+ * shared.
+ */
 interface AtPosition {
   number: number;
 }

@@ -15,7 +15,7 @@ const MAX_ANSWERS = 500;
 export const GATHER_MS = 20;
 /** An agent is asked by each job that votes, and answers `busy` to all but one. */
 export const MAX_OF_A_SERVER = 64;
-/** While the database is down. */
+/** Limits the answers that wait while the database is down. */
 export const MAX_WAITING = 50_000;
 
 export class AnswerQueue<One extends Answer> {

@@ -24,8 +24,8 @@ import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
 type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
 /**
- * The hash is kept. It is computed without the values of secret variables, so it cannot be used to
- * test guesses of them.
+ * The key of a request, with a hash of the request. The hash is stored, so it is computed without
+ * the values of secret variables: it cannot be used to test guesses of them.
  */
 export function repeatOf(
   request: JobRequest,

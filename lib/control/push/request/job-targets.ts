@@ -42,8 +42,8 @@ interface TargetRequest {
 const PAGE = 1_000;
 
 /**
- * The request fits together (`complaintsOfMembers`), so it has one kind of target.
- * @throws InvalidPushJobError when there are no such servers
+ * `complaintsOfMembers` has checked the request, so it has one kind of target. @throws
+ * InvalidPushJobError when there are no such servers
  */
 export async function targetsOf(
   request: TargetRequest,

@@ -26,7 +26,8 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
     {
       async CreatePushJob({ params, actor, header, withRecord }) {
         const repeat = repeatOf(params, idempotencyKey(header), actor.name);
-        // Before its servers are looked up: they may be others by now.
+        // Asked before the servers are looked up, because a repeated request could find other
+        // servers.
         const made = await pushJobs.made(repeat);
         const id = made ?? (await create());
         async function create(): Promise<string> {

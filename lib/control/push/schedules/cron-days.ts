@@ -43,7 +43,7 @@ function daysIn(month: MonthKind, { dayOfMonth, dayOfWeek, isEither }: DayFields
   return all.filter((day) => (isEither ? byDay.has(day) || byWeekday.has(day) : byDay.has(day) && byWeekday.has(day)));
 }
 
-/** A day that no month has if the month has no such day. */
+/** Returns a day that no month has if this month does not have the named day. */
 function dayNamed(token: number | string, month: MonthKind): number {
   if (typeof token === 'number') return token;
   if (token === 'L') return month.length;
@@ -54,7 +54,7 @@ function dayNamed(token: number | string, month: MonthKind): number {
   return workingDayNear(near === 'L' ? month.length : Number(near), month);
 }
 
-/** In the same month. */
+/** The working day nearest to this day, in the same month. */
 function workingDayNear(day: number, month: MonthKind): number {
   if (day < 1 || day > month.length) return 0;
   switch ((month.first + day - 1) % 7) {

@@ -98,7 +98,7 @@ function changeWithinADay(from: Instant, offsetAt: Offset): Instant | undefined 
   return at;
 }
 
-/** The first one that is not before `from`. */
+/** The first local time that is not before `from`. */
 function nextLocalTime(from: Instant, { minutes, months, days }: LocalTimes): Instant | undefined {
   const start = new Date(from);
   const [year, today] = [start.getUTCFullYear(), Math.floor(from / DAY_MS) * DAY_MS];

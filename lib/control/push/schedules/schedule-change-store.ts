@@ -23,7 +23,7 @@ export async function readWholeSchedule(database: Queryable, id: string): Promis
 }
 
 export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
-  /** As it was read. */
+  /** How many changes the schedule had when it was read. */
   changes: number;
   changedBy: string | undefined;
   /** The caller has changed its job, which starts in the caller's name from now on. */
@@ -97,7 +97,7 @@ export async function resumeSchedule(
   return rowCount > 0;
 }
 
-/** Its jobs stay. */
+/** Deletes the schedule. The jobs that it started stay. */
 export async function deleteSchedule(database: Queryable, id: string): Promise<boolean> {
   const { rowCount } = await database.query('delete from cnapi_push_schedules s where s.id = $1::uuid', [id]);
   return rowCount > 0;

@@ -224,7 +224,7 @@ export async function readNextTime(
   return rows[0] as { inMs: number | null; isQueued: boolean };
 }
 
-/** The job of the present time has to wait, for this reason. */
+/** Stores why the job of the present time has to wait. */
 export async function noteFailedTry(
   database: Queryable,
   { id, changes, next_at, queued_at }: AsRead,
@@ -349,5 +349,5 @@ export async function deleteOldJobs(
   return (rows[0] as { count: number }).count;
 }
 
-/** For a parameter of a statement. */
+/** The time as a parameter of a statement. */
 export const timeOf = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());

@@ -33,7 +33,8 @@ export const timesIn = ({ at, cron, time_zone: timeZone }: WholeSchedule) => ({
 });
 
 /**
- * Its times after the change; `nextAt` only if they are others. @throws InvalidPushJobError
+ * The times of the schedule after the change. `nextAt` is set only if the times are others. @throws
+ * InvalidPushJobError
  */
 export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone }: ScheduleTimes, now: number) {
   const present = timesIn(schedule);

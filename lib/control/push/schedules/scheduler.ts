@@ -44,9 +44,9 @@ export interface SchedulerDeps {
 const BATCH = 6;
 /** How many of them are carried out at once, so that a slow one delays few others. */
 const AT_ONCE = 3;
-/** While a time waits for the end of a job, or a due schedule is locked. */
+/** The pause while a time waits for the end of a job, or while a due schedule is locked. */
 const RETRY_MS = 1_000;
-/** After a round that carried out something. */
+/** The pause after a round that carried out something. */
 const PAUSE_MS = 10;
 
 export class Scheduler {

@@ -44,9 +44,9 @@ export class JobTicket {
   }
 
   /**
-   * Takes and renews it as needed. `changed` is called when it is no longer queued. If the waitlist
-   * does not answer, for example because the queue is locked, the answer is `queued`: an abort and
-   * the timeouts of the job do not wait for that. @throws DutyLostError
+   * Takes the ticket, or renews it, as needed. `changed` is called when it is no longer queued. If
+   * the waitlist does not answer, for example because the queue is locked, the answer is `queued`:
+   * an abort and the timeouts of the job do not wait for that. @throws DutyLostError
    */
   async look(changed: () => void, signal: AbortSignal): Promise<TicketHold> {
     const { clock, waitlist } = this.#deps;
@@ -71,7 +71,7 @@ export class JobTicket {
     return 'lost';
   }
 
-  /** The job has ended. @throws DutyLostError */
+  /** Releases the ticket, because the job has ended. @throws DutyLostError */
   async release(): Promise<void> {
     const { database, waitlist } = this.#deps;
     try {
@@ -110,7 +110,8 @@ export class JobTicket {
     const over = () => {
       this.#isAwaited = false;
     };
-    // Without it, for example when this instance has too many waits, each round looks.
+    // Without this wait, for example when this instance has too many waits, each round reads the
+    // ticket.
     this.#deps.waitlist
       .wait(ticket, { timeoutMs: this.#row.timeoutMs, signal })
       .then(changed, () => {})
