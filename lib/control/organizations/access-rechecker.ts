@@ -51,7 +51,7 @@ export class AccessRechecker {
   readonly #checks: BatchQueue<Holder>;
   /** By organization, principal and key. */
   readonly #held = new Map<string, Holder>();
-  /** What the checks of this period met. */
+  /** Whether a check of this period found the database down, and whether one had an answer. */
   #met = { outage: false, answer: false };
   #unchecked = 0;
 

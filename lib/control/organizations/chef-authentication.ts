@@ -41,7 +41,7 @@ import { permitRepetition, rememberSignature } from './signature-store.ts';
 interface ChefAuthenticationDeps {
   database: Queryable;
   organizations: Pick<Organizations, 'organization'>;
-  /** That one user or client may send in an hour. Default 10,000. */
+  /** The most changes that one user or client may send in an hour. Default 10,000. */
   maxChanges?: number | undefined;
 }
 
@@ -135,7 +135,9 @@ export class ChefAuthentication {
     return keys.find((pem) => isSignedWith(pem, claim, text));
   }
 
-  /** The key is not valid any more: whoever has it is limited like everybody. */
+  /**
+   * Forgets a key that is not valid any more, so that its holder is limited like everybody else.
+   */
   #forgetKey(claim: SignatureClaim, text: string, organizationName: string): void {
     const key = this.#knownKeyOf(claim, text, organizationName);
     if (key !== undefined) this.#known.delete(callerOf(claim, organizationName), key);

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { InvalidArgumentError } from '../http/http-errors.ts';
 
 const MIN_BITS = 2048;
-/** To check a signature with more takes milliseconds. */
+/** Checking a signature with a longer key takes milliseconds. */
 const MAX_BITS = 8192;
 /** Checks with a large exponent are slow, too. */
 const MAX_EXPONENT = 2n ** 32n;

@@ -73,8 +73,9 @@ export async function findPrincipals(
 const MEMBER_INDEX = 'cnapi_groups_members';
 
 /**
- * By which `readGroups` finds the groups of a member. Call it after the migrations, once the bucket
- * of groups exists. Entries are never left pending, because each read would scan those.
+ * Creates the index by which `readGroups` finds the groups of a member. Call it after the
+ * migrations, once the bucket of groups exists. Entries are never left pending, because each read
+ * would scan those.
  */
 export async function ensureMemberIndex(database: Database): Promise<void> {
   const { rows } = await database.query(`select 1 where to_regclass('${MEMBER_INDEX}') is not null`);

@@ -32,7 +32,7 @@ export type NodeLookup = store.Node | 'unknown' | 'ambiguous';
 /** A document that belongs to one organization. */
 type Owned = Pick<Group, 'organization'>;
 
-/** A request of a user or client may find that its sender is in each of them. */
+/** Limits the groups of an organization, because the sender of a request may be in all of them. */
 const MAX_GROUPS = 500;
 const DELETE_BATCH = 500;
 
@@ -134,7 +134,10 @@ export class Organizations {
     throw new InvalidArgumentError(`There is no ${kinds.map(({ noun }) => noun.name).join(' or ')} ${uuid}`);
   }
 
-  /** All of them must exist, and those that belong to an organization must belong to this one. */
+  /**
+   * Requires that all of them exist, and that those which belong to an organization belong to this
+   * one.
+   */
   async #requireAll(
     kind: 'organizations' | 'users' | 'clients' | 'groups',
     uuids: readonly string[],
@@ -150,7 +153,7 @@ export class Organizations {
       throw new InvalidArgumentError(`There is no ${this.documents[kind].noun.name} ${missing}`);
   }
 
-  /** Creations at the same time may exceed the maximum. */
+  /** Requires room for one more document. Creations at the same time may exceed the maximum. */
   async #requireRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
     const { objects } = await kind.list(fields, { limit: maximum, after: undefined });
     if (objects.length >= maximum)
@@ -158,7 +161,7 @@ export class Organizations {
   }
 }
 
-/** What a list names in addition. */
+/** The entries that the list did not have before. */
 function added(after: readonly string[] = [], before: readonly string[] = []): string[] {
   const had = new Set(before);
   return after.filter((uuid) => !had.has(uuid));

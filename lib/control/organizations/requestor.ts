@@ -21,7 +21,7 @@ export interface Requestor {
   groups: ReadonlySet<string>;
   /** The group that each action needs; undefined: none. */
   needs: Readonly<Record<JobAction, string | undefined>>;
-  /** Whom records name. */
+  /** The actor that audit records name. */
   actor: Actor;
 }
 

@@ -29,7 +29,7 @@ export function newJobOf({ id, body, organization, requestor, nodes }: JobOrder)
       'command',
       `organization '${organization.name}' does not allow it`,
     );
-  // PATH, BASH_ENV or LD_PRELOAD would make another program of an allowed command.
+  // PATH, BASH_ENV or LD_PRELOAD would turn an allowed command into another program.
   if (organization.allowed_commands != null && env !== undefined && Object.keys(env).length > 0)
     throw new InvalidJobError(
       'invalid environment value',

@@ -25,7 +25,7 @@ export interface OrganizationJob {
   createdAtUs: string;
   /** The number of the last event of its feed. */
   lastEvent: number;
-  /** Since its end; null before. */
+  /** Time since the job's end; null before it. */
   endedMs: number | null;
   /** In lists. */
   place: Place;
@@ -59,8 +59,8 @@ export async function readOrganizationJob(
 }
 
 /**
- * Those of all organizations, unless their abort has been requested. Bounded by the number of jobs
- * that may be unfinished.
+ * The unfinished jobs of all organizations, without those whose abort has been requested. Bounded
+ * by the number of jobs that may be unfinished.
  */
 export async function readUnfinishedJobs(database: Queryable): Promise<{ id: string; organization: string }[]> {
   const { rows } = await database.query<{ id: string; organization: string }>(

@@ -1,7 +1,7 @@
 /**
- * Aborts the unfinished push jobs of organizations that have been deleted: nobody of them may abort
- * a job any more, and none of its commands shall run on. Every 10 s, on each instance; most rounds
- * are one statement that finds nothing. Owned by the subsystem.
+ * Aborts the unfinished push jobs of organizations that have been deleted: nobody has the right to
+ * abort these jobs any more, and their commands must not continue. Every 10 s, on each instance;
+ * most rounds are one statement that finds nothing. Owned by the subsystem.
  *
  * The deletion itself is not refused while there are jobs, because users of the organization could
  * prevent it by starting others. A job that is created at the same time is found in a later round.
