@@ -280,7 +280,7 @@ export class SignIn {
   }
 }
 
-/** A smaller batch may be in time. */
+/** Whether the statement ran out of time, so that a smaller batch may succeed. */
 function isOutOfTime(error: unknown): boolean {
   return error instanceof DatabaseBusyError && (error.condition === 'slow' || error.condition === 'unanswered');
 }

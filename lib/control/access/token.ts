@@ -34,17 +34,17 @@ export interface Actor {
 }
 
 /**
- * Whom limits count: a token, the user or client who signed the request, whatever its address, or
- * the address of somebody with neither, also of one who is not authenticated yet.
+ * The caller that limits count: its token; or the user or client who signed the request, whatever
+ * their address; otherwise the address, also before the caller is authenticated.
  */
 export function limitedCallerOf(actor: Actor | undefined, address: string): string {
   return actor?.tokenUuid ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
 }
 
 /**
- * With whom an agent's input is counted: with all who have the same token, if it is valid for
- * several servers, and in a trusted network with all who come from the same address. Undefined for
- * an agent with a token of its own, and while access is open.
+ * The group of agents whose input is counted together: those with the same token, if it is valid
+ * for several servers; in a trusted network, those with the same address. Undefined for an agent
+ * with a token of its own, and while access is open.
  */
 export function senderGroupOf(actor: Actor, address: string): string | undefined {
   if (actor.serverUuid !== undefined || actor === OPEN) return undefined;
@@ -90,7 +90,7 @@ export function hashSecret(secret: string): Buffer {
   return createHash('sha256').update(secret).digest();
 }
 
-/** In constant time. */
+/** Compares in constant time. */
 export function isSecret(secret: string, hash: Buffer): boolean {
   const given = hashSecret(secret);
   return given.length === hash.length && timingSafeEqual(given, hash);

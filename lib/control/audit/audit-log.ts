@@ -51,7 +51,7 @@ export interface AuditSubject extends Omit<AuditStart, 'instance'> {
 /** One statement writes the outcomes of this time. */
 const GATHER_MS = 200;
 const MAX_BATCH = 500;
-/** The most that the other outcomes of a batch wait for one locked row. */
+/** How long the outcomes of a batch may wait for one row that is locked. */
 const LOCK_TIMEOUT_MS = 200;
 /** Limit for outcomes, and for refusals, that wait for the database. */
 const MAX_WAITING = 20_000;

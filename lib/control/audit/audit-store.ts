@@ -191,8 +191,8 @@ const recordsOf = (source: string, where: string): string => `
     order by id desc limit $10::int`;
 
 /**
- * Those of one server are found in two ways, each by its index: the first one in order, so that only
- * a page is read.
+ * The records about one server: those about it alone, read in the order of their index, so that
+ * only a page is read; and those about several servers, all of which are read by another index.
  */
 const OF_SERVER = `
   with several as materialized (

@@ -18,11 +18,14 @@ import { bucketOf } from './document-bucket.ts';
 interface DocumentsDeps<Value> {
   buckets: BucketStore;
   random: Random;
-  /** Throws what the caller gets if a document may not be created (no `before`) or changed so. */
+  /**
+   * Throws the error for the caller if the document may not be created (`before` is undefined) or
+   * changed like this.
+   */
   check?(after: Value, before: Value | undefined): void | Promise<void>;
 }
 
-/** `undefined`: whatever version there is. */
+/** `undefined` accepts any version. */
 type ExpectedEtag = string | undefined;
 
 type Fields = Readonly<Record<string, unknown>>;

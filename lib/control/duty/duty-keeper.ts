@@ -10,8 +10,8 @@
  *     beginDrain() ──▶ claims nothing while others can; handOver(), stop() ──▶ work is aborted, and
  *     the duties are free for other instances
  *
- * Rounds of comparing and claiming run one at a time. So a duty that this run holds according to
- * its row, and that was not known when the round asked, was claimed by an answer that was lost.
+ * Rounds of comparing and claiming run one at a time. So if a row says that this run holds a duty,
+ * and the run did not know of it when the round asked, the answer to the claim was lost.
  */
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
@@ -55,9 +55,11 @@ interface DutyKeeperDeps {
   isHealthy: () => boolean;
   /** Maximum of duties held at once. Default 2,000. */
   limit?: number;
-  /** After this, a duty that its share-holder does not take is for any instance. Default 2 s. */
+  /**
+   * A duty that is free for longer may be claimed by any instance, beyond its share. Default 2 s.
+   */
   patienceMs?: number;
-  /** Work that goes on for this long after an abort ignores it. Default 30 s. */
+  /** Work that has not ended this long after an abort counts as ignoring it. Default 30 s. */
   abortWithinMs?: number;
 }
 
@@ -86,7 +88,7 @@ const DEFAULT_ABORT_WITHIN_MS = 30_000;
 /** Half of the time that the owner gives all of `stop`. */
 const STOP_WITHIN_MS = 1_000;
 
-/** `held` now; the others since the start. */
+/** `held`: at present. The others: since the start. */
 export interface DutyStats {
   held: number;
   claimed: number;

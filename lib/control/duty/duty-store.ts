@@ -7,7 +7,7 @@ interface DutyLoad extends Omit<DutyBacklog, 'overdue'> {
   free: number;
   /** Id and generation of some of them: those that are claimed first. */
   nextFree: string[];
-  /** Until the next pause after a failure ends; null if there is none. */
+  /** Time until the next pause after a failure ends; null if there is no pause. */
   resumesInMs: number | null;
 }
 

@@ -24,7 +24,7 @@
 
 /** A duty as its present holder knows it. */
 export interface HeldDuty {
-  /** Also the id of the object whose work it is. */
+  /** The id of the duty, and of the object that it works on. */
   id: string;
   kind: string;
   run: string;
@@ -145,7 +145,8 @@ export class FreeDuties {
   }
 
   /**
-   * `keys`: id and generation of duties that are free now. Returns how many have been so too long.
+   * `keys`: id and generation of the duties that are free now. Returns how many of them have been
+   * free for too long.
    */
   overdue(keys: readonly string[], now: number): number {
     this.#firstSeenAt = new Map(keys.map((key) => [key, this.#firstSeenAt.get(key) ?? now]));
@@ -177,7 +178,7 @@ export function roomFor(
 const FIRST_PAUSE_MS = 1_000;
 const LONGEST_PAUSE_MS = 60_000;
 
-/** Before a duty whose work has failed is free again: doubles with each failure. */
+/** The pause before a duty whose work has failed is free again. It doubles with each failure. */
 export function pauseAfterMs(failures: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(failures, 10));
 }

@@ -55,7 +55,9 @@ export async function readLog(database: Queryable, id: number): Promise<LogState
   return { last, oldest, storedAt: stored_at ?? undefined };
 }
 
-/** The place of the log as it was so many milliseconds ago: after what was stored before. */
+/**
+ * The position in the log `msAgo` milliseconds ago: after all events that had been stored by then.
+ */
 export async function readPlaceAt(database: Queryable, msAgo: number): Promise<Position> {
   const { rows } = await database.query<{ id: number; stored_at: Date | null }>(
     `select coalesce(e.id, o.before, n.last_id) as id, e.stored_at
