@@ -36,6 +36,17 @@ export class CnapiError extends Error {
   }
 }
 
+/** One or more parameters failed their rules; all of them are listed. */
+export class InvalidParametersError extends CnapiError {
+  constructor(statusCode: number, errors: FieldError[]) {
+    super('InvalidParameters', statusCode, 'Request parameters failed validation', { errors });
+  }
+}
+
+/** One parameter cannot have its value, which its rules alone do not say. */
+export const invalidParameter = (field: string, message: string): InvalidParametersError =>
+  new InvalidParametersError(400, [{ field, code: 'Invalid', message }]);
+
 /**
  * The database does not answer, or takes no writes. If it does not answer, it is unknown whether
  * the statement was carried out. 503.

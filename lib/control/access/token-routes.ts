@@ -1,6 +1,6 @@
 /** Answers the routes of tokens (lib/protocol/api/tokens.ts). */
+import { invalidParameter } from '../../platform/errors.ts';
 import { MAX_TOKENS, tokenContracts } from '../../protocol/api/tokens.ts';
-import { InvalidParametersError } from '../http/http-errors.ts';
 import { bind, empty, ok, type Route } from '../http/route.ts';
 import type { Tokens } from './tokens.ts';
 
@@ -11,13 +11,7 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
       async CreateToken({ params, actor, withRecord }) {
         const { name, role, expires_in: expiresInSeconds, server_uuid: serverUuid } = params;
         if (serverUuid !== undefined && role !== 'agent')
-          throw new InvalidParametersError(400, [
-            {
-              field: 'server_uuid',
-              code: 'Invalid',
-              message: 'only a token with role agent can be good for one server',
-            },
-          ]);
+          throw invalidParameter('server_uuid', 'only a token with role agent can be good for one server');
         const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
         const body = await withRecord((record) => tokens.create({ ...request, record }));
         return { status: 201 as const, body, headers: { 'Cache-Control': 'no-store' } };

@@ -1,8 +1,8 @@
 /** Answers the five routes of a noun (lib/protocol/api/documents.ts). */
+import { invalidParameter } from '../../platform/errors.ts';
 import type { BucketObject } from '../../platform/moray/bucket.ts';
 import type { Contract, ParamsOf } from '../../protocol/api/contract.ts';
 import { MAX_LIST } from '../../protocol/api/rules.ts';
-import { InvalidParametersError } from '../http/http-errors.ts';
 import { bind, empty, ok, type Reply, type RequestContext, type Route } from '../http/route.ts';
 import type { Documents } from './documents.ts';
 
@@ -60,6 +60,5 @@ export function ifMatch(header: (name: string) => string | undefined): string | 
   if (text === undefined || text === '*') return undefined;
   const [, etag] = /^"([^"]*)"$/.exec(text) ?? [];
   if (etag !== undefined) return etag;
-  const message = 'value was not one entity tag in double quotes, nor *';
-  throw new InvalidParametersError(400, [{ field: 'If-Match', code: 'Invalid', message }]);
+  throw invalidParameter('If-Match', 'value was not one entity tag in double quotes, nor *');
 }

@@ -4,14 +4,14 @@
  * the event. A change reads the document, decides, and writes if nobody wrote meanwhile. Called by
  * `document-routes.ts`.
  */
-import { CnapiError } from '../../platform/errors.ts';
+import { CnapiError, InvalidParametersError } from '../../platform/errors.ts';
 import type { BucketObject, DocumentBucket } from '../../platform/moray/bucket.ts';
 import type { BucketPage, BucketStore } from '../../platform/moray/bucket-store.ts';
 import { and, eq, type Filter, startsWith } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError, UniqueAttributeError } from '../../platform/moray/moray-errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { type Document, type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
-import { InvalidParametersError, ResourceNotFoundError } from '../http/http-errors.ts';
+import { ResourceNotFoundError } from '../http/http-errors.ts';
 import type { WithRecord } from '../http/route.ts';
 import { bucketOf } from './document-bucket.ts';
 

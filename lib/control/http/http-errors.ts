@@ -2,19 +2,12 @@
  * Errors in a request that no route's rules check, under the codes of Triton's CNAPI where there
  * are any.
  */
-import { CnapiError, type ErrorFields, type FieldError } from '../../platform/errors.ts';
+import { CnapiError, type ErrorFields } from '../../platform/errors.ts';
 
 /** An unacceptable parameter, by name: 409, as in Triton's CNAPI. */
 export class InvalidArgumentError extends CnapiError {
   constructor(message: string, fields: ErrorFields = {}) {
     super('InvalidArgument', 409, message, fields);
-  }
-}
-
-/** One or more parameters failed their rules; all of them are listed. */
-export class InvalidParametersError extends CnapiError {
-  constructor(statusCode: number, errors: FieldError[]) {
-    super('InvalidParameters', statusCode, 'Request parameters failed validation', { errors });
   }
 }
 

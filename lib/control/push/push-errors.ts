@@ -1,15 +1,6 @@
 /** Errors of push jobs that a caller can act on. */
 import { CnapiError } from '../../platform/errors.ts';
 
-/** A field of the request has a value that no job can have. */
-export class InvalidPushJobError extends CnapiError {
-  constructor(field: string, message: string) {
-    super('InvalidParameters', 400, 'Request parameters failed validation', {
-      errors: [{ field, code: 'Invalid', message }],
-    });
-  }
-}
-
 /** The Idempotency-Key was already used with another request. */
 export class PushJobKeyConflictError extends CnapiError {
   constructor(id: string, key: string) {

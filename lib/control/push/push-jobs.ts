@@ -5,6 +5,7 @@
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';
+import { invalidParameter } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
@@ -29,7 +30,6 @@ import { deleteEndedPushJobs } from './job-expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
 import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';
 import {
-  InvalidPushJobError,
   PushJobEndedError,
   PushJobKeyConflictError,
   PushJobNotChangeableError,
@@ -174,7 +174,7 @@ export class PushJobs {
   }
 
   /**
-   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidParametersError
    */
   async change(id: string, change: RecordedJobChange): Promise<void> {
     const { database, bus } = this.#deps;
@@ -183,7 +183,7 @@ export class PushJobs {
   }
 
   /**
-   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidPushJobError
+   * @throws PushJobNotFoundError, PushJobEndedError, PushJobNotChangeableError, InvalidParametersError
    */
   async addNodes(id: string, { nodes, record }: NodeAddition): Promise<void> {
     const { database, bus } = this.#deps;
@@ -196,14 +196,14 @@ export class PushJobs {
 
   /**
    * Aborts these nodes; the job goes on. @throws PushJobNotFoundError, PushJobEndedError,
-   * InvalidPushJobError
+   * InvalidParametersError
    */
   async abortNodes(id: string, options: NodeAbortRequest): Promise<void> {
     const { database, bus } = this.#deps;
     const found = await requestAbortOfNodes(database, id, options);
     if (found === undefined) throw new PushJobNotFoundError(id);
     if (found.missing.length > 0)
-      throw new InvalidPushJobError('nodes', `these servers are no nodes of the job: ${found.missing.join(', ')}`);
+      throw invalidParameter('nodes', `these servers are no nodes of the job: ${found.missing.join(', ')}`);
     if (found.state === 'ended') throw new PushJobEndedError(id);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
@@ -241,16 +241,16 @@ function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum 
   if (state === 'running' && quorum !== undefined)
     return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
   if (typeof quorum === 'number' && quorum > nodes)
-    return new InvalidPushJobError('quorum', `value is ${quorum}, and the job has ${nodes} nodes`);
+    return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes`);
   return new PushJobNotChangeableError(id, 'is being aborted');
 }
 
 function refusalOfNodes(id: string, { state, refusal, present }: AddedNodes): Error {
   switch (refusal) {
     case 'present':
-      return new InvalidPushJobError('servers', `they are nodes of the job already: ${present.join(', ')}`);
+      return invalidParameter('servers', `they are nodes of the job already: ${present.join(', ')}`);
     case 'full':
-      return new InvalidPushJobError('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
+      return invalidParameter('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
     case 'late':
       return new PushJobNotChangeableError(id, 'takes no more votes: its voting timeout is over');
     default:

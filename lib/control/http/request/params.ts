@@ -6,10 +6,11 @@
  */
 import type { z } from 'zod';
 import type { FieldError } from '../../../platform/errors.ts';
+import { InvalidParametersError } from '../../../platform/errors.ts';
 import { type Contract, pathParamsOf } from '../../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
-import { InvalidArgumentError, InvalidParametersError, printable } from '../http-errors.ts';
+import { InvalidArgumentError, printable } from '../http-errors.ts';
 
 type Params = Record<string, unknown>;
 

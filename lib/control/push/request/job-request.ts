@@ -3,6 +3,7 @@
  * Called by the routes, and by schedules each time they fire.
  */
 
+import { invalidParameter } from '../../../platform/errors.ts';
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
 import { type Complaint, complaintsOfMembers, complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
 import {
@@ -15,7 +16,6 @@ import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../prot
 import { digestOf } from '../../../protocol/canonical-json.ts';
 import { HIDDEN } from '../../../protocol/secret-params.ts';
 import { complaintOf } from '../../waitlist/ticket.ts';
-import { InvalidPushJobError } from '../push-errors.ts';
 import { quorumOf } from '../push-job.ts';
 import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
@@ -51,7 +51,7 @@ const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[
   ...Object.fromEntries(secrets.map((name) => [name, HIDDEN])),
 });
 
-/** @throws InvalidPushJobError */
+/** @throws InvalidParametersError */
 export async function newPushJobOf(
   request: JobRequest,
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
@@ -92,13 +92,13 @@ async function wantedTicketOf(
 ): Promise<WantedTicket> {
   const expiresInSeconds = expires_in ?? DEFAULT_TICKET_SECONDS;
   const complaint = complaintOf({ serverUuid, scope, id, expiry: { expiresInSeconds } });
-  if (complaint !== undefined) throw new InvalidPushJobError('ticket', `${complaint.field} ${complaint.message}`);
+  if (complaint !== undefined) throw invalidParameter('ticket', `${complaint.field} ${complaint.message}`);
   if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))
-    throw new InvalidPushJobError('ticket', `there is no server ${serverUuid}`);
+    throw invalidParameter('ticket', `there is no server ${serverUuid}`);
   return { serverUuid, scope, id, expiresInSeconds, timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS };
 }
 
-/** @throws InvalidPushJobError of the first complaint */
+/** @throws InvalidParametersError of the first complaint */
 function refuse([complaint]: readonly Complaint[]): void {
-  if (complaint !== undefined) throw new InvalidPushJobError(complaint.field, complaint.message);
+  if (complaint !== undefined) throw invalidParameter(complaint.field, complaint.message);
 }

@@ -3,10 +3,10 @@
  * earlier job.
  * Called by `job-request.ts`, for each job anew.
  */
+import { invalidParameter } from '../../../platform/errors.ts';
 import { MAX_PUSH_NODES, type NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
 import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
-import { InvalidPushJobError } from '../push-errors.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
 /** The servers and server groups that a request can name. */
@@ -43,7 +43,7 @@ const PAGE = 1_000;
 
 /**
  * `complaintsOfMembers` has checked the request, so it has one kind of target. @throws
- * InvalidPushJobError when there are no such servers
+ * InvalidParametersError when there are no such servers
  */
 export async function targetsOf(
   request: TargetRequest,
@@ -57,7 +57,7 @@ export async function targetsOf(
   throw new Error('a push job without targets was not refused');
 }
 
-/** @throws InvalidPushJobError for servers that do not exist */
+/** @throws InvalidParametersError for servers that do not exist */
 export async function newNodesOf(
   uuids: readonly string[],
   servers: Pick<KnownServers, 'hostnames'>,
@@ -67,38 +67,38 @@ export async function newNodesOf(
   const unknown = uuids.filter((uuid) => !names.has(uuid));
   if (unknown.length === 0) return uuids.map((serverUuid) => ({ serverUuid, name: names.get(serverUuid) ?? '' }));
   const more = unknown.length > 10 ? ` and ${unknown.length - 10} more` : '';
-  throw new InvalidPushJobError(field, `there are no such servers: ${unknown.slice(0, 10).join(', ')}${more}`);
+  throw invalidParameter(field, `there are no such servers: ${unknown.slice(0, 10).join(', ')}${more}`);
 }
 
-/** @throws InvalidPushJobError */
+/** @throws InvalidParametersError */
 async function serversOfGroup(name: string, known: KnownServers): Promise<NewNode[]> {
   const group = await known.group(name);
-  if (group === undefined) throw new InvalidPushJobError('group', `there is no server group ${JSON.stringify(name)}`);
+  if (group === undefined) throw invalidParameter('group', `there is no server group ${JSON.stringify(name)}`);
   const { servers = [], where } = group;
   if (where !== undefined) return selected('group', where, known);
   if (servers.length > 0) return newNodesOf(servers, known, 'group');
-  throw new InvalidPushJobError('group', `server group ${name} has no servers`);
+  throw invalidParameter('group', `server group ${name} has no servers`);
 }
 
-/** @throws InvalidPushJobError */
+/** @throws InvalidParametersError */
 async function selected(field: string, where: readonly string[], servers: KnownServers): Promise<NewNode[]> {
   const conditions = where.map((text) => {
     const condition = parseWhere(text);
     if (condition !== undefined) return condition;
-    throw new InvalidPushJobError(field, `${JSON.stringify(text)} is not NAME=PATTERN, such as hostname=web-*`);
+    throw invalidParameter(field, `${JSON.stringify(text)} is not NAME=PATTERN, such as hostname=web-*`);
   });
   const { servers: found, unknown } = await servers.select(conditions, MAX_PUSH_NODES + 1);
-  if (unknown !== undefined) throw new InvalidPushJobError(field, `no server has a property ${unknown}`);
-  if (found.length === 0) throw new InvalidPushJobError(field, 'no server matches');
+  if (unknown !== undefined) throw invalidParameter(field, `no server has a property ${unknown}`);
+  if (found.length === 0) throw invalidParameter(field, 'no server matches');
   if (found.length > MAX_PUSH_NODES)
-    throw new InvalidPushJobError(
+    throw invalidParameter(
       field,
       `more than ${MAX_PUSH_NODES} servers match; a job can have at most ${MAX_PUSH_NODES}`,
     );
   return found.map(({ serverUuid, hostname }) => ({ serverUuid, name: hostname }));
 }
 
-/** @throws InvalidPushJobError when no node has the status, PushJobNotFoundError */
+/** @throws InvalidParametersError when no node has the status, PushJobNotFoundError */
 async function serversOf(job: string, state: TargetRequest['from_status'], jobs: KnownJobs): Promise<string[]> {
   const found: string[] = [];
   for (;;) {
@@ -108,6 +108,6 @@ async function serversOf(job: string, state: TargetRequest['from_status'], jobs:
   }
   if (found.length > 0) return found;
   throw state === undefined
-    ? new InvalidPushJobError('from_job', `push job ${job} has no nodes`)
-    : new InvalidPushJobError('from_status', `no node of push job ${job} is ${state}`);
+    ? invalidParameter('from_job', `push job ${job} has no nodes`)
+    : invalidParameter('from_status', `no node of push job ${job} is ${state}`);
 }

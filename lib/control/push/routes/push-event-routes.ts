@@ -1,7 +1,7 @@
 /** Answers the route that follows a push job (lib/protocol/api/push-events.ts). */
+import { invalidParameter } from '../../../platform/errors.ts';
 import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push-events.ts';
 import type { Actor } from '../../access/token.ts';
-import { InvalidParametersError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { eventFor } from '../../tasks/routes/task-view.ts';
@@ -49,7 +49,5 @@ function momentOf(position: string | undefined): Date | undefined {
   const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(position) && !Number.isNaN(moment.getTime());
   // `Date` takes 2030-02-30 for 2 March.
   if (isTime && moment.toISOString() === position) return moment;
-  throw new InvalidParametersError(400, [
-    { field: 'Last-Event-ID', code: 'Invalid', message: 'value was not the id of an event' },
-  ]);
+  throw invalidParameter('Last-Event-ID', 'value was not the id of an event');
 }

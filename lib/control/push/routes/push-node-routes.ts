@@ -1,9 +1,9 @@
 /** Answers the states of servers in push jobs (lib/protocol/api/push-nodes.ts). */
+import { invalidParameter } from '../../../platform/errors.ts';
 import { pushNodeContracts } from '../../../protocol/api/push-nodes.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
-import { InvalidPushJobError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
 
 interface PushNodeRouteDeps {
@@ -16,7 +16,7 @@ export function pushNodeRoutes({ pushJobs, servers }: PushNodeRouteDeps): Route[
     async ListPushNodeStates({ params }) {
       const asked = [...new Set(params.server_uuid.map((uuid) => uuid.toLowerCase()))];
       const wrong = asked.find((uuid) => !isUuid(uuid));
-      if (wrong !== undefined) throw new InvalidPushJobError('server_uuid', `${wrong} is not a UUID`);
+      if (wrong !== undefined) throw invalidParameter('server_uuid', `${wrong} is not a UUID`);
       const names = await servers.hostnames(asked);
       const states = await pushJobs.nodeStates([...names.keys()]);
       return ok(

@@ -1,9 +1,9 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
+import { invalidParameter } from '../../../platform/errors.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push-job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { complaintsOfJob, complaintsOfNames } from '../../../protocol/api/push-schedules.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import { InvalidPushJobError } from '../push-errors.ts';
 import type { NewPushJob } from '../push-store.ts';
 import { newPushJobOf } from '../request/job-request.ts';
 import type { KnownJobs, KnownServers } from '../request/job-targets.ts';
@@ -21,10 +21,10 @@ export async function jobOf(body: JsonObject, { pushJobs: jobs, ...known }: JobD
   if (request.success) return newPushJobOf(request.data, { ...known, jobs });
   // Written by another version.
   const [issue] = request.error.issues;
-  throw new InvalidPushJobError(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
+  throw invalidParameter(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
 }
 
-/** The job with the members that change; its servers are named in one way. @throws InvalidPushJobError */
+/** The job with the members that change; its servers are named in one way. @throws InvalidParametersError */
 export function changedJob(present: JsonObject, changes: JsonObject): JsonObject {
   const namesServers = TARGET_KINDS.some((name) => (changes[name] ?? null) !== null);
   const dropped: readonly string[] = namesServers ? [...TARGET_KINDS, 'from_status'] : [];
@@ -34,6 +34,6 @@ export function changedJob(present: JsonObject, changes: JsonObject): JsonObject
   // A name that the job has can be removed, also if it is that of another version.
   const newNames = Object.keys(changes).filter((name) => changes[name] === null && !Object.hasOwn(present, name));
   const complaints = [...complaintsOfNames(newNames), ...complaintsOfJob(job)];
-  if (complaints.length > 0) throw new InvalidPushJobError('job', complaints.join('; '));
+  if (complaints.length > 0) throw invalidParameter('job', complaints.join('; '));
   return job;
 }

@@ -1,5 +1,5 @@
 /** The times of a schedule: as callers ask for them, and the next one. Pure. */
-import { InvalidPushJobError } from '../push-errors.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
 import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
 import type { WholeSchedule } from './schedule-change-store.ts';
 
@@ -10,18 +10,17 @@ export interface ScheduleTimes {
   timeZone: string | undefined;
 }
 
-/** @throws InvalidPushJobError when there is no such time after `now` */
+/** @throws InvalidParametersError when there is no such time after `now` */
 export function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
   const at = text === undefined ? undefined : Date.parse(text);
-  if ((at === undefined) === (cron === undefined))
-    throw new InvalidPushJobError('at', 'give either at or cron, and not both');
+  if ((at === undefined) === (cron === undefined)) throw invalidParameter('at', 'give either at or cron, and not both');
   checkTimeZone(timeZone);
   const complaint = cron === undefined ? undefined : complaintOfCron(cron);
-  if (complaint !== undefined) throw new InvalidPushJobError('cron', complaint);
-  if (at !== undefined && at <= now) throw new InvalidPushJobError('at', 'value is not in the future');
+  if (complaint !== undefined) throw invalidParameter('cron', complaint);
+  if (at !== undefined && at <= now) throw invalidParameter('at', 'value is not in the future');
   const nextAt = nextTime({ at, cron, timeZone }, now);
   if (nextAt === undefined)
-    throw new InvalidPushJobError(
+    throw invalidParameter(
       'cron',
       `value names no time of the next ${SEARCH_YEARS} years: check its day of the month, month and day of the week`,
     );
@@ -34,7 +33,7 @@ export const timesIn = ({ at, cron, time_zone: timeZone }: WholeSchedule) => ({
 
 /**
  * The times of the schedule after the change. `nextAt` is set only if the times are others. @throws
- * InvalidPushJobError
+ * InvalidParametersError
  */
 export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone }: ScheduleTimes, now: number) {
   const present = timesIn(schedule);
@@ -60,5 +59,5 @@ export function nextTime(
 }
 
 function checkTimeZone(name: string): void {
-  if (!isTimeZone(name)) throw new InvalidPushJobError('time_zone', 'value is not the name of a time zone');
+  if (!isTimeZone(name)) throw invalidParameter('time_zone', 'value is not the name of a time zone');
 }

@@ -3,9 +3,9 @@
  * the scheduler behind them.
  */
 import { isDeepStrictEqual } from 'node:util';
+import { invalidParameter } from '../../../platform/errors.ts';
 import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import { InvalidPushJobError } from '../push-errors.ts';
 import type { RequestKey } from '../push-store.ts';
 import type { Overlap } from './schedule.ts';
 import {
@@ -94,7 +94,7 @@ export class PushSchedules {
   /**
    * A group that does not exist is refused, because its name is probably misspelt. Which servers
    * there are is not checked: they are those of the time at which the job starts.
-   * @throws InvalidPushJobError, TooManySchedulesError
+   * @throws InvalidParametersError, TooManySchedulesError
    */
   async create({ overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
     const { database } = this.#deps;
@@ -105,7 +105,7 @@ export class PushSchedules {
     this.scheduler.soon();
   }
 
-  /** The next times of such a schedule, at most `count`. @throws InvalidPushJobError */
+  /** The next times of such a schedule, at most `count`. @throws InvalidParametersError */
   async times(request: ScheduleTimes, count: number): Promise<Date[]> {
     const { nextAt, ...times } = timesOf(request, await this.#now());
     const found = [nextAt];
@@ -150,7 +150,7 @@ export class PushSchedules {
   /**
    * A job that starts at the same moment is that of the schedule before the change, or after it.
    * Writes nothing, no record either, if the schedule is so already.
-   * @throws PushScheduleNotFoundError, PushScheduleEndedError, InvalidPushJobError,
+   * @throws PushScheduleNotFoundError, PushScheduleEndedError, InvalidParametersError,
    * PushScheduleConflictError
    */
   async change(id: string, changes: ScheduleChanges, record: RecordPart | undefined): Promise<void> {
@@ -225,7 +225,7 @@ export class PushSchedules {
 
   async #requireGroup({ group }: JsonObject): Promise<void> {
     if (typeof group === 'string' && (await this.#deps.servers.group(group)) === undefined)
-      throw new InvalidPushJobError('job', `group: there is no server group ${JSON.stringify(group)}`);
+      throw invalidParameter('job', `group: there is no server group ${JSON.stringify(group)}`);
   }
 
   async #whole(id: string): Promise<WholeSchedule> {

@@ -3,14 +3,14 @@
  * the task and wait.
  */
 
-import { CnapiError } from '../../../platform/errors.ts';
+import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { given } from '../../../platform/given.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
 import { type CommandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
-import { InvalidArgumentError, InvalidParametersError, ServerNotRunningError } from '../../http/http-errors.ts';
+import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
@@ -132,8 +132,7 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
 /** The start of a node in a push job: by itself it would start a job that has no quorum yet. */
 function refuseOwnTask(name: string): void {
   if (name !== PUSH_TASK) return;
-  const message = `${PUSH_TASK} is created by push jobs only; POST /push-jobs`;
-  throw new InvalidParametersError(400, [{ field: 'task', code: 'Invalid', message }]);
+  throw invalidParameter('task', `${PUSH_TASK} is created by push jobs only; POST /push-jobs`);
 }
 
 /** A legacy agent lists its newest task last. */

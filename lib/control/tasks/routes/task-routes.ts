@@ -1,8 +1,9 @@
 /** Answers the routes of tasks (lib/protocol/api/tasks.ts). */
+import { invalidParameter } from '../../../platform/errors.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
 import { MAX_EVENT_ID, TASK_PAGE, taskContracts } from '../../../protocol/api/tasks.ts';
 import type { Actor } from '../../access/token.ts';
-import { InstanceDrainingError, InvalidParametersError } from '../../http/http-errors.ts';
+import { InstanceDrainingError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { TaskEvent } from '../record/task.ts';
@@ -61,7 +62,5 @@ async function hasAny(events: AsyncIterable<unknown>): Promise<boolean> {
 function lastEventId(text: string | undefined): number | undefined {
   if (text === undefined || text === '') return undefined;
   if (/^\d{1,10}$/.test(text) && Number(text) <= MAX_EVENT_ID) return Number(text);
-  throw new InvalidParametersError(400, [
-    { field: 'Last-Event-ID', code: 'Invalid', message: 'value was not the id of an event' },
-  ]);
+  throw invalidParameter('Last-Event-ID', 'value was not the id of an event');
 }
