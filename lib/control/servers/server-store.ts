@@ -288,11 +288,7 @@ function namesOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   ].join(', ');
 }
 
-/**
- * Reads the document as it is stored: removing a key from a jsonb costs the database as much as the
- * rest of a list.
- */
-/** The hostnames of those that exist. */
+/** The hostnames of those servers that exist, by uuid. */
 export async function readHostnames(database: Queryable, uuids: readonly string[]): Promise<Map<string, string>> {
   const { rows } = await database.query<{ uuid: string; hostname: string }>(
     `select uuid, coalesce(hostname, '') as hostname from cnapi_servers where uuid = any ($1::uuid[])`,
@@ -301,6 +297,10 @@ export async function readHostnames(database: Queryable, uuids: readonly string[
   return new Map(rows.map(({ uuid, hostname }) => [uuid, hostname]));
 }
 
+/**
+ * The document is read as it is stored: removing a key from a jsonb costs the database as much as
+ * the rest of a list.
+ */
 function columnsOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   return [
     's._value as document, a.status, a.epoch',

@@ -79,11 +79,11 @@ export class SysinfoMismatchError extends CnapiError {
  * number.
  */
 const SYSINFO_RETRIES = 10;
-/** Read in one statement. */
+/** How many digests one statement reads. */
 const MAX_DIGESTS = 200;
-/** Read or written in one statement; each has a few KB. */
+/** How many documents one statement reads or writes; each has a few KB. */
 const MAX_DOCUMENTS = 50;
-/** Written in one statement; each has about 40 KB. */
+/** How many sysinfos one statement writes; each has about 40 KB. */
 const MAX_SYSINFOS = 25;
 
 const MAX_GROUP_BYTES = 1024 * 1024;

@@ -101,12 +101,12 @@ interface WaitlistStats {
   refusedCreates: number;
 }
 
-/** Limits of one queue, and of all queues of a server. */
 /**
  * Tickets that became active, ended or were deleted: `{ids}`. Every instance that has ever had a
  * wait for a ticket is subscribed.
  */
 const TICKETS_TOPIC = 'tickets';
+/** `maxWaiting`: in one queue. `maxOpen`: in all queues of a server. */
 const BOUNDS = { maxWaiting: 10_000, maxOpen: 20_000 };
 const MAX_LISTED = 1_000;
 /** The moves whose times the metrics read next. */
