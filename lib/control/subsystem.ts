@@ -34,9 +34,9 @@ export interface SubsystemDefinition<Parts> {
   open?: (parts: Parts) => Subsystem;
 }
 
-/** As part of one instance. */
+/** A subsystem as a part of one instance. */
 export interface Subsystem {
-  /** In log messages about a subsystem that does not stop. */
+  /** The name in log messages about a subsystem that does not stop. */
   name: string;
   /**
    * The schema is up to date and nothing has started. All of this is repeated when the database

@@ -6,10 +6,10 @@
  * Anybody who may post a sysinfo decides with it where an instance sends tasks. So names are never
  * resolved: only IP literals count, and only where an agent may be: an address from which this very
  * server's agent posted, or one in a configured network. Some are refused even there: addresses
- * where clouds keep credentials, and IPv6 that stands for IPv4 by a well-known prefix (which prefix
- * a site's own NAT64 uses, nobody tells an instance). Loopback counts only while no token
- * is required on this machine, or if it was configured. Ports below 1024 belong to other
- * services, never to an agent.
+ * where clouds keep credentials, and IPv6 that stands for IPv4 by a well-known prefix (an instance
+ * cannot know the prefix of a site's own NAT64). Loopback counts only while no token is required on
+ * this machine, or if it was configured. Ports below 1024 belong to other services, never to an
+ * agent.
  */
 import { isIP } from 'node:net';
 import { CnapiError } from '../../platform/errors.ts';

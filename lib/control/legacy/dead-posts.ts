@@ -16,7 +16,7 @@ interface DeadPostsDeps extends Pick<PostOutcomes, 'onChanged'> {
 }
 
 const MAX_BATCHES = 20;
-/** Missed slow polls after which an observer counts as having stood still. */
+/** Missed slow polls after which an observer counts as stalled. */
 const MAX_MISSED_POLLS = 3;
 
 export class DeadPosts {

@@ -323,7 +323,7 @@ function toNewTask(request: TaskRequest, id: string): NewTask {
   const maskedParams = hasSecrets(params) ? shownParams : undefined;
   const timeoutMs = request.timeoutMs ?? DEFAULT_TASK_TIMEOUT_MS;
   const idempotent = request.idempotent ?? taskKind(name).idempotent;
-  // The hash is kept. It is computed from the masked parameters, so it cannot be used to test
+  // The hash is stored, so it is computed from the masked parameters: nobody can use it to test
   // guesses of a secret.
   const asked = [name, shownParams, timeoutMs, idempotent];
   const requestHash = digestOf(ticketUuid === undefined ? asked : [...asked, ticketUuid]);

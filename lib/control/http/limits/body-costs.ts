@@ -32,8 +32,8 @@ export interface BodySize {
 }
 
 /**
- * The mean cost of each request that an address may send, or who signs its requests. The default
- * rate is then a link's.
+ * The average cost of a request, by which the rate of an address, or of a signer, is limited. With
+ * the default rate of requests this is the rate of a link.
  */
 const BYTES_PER_REQUEST = 32 * 1024;
 /** A body of this size, in so few pieces, is free, unless it is compressed. */
@@ -83,7 +83,7 @@ export class BodyCosts {
     this.charge(to, size, now);
   }
 
-  /** Who is limited. */
+  /** Identifies the caller that is limited. */
   keyOf({ actor, address }: Caller): string {
     return tokenOf(actor) ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
   }
@@ -96,7 +96,7 @@ export class BodyCosts {
 
 const costOf = ({ bytes, values }: BodySize): number => bytes + values * VALUE_BYTES;
 
-/** Agents with a token for several servers have an address each. */
+/** Undefined for a token for several servers: its agents are limited by their addresses. */
 function tokenOf(actor: Actor | undefined): string | undefined {
   return actor?.serverUuid === undefined ? undefined : actor.tokenUuid;
 }

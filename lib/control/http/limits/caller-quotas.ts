@@ -1,7 +1,7 @@
 /**
- * Limits the long-lasting requests of one caller on this instance: event streams and waits. A
- * caller is what `limitedCallerOf` (lib/control/access/token.ts) says. Owned by the listener; asked
- * before the route's handler runs.
+ * Limits the long-lasting requests of one caller on this instance: event streams and waits.
+ * `limitedCallerOf` (lib/control/access/token.ts) decides who counts as one caller. Owned by the
+ * listener; asked before the route's handler runs.
  */
 
 import { CnapiError } from '../../../platform/errors.ts';

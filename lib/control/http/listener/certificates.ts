@@ -114,7 +114,10 @@ export class Certificates {
     await this.#renew();
   }
 
-  /** Two files are never replaced at once: they are read after two checks with the same state. */
+  /**
+   * Two files cannot be replaced at the same moment, so they are read once two checks have found
+   * the same state.
+   */
   async #look(): Promise<void> {
     this.#warnOfItsEnd();
     const looks = await looksOf(this.#deps.files);

@@ -33,7 +33,10 @@ type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
 /** The caller had disconnected before the reply; the log uses the same status. */
 const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
-/** Beyond a limit of a caller. Counted by the metrics; otherwise a flood would fill the audit. */
+/**
+ * The status of a refusal because of a caller's limit. Metrics count these; a flood of them would
+ * fill the audit.
+ */
 const LIMITED = 429;
 const MAX_PATH_CHARS = 500;
 
@@ -170,7 +173,7 @@ export class RequestAuthorizer {
       // The request is refused, but the caller is known: the record names it.
       const known = isTemporary(error) ? this.#authenticator.remembered(entry.authorization) : undefined;
       if (known !== undefined) record?.by(known);
-      // Who has neither a token nor a signature is told how to sign.
+      // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
         this.#signing().check(headOf(request));
       throw error;

@@ -1,8 +1,8 @@
 /**
  * Requests that are signed instead of bearing a token, on routes whose contract says `signed`. The
  * headers are signed, and among them the hash of the body. So the listener asks who signed the
- * headers, then reads the body, then asks whether it is the signed one. What a signature looks like
- * is known elsewhere (lib/control/organizations).
+ * headers, then reads the body, then asks whether it is the signed one. lib/control/organizations
+ * knows the form of a signature.
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';

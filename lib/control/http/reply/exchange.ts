@@ -180,9 +180,9 @@ export class Exchange {
   }
 
   /**
-   * Who pays for what comes of a body. Others than the signer may have captured the headers and
+   * Who pays for a body as it arrives. Somebody may have captured the headers of the signer and
    * send them with any bytes, so the address pays until the body is known to be the signed one, and
-   * for all that is dropped.
+   * for everything that is dropped.
    */
   get #sender() {
     return this.#callerAs(this.signer === undefined ? this.actor : undefined);
@@ -198,8 +198,8 @@ export class Exchange {
   }
 
   /**
-   * The route takes no body: drops what comes of one, so that it stays in no buffer while the
-   * answer is made, however long that takes. A caller that sends too much is cut off.
+   * The route takes no body: drops any that arrives, so that it stays in no buffer while the answer
+   * is made, however long that takes. A caller that sends too much is cut off.
    */
   dropBody(): void {
     this.#stopDropping = this.#drop(() => {

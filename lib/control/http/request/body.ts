@@ -23,7 +23,7 @@ import { fromUrlEncoded } from './params.ts';
 export const MAX_BODY_BYTES = 1024 * 1024;
 /** The status of a machine with a thousand VMs has about 20,000. */
 const MAX_BODY_VALUES = 50_000;
-/** Chunks of the sender, or reads from its connection. Clients send a megabyte in 16 to 800. */
+/** Limits the chunks, or the reads, of one body. Clients send a megabyte in 16 to 800. */
 const MAX_BODY_PIECES = 16 * 1024;
 /**
  * A body of many pieces is charged for, and its caller checked, each time that so many have come.
@@ -77,7 +77,8 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
 }
 
 /**
- * For a route that takes no body: a caller in debt may send none that costs. @throws BodyCostError
+ * For a route that takes no body: refuses a body that is not free from a caller whose earlier
+ * bodies are not paid for. @throws BodyCostError
  */
 export function checkDropped(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();

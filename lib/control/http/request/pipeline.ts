@@ -63,7 +63,7 @@ export async function readAndHandle(
   return validateAndHandle(route, { ...rest, rawParams, body, requestId, signal, source, header });
 }
 
-/** Empty for a route that takes no body, or has it parsed. */
+/** The body as it is; empty for a route that takes none, or that has it parsed. */
 export async function rawBodyOf(route: Route, request: IncomingMessage, exchange: Exchange): Promise<Buffer> {
   const { rawBody } = route;
   if (rawBody === undefined || !takesBody(route)) return NO_BODY;

@@ -11,7 +11,7 @@
  * instance knows.
  */
 export const TICK_MS = 1_000;
-/** A poll later than this is late: the process stood still, or the database was slow. */
+/** A poll later than this is late: the process was stalled, or the database was slow. */
 const MAX_POLL_PERIODS = 3;
 
 /** Add `by` ticks if the counter is `seen`. */

@@ -45,11 +45,11 @@ export const MAX_READ_BYTES = 4 * 1024 * 1024;
 /** Maximum of tasks, and of cancels, that one statement gives one server. */
 const MAX_PER_SERVER = 100;
 /**
- * Per statement, over all servers. It holds the rows of these servers until it commits: with 5,000
- * tasks for 0.6 s, in which no agent of theirs was accepted.
+ * How many tasks one statement claims, over all servers. It holds the rows of these servers until
+ * it commits: with 5,000 tasks for 0.6 s, in which no agent of theirs was accepted.
  */
 const MAX_CLAIMS = 2_000;
-/** Per statement, over all servers. */
+/** How many bytes of params one statement claims, over all servers. */
 const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_RESENT_AT_ONCE = 500;
 const MAX_CANCELS_AT_ONCE = 5_000;

@@ -80,7 +80,7 @@ export class SessionDispatch {
   readonly #progress: ClaimProgress;
   /** Unsent bytes of the sessions that were backed up at the last poll. */
   #unsentBytes = new Map<TaskSession, number>();
-  /** While agents have too much unread. */
+  /** Runs while agents have too much unread. */
   #fullTimer: Timer | undefined;
   #sent = 0;
   #resent = 0;

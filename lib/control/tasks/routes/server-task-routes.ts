@@ -129,7 +129,10 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
   );
 }
 
-/** The start of a node in a push job: by itself it would start a job that has no quorum yet. */
+/**
+ * Refuses the task that starts a node of a push job: a caller could start a job before its quorum
+ * with it.
+ */
 function refuseOwnTask(name: string): void {
   if (name !== PUSH_TASK) return;
   throw invalidParameter('task', `${PUSH_TASK} is created by push jobs only; POST /push-jobs`);
