@@ -48,9 +48,9 @@ export interface BenchContext {
   minutes: number;
   /** Servers of the figures of push jobs. */
   nodes: number;
-  /** How many turns each peer takes next to ours. */
   /** How long the figure `snapshot` keeps its snapshot open. */
   snapshotMinutes: number;
+  /** How many turns each peer takes next to ours. */
   rounds: number;
   /** Postgres and the bus, shared by all figures of a run. */
   foundation: Foundation;

@@ -6,8 +6,8 @@
  * next agent process therefore knows every group that may have done something.
  *
  * A command has ended when its leader has exited and its outputs are closed. Processes of its group
- * that still hold them one second after the exit are killed. What they wrote before is read, also by
- * an agent that stood still meanwhile. A process that has left the group and goes on writing
+ * that still hold them one second after the exit are killed. What they wrote before is read, also
+ * by an agent that was stalled meanwhile. A process that has left the group and continues to write
  * prolongs this by two seconds. At a timeout, cancel or stop the whole group gets SIGTERM, and
  * SIGKILL two seconds later.
  */
