@@ -7,6 +7,7 @@ import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { PushNode, type PushNodeDeps } from '../../../lib/agent/push/push-node.ts';
+import type { Refusal } from '../../../lib/agent/push/refusal.ts';
 import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -99,6 +100,20 @@ t.test('of two jobs that are checked at once, the one that is checked first has 
   ]);
   t.same([...timers.keys()], [7_000]);
   t.equal(made.begin(first.job).prepare, first);
+});
+
+t.test('an agent that is busy when it has checked a job says only that', async (t) => {
+  const check = Promise.withResolvers<Refusal>();
+  const [first, second] = [prepareFrame(), prepareFrame()];
+  const { node: made, sent } = node({ refusalOf: async ({ job }) => (job === first.job ? undefined : check.promise) });
+  const answered = made.onPrepare(second);
+  await made.onPrepare(first);
+  check.resolve({ reason: 'not-allowed', message: 'the list does not have it' });
+  await answered;
+  t.same(sent(), [
+    { type: 'push_vote', job: first.job, ready: true },
+    { type: 'push_vote', job: second.job, ready: false, reason: 'busy', busyWith: first.job },
+  ]);
 });
 
 t.test('an agent that refused a job does not wait for its start', async (t) => {

@@ -40,7 +40,11 @@ const VOTING = {
 };
 
 /** A coordinator at work on one job; `row` is what each of its rounds reads. */
-function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks = [] as string[] } = {}) {
+function atWork(
+  t: Test,
+  row: Partial<typeof VOTING>,
+  { hasTicket = false, ticketStatus = 'active', tasks = [] as string[] } = {},
+) {
   const clock = new ManualClock();
   const records: Record<string, unknown>[] = [];
   const log = recordingLogger(records);
@@ -52,6 +56,7 @@ function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks
   const ticket = { ticket: randomUUID(), server_uuid: randomUUID(), scope: 'test', id: 'one' };
   const ticketRow = { ...ticket, expires_in: 30, timeout_ms: 60_000, actor: null };
   const renewed: string[] = [];
+  const ticketWaits: AbortSignal[] = [];
   const database = {
     query: async (text: string, values: readonly unknown[] = []) => {
       const name = /cnapi_\w+/.exec(text)?.[0] ?? '';
@@ -82,7 +87,11 @@ function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks
     waitlist: {
       async renew(uuid: string) {
         renewed.push(uuid);
-        return { status: 'active' };
+        return { status: ticketStatus };
+      },
+      wait(_uuid: string, { signal }: { signal: AbortSignal }) {
+        ticketWaits.push(signal);
+        return new Promise(() => {});
       },
     } as never,
     tell: () => {},
@@ -107,6 +116,7 @@ function atWork(t: Test, row: Partial<typeof VOTING>, { hasTicket = false, tasks
     roundsAt,
     renewed,
     ticket,
+    ticketWaits,
     asked: (name: string) => asked.filter((one) => one.name === name),
     /** Whether the end of this task is news of the job: the next round begins at once. */
     async isNews(task: string) {
@@ -199,6 +209,12 @@ t.test('the ticket of a job is renewed although the rows of the job are locked',
   round.error = new DatabaseBusyError('locked');
   await until(() => renewed.length > 0, 'a renewal');
   t.equal(renewed[0], ticket.ticket);
+});
+
+t.test('work that meets a busy database leaves no wait for its ticket behind', async (t) => {
+  const { round, ticketWaits } = atWork(t, { state: 'waiting' }, { hasTicket: true, ticketStatus: 'queued' });
+  round.error = new DatabaseBusyError('locked');
+  await until(() => ticketWaits.length > 0 && ticketWaits.every(({ aborted }) => aborted), 'the wait to end');
 });
 
 t.test('nodes start, although those that have not voted are locked', async (t) => {
