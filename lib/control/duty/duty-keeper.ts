@@ -229,9 +229,8 @@ export class DutyKeeper {
     const generations = new Map(rows.map(({ id, generation }) => [id, generation]));
     for (const held of [...this.#held.values()]) {
       const { id, generation } = held.duty;
-      const isAtWork = held.state.name === 'working' || held.state.name === 'leaving';
-      if (isAtWork && known.get(id) === generation && generations.get(id) !== generation)
-        this.#apply(held, { name: 'lost' });
+      // The answer to a settlement itself says whether the duty was lost.
+      if (held.state.name !== 'settling' && generations.get(id) !== generation) this.#apply(held, { name: 'lost' });
     }
     for (const duty of rows) if (known.get(duty.id) !== duty.generation) this.#begin(duty);
   }
