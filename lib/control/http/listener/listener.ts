@@ -81,7 +81,7 @@ export interface Handlers {
 
 const LINK_PATH = /^\/agents\/([^/?]+)\/link(?:\?|$)/;
 const HEADERS_WITHIN_MS = 30_000;
-/** Limits the time to receive a whole request with its body. An answer has no time limit. */
+/** Limits the time to receive a request with its body. An answer has no time limit. */
 const REQUEST_WITHIN_MS = 60_000;
 const KEEP_ALIVE_MS = 65_000;
 /** Longer than the longest wait, so its answer is sent before the cut. */
@@ -267,10 +267,7 @@ export class HttpListener {
     }
   }
 
-  /**
-   * Returns whether routing may continue. Counts every request, and answers a refused upgrade on
-   * the bare socket.
-   */
+  /** False for a request that is refused; answers a refused upgrade on the bare socket. */
   #checkHead(request: IncomingMessage, response: UpgradableResponse): boolean {
     const refusal = this.#deps.authorizer.rateLimitRefusal(request);
     const reason = refusal ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
@@ -296,10 +293,7 @@ export class HttpListener {
     });
   }
 
-  /**
-   * False while other requests wait on the same connection, because Node would close it before
-   * their answers.
-   */
+  /** False while others wait on this connection: Node would close it before their answers. */
   #isLastAnswerOn(socket: Socket): boolean {
     return this.#isLeaving && (this.#unanswered.get(socket) ?? 0) <= 1;
   }
