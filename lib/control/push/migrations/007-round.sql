@@ -136,9 +136,15 @@ begin
     set state = cnapi_next_push_node(n.state, p.event, false), reason = p.event,
         updated_at = moment
     from (
+      -- An agent that has come back since it was missed, in the same process, was down.
       select p_job as job, p.server_uuid,
-          case when p.run is null then 'down' else 'restarted' end as event
-        from cnapi_presence(picked) as p offset 0
+          case when p.run is null or p.incarnation = o.incarnation then 'down' else 'restarted' end
+            as event
+        from cnapi_presence(picked) as p
+        cross join lateral (
+          select n.incarnation from cnapi_push_nodes n
+            where n.job = p_job and n.server_uuid = p.server_uuid offset 0) as o
+        offset 0
     ) as p
     where n.job = any (array[p.job]) and n.server_uuid = any (array[p.server_uuid]);
   perform cnapi_begin_push_rehab(p_job, picked);

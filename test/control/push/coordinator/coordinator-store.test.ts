@@ -161,6 +161,22 @@ t.test('commands that have ended keep their ends, although their agents restarte
   t.match((await advanceJob(database, duty)).nodeCounts, { succeeded: NODES_A_STEP + 5, crashed: 0 });
 });
 
+t.test('a node whose agent comes back during the round that missed it was down, and did not restart', async (t) => {
+  const { database, run, seats } = await seatedDatabase(t, 1);
+  const duty = await claimedJob(database, run, { seats });
+  await startAll(database, duty, seats);
+  await database.query(`update cnapi_roster_authority set status = 'unknown'`);
+  // When its task is cancelled, the round has looked for its agent.
+  await database.query(
+    `create function come_back() returns trigger language plpgsql as $$
+       begin update cnapi_roster_authority set status = 'running'; return new; end $$;
+     create trigger come_back before update on cnapi_tasks for each row execute function come_back()`,
+  );
+  t.match((await advanceJob(database, duty)).nodeCounts, { crashed: 1 });
+  const { rows } = await database.query('select reason from cnapi_push_nodes');
+  t.same(rows, [{ reason: 'down' }]);
+});
+
 t.test('a node is cancelled once, although its start becomes known only then', async (t) => {
   const { database, run, seats } = await seatedDatabase(t, 1);
   const duty = await claimedJob(database, run, { seats });
