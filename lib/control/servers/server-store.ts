@@ -301,6 +301,10 @@ export async function readHostnames(database: Queryable, uuids: readonly string[
  * The document is read as it is stored: removing a key from a jsonb costs the database as much as
  * the rest of a list.
  */
+/**
+ * Reads the document as it is stored: removing a key from a jsonb costs the database as much as the
+ * rest of a list.
+ */
 function columnsOf({ report, sysinfo, lastHeartbeat }: PartSelection): string {
   return [
     's._value as document, a.status, a.epoch',

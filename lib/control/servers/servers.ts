@@ -354,8 +354,9 @@ export class Servers {
     return { boot_modules, boot_params, boot_platform, default_console, kernel_flags, serial };
   }
 
+  /** Not through `#documents`: it asks for one server once at a time, and locks of all callers are here. */
   async #getDefaults(): Promise<FoundServer | undefined> {
-    const stored = await this.#documents.ask(DEFAULTS_KEY);
+    const stored = (await this.#buckets.getMany<ServerDocument>(serversBucket, [DEFAULTS_KEY])).get(DEFAULTS_KEY);
     if (stored === undefined) return undefined;
     return { server: { ...stored.value, uuid: DEFAULTS_KEY, status: 'unknown' }, isRunning: false };
   }

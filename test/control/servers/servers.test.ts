@@ -140,3 +140,25 @@ t.test('servers that arrive at once share statements, and one that fails does no
   // Each server alone would need three. The one that fails costs some more until it is found.
   t.ok(arrival <= 41, `${arrival} statements for 41 servers`);
 });
+
+t.test('callers that ask for the defaults at the same time do not wait for each other', async (t) => {
+  const { database } = await freshDatabase(t, { migrations });
+  let reads = 0;
+  const bothRead = Promise.withResolvers<void>();
+  const counting: Database = {
+    transaction: (work, options) => database.transaction(work, options),
+    stop: () => database.stop(),
+    async query(text, values, options) {
+      const isRead = text.includes('where _key = any');
+      if (isRead && ++reads === 2) bothRead.resolve();
+      if (isRead) await bothRead.promise;
+      return database.query(text, values, options);
+    },
+  };
+  const servers = await open(counting);
+  const found = await Promise.all([servers.get('default'), servers.get('default')]);
+  t.same(
+    found.map((each) => each?.server.uuid),
+    ['default', 'default'],
+  );
+});
