@@ -15,7 +15,7 @@ import { doctorCommand } from './instances/doctor.ts';
 import { drainCommand } from './instances/drain.ts';
 import { instancesCommand } from './instances/instances.ts';
 import { versionCommand } from './instances/version.ts';
-import { type CommandRunner, explained, repeated } from './invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExplanation } from './invocation/command-runner.ts';
 import { HELP_WIDTH } from './invocation/help-text.ts';
 import { lockCommand } from './lock/lock.ts';
 import { ticketsCommand } from './lock/tickets.ts';
@@ -62,7 +62,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
     .description('Manages a fleet of servers: runs commands on them, holds locks, shows their state.')
     .addOption(
       new Option('--url <url>', 'an instance; for several, separate them by commas or repeat the option').argParser(
-        repeated,
+        collectValues,
       ),
     )
     .option('--dns <address:port>', "a name server that knows the instances (default: the system's)")
@@ -77,7 +77,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
     .version(VERSION, '-V, --version', 'the version of this program')
     .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
     .helpCommand('help [command]', 'show the help of a command');
-  explained(program, ABOUT);
+  withExplanation(program, ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
   for (const noun of nounList) if (noun.hasOwnCommands !== true) program.addCommand(documentCommand(runner, noun));
   program.addCommand(completeCommand(runner, program), { hidden: true });

@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, isPrefix, serverLabels } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
@@ -37,7 +37,7 @@ export function auditCommand(runner: CommandRunner): Command {
     .option('--limit <count>', 'at most this many', '50')
     .option('-w, --wide', 'also show the address of the caller and the id of the request')
     .action(runner.action(audit));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi audit --since 1h',
     'cnapi audit --server web-1 --action CommandExecute --json',
     'cnapi audit --object 4f7d3c52',

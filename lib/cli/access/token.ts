@@ -4,7 +4,7 @@ import { Command } from 'commander';
 import type { Role } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { findServer, isPrefix, onlyOne } from '../lookup/find.ts';
@@ -38,7 +38,7 @@ function createCommand(runner: CommandRunner): Command {
     )
     .option('--file <file>', 'write the token to this new file, mode 0600, instead of printing it')
     .action(runner.action(create));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi token create admin --role admin --config a.json --file admin.token',
     'cnapi token create deploy --role operator --expires 90d --file deploy.token',
     'cnapi token create web-1 --role agent --server web-1',
@@ -50,7 +50,7 @@ function listCommand(runner: CommandRunner): Command {
     .description('Lists tokens: names, roles and last use. It never shows the tokens themselves.')
     .option('-a, --all', 'also revoked and expired tokens')
     .action(runner.action(list));
-  return examples(command, ['cnapi token list', 'cnapi token list --all --json']);
+  return withExamples(command, ['cnapi token list', 'cnapi token list --all --json']);
 }
 
 function revokeCommand(runner: CommandRunner): Command {
@@ -58,14 +58,14 @@ function revokeCommand(runner: CommandRunner): Command {
     .description('Revokes tokens: every instance refuses them within a second.')
     .argument('<token...>', 'uuids, the beginning of one, or names of tokens that are not revoked')
     .action(runner.action(revoke));
-  return examples(command, ['cnapi token revoke deploy']);
+  return withExamples(command, ['cnapi token revoke deploy']);
 }
 
 function headerCommand(runner: CommandRunner): Command {
   const command = new Command('header')
     .description('Prints the HTTP header with the token that cnapi itself sends, for curl -H @-. Contacts no instance.')
     .action(runner.action(header));
-  return examples(command, ["cnapi token header | curl -s -H @- 'http://127.0.0.1:8080/servers?limit=3'"]);
+  return withExamples(command, ["cnapi token header | curl -s -H @- 'http://127.0.0.1:8080/servers?limit=3'"]);
 }
 
 interface CreateOptions {

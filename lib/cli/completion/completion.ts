@@ -7,7 +7,7 @@ import type { CnapiClient } from '../../client/client.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { serverGroups } from '../../protocol/api/server-groups.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { beginning, complete, isPlainWord, type Wanted } from './complete.ts';
@@ -29,7 +29,7 @@ export function completionCommand(runner: CommandRunner): Command {
         output.raw(completionScripts[shell as Shell]);
       }),
     );
-  return examples(command, [
+  return withExamples(command, [
     'source <(cnapi completion bash)',
     'cnapi completion fish > ~/.config/fish/completions/cnapi.fish',
   ]);

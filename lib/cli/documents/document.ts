@@ -6,7 +6,7 @@ import { Command } from 'commander';
 import { z } from 'zod';
 import { type DocumentNoun, withArticle } from '../../protocol/api/documents.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
-import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServers } from '../lookup/find.ts';
 import { findDocument, inWords, listDocuments } from '../lookup/find-document.ts';
@@ -33,11 +33,11 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
   const [field = 'name'] = Object.keys(fields);
   const add = (subcommand: string, ...calls: string[]) => {
     const lines = calls.map((text) => `cnapi ${commandName} ${subcommand} ${text}`.trim());
-    return examples(command.command(subcommand), lines);
+    return withExamples(command.command(subcommand), lines);
   };
   add('list', '', `--where ${filter}=VALUE`)
     .description(`Lists ${inWords(plural)} in order of uuid.`)
-    .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, repeated)
+    .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, collectValues)
     .option('--limit <count>', 'at most this many (default: all)')
     .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
   add('get', example)
@@ -68,7 +68,10 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
     .action(
       runner.action(async (context, [text]) => deleteDocument(context, noun, { uuid: await found(context, text) })),
     );
-  return examples(command, [`cnapi ${commandName} list --where ${filter}=VALUE`, `cnapi ${commandName} list --json`]);
+  return withExamples(command, [
+    `cnapi ${commandName} list --where ${filter}=VALUE`,
+    `cnapi ${commandName} list --json`,
+  ]);
 }
 
 interface ListOptions {

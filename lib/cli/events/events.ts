@@ -2,11 +2,11 @@
 import { Command } from 'commander';
 import { documentKinds } from '../../control/nouns/lists.ts';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
-import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
-import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitSoon, untilFlushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EventLines } from './event-line.ts';
@@ -33,13 +33,13 @@ export function eventsCommand(runner: CommandRunner): Command {
     .option(
       '--kind <kind>',
       `${KINDS.join(', ')}; for several, separate them by commas or repeat the option (default: all)`,
-      repeated,
+      collectValues,
     )
     .option('--server <server>', 'only of this server: uuid or hostname')
     .option('--after <id>', 'continue after this event; --json shows the ids')
     .option('--limit <count>', 'end after this many')
     .action(runner.action(events));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi events --kind status',
     'cnapi events --server web-1 --json',
     'cnapi events --kind task --limit 1',
@@ -59,7 +59,7 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   const stop = onEndingSignal((signal, before) => {
     const code = exitCodeOfSignal(signal);
     if (before > 0) return void exitSoon(clock, code);
-    void flushed().then(() => process.exit(code));
+    void untilFlushed().then(() => process.exit(code));
   });
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {

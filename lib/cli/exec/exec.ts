@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
-import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { ticketOf } from '../job-request/job-options.ts';
 import { findTicket } from '../lookup/find.ts';
@@ -16,7 +16,7 @@ import { TaskRun } from '../runs/task-run.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitSoon, untilFlushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { UnreadInput } from './unread-input.ts';
@@ -83,19 +83,19 @@ export function execCommand(runner: CommandRunner): Command {
     .option(
       '--where <name=pattern>',
       'run on the servers with this property, as in cnapi servers; may be given again',
-      repeated,
+      collectValues,
     )
     .option('--group <server-group>', 'run on the servers of this server group (see cnapi group)')
     .option('--script <file>', 'run this file; - reads it from standard input')
     .option(
       '--env <name=value>',
       'set this variable for the command, on several servers at most 64 KiB in all; may be given again',
-      repeated,
+      collectValues,
     )
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE, to the command; nobody else can see its value. May be given again',
-      repeated,
+      collectValues,
     )
     .option('--timeout <duration>', 'kill the command after this time; at most one day (default: 1h)')
     .option('--concurrency <count>', 'run on this many servers at the same time', '32')
@@ -107,7 +107,7 @@ export function execCommand(runner: CommandRunner): Command {
     .option('--raw', 'write the output to the terminal unchanged, including control characters')
     .option('--no-prefix', 'do not put the name of the server before each line')
     .action(runner.action(exec, { rest: true }));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi exec web-1 -- uptime',
     "cnapi exec web-1 web-2 -- 'df -h / | tail -1'",
     "cnapi exec --where 'hostname=web-*' --timeout 5m -- svcadm restart nginx",
@@ -177,7 +177,7 @@ interface Left {
 async function leave({ output }: Context, run: Run, { servers, code }: Left): Promise<never> {
   await run.leave();
   for (const line of run.left(createLabelOf(servers))) output.complain(`left: ${line}`);
-  await flushed();
+  await untilFlushed();
   process.exit(code);
 }
 

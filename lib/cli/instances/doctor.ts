@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander';
 import type { Finding, Level } from '../../control/doctor/finding.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import type { Color } from '../terminal/output.ts';
@@ -20,7 +20,7 @@ export function doctorCommand(runner: CommandRunner): Command {
       "an instance's configuration; the instance's environment variables override it, as for the instance itself",
     )
     .action(runner.action(doctor));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi doctor --config /etc/cnapi/a.json',
     'cnapi doctor --config /etc/cnapi/a.json --dns 10.0.0.2:53 --json',
   ]);

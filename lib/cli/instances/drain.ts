@@ -1,7 +1,7 @@
 /** `cnapi drain`: takes an instance out of service in an orderly way. */
 import { Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findInstance } from '../lookup/find.ts';
 import { shortDuration } from '../terminal/duration.ts';
@@ -22,7 +22,7 @@ export function drainCommand(runner: CommandRunner): Command {
       'wait until it has stopped, at most 90 s; exit code 1 if it has not. If you interrupt this, the drain continues',
     )
     .action(runner.action(drain));
-  return examples(command, ['cnapi drain 10.0.0.11:8080 --wait']);
+  return withExamples(command, ['cnapi drain 10.0.0.11:8080 --wait']);
 }
 
 async function drain(

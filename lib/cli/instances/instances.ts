@@ -1,7 +1,7 @@
 /** `cnapi instances`: lists the instances. */
 import { Command } from 'commander';
 import type { Instance } from '../../protocol/api/instances.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
@@ -12,10 +12,10 @@ export function instancesCommand(runner: CommandRunner): Command {
       'Lists the instances of cnapi, with their agents and the time since each last reported that it is alive.',
     )
     .action(runner.action(instances));
-  return examples(command, ['cnapi instances', 'cnapi instances --json']);
+  return withExamples(command, ['cnapi instances', 'cnapi instances --json']);
 }
 
-export const INSTANCE: readonly Column<Instance>[] = [
+export const INSTANCE_COLUMNS: readonly Column<Instance>[] = [
   { head: 'INSTANCE', of: ({ uuid }) => uuid, abbreviates: true },
   { head: 'URL', of: ({ url }) => url, shrinks: true },
   { head: 'STATE', of: ({ state }) => state },
@@ -29,5 +29,5 @@ export const INSTANCE: readonly Column<Instance>[] = [
 async function instances({ client, output }: Context): Promise<void> {
   const found = await client.instances();
   if (output.json) return output.document(found);
-  output.table(INSTANCE, found);
+  output.table(INSTANCE_COLUMNS, found);
 }

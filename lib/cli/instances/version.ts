@@ -2,14 +2,14 @@
 import { Command } from 'commander';
 import { NoAnswerError } from '../../client/client-errors.ts';
 import { VERSION } from '../../platform/version.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 
 export function versionCommand(runner: CommandRunner): Command {
   const command = new Command('version')
     .description('Shows the version of this program, and that of the instance that answers, if one does.')
     .action(runner.action(version));
-  return examples(command, ['cnapi version --json']);
+  return withExamples(command, ['cnapi version --json']);
 }
 
 async function version({ client, output }: Context): Promise<void> {

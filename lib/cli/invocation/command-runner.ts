@@ -57,16 +57,16 @@ export function pathOf(command: Command): string {
 }
 
 /** Adds paragraphs after the options of a help text. A line of `text` is a paragraph. */
-export function explained(command: Command, text: string): Command {
+export function withExplanation(command: Command, text: string): Command {
   return command.addHelpText('after', ({ command: shown }) =>
     wrapped(text, shown.configureHelp().helpWidth ?? HELP_WIDTH),
   );
 }
 
 /** Adds examples at the end of a help text. */
-export function examples(command: Command, lines: readonly string[]): Command {
+export function withExamples(command: Command, lines: readonly string[]): Command {
   return command.addHelpText('after', `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}\n`);
 }
 
 /** Collects the values of an option that may be given several times. */
-export const repeated = (value: string, others: string[] | undefined): string[] => [...(others ?? []), value];
+export const collectValues = (value: string, others: string[] | undefined): string[] => [...(others ?? []), value];

@@ -15,7 +15,7 @@ import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, RefusedError } from '../terminal/usage-error.ts';
-import { hasEnded, NODE_COLUMNS, progressOf, summaryOf, wentWell } from './job-progress.ts';
+import { hasEnded, hasJobSucceeded, NODE_COLUMNS, progressOf, summaryOf } from './job-progress.ts';
 
 const LOOK_MS = 500;
 
@@ -28,7 +28,7 @@ interface StartedJob {
 }
 
 /** Returns the exit code. */
-export async function started(context: Context, { job, detach, capture }: StartedJob): Promise<number> {
+export async function followStarted(context: Context, { job, detach, capture }: StartedJob): Promise<number> {
   const { output } = context;
   if (detach) {
     if (output.json) output.document(job);
@@ -40,7 +40,7 @@ export async function started(context: Context, { job, detach, capture }: Starte
 }
 
 /** Follows a job that goes on if the user leaves. Returns the exit code. */
-export function watched(context: Context, job: PushJob): Promise<number> {
+export function watchJob(context: Context, job: PushJob): Promise<number> {
   return follow(context, job, { mayAbort: false, showing: showOutput(context, job) });
 }
 
@@ -105,13 +105,13 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
     output.complain(`push job ${job.id} goes on; to follow it again: cnapi job watch ${job.id.slice(0, 8)}`);
     return leftWith;
   }
-  const nodes = await show(context, current);
+  const nodes = await showJob(context, current);
   if (showing === undefined || output.json)
     for (const status of statusesWithOutput(nodes))
       output.note(`what they wrote: cnapi job output ${job.id.slice(0, 8)} --status ${status}`);
-  if (!wentWell(current) && nodes.some(mayRetry))
+  if (!hasJobSucceeded(current) && nodes.some(mayRetry))
     output.note(`to run it again where it did not succeed: cnapi job retry ${job.id.slice(0, 8)}`);
-  return wentWell(current) ? EXIT.ok : EXIT.failed;
+  return hasJobSucceeded(current) ? EXIT.ok : EXIT.failed;
 }
 
 /** Its end is not known, which is another error than an unknown id on the command line. */
@@ -145,7 +145,7 @@ async function askWhatToDo({ client, output }: Context, id: string, signal: Abor
 }
 
 /** Shows the job. Returns its nodes. */
-export async function show(context: Context, job: PushJob): Promise<readonly PushNode[]> {
+export async function showJob(context: Context, job: PushJob): Promise<readonly PushNode[]> {
   const { output } = context;
   const nodes = await nodesOf(context, job.id);
   if (output.json) {

@@ -100,5 +100,5 @@ const BAD: readonly NodeStatus[] = [
 ];
 
 /** A job went well if it is complete and no node that took part did anything but succeed. */
-export const wentWell = ({ status, counts }: PushJob): boolean =>
+export const hasJobSucceeded = ({ status, counts }: PushJob): boolean =>
   status === 'complete' && BAD.every((one) => (counts[one] ?? 0) === 0);

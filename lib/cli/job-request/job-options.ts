@@ -5,7 +5,7 @@ import { messageOf } from '../../platform/errors.ts';
 import { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
-import { repeated } from '../invocation/command-runner.ts';
+import { collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import type { TargetOptions } from '../lookup/targets.ts';
@@ -40,7 +40,7 @@ export function withJobOptions(command: Command): Command {
     .option(
       '--where <name=pattern>',
       'on the servers with this property, as in cnapi servers; may be repeated',
-      repeated,
+      collectValues,
     )
     .option('--group <server-group>', 'on the servers of this server group (see cnapi group)')
     .option('--from-job <job>', 'on the servers of this earlier push job')
@@ -55,11 +55,15 @@ export function withJobOptions(command: Command): Command {
     .option('--ticket <scope/id>', 'wait for this lock before the vote, and hold it until the job has ended')
     .option('--ticket-server <server>', 'the server of the lock (default: the whole datacenter)')
     .option('--ticket-timeout <duration>', 'how long to wait for the lock (default: 10m)')
-    .option('--env <name=value>', 'set this variable for the command, at most 64 KiB in all; may be repeated', repeated)
+    .option(
+      '--env <name=value>',
+      'set this variable for the command, at most 64 KiB in all; may be repeated',
+      collectValues,
+    )
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',
-      repeated,
+      collectValues,
     )
     .option('--file <path>', 'send this file, at most 100,000 bytes; CHEF_PUSH_JOB_FILE names it to the command')
     .option('--user <name>', 'run the command as this user')

@@ -1,6 +1,6 @@
 /** `cnapi lock`: runs a command on this machine while it holds a lock. */
 import { Command } from 'commander';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseDuration, shortDuration } from '../terminal/duration.ts';
@@ -64,7 +64,7 @@ export function lockCommand(runner: CommandRunner): Command {
     )
     .option('-E, --conflict-exit-code <code>', 'exit code if there is no lock within --wait', '124')
     .action(runner.action(lock, { rest: true }));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi lock web-1 vm 0f2f7f4e-5f0b-4b5e-9d8b-1c2d3e4f5a6b -- ./migrate.sh',
     'cnapi lock default release nightly --wait 0 -- make release',
     "cnapi lock db disk a -- sh -c 'cnapi exec db --ticket $CNAPI_TICKET -- sync'",

@@ -1,7 +1,7 @@
 /** `cnapi tickets`: shows the queues of locks, or the tickets of one server. */
 import { Command } from 'commander';
 import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
@@ -15,7 +15,7 @@ export function ticketsCommand(runner: CommandRunner): Command {
     .argument('[server]', "uuid, the beginning of one, hostname, or `default` for the datacenter's own")
     .option('-a, --all', 'also tickets that have ended')
     .action(runner.action(tickets));
-  return examples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);
+  return withExamples(command, ['cnapi tickets', 'cnapi tickets web-1', 'cnapi tickets default --all --json']);
 }
 
 /** `labelOf` returns the name of a server for people. */

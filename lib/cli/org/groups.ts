@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { clients, type Group, groups, listContracts, users } from '../../protocol/api/organizations.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
-import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
@@ -69,9 +69,9 @@ export function groupCommand(runner: CommandRunner): Command {
 
 const withMembers = (command: Command): Command =>
   command
-    .option('--user <user>', 'a user', repeated)
-    .option('--client <client>', 'a client of the organization', repeated)
-    .option('--group <group>', 'a group whose members are members', repeated);
+    .option('--user <user>', 'a user', collectValues)
+    .option('--client <client>', 'a client of the organization', collectValues)
+    .option('--group <group>', 'a group whose members are members', collectValues);
 
 /** Shows a group with the names of its members; deleted members are left out. */
 async function show(context: Context, given: unknown, name: unknown): Promise<void> {

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { bindings, clients, groups, organizations } from '../../protocol/api/organizations.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
-import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { groupCommand } from './groups.ts';
@@ -39,7 +39,7 @@ export function orgCommand(runner: CommandRunner): Command {
     );
   for (const part of [userCommand, clientCommand, keyCommand, groupCommand, serverBindingCommand])
     command.addCommand(part(runner));
-  for (const one of leavesOf(command)) examples(one, EXAMPLES[pathWithin(command, one)] ?? []);
+  for (const one of leavesOf(command)) withExamples(one, EXAMPLES[pathWithin(command, one)] ?? []);
   return command;
 }
 
@@ -117,7 +117,7 @@ function createCommand(runner: CommandRunner): Command {
     .option(
       '--allow <command>',
       'a command that its push jobs may run, or its beginning and * (default: any command)',
-      repeated,
+      collectValues,
     )
     .action(
       runner.action((context, [name], { fullName, allow }: CreateOptions) =>

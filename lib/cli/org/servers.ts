@@ -1,7 +1,7 @@
 /** `cnapi org server`: the servers of an organization. Part of org.ts. */
 import { Command } from 'commander';
 import { type Binding, bindings, type Group, groups, type Organization } from '../../protocol/api/organizations.ts';
-import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
@@ -21,7 +21,7 @@ export function serverBindingCommand(runner: CommandRunner): Command {
     .option(
       '--group <group>',
       'only members of this group of users and clients may run push jobs on them (default: all who may create jobs)',
-      repeated,
+      collectValues,
     )
     .action(
       runner.action((context, [name, given], { group }: { group?: string[] }) =>

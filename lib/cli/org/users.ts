@@ -4,7 +4,7 @@ import type { CnapiClient } from '../../client/client.ts';
 import { clients, listContracts, type Organization, users } from '../../protocol/api/organizations.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
-import { type CommandRunner, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { listDocuments } from '../lookup/find-document.ts';
@@ -19,7 +19,7 @@ export function userCommand(runner: CommandRunner): Command {
     .command('create')
     .description('Creates a user and prints its uuid.')
     .argument('<name>', NAME)
-    .option('--org <organization>', 'an organization in which it may act', repeated)
+    .option('--org <organization>', 'an organization in which it may act', collectValues)
     .action(runner.action((context, [name], options: { org?: string[] }) => createUser(context, name, options.org)));
   command
     .command('list')

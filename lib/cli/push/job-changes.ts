@@ -1,7 +1,7 @@
 /** `cnapi job change`, `add`, `abort` and `delete`: what is done to a push job that exists. */
 import { Command } from 'commander';
 import { type PushJob, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { amountOf, quorumOf, shareOf } from '../job-request/amounts.ts';
@@ -34,7 +34,7 @@ export function changeCommand(runner: CommandRunner): Command {
     .option('--timeout <duration>', 'abort the job, and commands that run, after this time from its start')
     .option('--voting-timeout <duration>', 'how long to wait for votes, from its creation')
     .action(runner.action(change));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi job change c0ff --quorum 60%',
     'cnapi job change c0ff --concurrency 50 --max-fail none',
     'cnapi job change c0ff --timeout 2h',
@@ -76,7 +76,7 @@ export function addCommand(runner: CommandRunner): Command {
     .argument('<job>', 'id, or the beginning of one')
     .argument('<server...>', 'uuids, beginnings of them, or hostnames')
     .action(runner.action(add));
-  return examples(command, ['cnapi job add c0ff web-21 web-22']);
+  return withExamples(command, ['cnapi job add c0ff web-21 web-22']);
 }
 
 async function add(context: Context, [text, names]: readonly unknown[]): Promise<void> {
@@ -97,7 +97,11 @@ export function abortCommand(runner: CommandRunner): Command {
     .argument('[server...]', 'only on these servers; the job goes on. Uuids, beginnings of them, or hostnames')
     .option('--soft', 'let running commands end')
     .action(runner.action(abort));
-  return examples(command, ['cnapi job abort c0ff', 'cnapi job abort c0ff --soft', 'cnapi job abort c0ff web-1 web-2']);
+  return withExamples(command, [
+    'cnapi job abort c0ff',
+    'cnapi job abort c0ff --soft',
+    'cnapi job abort c0ff web-1 web-2',
+  ]);
 }
 
 async function abort(context: Context, [text, names]: readonly unknown[], { soft }: { soft?: boolean }): Promise<void> {
@@ -122,7 +126,7 @@ export function deleteCommand(runner: CommandRunner): Command {
     .description('Deletes push jobs that have ended. The tasks of their nodes stay, with what they wrote.')
     .argument('<job...>', 'ids, or beginnings of them')
     .action(runner.action(remove));
-  return examples(command, ['cnapi job delete c0ff']);
+  return withExamples(command, ['cnapi job delete c0ff']);
 }
 
 async function remove(context: Context, [given]: readonly unknown[]): Promise<number> {

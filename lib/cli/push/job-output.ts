@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
 import { nodeStatusOption } from '../job-request/job-options.ts';
@@ -34,7 +34,7 @@ export function outputCommand(runner: CommandRunner): Command {
     .argument('[server]', 'only on this one: uuid, the beginning of one, or hostname')
     .addOption(nodeStatusOption('only of nodes with this status'))
     .action(runner.action(showOutput));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi job output c0ff',
     'cnapi job output c0ff --status failed',
     'cnapi job output c0ff web-1',

@@ -3,9 +3,9 @@
 import { Command } from 'commander';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { HIDDEN } from '../../protocol/secret-params.ts';
-import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { started } from '../job-progress/follow-job.ts';
+import { followStarted } from '../job-progress/follow-job.ts';
 import { hasEnded } from '../job-progress/job-progress.ts';
 import { fileOf, nodeStatusOption } from '../job-request/job-options.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
@@ -31,7 +31,8 @@ Values of secret variables, and a file, are not kept for this. Give them again w
 `;
 
 /** @throws UsageError */
-const repeatedStatus = (text: string, others: string[] | undefined): string[] => repeated(nodeStatusOf(text), others);
+const repeatedStatus = (text: string, others: string[] | undefined): string[] =>
+  collectValues(nodeStatusOf(text), others);
 
 export function retryCommand(runner: CommandRunner): Command {
   const command = new Command('retry')
@@ -41,18 +42,21 @@ export function retryCommand(runner: CommandRunner): Command {
     .option(
       '--env <name=value>',
       'set this variable for the command, or change it, at most 64 KiB in all; may be repeated',
-      repeated,
+      collectValues,
     )
     .option(
       '--secret-env <name>',
       'pass this variable of your own environment, or NAME=VALUE; only the agents see it. May be repeated',
-      repeated,
+      collectValues,
     )
     .option('--file <path>', 'the file for the command')
     .option('--capture', 'show what the command writes on each server, as it writes it')
     .option('-d, --detach', 'print the id of the new job and do not wait')
     .action(runner.action(retry));
-  return examples(explained(command, MORE), ['cnapi job retry c0ff', 'cnapi job retry c0ff --status crashed']);
+  return withExamples(withExplanation(command, MORE), [
+    'cnapi job retry c0ff',
+    'cnapi job retry c0ff --status crashed',
+  ]);
 }
 
 async function retry(context: Context, [text]: readonly unknown[], options: Options): Promise<number> {
@@ -78,7 +82,7 @@ async function retry(context: Context, [text]: readonly unknown[], options: Opti
     },
     random.uuid(),
   );
-  return started(context, { job, detach: options.detach, capture: options.capture });
+  return followStarted(context, { job, detach: options.detach, capture: options.capture });
 }
 
 function isAgain(node: PushNode, wanted: readonly string[] | undefined): boolean {

@@ -1,9 +1,9 @@
 /** `cnapi job start`: starts a push job and follows it. */
 import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { started } from '../job-progress/follow-job.ts';
+import { followStarted } from '../job-progress/follow-job.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
@@ -47,7 +47,7 @@ export function startCommand(runner: CommandRunner): Command {
     .option('--capture', 'show what the command writes on each server, as it writes it')
     .option('-d, --detach', 'print the id of the job and do not wait')
     .action(runner.action(start, { rest: true }));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     "cnapi job start 'hostname=web-*' --quorum 80% -- uptime",
     "cnapi job start 'traits.role=web' 'status=running' --capture -- chef-client",
     'cnapi job start --all --concurrency 20 --max-fail 5% -- ./upgrade.sh',
@@ -71,7 +71,7 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
     { ...requestOf(asked), ...(await jobBodyOf(context, options, count)) },
     random.uuid(),
   );
-  return started(context, { job, detach: options.detach, capture: options.capture });
+  return followStarted(context, { job, detach: options.detach, capture: options.capture });
 }
 
 function list({ output }: Context, servers: readonly NamedServer[]): number {

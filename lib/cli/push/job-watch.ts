@@ -1,9 +1,9 @@
 /** `cnapi job watch`: follows a push job that somebody started, here or elsewhere. */
 import { Command } from 'commander';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { watched } from '../job-progress/follow-job.ts';
+import { watchJob } from '../job-progress/follow-job.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { WithheldError } from '../terminal/usage-error.ts';
 
@@ -19,12 +19,12 @@ export function watchCommand(runner: CommandRunner): Command {
     .description('Follows a push job to its end, with the output of all its nodes.')
     .argument('<job>', 'id, or the beginning of one')
     .action(runner.action(watch));
-  return examples(explained(command, MORE), ['cnapi job watch c0ff']);
+  return withExamples(withExplanation(command, MORE), ['cnapi job watch c0ff']);
 }
 
 async function watch(context: Context, [text]: readonly unknown[]): Promise<number> {
   const { client, output } = context;
   const job = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
   if (job.withheld && !output.json) throw new WithheldError('The command of a push job, and what it writes,');
-  return watched(context, job);
+  return watchJob(context, job);
 }

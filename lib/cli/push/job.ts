@@ -2,9 +2,9 @@
 import { Command, Option } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
 import { JOB_STATUSES, type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { show, showSummary } from '../job-progress/follow-job.ts';
+import { showJob, showSummary } from '../job-progress/follow-job.ts';
 import { JOB_COLUMNS, lineOf } from '../job-progress/job-progress.ts';
 import { findServer } from '../lookup/find.ts';
 import { findJob, newestJobs, nodesOf } from '../lookup/find-job.ts';
@@ -42,7 +42,7 @@ function statusCommand(runner: CommandRunner): Command {
     .option('--summary', 'only how many nodes have each status')
     .option('--node <server>', 'only this node')
     .action(runner.action(status));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi job status c0ff',
     'cnapi job status c0ff --summary',
     'cnapi job status c0ff --node web-1',
@@ -64,7 +64,7 @@ async function status(
   }
   if (output.json) return output.document(summary ? job : { ...job, nodes: await nodesOf(context, job.id) });
   if (summary) return showSummary(output, job);
-  await show(context, job);
+  await showJob(context, job);
 }
 
 /** What the agent of a crashed node reported after the crash was recorded. */
@@ -87,7 +87,7 @@ function listCommand(runner: CommandRunner): Command {
     .option('--schedule <schedule>', 'only jobs that this schedule started: its id, or the beginning of it')
     .option('--limit <count>', 'at most this many', '20')
     .action(runner.action(list));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi job list',
     'cnapi job list --status running',
     'cnapi job list --schedule 5c4e',

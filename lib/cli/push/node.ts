@@ -1,7 +1,7 @@
 /** `cnapi node`: the states of servers in push jobs. */
 import { Command, Option } from 'commander';
 import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, targetsOf } from '../lookup/targets.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
@@ -31,7 +31,7 @@ function statusCommand(runner: CommandRunner): Command {
     .option('--group <server-group>', 'the servers of this server group (see cnapi group)')
     .addOption(new Option('--status <status>', 'only servers with this status').choices(NODE_AVAILABILITIES))
     .action(runner.action(status));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi node status',
     "cnapi node status web-1 'web-2'",
     'cnapi node status --status in_job',

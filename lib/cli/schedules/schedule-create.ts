@@ -6,7 +6,7 @@ import type { Request } from '../../client/request.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
 import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../lookup/targets.ts';
@@ -48,7 +48,7 @@ export function createCommand(runner: CommandRunner): Command {
       rest: true,
     }),
   );
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi schedule create --cron @daily --all --quorum 80% -- apt-get -q update',
     "cnapi schedule create --cron @daily 'hostname=web-*' --dry-run",
     "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",

@@ -1,8 +1,8 @@
 /** `cnapi schedule run`: the job of a schedule now, beside its times. */
 import { Command } from 'commander';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { started } from '../job-progress/follow-job.ts';
+import { followStarted } from '../job-progress/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 
 interface RunOptions {
@@ -24,11 +24,11 @@ export function runCommand(runner: CommandRunner): Command {
     .option('--capture', 'show what the command writes on each server, as it writes it')
     .option('-d, --detach', 'print the id of the job and do not wait')
     .action(runner.action(run));
-  return examples(explained(command, MORE), ['cnapi schedule run 5c4e', 'cnapi schedule run 5c4e --detach']);
+  return withExamples(withExplanation(command, MORE), ['cnapi schedule run 5c4e', 'cnapi schedule run 5c4e --detach']);
 }
 
 async function run(context: Context, [text]: readonly unknown[], { capture, detach }: RunOptions): Promise<number> {
   const { client, random } = context;
   const job = await client.runSchedule(await findSchedule(context, String(text)), random.uuid());
-  return started(context, { job, detach, capture });
+  return followStarted(context, { job, detach, capture });
 }

@@ -1,7 +1,7 @@
 /** `cnapi schedule update`: other times, another overlap policy, or another job. */
 import { Command, Option } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
-import { type CommandRunner, examples, explained, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobFieldsOf, withJobOptions } from '../job-request/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
@@ -59,7 +59,7 @@ export function updateCommand(runner: CommandRunner): Command {
       { rest: true },
     ),
   );
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi schedule update 5c4e --cron @weekly',
     'cnapi schedule update 5c4e --overlap queue --without concurrency',
     "cnapi schedule update 5c4e 'hostname=web-*' --quorum 80% -- ./upgrade.sh",
@@ -68,7 +68,7 @@ export function updateCommand(runner: CommandRunner): Command {
 
 /** @throws UsageError */
 function repeatedRemovable(text: string, others: string[] | undefined): string[] {
-  if (Object.hasOwn(REMOVABLE, text)) return repeated(text, others);
+  if (Object.hasOwn(REMOVABLE, text)) return collectValues(text, others);
   throw new UsageError(`--without ${text} is none of ${Object.keys(REMOVABLE).join(', ')}`);
 }
 

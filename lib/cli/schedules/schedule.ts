@@ -1,7 +1,7 @@
 /** `cnapi schedule`: push jobs at a time, or at the times of a cron expression. */
 import { Command } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { JOB_COLUMNS } from '../job-progress/job-progress.ts';
 import { newestJobs } from '../lookup/find-job.ts';
@@ -22,7 +22,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
     .description('Push jobs at a time, or at the times of a cron expression.')
     .addCommand(createCommand(runner))
     .addCommand(
-      examples(
+      withExamples(
         new Command('list')
           .description('Lists schedules, newest first.')
           .option('--limit <count>', `at most this many, up to ${MAX_SCHEDULES}`, '100')
@@ -31,7 +31,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(
-      examples(
+      withExamples(
         ofOne(
           'get',
           `Shows a schedule, its last and its next time, its ${JOBS_SHOWN} newest jobs, and who created and changed it.`,
@@ -42,7 +42,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
     .addCommand(updateCommand(runner))
     .addCommand(runCommand(runner))
     .addCommand(
-      examples(
+      withExamples(
         ofOne('pause', 'Starts no jobs until it is resumed.').action(
           runner.action((context, [text]) => change(context, String(text), 'PausePushSchedule')),
         ),
@@ -50,7 +50,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(
-      examples(
+      withExamples(
         ofOne('resume', 'Goes on with the next time; those that passed meanwhile are left out.').action(
           runner.action((context, [text]) => change(context, String(text), 'ResumePushSchedule')),
         ),
@@ -58,7 +58,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(
-      examples(ofOne('delete', 'Deletes a schedule; its jobs stay and go on.').action(runner.action(remove)), [
+      withExamples(ofOne('delete', 'Deletes a schedule; its jobs stay and go on.').action(runner.action(remove)), [
         'cnapi schedule delete 5c4e',
       ]),
     );

@@ -1,10 +1,10 @@
 /** `cnapi server`: shows one server, the history of its status, and its last tasks. */
 import { Command } from 'commander';
 import type { StatusChange } from '../../protocol/api/servers.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
-import { TASK } from '../tasks/task-table.ts';
+import { TASK_COLUMNS } from '../tasks/task-table.ts';
 import { tasksOf } from '../tasks/tasks.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { errorReportOf, errorReportText } from '../terminal/error-report.ts';
@@ -13,7 +13,7 @@ import { lastHeard } from './servers.ts';
 
 const CHANGES = 5;
 
-export const STATUS_CHANGE: readonly Column<StatusChange>[] = [
+export const STATUS_CHANGE_COLUMNS: readonly Column<StatusChange>[] = [
   { head: 'SINCE', of: ({ since }) => shortTime(since) },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'BEFORE', of: ({ previous }) => previous, optional: true },
@@ -26,7 +26,7 @@ export function serverCommand(runner: CommandRunner): Command {
     .description('Shows one server: its properties, its status with the reason, its last tasks.')
     .argument('<server>', 'uuid, the beginning of one, or hostname')
     .action(runner.action(server));
-  return examples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
+  return withExamples(command, ['cnapi server web-1', 'cnapi server web-1 --json | jq .status_history']);
 }
 
 async function server({ client, output }: Context, [name]: readonly unknown[]): Promise<void> {
@@ -58,11 +58,11 @@ async function server({ client, output }: Context, [name]: readonly unknown[]): 
   showChanges(output, changes);
   if (tasks === undefined || tasks.lines.length === 0) return;
   output.line('');
-  output.table(TASK, tasks.lines);
+  output.table(TASK_COLUMNS, tasks.lines);
 }
 
 function showChanges(output: Context['output'], changes: readonly StatusChange[]): void {
   if (changes.length === 0) return;
   output.line('');
-  output.table(STATUS_CHANGE, changes);
+  output.table(STATUS_CHANGE_COLUMNS, changes);
 }

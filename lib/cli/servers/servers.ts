@@ -1,7 +1,7 @@
 /** `cnapi servers`: lists servers, with filters. */
 import { Command } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandRunner, examples, repeated } from '../invocation/command-runner.ts';
+import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/where.ts';
 import { parseCount } from '../terminal/count.ts';
@@ -27,12 +27,12 @@ export function serversCommand(runner: CommandRunner): Command {
     .option(
       '--where <name=pattern>',
       'only servers with this property, such as traits.rack=r*; != excludes them; may be given again',
-      repeated,
+      collectValues,
     )
     .option('--limit <count>', 'at most this many')
     .option('-w, --wide', 'also show when an instance last heard from each agent')
     .action(runner.action(servers));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi servers --status unknown',
     "cnapi servers --hostname 'web-*' --wide",
     "cnapi servers --where 'traits.rack=r1' --json",

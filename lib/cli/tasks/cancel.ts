@@ -1,6 +1,6 @@
 /** `cnapi cancel`: requests the cancellation of tasks. */
 import { Command } from 'commander';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { findTask } from '../lookup/find.ts';
@@ -13,7 +13,7 @@ export function cancelCommand(runner: CommandRunner): Command {
     )
     .argument('<task...>', 'ids, or the beginning of one')
     .action(runner.action(cancel));
-  return examples(command, ['cnapi cancel 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11']);
+  return withExamples(command, ['cnapi cancel 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11']);
 }
 
 async function cancel({ client, output }: Context, [ids]: readonly unknown[]): Promise<number> {

@@ -20,7 +20,7 @@ export interface TaskLine {
   end?: string | number | undefined;
 }
 
-export const TASK: readonly Column<TaskLine>[] = [
+export const TASK_COLUMNS: readonly Column<TaskLine>[] = [
   { head: 'CREATED', of: ({ created }) => shortTime(created), optional: true },
   { head: 'TASK', of: ({ task }) => task, shrinks: true },
   { head: 'STATUS', of: ({ status }) => status },
@@ -33,7 +33,7 @@ export const TASK: readonly Column<TaskLine>[] = [
 export function fleetColumns(labelOf: (uuid: string) => string): readonly Column<TaskLine>[] {
   const server = { head: 'SERVER', of: ({ serverUuid }: TaskLine) => labelOf(serverUuid ?? ''), shrinks: true };
   const actor = { head: 'ACTOR', of: (line: TaskLine) => line.actor, shrinks: true, optional: true } as const;
-  const [created, task, status, end, id, what] = TASK as [...typeof TASK] & Column<TaskLine>[];
+  const [created, task, status, end, id, what] = TASK_COLUMNS as [...typeof TASK_COLUMNS] & Column<TaskLine>[];
   return [created, task, status, end, server, actor, id, what].filter((column) => column !== undefined);
 }
 

@@ -1,14 +1,14 @@
 /** `cnapi task`: shows a task, or follows its output and events until it ends. */
 import { Command } from 'commander';
 import type { Task, TaskEvent } from '../../protocol/api/tasks.ts';
-import { type CommandRunner, examples, explained } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findTask } from '../lookup/find.ts';
 import { LiveOutput } from '../runs/live-output.ts';
 import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { exitSoon, flushed } from '../terminal/output.ts';
+import { exitSoon, untilFlushed } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 
@@ -31,7 +31,7 @@ export function taskCommand(runner: CommandRunner): Command {
     )
     .option('--raw', 'write its output to the terminal unchanged, including control characters')
     .action(runner.action(task));
-  return examples(explained(command, MORE), [
+  return withExamples(withExplanation(command, MORE), [
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
     'cnapi task 4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11 --follow',
   ]);
@@ -58,7 +58,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
     const code = exitCodeOfSignal(signal);
     if (before > 0) return void exitSoon(clock, code);
     if (!output.json) live.end(undefined);
-    void flushed().then(() => process.exit(code));
+    void untilFlushed().then(() => process.exit(code));
   });
   try {
     return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });

@@ -4,14 +4,14 @@ import type { CnapiClient, TaskQuery } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServer, serverLabels } from '../lookup/find.ts';
 import { WITHHELD } from '../runs/task-end.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { fleetColumns, lineOf, lineOfHistory, TASK, type TaskLine } from './task-table.ts';
+import { fleetColumns, lineOf, lineOfHistory, TASK_COLUMNS, type TaskLine } from './task-table.ts';
 
 interface Options {
   limit: string;
@@ -38,7 +38,7 @@ export function tasksCommand(runner: CommandRunner): Command {
     .option('--since <time>', 'only from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
     .option('--until <time>', 'only before this time')
     .action(runner.action(tasks));
-  return examples(command, [
+  return withExamples(command, [
     'cnapi tasks --active',
     'cnapi tasks web-1 --since 1d',
     'cnapi tasks --status failure --json',
@@ -54,7 +54,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
     const { found, lines } = await tasksOf(client, server.uuid, { limit, query });
     if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
     if (output.json) return output.document(found);
-    output.table(TASK, lines);
+    output.table(TASK_COLUMNS, lines);
     if (lines.length === 0) output.note('The server has no such task');
     return;
   }

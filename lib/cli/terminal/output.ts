@@ -6,7 +6,7 @@
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import type { OutputName, Streams } from './streams.ts';
-import { type Column, clipped, facts, table } from './table.ts';
+import { type Column, clipped, nameValueLines, table } from './table.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -17,7 +17,7 @@ interface OutputOptions {
 }
 
 /** Resolves when everything written has left this process, or when nobody reads it any more. */
-export async function flushed(): Promise<void> {
+export async function untilFlushed(): Promise<void> {
   const each = [process.stdout, process.stderr].map(
     (stream) =>
       new Promise<void>((resolve) => {
@@ -36,7 +36,7 @@ const SOON_MS = 1000;
  * moment, because two signals may be one request (timeout(1) sends TERM twice).
  */
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
-  await settlesWithin(clock, SOON_MS, flushed());
+  await settlesWithin(clock, SOON_MS, untilFlushed());
   process.exit(code);
 }
 
@@ -150,7 +150,7 @@ export class Output {
   }
 
   facts(pairs: readonly (readonly [string, unknown])[]): void {
-    for (const line of facts(pairs)) {
+    for (const line of nameValueLines(pairs)) {
       const [, name = '', gap = '', value = ''] = /^(status)( +)(.*)$/.exec(line) ?? [];
       if (name === '') this.line(line);
       else this.raw(`${name}${gap}${this.#paintStatus(escapeControlsInLines(value), value)}\n`);

@@ -81,7 +81,7 @@ function linesOf<Row>(
 }
 
 /** One line per pair: name and value. */
-export function facts(pairs: readonly (readonly [string, unknown])[]): string[] {
+export function nameValueLines(pairs: readonly (readonly [string, unknown])[]): string[] {
   const given = pairs.filter(([, value]) => value !== undefined && value !== null && value !== '');
   const widest = Math.max(0, ...given.map(([name]) => name.length));
   return given.map(([name, value]) => `${name.padEnd(widest)}  ${textOf(value)}`);

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/clock.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { type CommandRunner, examples } from '../invocation/command-runner.ts';
+import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { errorReportOf } from '../terminal/error-report.ts';
@@ -28,7 +28,7 @@ export function watchCommand(runner: CommandRunner): Command {
     .option('--interval <duration>', 'time between two updates', '2s')
     .option('--once', 'print the state once and end')
     .action(runner.action(watch));
-  return examples(command, ['cnapi watch', 'cnapi watch --once', 'cnapi watch --json --interval 30s >> fleet.log']);
+  return withExamples(command, ['cnapi watch', 'cnapi watch --once', 'cnapi watch --json --interval 30s >> fleet.log']);
 }
 
 async function watch(context: Context, _: unknown, { interval, once = false }: Options): Promise<number> {

@@ -1,10 +1,10 @@
 import t from 'tap';
-import { INSTANCE } from '../../../lib/cli/instances/instances.ts';
+import { INSTANCE_COLUMNS } from '../../../lib/cli/instances/instances.ts';
 import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/job-progress/job-progress.ts';
 import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule-view.ts';
-import { STATUS_CHANGE } from '../../../lib/cli/servers/server.ts';
-import { fleetColumns, TASK } from '../../../lib/cli/tasks/task-table.ts';
-import { facts, table, widthOf } from '../../../lib/cli/terminal/table.ts';
+import { STATUS_CHANGE_COLUMNS } from '../../../lib/cli/servers/server.ts';
+import { fleetColumns, TASK_COLUMNS } from '../../../lib/cli/tasks/task-table.ts';
+import { nameValueLines, table, widthOf } from '../../../lib/cli/terminal/table.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
@@ -51,7 +51,7 @@ t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
   t.equal(table(columns, many).length, 300_001, 'with many rows');
   t.equal(widthOf('日本é\u0301'), 5);
   t.strictSame(
-    facts([
+    nameValueLines([
       ['a', 1],
       ['longer', 'x'],
       ['none', undefined],
@@ -125,9 +125,9 @@ t.test('instances, the history of a server and tasks fit a narrow terminal', (t)
   const tasks = [{ ...task, summary: 'systemctl reload nginx', end: 'TaskTimeout' }];
   for (const width of [60, 80, 100]) {
     const lines = [
-      ...table(INSTANCE, instances as never, width),
-      ...table(STATUS_CHANGE, [change] as never, width),
-      ...table(TASK, tasks, width),
+      ...table(INSTANCE_COLUMNS, instances as never, width),
+      ...table(STATUS_CHANGE_COLUMNS, [change] as never, width),
+      ...table(TASK_COLUMNS, tasks, width),
       ...table(
         fleetColumns(() => 'a-server-with-a-long-name'),
         tasks,
@@ -136,9 +136,9 @@ t.test('instances, the history of a server and tasks fit a narrow terminal', (t)
     ];
     for (const line of lines) t.ok(line.length <= width, `${width}: ${line}`);
   }
-  t.match(table(INSTANCE, instances as never, 120)[0], /BEAT +VERSION +STARTED/);
-  t.match(table(INSTANCE, instances as never, 60)[1], /^564d5b45 +https:\/\/cnapi0.* draining +4194304 +2500$/);
-  t.match(table(TASK, tasks, 60)[1], /^command_exe… +complete +TaskTimeout +564d5b45 +systemctl/);
+  t.match(table(INSTANCE_COLUMNS, instances as never, 120)[0], /BEAT +VERSION +STARTED/);
+  t.match(table(INSTANCE_COLUMNS, instances as never, 60)[1], /^564d5b45 +https:\/\/cnapi0.* draining +4194304 +2500$/);
+  t.match(table(TASK_COLUMNS, tasks, 60)[1], /^command_exe… +complete +TaskTimeout +564d5b45 +systemctl/);
   t.end();
 });
 
