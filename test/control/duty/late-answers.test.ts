@@ -2,11 +2,12 @@
 import t from 'tap';
 import { migrations } from '../../../lib/control/schema.ts';
 import { createDuties } from '../../support/create-duties.ts';
+import { holdAnswers } from '../../support/hold-answers.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 import { liveRun } from '../legacy/support/legacy-seats.ts';
-import { dutyRow, holdAnswers, KIND, newIds, startInstance } from './support.ts';
+import { dutyRow, KIND, newIds, startInstance } from './support.ts';
 
 t.test('work whose run was declared dead while the claim was answered stops at once', async (t) => {
   const { database } = await freshDatabase(t, { migrations });

@@ -98,8 +98,8 @@ export class AgentMessenger {
    * and each later session is told what its server has.
    */
   readonly #timeoutChangesRead = new Map<string, number>();
-  /** The job and the timeout that each session was told last. */
-  readonly #timeoutsTold = new WeakMap<PushSession, string>();
+  /** What each session was told last. */
+  #timeoutsTold = new WeakMap<PushSession, PushOrder>();
 
   constructor(deps: AgentMessengerDeps) {
     this.#deps = deps;
@@ -204,9 +204,13 @@ export class AgentMessenger {
     if (of.jobs === undefined && of.servers === undefined) this.#keepTimeoutChangesOf(changes);
   }
 
-  /** There are fewer changes than before if the database has lost the last ones. */
+  /**
+   * There are fewer changes than before if the database has lost the last ones. Then their numbers
+   * are used again.
+   */
   #unread({ job, changes }: TimeoutChanges): TimeoutChanges[] {
     const read = this.#timeoutChangesRead.get(job) ?? 0;
+    if (changes < read) this.#timeoutsTold = new WeakMap();
     return changes === read ? [] : [{ job, changes: changes > read ? read : 0 }];
   }
 
@@ -257,13 +261,17 @@ export class AgentMessenger {
     session.socket.send(frame, text);
   }
 
-  /** Sends a timeout once in each session: its agent receives it, or the session ends. */
-  #tellTimeout({ serverUuid, job, timeoutMs }: PushOrder): void {
+  /**
+   * Sends a timeout once in each session: its agent receives it, or the session ends. Of two reads at
+   * the same time, the older one may be answered last.
+   */
+  #tellTimeout(order: PushOrder): void {
+    const { serverUuid, job, timeoutMs, change } = order;
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;
-    const told = `${job} ${timeoutMs}`;
-    if (this.#timeoutsTold.get(session) === told) return;
-    if (session.socket.send({ type: 'push_timeout', job, timeoutMs })) this.#timeoutsTold.set(session, told);
+    const told = this.#timeoutsTold.get(session);
+    if (told?.job === job && (told.timeoutMs === timeoutMs || (told.change ?? 0) > (change ?? 0))) return;
+    if (session.socket.send({ type: 'push_timeout', job, timeoutMs })) this.#timeoutsTold.set(session, order);
   }
 
   #forget(session: PushSession, job: string): void {

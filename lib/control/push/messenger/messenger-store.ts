@@ -11,6 +11,8 @@ export interface PushOrder {
   what: 'prepare' | 'timeout' | 'abort';
   /** With `timeout`: the limit of the command. */
   timeoutMs: number | null;
+  /** With `timeout`: the number of the job's change that gave this limit. */
+  change: number | null;
 }
 
 /** How many times the holder of a job has given its started nodes other limits. */
@@ -48,24 +50,24 @@ export async function readOrders(
   { jobs, servers, timeoutsSince = [], after, most }: OrdersWanted,
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
-    `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs"
+    `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
        from (
-         select n.job, n.server_uuid, 'prepare' as what, null::int as timeout_ms
+         select n.job, n.server_uuid, 'prepare' as what, null::int as timeout_ms, null::int as change
            from cnapi_push_jobs j
            join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
            where j.state in ('voting', 'running')
              and ($1::uuid[] is null or j.id = any ($1::uuid[]))
              and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
          union all
-         select n.job, n.server_uuid, 'timeout', n.timeout_ms from cnapi_push_nodes n
+         select n.job, n.server_uuid, 'timeout', n.timeout_ms, n.timeout_change from cnapi_push_nodes n
            where n.timeout_change > 0 and n.state in ('ready', 'running') and n.server_uuid = any ($2::uuid[])
          union all
-         select n.job, n.server_uuid, 'timeout', n.timeout_ms
+         select n.job, n.server_uuid, 'timeout', n.timeout_ms, n.timeout_change
            from unnest($3::uuid[], $4::int[]) as s (job, changes)
            join cnapi_push_nodes n on n.job = s.job and n.timeout_change > s.changes
              and n.timeout_change > 0 and n.state in ('ready', 'running')
          union all
-         select b.job, b.server_uuid, 'abort', null from cnapi_push_busy b
+         select b.job, b.server_uuid, 'abort', null, null from cnapi_push_busy b
            where b.rehab_since is not null
              and ($1::uuid[] is null or b.job = any ($1::uuid[]))
              and ($2::uuid[] is null or b.server_uuid = any ($2::uuid[]))

@@ -48,7 +48,7 @@ async function carriedOut(messenger: AgentMessenger, world: World): Promise<void
 
 function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenger; world: World } {
   const world: World = {
-    orders: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null })),
+    orders: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null, change: null })),
     reads: 0,
     orderReads: 0,
     roomAsked: 0,
@@ -124,7 +124,7 @@ t.test('jobs that begin together are read together', async (t) => {
   const jobs = [randomUUID(), randomUUID(), randomUUID()];
   const orders = jobs.map((one, at) => ({
     ...{ job: one, serverUuid: servers[at] ?? '' },
-    ...{ what: 'prepare' as const, timeoutMs: null },
+    ...{ what: 'prepare' as const, timeoutMs: null, change: null },
   }));
   const { messenger, world } = start(t, { orders });
   for (const one of jobs) messenger.jobs([one]);
@@ -178,7 +178,7 @@ t.test('an agent is told another timeout once in each session, and each further 
   const [serverUuid = ''] = servers;
   const { messenger, world } = start(t, { orders: [] });
   const told = async (timeoutMs: number) => {
-    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs }];
+    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs, change: timeoutMs }];
     await carriedOut(messenger, world);
     return world.sent.splice(0);
   };
@@ -191,7 +191,13 @@ t.test('an agent is told another timeout once in each session, and each further 
 });
 
 t.test('an agent that does not know other timeouts is not told', async (t) => {
-  const orders = servers.map((serverUuid) => ({ job, serverUuid, what: 'timeout' as const, timeoutMs: 1_000 }));
+  const orders = servers.map((serverUuid) => ({
+    job,
+    serverUuid,
+    what: 'timeout' as const,
+    timeoutMs: 1_000,
+    change: 1,
+  }));
   const { messenger, world } = start(t, { orders, capabilities: new Set([PUSH_CAPABILITY]) });
   await carriedOut(messenger, world);
   t.same(world.sent, []);

@@ -1,5 +1,5 @@
 /** What an instance reads of changed limits of commands, on a real Postgres. */
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { changePushJob } from '../../../../lib/control/push/change-store.ts';
 import { changeTimeouts } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { AgentMessenger, type PushSession } from '../../../../lib/control/push/messenger/agent-messenger.ts';
@@ -10,11 +10,36 @@ import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import type { PushOrderFrame } from '../../../../lib/protocol/frames.ts';
 import { PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY } from '../../../../lib/protocol/push.ts';
+import { holdAnswers } from '../../../support/hold-answers.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { until } from '../../../support/until.ts';
 import { claimedJob, seatedDatabase, startAll } from '../job-rows.ts';
 
 const NODES = 50;
+
+function startMessenger(t: Test, { database, slowPollMs }: { database: Queryable; slowPollMs: number }) {
+  const sent: { serverUuid: string; frame: PushOrderFrame }[] = [];
+  const sessions = new Map<string, PushSession>();
+  const connect = (serverUuid: string) =>
+    sessions.set(serverUuid, {
+      serverUuid,
+      incarnation: serverUuid,
+      capabilities: new Set([PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY]),
+      socket: { isBackedUp: false, send: (frame) => sent.push({ serverUuid, frame }) > 0 },
+    });
+  const messenger = new AgentMessenger({
+    database,
+    bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
+    clock: systemClock,
+    log: silentLogger,
+    config: { slowPollMs, slowPollNoBusMs: slowPollMs },
+    session: (serverUuid) => sessions.get(serverUuid),
+    unsent: { isHalfFull: false },
+  });
+  messenger.start();
+  t.teardown(() => messenger.stop());
+  return { messenger, sent, connect };
+}
 
 t.test('an instance reads each changed limit once, whoever polls, and again for a session that begins', async (t) => {
   const { database, run, seats, first } = await seatedDatabase(t, NODES);
@@ -33,27 +58,8 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
       return answer as never;
     },
   };
-  const sent: { serverUuid: string; frame: PushOrderFrame }[] = [];
-  const sessions = new Map<string, PushSession>();
-  const connect = (serverUuid: string) =>
-    sessions.set(serverUuid, {
-      serverUuid,
-      incarnation: serverUuid,
-      capabilities: new Set([PUSH_CAPABILITY, PUSH_TIMEOUT_CAPABILITY]),
-      socket: { isBackedUp: false, send: (frame) => sent.push({ serverUuid, frame }) > 0 },
-    });
+  const { messenger, sent, connect } = startMessenger(t, { database: counted, slowPollMs: 5 });
   for (const { serverUuid } of seats) connect(serverUuid);
-  const messenger = new AgentMessenger({
-    database: counted,
-    bus: createMemoryBus({ clock: systemClock, log: silentLogger, random: systemRandom, hub: new MemoryHub() }),
-    clock: systemClock,
-    log: silentLogger,
-    config: { slowPollMs: 5, slowPollNoBusMs: 5 },
-    session: (serverUuid) => sessions.get(serverUuid),
-    unsent: { isHalfFull: false },
-  });
-  messenger.start();
-  t.teardown(() => messenger.stop());
   const afterPolls = async () => {
     const { orders } = read;
     await until(() => read.orders >= orders + 5);
@@ -84,4 +90,40 @@ t.test('an instance reads each changed limit once, whoever polls, and again for 
   await afterPolls();
   t.equal(read.timeouts, 2 * NODES + 1);
   t.equal(sent.length, 2 * NODES + 1);
+});
+
+t.test('an agent is told its newest limit last, although an older one is read late', async (t) => {
+  const { database, run, seats, first } = await seatedDatabase(t, 1);
+  const duty = await claimedJob(database, run, { seats });
+  await startAll(database, duty, seats);
+  const held = holdAnswers(database);
+  const { messenger, sent, connect } = startMessenger(t, { database: held.database, slowPollMs: 600_000 });
+  connect(first.serverUuid);
+  const change = async (ms: number) => {
+    await changePushJob(database, duty.id, { changes: { run_timeout_ms: ms } });
+    await changeTimeouts(database, duty, 1);
+  };
+  const told = () => sent.map(({ frame }) => 'timeoutMs' in frame && frame.timeoutMs);
+
+  const orders = held.hold('as e\n');
+  await change(90_000);
+  messenger.jobs([duty.id]);
+  await orders.reached;
+  await change(120_000);
+  messenger.sessionBegan(first.serverUuid);
+  await until(() => sent.length === 1);
+  t.same(told(), [120_000]);
+  orders.release();
+  const later = held.hold('as e\n');
+  messenger.jobs([duty.id]);
+  await later.reached;
+  t.same(told(), [120_000]);
+  later.release();
+
+  // The database has lost the last change, and counts anew.
+  await database.query('update cnapi_push_jobs set timeout_changes = 1');
+  await database.query('update cnapi_push_nodes set timeout_change = 1, timeout_ms = 90000');
+  messenger.jobs([duty.id]);
+  await until(() => sent.length === 2);
+  t.same(told(), [120_000, 90_000]);
 });
