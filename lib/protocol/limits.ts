@@ -52,6 +52,8 @@ export const MAX_COMMAND_ARGS = 1_000;
 export const MAX_COMMAND_VARIABLES = 1_000;
 /** Maximum timeout in a task frame; an agent rejects a frame with a longer one. */
 export const MAX_TASK_TIMEOUT_MS = 24 * 3_600_000;
+/** Maximum of the nodes of a push job. */
+export const MAX_PUSH_NODES = 20_000;
 /** Maximum length of a push job's command, in UTF-16 units. */
 export const MAX_PUSH_COMMAND_CHARS = 32_768;
 /**
@@ -61,6 +63,9 @@ export const MAX_PUSH_COMMAND_CHARS = 32_768;
 export const MAX_PUSH_ENV_BYTES = 64 * 1024;
 /** Maximum size of the file that a push job brings; Chef's limit. */
 export const MAX_PUSH_FILE_BYTES = 100_000;
+/** Maximum lengths of what names the queue of a ticket, in bytes of UTF-8. */
+export const MAX_TICKET_SCOPE_BYTES = 256;
+export const MAX_TICKET_ID_BYTES = 1_024;
 /** Maximum time that a goaway may give an agent to leave. */
 export const MAX_GOAWAY_MS = 3_600_000;
 /** Kept bytes of each output stream: the first half and the last half of this number. */

@@ -1,6 +1,6 @@
 /** Parses the options of `npm run bench` into exact types. Pure. */
 import { parseArgs } from 'node:util';
-import { MAX_PUSH_NODES } from '../../lib/protocol/api/push-jobs.ts';
+import { MAX_PUSH_NODES } from '../../lib/protocol/limits.ts';
 import type { Figure } from './figure.ts';
 
 export interface BenchOptions {

@@ -1,8 +1,7 @@
 /** `cnapi exec`: one command on one server or many, with its output as it comes. */
 import { Command } from 'commander';
-import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
-import { MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
+import { MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { ticketOf } from '../job-request/job-options.ts';

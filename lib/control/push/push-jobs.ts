@@ -11,7 +11,8 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import { MAX_PUSH_NODES } from '../../protocol/api/push-jobs.ts';
+import { shareHint } from '../../protocol/api/push-job-rules.ts';
+import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
 import { hintTasksOf } from '../tasks/task-topics.ts';
 import {
   type AddedNodes,
@@ -241,7 +242,7 @@ function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum 
   if (state === 'running' && quorum !== undefined)
     return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
   if (typeof quorum === 'number' && quorum > nodes)
-    return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes`);
+    return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes${shareHint(quorum)}`);
   return new PushJobNotChangeableError(id, 'is being aborted');
 }
 

@@ -4,10 +4,10 @@
  */
 import type { z } from 'zod';
 import { parsePushFile } from '../../protocol/api/push-file.ts';
-import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { DEFAULT_RUN_TIMEOUT_MS, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { PUSHY_JOB_KEYS } from '../../protocol/api/pushy.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
-import { MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
+import { MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../protocol/limits.ts';
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import { duplicateKeyIn } from './duplicate-key.ts';
 import { InvalidJobError } from './pushy-errors.ts';

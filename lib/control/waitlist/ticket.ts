@@ -14,6 +14,7 @@ import type { StatementPart } from '../../platform/sql-text.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { isDate } from '../../protocol/date.ts';
+import { MAX_TICKET_ID_BYTES, MAX_TICKET_SCOPE_BYTES } from '../../protocol/limits.ts';
 
 export type TicketStatus = Ticket['status'];
 
@@ -50,7 +51,14 @@ export function isEnded(status: TicketStatus): boolean {
 }
 
 /** Maximum lengths of a ticket's texts, in bytes of UTF-8; `extra` is measured as JSON. */
-export const TICKET_LIMITS = { server_uuid: 64, scope: 256, id: 1024, action: 256, reqid: 256, extra: 16_384 } as const;
+export const TICKET_LIMITS = {
+  server_uuid: 64,
+  scope: MAX_TICKET_SCOPE_BYTES,
+  id: MAX_TICKET_ID_BYTES,
+  action: 256,
+  reqid: 256,
+  extra: 16_384,
+} as const;
 /** Maximum of `expires_in`: one hundred years. */
 export const MAX_EXPIRES_IN_SECONDS = 3_155_760_000;
 

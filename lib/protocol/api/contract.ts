@@ -82,6 +82,8 @@ export interface Contract {
    * or either.
    */
   params: z.ZodObject;
+  /** How the parameters must fit together: also called with parameters that are wrong by themselves. */
+  complaintsOf?: (params: Readonly<Record<string, unknown>>) => readonly Complaint[];
   /** Ignores undeclared parameters instead of refusing them. */
   lenient?: boolean;
   /** The handler stores undeclared parameters: the whole body is one value. With `lenient`. */
@@ -105,6 +107,27 @@ export interface Contract {
    * signed in the Chef API protocol. The handler decides what it may do.
    */
   signed?: boolean;
+}
+
+/** Why a parameter is refused. */
+export interface Complaint {
+  field: string;
+  message: string;
+}
+
+/** The parsed parameters, if there are no issues: of each parameter, and of how they fit together. */
+export function checked<Params extends z.ZodObject>(
+  { params, complaintsOf }: Pick<Contract, 'complaintsOf'> & { params: Params },
+  given: Readonly<Record<string, unknown>>,
+): { data: z.output<Params> | undefined; issues: readonly (Complaint & { isBadRequest: boolean })[] } {
+  const { data, error } = params.safeParse(given);
+  const issues = (error?.issues ?? []).map((issue) => ({
+    field: String(issue.path[0] ?? ''),
+    message: issue.message,
+    isBadRequest: issue.code === 'custom' && issue.params?.statusCode === 400,
+  }));
+  const unfit = (complaintsOf?.(given) ?? []).map((complaint) => ({ ...complaint, isBadRequest: true }));
+  return { data, issues: [...issues, ...unfit] };
 }
 
 type Definition = Omit<Contract, 'name'>;

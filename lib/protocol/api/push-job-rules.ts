@@ -2,27 +2,21 @@
  * How the members of a push job must fit together, whichever servers exist. Pure. A new job and
  * the job of a schedule obey the same rules.
  */
-import type { ParamsOf } from './contract.ts';
-import { MAX_PUSH_NODES, type pushJobContracts } from './push-jobs.ts';
+import { isJsonObject } from '../bounded-json.ts';
+import { MAX_PUSH_NODES } from '../limits.ts';
+import type { Complaint } from './contract.ts';
 
 /** How a job names its servers: in exactly one of these ways. */
 export const TARGET_KINDS = ['servers', 'where', 'group', 'from_job'] as const;
 
-type Members = Pick<
-  ParamsOf<typeof pushJobContracts.CreatePushJob>,
-  (typeof TARGET_KINDS)[number] | 'from_status' | 'quorum' | 'env' | 'secret_env'
->;
+const MAX_NAMES = 10;
 
-export interface Complaint {
-  field: string;
-  message: string;
-}
-
-/** Why no job can have these members together. */
-export function complaintsOfMembers(members: Members): Complaint[] {
-  const { servers, from_job, from_status, quorum, env = {}, secret_env = [] } = members;
+/** Why no job can have these members together. Each may be wrong by itself, too. */
+export function complaintsOfMembers(members: Readonly<Record<string, unknown>>): Complaint[] {
+  const { servers, from_job, from_status, quorum, env = {}, secret_env } = members;
   const [kind, ...others] = TARGET_KINDS.filter((name) => members[name] !== undefined);
-  const secret = secret_env.find((name) => !Object.hasOwn(env, name));
+  const count = Array.isArray(servers) ? servers.length : undefined;
+  const secrets = isJsonObject(env) && Array.isArray(secret_env) ? secret_env.map(String) : [];
   return [
     ...(kind === undefined
       ? complaint('servers', `value is missing: name the servers by ${TARGET_KINDS.join(', or by ')}`)
@@ -31,10 +25,11 @@ export function complaintsOfMembers(members: Members): Complaint[] {
       ? complaint(kind, `value cannot be combined with ${others.join(' and ')}`)
       : []),
     ...(from_status !== undefined && from_job === undefined ? complaint('from_status', 'value needs from_job') : []),
-    ...(typeof quorum === 'number' ? complaintsOfQuorum(quorum, servers?.length) : []),
-    ...(secret === undefined
-      ? []
-      : complaint('secret_env', `env has no variable ${JSON.stringify(secret).slice(0, 100)}`)),
+    ...(typeof quorum === 'number' ? complaintsOfQuorum(quorum, count) : []),
+    ...secrets
+      .filter((name) => !Object.hasOwn(env as object, name))
+      .slice(0, MAX_NAMES)
+      .flatMap((name) => complaint('secret_env', `env has no variable ${JSON.stringify(name).slice(0, 100)}`)),
   ];
 }
 
@@ -43,10 +38,11 @@ export function complaintsOfQuorum(quorum: number, servers: number | undefined):
   if (quorum <= (servers ?? MAX_PUSH_NODES)) return [];
   if (servers === undefined)
     return complaint('quorum', `value is ${quorum}, and a job can have at most ${MAX_PUSH_NODES} servers`);
-  return complaint(
-    'quorum',
-    `value is ${quorum}, and there ${servers === 1 ? 'is 1 server' : `are ${servers} servers`}`,
-  );
+  const count = servers === 1 ? 'is 1 server' : `are ${servers} servers`;
+  return complaint('quorum', `value is ${quorum}, and there ${count}${shareHint(quorum)}`);
 }
+
+/** 80 is perhaps meant as 80%. */
+export const shareHint = (quorum: number): string => (quorum > 100 ? '' : `; for a share of them write "${quorum}%"`);
 
 const complaint = (field: string, message: string): Complaint[] => [{ field, message }];

@@ -3,18 +3,18 @@
  * instance answers for any job (law 2). docs/push-jobs.md.
  */
 import { z } from 'zod';
-import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { NODE_REASONS } from '../push.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
 import { nextPlace, place } from './place.ts';
 import { environment, secretNames } from './push-environment.ts';
 import { file } from './push-file.ts';
+import { complaintsOfMembers } from './push-job-rules.ts';
 import { quorum } from './push-quorum.ts';
 import { heldTicket, wantedTicket } from './push-tickets.ts';
 import { boolean, booleanText, boundedText, integer, isUuid, number, serverConditions, text, uuid } from './rules.ts';
 
-export const MAX_PUSH_NODES = 20_000;
 export const PUSH_PAGE = 100;
 const MAX_PAGE = 1000;
 export const DEFAULT_RUN_TIMEOUT_MS = 3_600_000;
@@ -229,6 +229,7 @@ export const pushJobContracts = contracts({
       ticket: wantedTicket.optional(),
       capture_output: boolean().optional().describe('For clients of Chef; output is kept in any case'),
     }),
+    complaintsOf: complaintsOfMembers,
     requestHeaders: {
       'Idempotency-Key': 'The same key of the same caller gives the same push job, in its present state',
     },

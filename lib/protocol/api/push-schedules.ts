@@ -6,9 +6,8 @@
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
+import { answer, checked, contracts, errorResponse, type Known } from './contract.ts';
 import { nextPlace, place } from './place.ts';
-import { complaintsOfMembers } from './push-job-rules.ts';
 import { JOB_STATUSES, nodeCounts, PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
@@ -112,7 +111,7 @@ const time = z
   .transform((value) => new Date(value).toISOString())
   .meta({ type: 'string', format: 'date-time' });
 
-const request = pushJobContracts.CreatePushJob.params;
+const request = pushJobContracts.CreatePushJob;
 
 /** Limits the members of the job of a schedule; a body of POST /push-jobs can have fewer. */
 const MAX_MEMBERS = 100;
@@ -147,7 +146,7 @@ const MAX_NAME_CHARS = 100;
 /** One complaint for each of these names that is not a member of push jobs. */
 export const complaintsOfNames = (names: readonly string[]): string[] =>
   names
-    .filter((name) => !Object.hasOwn(request.shape, name))
+    .filter((name) => !Object.hasOwn(request.params.shape, name))
     .slice(0, MAX_COMPLAINTS)
     .map((name) => `${name.slice(0, MAX_NAME_CHARS)}: a push job has no such member`);
 
@@ -155,14 +154,9 @@ export const complaintsOfNames = (names: readonly string[]): string[] =>
 export function complaintsOfJob(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
-  const { data, error } = request.safeParse(body);
-  const unfit = data === undefined ? [] : complaintsOfMembers(data);
-  const others = [
-    ...(error?.issues ?? []).slice(0, MAX_COMPLAINTS).map(({ path, message }) => {
-      return path.length === 0 ? message : `${String(path[0]).slice(0, MAX_NAME_CHARS)}: ${message}`;
-    }),
-    ...unfit.map(({ field, message }) => `${field}: ${message}`),
-  ];
+  const others = checked(request, body)
+    .issues.slice(0, MAX_COMPLAINTS)
+    .map(({ field, message }) => (field === '' ? message : `${field.slice(0, MAX_NAME_CHARS)}: ${message}`));
   return [...new Set([...complaintsOfNames(Object.keys(body)), ...others])].slice(0, MAX_COMPLAINTS);
 }
 

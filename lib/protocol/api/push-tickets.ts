@@ -1,8 +1,8 @@
 /** The ticket of a push job: what a caller asks for, and how it is shown. docs/push-jobs.md. */
 import { z } from 'zod';
-import { MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_TASK_TIMEOUT_MS, MAX_TICKET_ID_BYTES, MAX_TICKET_SCOPE_BYTES } from '../limits.ts';
 import { answer } from './contract.ts';
-import { boundedText, integer, members, uuid, uuidOrDefault } from './rules.ts';
+import { boundedBytes, integer, members, uuid, uuidOrDefault } from './rules.ts';
 
 export const DEFAULT_TICKET_SECONDS = 3_600;
 export const DEFAULT_TICKET_TIMEOUT_MS = 600_000;
@@ -12,8 +12,8 @@ export const wantedTicket = members(
   z.strictObject(
     {
       server_uuid: uuidOrDefault().optional().describe('`default`, for a lock of the whole datacenter, when absent'),
-      scope: boundedText(256).min(1, 'scope is empty').describe('What kind of thing is locked'),
-      id: boundedText(1024).min(1, 'id is empty').describe('Which one'),
+      scope: boundedBytes(MAX_TICKET_SCOPE_BYTES).min(1, 'value is empty').describe('What kind of thing is locked'),
+      id: boundedBytes(MAX_TICKET_ID_BYTES).min(1, 'value is empty').describe('Which one'),
       expires_in: integer('expires_in', 30, 86_400)
         .optional()
         .describe(

@@ -3,9 +3,15 @@
  * errors. docs/pushy.md. The command line of cnapi uses the routes of `push-jobs.ts` instead.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES, MAX_PUSH_FILE_BYTES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import {
+  MAX_COMMAND_VARIABLES,
+  MAX_PUSH_ENV_BYTES,
+  MAX_PUSH_FILE_BYTES,
+  MAX_PUSH_NODES,
+  MAX_TASK_TIMEOUT_MS,
+} from '../limits.ts';
 import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
-import { DEFAULT_RUN_TIMEOUT_MS, MAX_PUSH_NODES, NODE_STATUSES } from './push-jobs.ts';
+import { DEFAULT_RUN_TIMEOUT_MS, NODE_STATUSES } from './push-jobs.ts';
 import { integer } from './rules.ts';
 
 export const MAX_PUSHY_BODY_BYTES = 1_000_000;

@@ -37,6 +37,11 @@ export const uuidOrDefault = () =>
 
 export const text = () => z.string('value was not a string');
 export const boundedText = (maximum: number) => text().max(maximum, `value is longer than ${maximum} characters`);
+/** Like the former, in bytes of UTF-8. */
+export const boundedBytes = (maximum: number) =>
+  text()
+    .refine((value) => Buffer.byteLength(value) <= maximum, `value is longer than ${maximum} bytes`)
+    .meta({ maxLength: maximum });
 /**
  * Two rules with separate failures: a value that is not a string may also have outer whitespace.
  */

@@ -48,7 +48,7 @@ const JOBS: [name: string, job: object, refused: string[]][] = [
   [
     'a quorum of more servers than are named',
     { servers: [server], quorum: 5 },
-    ['quorum: value is 5, and there is 1 server'],
+    ['quorum: value is 5, and there is 1 server; for a share of them write "5%"'],
   ],
   [
     'a quorum of more servers than a job can have',
@@ -58,8 +58,26 @@ const JOBS: [name: string, job: object, refused: string[]][] = [
   [
     'several mistakes',
     { servers: [server], where: ['uuid=*'], quorum: 2 },
-    ['servers: value cannot be combined with where', 'quorum: value is 2, and there is 1 server'],
+    [
+      'servers: value cannot be combined with where',
+      'quorum: value is 2, and there is 1 server; for a share of them write "2%"',
+    ],
   ],
+  [
+    'mistakes of members and of their combination',
+    { quorum: 'most', ticket: { scope: 'é'.repeat(129), id: 'x' } },
+    [
+      'quorum: value is neither a number of nodes nor a percentage such as "80%"',
+      'ticket: scope: value is longer than 256 bytes',
+      'servers: value is missing: name the servers by servers, or by where, or by group, or by from_job',
+    ],
+  ],
+  [
+    'a ticket with a long id',
+    { group: 'web', ticket: { scope: 'x', id: '€'.repeat(342) } },
+    ['ticket: id: value is longer than 1024 bytes'],
+  ],
+  ['a ticket with the longest names', { group: 'web', ticket: { scope: 'é'.repeat(128), id: 'é'.repeat(512) } }, []],
 ];
 
 for (const [name, job, refused] of JOBS)

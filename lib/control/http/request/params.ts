@@ -5,9 +5,8 @@
  * ordinary names here: the map has no prototype.
  */
 import type { z } from 'zod';
-import type { FieldError } from '../../../platform/errors.ts';
-import { InvalidParametersError } from '../../../platform/errors.ts';
-import { type Contract, pathParamsOf } from '../../../protocol/api/contract.ts';
+import { type FieldError, InvalidParametersError } from '../../../platform/errors.ts';
+import { type Complaint, type Contract, checked, pathParamsOf } from '../../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, printable } from '../http-errors.ts';
@@ -88,25 +87,20 @@ export function parsePathParams(route: Contract, params: Params): Record<string,
  * own routes.
  */
 export function parseParams(route: Contract, params: Params): z.output<z.ZodObject> {
-  const result = route.params.safeParse({ ...params });
-  if (result.success) return result.data;
+  const { data, issues } = checked(route, { ...params });
+  if (data !== undefined && issues.length === 0) return data;
   const usual = route.origin === 'reference' && route.referenceAborts !== true ? 500 : 400;
-  const isBadRequest = result.error.issues.every(
-    (issue) => issue.code === 'custom' && issue.params?.statusCode === 400,
-  );
-  throw new InvalidParametersError(isBadRequest ? 400 : usual, fieldErrors(result.error.issues));
+  const isBadRequest = issues.every((issue) => issue.isBadRequest);
+  throw new InvalidParametersError(isBadRequest ? 400 : usual, fieldErrors(issues));
 }
 
 /**
  * Each failure of each field, as Triton's CNAPI lists them; once if many elements of a list fail
  * alike.
  */
-function fieldErrors(issues: readonly z.core.$ZodIssue[]): FieldError[] {
+function fieldErrors(issues: readonly Complaint[]): FieldError[] {
   const errors = new Map<string, FieldError>();
-  for (const { path, message } of issues) {
-    const field = String(path[0] ?? '');
-    errors.set(`${field} ${message}`, { field, code: 'Invalid', message });
-  }
+  for (const { field, message } of issues) errors.set(`${field} ${message}`, { field, code: 'Invalid', message });
   return [...errors.values()];
 }
 

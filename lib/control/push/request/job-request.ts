@@ -3,9 +3,9 @@
  * Called by the routes, and by schedules each time they fire.
  */
 
-import { invalidParameter } from '../../../platform/errors.ts';
+import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
-import { type Complaint, complaintsOfMembers, complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
+import { complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
 import {
   DEFAULT_ABORT_TIMEOUT_MS,
   DEFAULT_RUN_TIMEOUT_MS,
@@ -15,7 +15,6 @@ import {
 import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
 import { digestOf } from '../../../protocol/canonical-json.ts';
 import { HIDDEN } from '../../../protocol/secret-params.ts';
-import { complaintOf } from '../../waitlist/ticket.ts';
 import { quorumOf } from '../push-job.ts';
 import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
@@ -51,17 +50,27 @@ const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[
   ...Object.fromEntries(secrets.map((name) => [name, HIDDEN])),
 });
 
-/** @throws InvalidParametersError */
+/**
+ * The request obeys the rules of its contract. @throws InvalidParametersError with all that is wrong
+ * with its servers, its quorum and its ticket
+ */
 export async function newPushJobOf(
   request: JobRequest,
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
-  refuse(complaintsOfMembers(request));
-  const nodes = await targetsOf(request, known);
+  const errors: FieldError[] = [];
+  const unlessInvalid = (error: unknown) => {
+    if (!(error instanceof InvalidParametersError)) throw error;
+    errors.push(...(error.errors ?? []));
+  };
+  const nodes = (await targetsOf(request, known).catch(unlessInvalid)) ?? [];
   const wanted = request.quorum ?? { percent: 100 };
   const quorum = quorumOf(wanted, nodes.length);
-  refuse(complaintsOfQuorum(quorum, nodes.length));
+  if (errors.length === 0)
+    for (const complaint of complaintsOfQuorum(quorum, nodes.length)) errors.push({ code: 'Invalid', ...complaint });
+  const ticket = await wantedTicketOf(request.ticket, known.servers).catch(unlessInvalid);
+  if (errors.length > 0) throw new InvalidParametersError(400, errors);
   const options: PushOptions = { user, dir, env, capture };
   return {
     id,
@@ -82,23 +91,17 @@ export async function newPushJobOf(
     nodeTimeoutMs: request.node_timeout_ms,
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
-    ticket: request.ticket && (await wantedTicketOf(request.ticket, known.servers)),
+    ticket: ticket ?? undefined,
   };
 }
 
-async function wantedTicketOf(
-  { server_uuid: serverUuid = 'default', scope, id, expires_in, timeout_ms }: NonNullable<JobRequest['ticket']>,
-  servers: KnownServers,
-): Promise<WantedTicket> {
-  const expiresInSeconds = expires_in ?? DEFAULT_TICKET_SECONDS;
-  const complaint = complaintOf({ serverUuid, scope, id, expiry: { expiresInSeconds } });
-  if (complaint !== undefined) throw invalidParameter('ticket', `${complaint.field} ${complaint.message}`);
+async function wantedTicketOf(wanted: JobRequest['ticket'], servers: KnownServers): Promise<WantedTicket | undefined> {
+  if (wanted === undefined) return undefined;
+  const { server_uuid: serverUuid = 'default', scope, id, expires_in, timeout_ms } = wanted;
   if (serverUuid !== 'default' && !(await servers.hostnames([serverUuid])).has(serverUuid))
     throw invalidParameter('ticket', `there is no server ${serverUuid}`);
-  return { serverUuid, scope, id, expiresInSeconds, timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS };
-}
-
-/** @throws InvalidParametersError of the first complaint */
-function refuse([complaint]: readonly Complaint[]): void {
-  if (complaint !== undefined) throw invalidParameter(complaint.field, complaint.message);
+  return {
+    ...{ serverUuid, scope, id, expiresInSeconds: expires_in ?? DEFAULT_TICKET_SECONDS },
+    timeoutMs: timeout_ms ?? DEFAULT_TICKET_TIMEOUT_MS,
+  };
 }

@@ -4,8 +4,9 @@
  * Called by `job-request.ts`, for each job anew.
  */
 import { invalidParameter } from '../../../platform/errors.ts';
-import { MAX_PUSH_NODES, type NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import type { NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
 import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
+import { MAX_PUSH_NODES } from '../../../protocol/limits.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
@@ -42,7 +43,7 @@ interface TargetRequest {
 const PAGE = 1_000;
 
 /**
- * `complaintsOfMembers` has checked the request, so it has one kind of target. @throws
+ * The contract of the request has been checked, so it has one kind of target. @throws
  * InvalidParametersError when there are no such servers
  */
 export async function targetsOf(

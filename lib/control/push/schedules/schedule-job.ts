@@ -1,5 +1,6 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
-import { invalidParameter } from '../../../platform/errors.ts';
+import { InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
+import { checked } from '../../../protocol/api/contract.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push-job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { complaintsOfJob, complaintsOfNames } from '../../../protocol/api/push-schedules.ts';
@@ -17,11 +18,13 @@ interface JobDeps {
 
 /** The job as its body says, for the servers that there are now. @throws errors of the request */
 export async function jobOf(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
-  const request = pushJobContracts.CreatePushJob.params.safeParse(body);
-  if (request.success) return newPushJobOf(request.data, { ...known, jobs });
+  const { data, issues } = checked(pushJobContracts.CreatePushJob, body);
+  if (data !== undefined && issues.length === 0) return newPushJobOf(data, { ...known, jobs });
   // Written by another version.
-  const [issue] = request.error.issues;
-  throw invalidParameter(String(issue?.path[0] ?? 'job'), issue?.message ?? 'value is not valid');
+  throw new InvalidParametersError(
+    400,
+    issues.map(({ field, message }) => ({ field: field || 'job', code: 'Invalid', message })),
+  );
 }
 
 /** The job with the members that change; its servers are named in one way. @throws InvalidParametersError */

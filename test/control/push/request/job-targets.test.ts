@@ -4,6 +4,7 @@ import t from 'tap';
 import { matches, parseWhere } from '../../../../lib/cli/lookup/where.ts';
 import type { NamedServer } from '../../../../lib/protocol/api/servers.ts';
 import { freshZone } from '../../../support/apps.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 import { startAgents } from '../../../support/simulated-agents.ts';
 import { createdJob, endedJob, nodesOfJob } from '../jobs.ts';
 
@@ -19,6 +20,14 @@ t.test('a zone with servers of two racks', async (t) => {
   await app.post(`/servers/${down}/sysinfo`, { sysinfo: { UUID: down, Hostname: 'down' } });
   await app.post(`/servers/${down}`, { transitional_status: 'rebooting', transitional: true });
   const all = [...uuids, down].sort();
+  const errorsOf = async (body: Record<string, unknown>) => {
+    const answer = await app.post<{ errors: { field: string; message: string }[] }>('/push-jobs', {
+      command: 'true',
+      ...body,
+    });
+    t.equal(answer.status, 400, JSON.stringify(body));
+    return answer.body.errors.map(({ field, message }) => `${field}: ${message}`);
+  };
   const refused = async (body: Record<string, unknown>, field: string, says: RegExp) => {
     const answer = await app.post<{ errors: { field: string; message: string }[] }>('/push-jobs', {
       command: 'true',
@@ -122,6 +131,35 @@ t.test('a zone with servers of two racks', async (t) => {
     t.match(await app.post('/push-jobs', { command: 'true', from_job: randomUUID() }), { status: 404 });
   });
 
+  await t.test('a request is refused with all that is wrong with it', async (t) => {
+    const ticket = { scope: 'a', id: 'b', server_uuid: randomUUID() };
+    const rows: [body: Record<string, unknown>, errors: (string | RegExp)[]][] = [
+      [
+        { servers: uuids, group: 'web', from_status: 'failed', quorum: 9, secret_env: ['A', 'B'], env: { B: '1' } },
+        [
+          'servers: value cannot be combined with group',
+          'from_status: value needs from_job',
+          'quorum: value is 9, and there are 4 servers; for a share of them write "9%"',
+          'secret_env: env has no variable "A"',
+        ],
+      ],
+      [
+        { quorum: 'most', concurrency: 0, from_status: 'failed', secret_env: 'A', env: {} },
+        [
+          'quorum: value is neither a number of nodes nor a percentage such as "80%"',
+          /^concurrency: /,
+          /^secret_env: /,
+          /^servers: value is missing/,
+          'from_status: value needs from_job',
+        ],
+      ],
+      [{ where: ['hostnam=x'], ticket }, ['where: no server has a property hostnam', /^ticket: there is no server/]],
+      [{ where: ['hostname=*'], quorum: 6, ticket }, [/^quorum: value is 6, and there are 5/, /^ticket: there is no/]],
+      [{ servers: 'web', quorum: 20_001 }, ['servers: value was not an array', /^quorum: .* at most 20000 servers/]],
+    ];
+    for (const [body, errors] of rows) matchLists(t, await errorsOf(body), errors, JSON.stringify(body));
+  });
+
   await t.test('what is no target is refused by the name of its field, and nothing is created', async (t) => {
     const count = async () => (await app.get<{ jobs: unknown[] }>('/push-jobs?limit=1000')).body.jobs.length;
     const before = await count();
@@ -136,7 +174,8 @@ t.test('a zone with servers of two racks', async (t) => {
     await refused({ where: ['status=rebooted'] }, 'where', /no server matches/);
     await refused({ where: ['hostname=*'], servers: uuids }, 'servers', /cannot be combined with where/);
     await refused({ from_status: 'failed', servers: uuids }, 'from_status', /from_job/);
-    await refused({ where: ['hostname=*'], quorum: 6 }, 'quorum', /6, and there are 5/);
+    await refused({ where: ['hostname=*'], quorum: 6 }, 'quorum', /6, and there are 5 servers; .* write "6%"/);
+    await refused({ servers: uuids, quorum: 101 }, 'quorum', /101, and there are 4 servers$/);
     t.equal(await count(), before);
   });
 });

@@ -125,6 +125,7 @@ t.test('a change that would make no valid schedule is refused, and changes nothi
     ['a status without its job', { job: { from_status: 'failed' } }, /from_status: value needs from_job/],
     ['a quorum', { job: { quorum: 3 } }, /quorum: value is 3, and there are 2 servers/],
     ['servers below the quorum', { job: { servers: SERVERS.slice(1), quorum: 2 } }, /quorum: .* there is 1 server/],
+    ['a long ticket', { job: { ticket: { scope: 'é'.repeat(129), id: 'x' } } }, /^ticket: scope: .* 256 bytes$/],
     ['a group', { job: { group: 'wbe' } }, /no server group "wbe"/],
   ];
   for (const [name, change, why] of rows)
