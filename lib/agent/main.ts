@@ -20,14 +20,14 @@ import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
-import { runProgram, signalled, usable } from './program.ts';
+import { orUsageError, runProgram, untilSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
 async function main(): Promise<void> {
   const options = parseAgentOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(AGENT_USAGE);
-  const stopSignal = signalled();
+  const stopSignal = untilSignal();
   const stop = await run(options);
   await stopSignal;
   await stop();
@@ -100,11 +100,11 @@ async function httpPortFor(
 }
 
 function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
-  return usable(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
+  return orUsageError(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
 }
 
 function pushCommandsFrom(path: string | undefined, log: Logger): AllowedCommands | undefined {
-  return path === undefined ? undefined : usable(() => openAllowedCommands(path, log));
+  return path === undefined ? undefined : orUsageError(() => openAllowedCommands(path, log));
 }
 
 runProgram('cn-agent', main);

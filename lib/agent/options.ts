@@ -141,14 +141,14 @@ function parsed(args: string[]) {
     'http-open': { type: 'boolean' },
     config: { type: 'string' },
   } as const;
-  return usage(() => {
+  return asUsageError(() => {
     const { values } = parseArgs({ args, options, strict: true, allowPositionals: false });
     return values.config === undefined ? values : { ...readOptionsFile(values.config, options), ...values };
   });
 }
 
 /** Turns an error of node:util's parser into a usage error. */
-export function usage<Result>(parse: () => Result): Result {
+export function asUsageError<Result>(parse: () => Result): Result {
   try {
     return parse();
   } catch (error) {

@@ -13,7 +13,7 @@ export function runProgram(name: string, main: () => Promise<void>): void {
 }
 
 /** Resolves at the first SIGTERM or SIGINT; later ones change nothing. */
-export function signalled(): Promise<void> {
+export function untilSignal(): Promise<void> {
   return new Promise((done) => {
     process.on('SIGTERM', () => done());
     process.on('SIGINT', () => done());
@@ -21,7 +21,7 @@ export function signalled(): Promise<void> {
 }
 
 /** A file of an option that cannot be used is a usage error. */
-export function usable<Opened>(open: () => Opened): Opened {
+export function orUsageError<Opened>(open: () => Opened): Opened {
   try {
     return open();
   } catch (error) {

@@ -17,7 +17,7 @@ import type { Random } from '../platform/random.ts';
 import { type Address, addressesOf, addressKey, addressText, type Discovery, tlsNamesOf } from './address.ts';
 import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } from './client-errors.ts';
 import type { Credentials } from './credentials.ts';
-import { bodyOf, Connections, type HttpCall, whyOf } from './http-call.ts';
+import { bodyOf, Connections, describeHttpError, type HttpCall } from './http-call.ts';
 
 export interface CallerDeps {
   discovery: Discovery;
@@ -202,7 +202,7 @@ export class Caller {
     } catch (error) {
       call.signal?.throwIfAborted();
       if (!(error instanceof HttpError)) throw error;
-      return { why: whyOf(error), mayHaveArrived: error.mayHaveArrived, wasStale: error.wasStale };
+      return { why: describeHttpError(error), mayHaveArrived: error.mayHaveArrived, wasStale: error.wasStale };
     }
   }
 

@@ -27,12 +27,12 @@ import { type Address, parseAddress } from './address.ts';
 import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
-import { type BodyOf, bodySchemaOf, type Request, requestOf } from './request.ts';
+import { type BodyOf, bodySchemaOf, type Params, requestOf } from './request.ts';
 import type { ServerSentEvent } from './server-sent.ts';
 
 /** The filters of a list. */
-type ServerQuery = Request<typeof serverContracts.ListServers>;
-export type TaskQuery = Request<typeof taskContracts.ListTasks>;
+type ServerQuery = Params<typeof serverContracts.ListServers>;
+export type TaskQuery = Params<typeof taskContracts.ListTasks>;
 
 export interface TaskRequest {
   serverUuid: string;
@@ -156,7 +156,7 @@ export class CnapiClient {
   }
 
   /** Repeats the request if its answer was lost: the key finds the job that it created. */
-  createPushJob(request: Request<typeof pushJobContracts.CreatePushJob>, idempotencyKey: string): Promise<PushJob> {
+  createPushJob(request: Params<typeof pushJobContracts.CreatePushJob>, idempotencyKey: string): Promise<PushJob> {
     const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
     return this.ask(pushJobContracts.CreatePushJob, request, options);
   }
@@ -198,7 +198,7 @@ export class CnapiClient {
   }
 
   async *events(
-    query: Request<typeof eventContracts.FollowEvents>,
+    query: Params<typeof eventContracts.FollowEvents>,
     options: FollowOptions = {},
   ): AsyncGenerator<FleetEvent> {
     const { FollowEvents } = eventContracts;
@@ -333,17 +333,17 @@ export class CnapiClient {
     return this.ask(instanceContracts.DrainInstance, { uuid }, { repeatable: true });
   }
 
-  audit(query: Request<typeof auditContracts.ListAudit>) {
+  audit(query: Params<typeof auditContracts.ListAudit>) {
     return this.ask(auditContracts.ListAudit, query);
   }
 
   /** Returns one page. */
-  tokens(query: Request<typeof tokenContracts.ListTokens> = {}): Promise<Token[]> {
+  tokens(query: Params<typeof tokenContracts.ListTokens> = {}): Promise<Token[]> {
     return this.ask(tokenContracts.ListTokens, query);
   }
 
   /** Yields all tokens, page by page, newest first. */
-  async *allTokens(query: Request<typeof tokenContracts.ListTokens> = {}): AsyncGenerator<Token> {
+  async *allTokens(query: Params<typeof tokenContracts.ListTokens> = {}): AsyncGenerator<Token> {
     for (let after: string | undefined; ; ) {
       const page = await this.tokens({ ...query, limit: PAGE, after });
       yield* page;
@@ -352,7 +352,7 @@ export class CnapiClient {
     }
   }
 
-  createToken(request: Request<typeof tokenContracts.CreateToken>): Promise<CreatedToken> {
+  createToken(request: Params<typeof tokenContracts.CreateToken>): Promise<CreatedToken> {
     return this.ask(tokenContracts.CreateToken, request);
   }
 
@@ -371,7 +371,7 @@ export class CnapiClient {
   /** Returns the body of the answer, checked against the contract. */
   ask<One extends Contract>(
     contract: One,
-    params: Request<One>,
+    params: Params<One>,
     options: Omit<Call, 'method' | 'path' | 'body'> = {},
   ): Promise<BodyOf<One>> {
     return this.caller.json({ ...requestOf(contract, params), ...options }, bodySchemaOf(contract));

@@ -77,7 +77,7 @@ export function bodyOf(answer: HttpAnswer): Promise<string> {
 }
 
 /** Why an address gave no answer, and what to do. */
-export function whyOf({ reason, trouble }: HttpError): string {
+export function describeHttpError({ reason, trouble }: HttpError): string {
   if (trouble === 'untrusted') return `${reason}; name its CA with CNAPI_CA_FILE`;
   return trouble === 'no-tls' ? `${reason}; use http://` : reason;
 }

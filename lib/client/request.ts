@@ -6,7 +6,7 @@ import { type BodySchemaOf, type Contract, type Method, type RequestOf, takesBod
  * A contract's parameters; a text that is a list of texts, separated by commas, may be given as the
  * list.
  */
-export type Request<One extends Contract> = {
+export type Params<One extends Contract> = {
   [Name in keyof RequestOf<One>]:
     | RequestOf<One>[Name]
     | (string extends RequestOf<One>[Name] ? readonly string[] : never);
@@ -17,7 +17,7 @@ export type BodyOf<One extends Contract> = z.output<BodySchemaOf<One>>;
 
 export function requestOf<One extends Contract>(
   contract: One,
-  params: Request<One>,
+  params: Params<One>,
 ): { method: Method; path: string; body?: string } {
   const { method } = contract;
   const others: Record<string, unknown> = { ...params };

@@ -8,9 +8,9 @@ import type { JsonObject } from './bounded-json.ts';
 
 const SECRET_PARAMS = 'secret_params';
 /** What callers see in place of a secret value. */
-export const HIDDEN = '(secret)';
+export const SECRET_MASK = '(secret)';
 
-export const MAX_POINTERS = 100;
+export const MAX_SECRET_POINTERS = 100;
 const MAX_POINTER_CHARS = 1000;
 
 /**
@@ -20,8 +20,8 @@ const MAX_POINTER_CHARS = 1000;
 export function reasonNotMaskable(params: JsonObject): string | undefined {
   if (!Object.hasOwn(params, SECRET_PARAMS)) return undefined;
   const pointers: unknown = params[SECRET_PARAMS];
-  if (!Array.isArray(pointers) || pointers.length > MAX_POINTERS)
-    return `is not a list of at most ${MAX_POINTERS} texts`;
+  if (!Array.isArray(pointers) || pointers.length > MAX_SECRET_POINTERS)
+    return `is not a list of at most ${MAX_SECRET_POINTERS} texts`;
   for (const pointer of pointers) {
     const keys = keysOf(pointer);
     if (keys === undefined) return 'holds what is not a JSON Pointer such as /env/PASSWORD';
@@ -43,7 +43,7 @@ export function hasSecrets(params: JsonObject): boolean {
 export function maskParams(params: JsonObject): JsonObject {
   if (!hasSecrets(params)) return params;
   const pointers = params[SECRET_PARAMS] as unknown[];
-  if (pointers.length > MAX_POINTERS) return {};
+  if (pointers.length > MAX_SECRET_POINTERS) return {};
   const masked = structuredClone(params);
   for (const pointer of pointers) {
     const keys = keysOf(pointer);
@@ -51,7 +51,7 @@ export function maskParams(params: JsonObject): JsonObject {
     // An assignment would treat a key such as __proto__ specially.
     if (parent !== undefined)
       Object.defineProperty(parent, keys?.at(-1) ?? '', {
-        value: HIDDEN,
+        value: SECRET_MASK,
         enumerable: true,
         configurable: true,
         writable: true,

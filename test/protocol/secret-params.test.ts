@@ -1,5 +1,5 @@
 import t from 'tap';
-import { hasSecrets, MAX_POINTERS, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
+import { hasSecrets, MAX_SECRET_POINTERS, maskParams, reasonNotMaskable } from '../../lib/protocol/secret-params.ts';
 
 const params = {
   script: 'login',
@@ -37,8 +37,8 @@ t.test('a name like __proto__ is an ordinary name', async (t) => {
 
 t.test('params that name more secrets than they may are withheld whole', async (t) => {
   const pointers = (count: number) => Array.from({ length: count }, () => '/env/NONE');
-  t.match(maskParams(naming(...pointers(MAX_POINTERS))), params);
-  t.strictSame(maskParams(naming(...pointers(MAX_POINTERS + 1))), {});
+  t.match(maskParams(naming(...pointers(MAX_SECRET_POINTERS))), params);
+  t.strictSame(maskParams(naming(...pointers(MAX_SECRET_POINTERS + 1))), {});
 });
 
 t.test('a pointer that names nothing is refused', async (t) => {

@@ -157,7 +157,7 @@ export function hasRoom(state: JournalState): boolean {
 /**
  * Limit for the bytes of an end. A full journal takes no more tasks, but its tasks must still end.
  */
-export function endBytes(state: JournalState): number {
+export function maxEndBytes(state: JournalState): number {
   return state.liveBytes < MAX_LIVE_BYTES ? Number.POSITIVE_INFINITY : SHORT_END_BYTES;
 }
 

@@ -10,7 +10,7 @@ import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
 import type { Credentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
-import { answerTo } from '../link/http-request.ts';
+import { requestCnapi } from '../link/http-request.ts';
 
 interface LegacyCnapiClientDeps {
   clock: Clock;
@@ -107,7 +107,7 @@ export class LegacyCnapiClient {
       path: `/servers/${serverUuid}${path}`,
       headers,
     };
-    const answer = await answerTo(this.#http, { ...target, ...post, localAddress });
+    const answer = await requestCnapi(this.#http, { ...target, ...post, localAddress });
     if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
     return answer.status;
   }

@@ -23,7 +23,7 @@ export interface CnapiAnswer {
 }
 
 /** Resolves with the status; the body is read and dropped. @throws HttpError */
-export async function answerTo(http: HttpClient, asked: CnapiRequest): Promise<CnapiAnswer> {
+export async function requestCnapi(http: HttpClient, asked: CnapiRequest): Promise<CnapiAnswer> {
   const { endpoint, credentials, localAddress, withinMs, headers, ...request } = asked;
   const answer = await http.request({
     ...request,

@@ -27,8 +27,8 @@ import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { step } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
-import { initialLink, type LinkEffect, type LinkEvent, type LinkState, transitionOf, whyOf } from './link-state.ts';
-import { isBeatDue, listen, type Watched, watch } from './link-watch.ts';
+import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf, transitionOf } from './link-state.ts';
+import { beginWatch, checkSilence, isBeatDue, type LinkWatch } from './link-watch.ts';
 import { Refusals } from './refusals.ts';
 
 /** What the link asks of the agent. */
@@ -78,7 +78,7 @@ export class Link {
   readonly #refusals: Refusals;
   #state: LinkState;
   readonly #sockets = new Map<number, { socket: LinkSocket; badFrames: number }>();
-  #live: Watched | undefined;
+  #live: LinkWatch | undefined;
   #timer: Timer | undefined;
   #departure: Timer | undefined;
   #sequence = 0;
@@ -143,13 +143,13 @@ export class Link {
 
   /** Called at each tick, after the poll phase. */
   tick(now: number, healthyMs: number): void {
-    const heard = this.#live && listen(this.#live, healthyMs);
+    const heard = this.#live && checkSilence(this.#live, healthyMs);
     if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
     // One heartbeat a second cannot pile up, so the unsent bytes are not checked.
     if (this.#live && isBeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
   }
 
-  #beat({ number, socket }: Watched): void {
+  #beat({ number, socket }: LinkWatch): void {
     this.#write(number, socket, this.#nextHeartbeat());
   }
 
@@ -279,7 +279,7 @@ export class Link {
   #enter(number: number, welcome: WelcomeFrame): void {
     const socket = this.#sockets.get(number)?.socket;
     if (!socket) return;
-    this.#live = watch(number, { socket, welcome, now: this.#deps.clock.now() });
+    this.#live = beginWatch(number, { socket, welcome, now: this.#deps.clock.now() });
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
     this.#beat(this.#live);
     this.#refusals.forget();
@@ -381,7 +381,7 @@ export class Link {
   #logTransition(before: LinkState, event: LinkEvent): void {
     const after = this.#state;
     const { log } = this.#deps;
-    this.#lastFailure = whyOf(event) ?? this.#lastFailure;
+    this.#lastFailure = reasonOf(event) ?? this.#lastFailure;
     if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
     const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
     if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')

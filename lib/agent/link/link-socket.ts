@@ -13,7 +13,7 @@ import type { ValueBudget } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import { type ConnectionCredentials, type Credentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
-import { answerTo, type CnapiAnswer, retryAfterMsIn } from './http-request.ts';
+import { type CnapiAnswer, requestCnapi, retryAfterMsIn } from './http-request.ts';
 
 /** The parser charges the values of received frames to the socket. */
 export interface LinkSocket extends ValueBudget {
@@ -168,6 +168,6 @@ async function routeStatus(
 ): Promise<CnapiAnswer | undefined> {
   const { pathname: path } = new URL(socket.url);
   const asked = { endpoint, credentials, method: 'GET', path, withinMs: ROUTE_WITHIN_MS } as const;
-  const answer = await answerTo(new HttpClient({ clock }), asked).catch(() => undefined);
+  const answer = await requestCnapi(new HttpClient({ clock }), asked).catch(() => undefined);
   return answer?.status === 404 || answer?.status === 405 ? { ...answer, retryAfterMs: 0 } : undefined;
 }

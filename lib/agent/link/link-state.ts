@@ -183,14 +183,14 @@ export function transitionOf(before: LinkState, event: LinkEvent, after: LinkSta
     from: before.phase,
     to: after.phase,
     event: event.type,
-    why: whyOf(event),
+    why: reasonOf(event),
     instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
     epoch: after.epoch,
   };
 }
 
 /** The reason that the peer or the network gave. */
-export function whyOf(event: LinkEvent): string | undefined {
+export function reasonOf(event: LinkEvent): string | undefined {
   if (event.type === 'closed') return event.reason;
   if (event.type === 'refused') return `${event.refusal.code}: ${event.refusal.message}`;
   return event.type === 'goaway' ? (event.withinMs === undefined ? 'soft' : `within ${event.withinMs} ms`) : undefined;

@@ -9,7 +9,7 @@ import type { WelcomeFrame } from '../../protocol/frames.ts';
 import type { LinkSocket } from './link-socket.ts';
 import { limitsOf, type SessionLimits } from './link-times.ts';
 
-export interface Watched extends SessionLimits {
+export interface LinkWatch extends SessionLimits {
   number: number;
   socket: LinkSocket;
   peerVersion: number;
@@ -23,10 +23,10 @@ export interface Watched extends SessionLimits {
 
 type SilenceChange = 'silent' | 'heard' | 'dead';
 
-export function watch(
+export function beginWatch(
   number: number,
   { socket, welcome, now }: { socket: LinkSocket; welcome: WelcomeFrame; now: number },
-): Watched {
+): LinkWatch {
   const limits = limitsOf(welcome);
   const nextHeartbeatAt = now + limits.heartbeatMs;
   return {
@@ -45,7 +45,7 @@ export function watch(
  * What has changed. `healthyMs` is the part of the time since the last call in which this process
  * ran.
  */
-export function listen(watched: Watched, healthyMs: number): SilenceChange | undefined {
+export function checkSilence(watched: LinkWatch, healthyMs: number): SilenceChange | undefined {
   const { serverSilenceMs, silentMs } = watched;
   if (watched.hasReceived) {
     watched.hasReceived = false;
@@ -61,7 +61,7 @@ export function listen(watched: Watched, healthyMs: number): SilenceChange | und
  * True when a heartbeat is due. The next one is counted from this one; after a pause, missed ones
  * are not sent.
  */
-export function isBeatDue(watched: Watched, now: number): boolean {
+export function isBeatDue(watched: LinkWatch, now: number): boolean {
   const { heartbeatMs, nextHeartbeatAt } = watched;
   if (now < nextHeartbeatAt) return false;
   watched.nextHeartbeatAt = Math.max(nextHeartbeatAt + heartbeatMs, now + heartbeatMs / 2);

@@ -24,7 +24,7 @@ import type { Logger } from '../../platform/log.ts';
 import { LogLimiter } from '../../platform/log-limiter.ts';
 import { Semaphore } from '../../platform/semaphore.ts';
 import type { TaskAckFrame, TaskCancelFrame, TaskEndFrame, TaskEventFrame, TaskFrame } from '../../protocol/frames.ts';
-import { endBytes, hasRoom, type Journal, type JournalTask, type ProcessGroup } from '../journal/journal.ts';
+import { hasRoom, type Journal, type JournalTask, maxEndBytes, type ProcessGroup } from '../journal/journal.ts';
 import type { Catalogue } from '../tasks/catalogue.ts';
 import type { AgentTask, LaneName, TaskContext } from '../tasks/task.ts';
 import { answerCancel, answerTask, renumberingOf } from './answers.ts';
@@ -358,7 +358,7 @@ export class Runner {
 
   async #journalEnd(end: TaskEndFrame): Promise<void> {
     const { journal, outbox } = this.#deps;
-    const maxBytes = Math.min(outbox.maxFrameBytes, endBytes(journal.state));
+    const maxBytes = Math.min(outbox.maxFrameBytes, maxEndBytes(journal.state));
     this.#journalling.add(end.id);
     await journal.append({ record: 'ended', end: fitEnd(end, maxBytes) });
     this.#journalling.delete(end.id);

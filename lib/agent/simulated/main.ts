@@ -14,7 +14,7 @@ import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { AgentUsageError } from '../options.ts';
-import { runProgram, signalled, usable } from '../program.ts';
+import { orUsageError, runProgram, untilSignal } from '../program.ts';
 import { runControlCommand } from './control.ts';
 import { Fleet } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
@@ -24,7 +24,7 @@ const SHARED_ANSWER_MS = 500;
 async function main(): Promise<void> {
   const options = parseFleetOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(FLEET_USAGE);
-  const stopSignal = signalled();
+  const stopSignal = untilSignal();
   const log = createLogger('fleet', options.logLevel);
   const fleet = await makeFleet(options);
   void followOrders(fleet);
@@ -42,7 +42,7 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
-  const credentials = usable(() => openCredentials(options.credentials, log));
+  const credentials = orUsageError(() => openCredentials(options.credentials, log));
   const size = { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
 }

@@ -2,6 +2,7 @@
 import { parseArgs } from 'node:util';
 import {
   AgentUsageError,
+  asUsageError,
   type CredentialValues,
   credentialsOf,
   type Discovery,
@@ -9,7 +10,6 @@ import {
   discoveryOptions,
   type LogLevel,
   logLevelOf,
-  usage,
 } from '../options.ts';
 import type { SysinfoSize } from './stand-in-sysinfo.ts';
 
@@ -59,7 +59,7 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     sysinfo: { type: 'string' },
     'local-addresses': { type: 'string' },
   } as const;
-  const values = usage(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+  const values = asUsageError(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
   if (values.help) return undefined;
   if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
   const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });

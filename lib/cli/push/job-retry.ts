@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { type PushJob, type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { HIDDEN } from '../../protocol/secret-params.ts';
+import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../job-progress/follow-job.ts';
@@ -104,7 +104,7 @@ function wantedAgain({ server_uuid, scope, id, expires_in, timeout_ms }: NonNull
 
 /** @throws UsageError when a secret was not given again */
 function variablesAgain({ env = {} }: PushJob, given: Variables): Variables {
-  const secrets = Object.keys(env).filter((name) => env[name] === HIDDEN);
+  const secrets = Object.keys(env).filter((name) => env[name] === SECRET_MASK);
   const missing = secrets.filter((name) => !Object.hasOwn(given.env, name));
   if (missing.length > 0)
     throw new UsageError(

@@ -6,7 +6,7 @@
  */
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
-import type { Request } from '../../client/request.ts';
+import type { Params } from '../../client/request.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
@@ -14,7 +14,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Ending, Listener, Run } from './ending.ts';
 import { FollowedJob } from './followed-job.ts';
 
-type JobRequest = Omit<Request<typeof pushJobContracts.CreatePushJob>, 'servers'>;
+type JobRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
 
 interface JobRunDeps {
   client: CnapiClient;

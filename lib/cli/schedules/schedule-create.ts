@@ -2,7 +2,7 @@
 
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
-import type { Request } from '../../client/request.ts';
+import type { Params } from '../../client/request.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
@@ -135,7 +135,7 @@ async function matchingNow(context: Context, targets: Targets): Promise<Matching
   }
 }
 
-type Times = Pick<Request<typeof pushScheduleContracts.CreatePushSchedule>, 'at' | 'cron' | 'time_zone'>;
+type Times = Pick<Params<typeof pushScheduleContracts.CreatePushSchedule>, 'at' | 'cron' | 'time_zone'>;
 
 async function showPlan(context: Context, request: Times, { servers, complaint }: Matching): Promise<void> {
   const { client, output } = context;

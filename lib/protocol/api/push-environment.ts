@@ -2,7 +2,7 @@
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES } from '../limits.ts';
 import { textArray, textMap } from './rules.ts';
 
-export const environment = textMap(MAX_COMMAND_VARIABLES)
+export const pushEnvironment = textMap(MAX_COMMAND_VARIABLES)
   .refine(
     (env) => bytesOf(env) <= MAX_PUSH_ENV_BYTES,
     `value has names and values of more than ${MAX_PUSH_ENV_BYTES} bytes together`,

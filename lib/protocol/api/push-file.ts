@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { MAX_PUSH_FILE_BYTES } from '../limits.ts';
 import { text } from './rules.ts';
 
-export const file = text()
+export const pushFile = text()
   .transform((value, context) => {
     const bytes = parsePushFile(value);
     if (typeof bytes !== 'string') return bytes;

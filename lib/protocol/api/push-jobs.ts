@@ -8,10 +8,10 @@ import { NODE_REASONS } from '../push.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
 import { nextPlace, place } from './place.ts';
-import { environment, secretNames } from './push-environment.ts';
-import { file } from './push-file.ts';
+import { pushEnvironment, secretNames } from './push-environment.ts';
+import { pushFile } from './push-file.ts';
 import { complaintsOfMembers } from './push-job-rules.ts';
-import { quorum } from './push-quorum.ts';
+import { pushQuorum } from './push-quorum.ts';
 import { heldTicket, wantedTicket } from './push-tickets.ts';
 import { boolean, booleanText, boundedText, integer, isUuid, number, serverConditions, text, uuid } from './rules.ts';
 
@@ -193,7 +193,7 @@ export const pushJobContracts = contracts({
         .enum(NODE_STATUSES, `value is none of ${NODE_STATUSES.join(', ')}`)
         .optional()
         .describe('With `from_job`: only its nodes with this status'),
-      quorum: quorum
+      quorum: pushQuorum
         .optional()
         .describe('How many nodes must be ready before one starts: a number, or "80%"; all when absent'),
       concurrency: integer('concurrency', 1, MAX_PUSH_NODES)
@@ -219,9 +219,9 @@ export const pushJobContracts = contracts({
         .regex(/^\//, 'value is not an absolute path, such as /srv')
         .optional()
         .describe('Run in this directory, an absolute path'),
-      env: environment.optional(),
+      env: pushEnvironment.optional(),
       secret_env: secretNames.optional(),
-      file: file
+      file: pushFile
         .optional()
         .describe(
           `\`raw:\` or \`base64:\` and the contents of a file, at most ${MAX_PUSH_FILE_BYTES} bytes. CHEF_PUSH_JOB_FILE names it to the command`,
@@ -301,7 +301,7 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object({
       ...ofJob,
-      quorum: quorum.optional().describe('Only while the job votes: as for a new job'),
+      quorum: pushQuorum.optional().describe('Only while the job votes: as for a new job'),
       concurrency: integer('concurrency', 1, MAX_PUSH_NODES)
         .nullish()
         .describe('Nodes that run already go on when it becomes smaller'),

@@ -3,7 +3,7 @@ import { z } from 'zod';
 
 const PERCENTAGE = /^(100(\.0+)?|[1-9]?\d(\.\d+)?)%$/;
 
-export const quorum = z
+export const pushQuorum = z
   .custom<number | string>(
     (value) => (typeof value === 'string' ? PERCENTAGE.test(value) : Number.isInteger(value) && Number(value) >= 1),
     'value is neither a number of nodes nor a percentage such as "80%"',

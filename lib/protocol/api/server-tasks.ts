@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
-import { MAX_POINTERS } from '../secret-params.ts';
+import { MAX_SECRET_POINTERS } from '../secret-params.ts';
 import { TASKS_TEXT } from '../tasks.ts';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import {
@@ -168,7 +168,7 @@ export const serverTaskContracts = contracts({
       secret_params: z
         .unknown()
         .optional()
-        .meta({ type: 'array', items: { type: 'string' }, maxItems: MAX_POINTERS })
+        .meta({ type: 'array', items: { type: 'string' }, maxItems: MAX_SECRET_POINTERS })
         .describe('JSON Pointers to what only the agent may see: `/env/PASSWORD`'),
       timeout: integer('timeout', 1, MAX_COMMAND_MS).optional().describe('Milliseconds'),
       json: truthy().optional(),

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { isBeatDue, listen, watch } from '../../../lib/agent/link/link-watch.ts';
+import { beginWatch, checkSilence, isBeatDue } from '../../../lib/agent/link/link-watch.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../../lib/protocol/limits.ts';
 
 const welcome = {
@@ -16,14 +16,14 @@ const welcome = {
 
 const watched = () => {
   const socket = { bufferedBytes: 0, send: () => undefined, close: () => undefined, consumeValues: () => undefined };
-  return watch(1, { socket, welcome, now: 0 });
+  return beginWatch(1, { socket, welcome, now: 0 });
 };
 
 t.test('silence, its end and a dead session are each reported once', async (t) => {
   const session = watched();
   const heard = (ms: number, bytes = 0) => {
     session.hasReceived = bytes > 0;
-    return listen(session, ms);
+    return checkSilence(session, ms);
   };
   t.same([heard(2750), heard(250), heard(250)], [undefined, 'silent', undefined]);
   t.same([heard(250, 1), heard(250, 1)], ['heard', undefined]);
@@ -32,7 +32,7 @@ t.test('silence, its end and a dead session are each reported once', async (t) =
 
 t.test('time that this process did not run does not count as silence', async (t) => {
   const session = watched();
-  for (let tick = 0; tick < 100; tick++) t.equal(listen(session, 0), undefined);
+  for (let tick = 0; tick < 100; tick++) t.equal(checkSilence(session, 0), undefined);
 });
 
 t.test('heartbeats keep their period, and missed ones are not sent after a pause', async (t) => {

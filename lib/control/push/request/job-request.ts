@@ -14,7 +14,7 @@ import {
 } from '../../../protocol/api/push-jobs.ts';
 import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
 import { digestOf } from '../../../protocol/canonical-json.ts';
-import { HIDDEN } from '../../../protocol/secret-params.ts';
+import { SECRET_MASK } from '../../../protocol/secret-params.ts';
 import { quorumOf } from '../push-job.ts';
 import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
@@ -47,7 +47,7 @@ export const repeatOfRun = (
 
 const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[]): Record<string, string> => ({
   ...env,
-  ...Object.fromEntries(secrets.map((name) => [name, HIDDEN])),
+  ...Object.fromEntries(secrets.map((name) => [name, SECRET_MASK])),
 });
 
 /**
