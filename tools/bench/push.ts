@@ -71,7 +71,17 @@ async function expectSuccess(zone: Zone, { id, status, counts }: JobAnswer, node
     [id],
   );
   const ends = reasons.map(({ state, reason, count }) => `${count} ${state} (${reason ?? 'no reason'})`).join(', ');
-  throw new Error(`push job ${id} of ${nodes} nodes ended as ${status}: ${ends}`);
+  const losses = await zone.sql<{ reason: string; count: number; ms: number }>(
+    `select h.reason, count(*)::int as count,
+         round(extract(epoch from percentile_cont(0.5) within group (order by h.since - j.created_at)) * 1000)::int as ms
+       from cnapi_push_jobs j join cnapi_status_history h on h.since >= j.created_at
+       where j.id = $1::uuid and h.status = 'unknown' group by 1 order by 2 desc`,
+    [id],
+  );
+  const unknown = losses.map(({ reason, count, ms }) => `${count} ${reason}, half of them by ${ms} ms`).join('; ');
+  throw new Error(
+    `push job ${id} of ${nodes} nodes ended as ${status}: ${ends}; servers that became unknown: ${unknown || 'none'}`,
+  );
 }
 
 /** Seconds, from the POST at the first instance until the second one answers that all succeeded. */
