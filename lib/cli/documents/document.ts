@@ -143,19 +143,26 @@ function assigned(
     if (schema === undefined || !word.includes('='))
       throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
     if (text === '' && emptyIs === null) return [field, null];
+    const type = asText === true ? 'string' : typeOf(schema as z.ZodType);
+    if (text === '' && type !== 'string')
+      throw new UsageError(`${field}= has no value: give one, or leave the field out`);
     if (serverLists.includes(field) && !text.startsWith('[')) return [field, text.split(',')];
-    return [field, asText === true ? text : readAs(`${inWords(name)} ${field}`, schema as z.ZodType, text)];
+    return [field, type === 'string' ? text : parseAs(`${inWords(name)} ${field}`, type, text)];
   });
   return Object.fromEntries(pairs);
 }
 
-/** A text, or JSON for a field that has no texts. @throws UsageError */
-function readAs(what: string, schema: z.ZodType, text: string): unknown {
-  const { type } = z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' });
-  if (type === undefined || type === 'string') return text;
+/** The type of a field in JSON; a field of any type takes texts. */
+function typeOf(schema: z.ZodType): string {
+  return String(z.toJSONSchema(schema, { io: 'input', unrepresentable: 'any' }).type ?? 'string');
+}
+
+/** @throws UsageError */
+function parseAs(what: string, type: string, text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (cause) {
-    throw new UsageError(`${what} is a JSON ${type}, which ${text} is not`, { cause });
+    const such = type === 'array' ? `, such as '["one","two"]'` : '';
+    throw new UsageError(`${what} is a JSON ${type}${such}; ${text} is not`, { cause });
   }
 }

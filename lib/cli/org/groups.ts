@@ -6,6 +6,7 @@ import { type CommandRunner, collectValues } from '../invocation/command-runner.
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
+import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const GROUP = 'its name or uuid';
@@ -49,6 +50,10 @@ export function groupCommand(runner: CommandRunner): Command {
       .argument('<group>', GROUP)
       .action(
         runner.action(async (context, [given, name], options: MemberNames) => {
+          if (MEMBERS.every((name) => options[name] === undefined))
+            throw new UsageError(
+              `Which members? Give ${MEMBERS.map((name) => `--${name}`).join(', ')}, or several of them`,
+            );
           const organization = await organizationOf(context, given);
           const { uuid } = await findGroup(context.client, organization, String(name));
           const members = await findMembers(context.client, organization, options);
@@ -66,6 +71,8 @@ export function groupCommand(runner: CommandRunner): Command {
     );
   return command;
 }
+
+const MEMBERS = ['user', 'client', 'group'] as const;
 
 const withMembers = (command: Command): Command =>
   command

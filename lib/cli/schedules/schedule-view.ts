@@ -21,9 +21,7 @@ const SHOWN_OTHERWISE = new Set(['command', 'servers', 'where', 'group', 'from_j
 /** One schedule, its last and its next time. */
 export function showSchedule({ output }: Context, schedule: PushSchedule): void {
   if (output.json) return output.document(schedule);
-  const { last_outcome, last_reason, last_message } = schedule;
   const { user, dir, env, ...others } = (schedule.job ?? {}) as Readonly<Record<string, unknown>>;
-  const outcome = [last_outcome, last_reason, last_message].filter((text) => text !== undefined);
   output.facts([
     ['schedule', schedule.id],
     ['status', schedule.status],
@@ -32,7 +30,7 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['next', shortTime(schedule.next_at)],
     ['waiting', schedule.queued_at && shortTime(schedule.queued_at)],
     ['last', shortTime(schedule.last_at)],
-    ['outcome', outcome.length > 0 ? outcome.join(': ') : undefined],
+    ['outcome', outcomeOf(schedule)],
     ['last job', schedule.last_job && `${schedule.last_job}: ${resultOf(schedule)}`],
     ['servers', targetsIn(schedule)],
     ['command', commandOf(schedule)],
@@ -49,6 +47,13 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
 
 const byWhom = (at: string | undefined, actor: string | null | undefined): string | undefined =>
   at && `${shortTime(at)} by ${actor ?? 'unknown'}`;
+
+/** The message repeats the fields that follow the code in the reason. */
+function outcomeOf({ last_outcome, last_reason, last_message }: PushSchedule): string | undefined {
+  if (last_outcome === undefined || last_reason === undefined) return last_outcome;
+  if (last_message === undefined) return `${last_outcome}: ${last_reason}`;
+  return `${last_outcome}: ${last_message} (${last_reason.split(':', 1)[0]})`;
+}
 
 /** How its last job went: `complete, 20 of 21 ok`. */
 function resultOf({ last_job, last_job_status, last_job_counts }: PushSchedule): string {

@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
+import { forEach } from '../invocation/each.ts';
 import { JOB_COLUMNS } from '../job-progress/job-progress.ts';
 import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
@@ -58,9 +59,13 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(
-      withExamples(ofOne('delete', 'Deletes a schedule; its jobs stay and go on.').action(runner.action(remove)), [
-        'cnapi schedule delete 5c4e',
-      ]),
+      withExamples(
+        new Command('delete')
+          .description('Deletes schedules. The jobs that they started stay and go on.')
+          .argument('<schedule...>', 'ids, or beginnings of them')
+          .action(runner.action(remove)),
+        ['cnapi schedule delete 5c4e'],
+      ),
     );
 }
 
@@ -94,8 +99,16 @@ async function change(context: Context, text: string, how: 'PausePushSchedule' |
   showSchedule(context, await context.client.ask(pushScheduleContracts[how], { id }));
 }
 
-async function remove(context: Context, [text]: readonly unknown[]): Promise<void> {
-  const id = await findSchedule(context, String(text));
-  await context.client.documents(pushScheduleContracts.DeletePushSchedule, { id });
-  context.output.deleted('schedule', [id]);
+async function remove(context: Context, [given]: readonly unknown[]): Promise<number> {
+  const { client, output } = context;
+  const ids: string[] = [];
+  // All are found before the first is deleted, so that an unknown id changes nothing.
+  for (const text of given as string[]) ids.push(await findSchedule(context, text));
+  const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
+    await client.documents(pushScheduleContracts.DeletePushSchedule, { id });
+    if (!output.json) output.deleted('schedule', [id]);
+    return id;
+  });
+  if (output.json) output.deleted('schedule', deleted);
+  return exitCode;
 }

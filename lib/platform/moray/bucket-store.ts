@@ -185,7 +185,7 @@ function explained(bucket: DocumentBucket, error: unknown): unknown {
   const state = sqlStateOf(error);
   if (state === '23505') {
     const { constraint } = error as { constraint?: string };
-    return new UniqueAttributeError(bucket.name, uniqueFieldsOf(bucket, constraint), error);
+    return new UniqueAttributeError(uniqueFieldsOf(bucket, constraint), error);
   }
   // Class 22: data that SQL cannot store, such as NUL in a text. 54000: too long for its index.
   const isUnfit = state !== undefined && (state.startsWith('22') || state === '54000');

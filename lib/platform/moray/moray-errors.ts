@@ -23,9 +23,9 @@ export class UniqueAttributeError extends CnapiError {
   /** The fields whose values another object has already, all of them together. */
   readonly fields: readonly string[];
 
-  constructor(bucket: string, fields: readonly string[], cause?: unknown) {
+  constructor(fields: readonly string[], cause?: unknown) {
     const field = fields.join(' and ');
-    const message = `${field} must be unique in ${bucket}, and another object has that value`;
+    const message = `Another object has the same ${field}, and no two may have it`;
     super('UniqueAttribute', 409, message, { cause, errors: [{ field, code: 'Duplicate', message }] });
     this.fields = fields;
   }

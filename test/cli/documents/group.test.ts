@@ -58,6 +58,18 @@ t.test('server groups on the command line', async (t) => {
       });
   });
 
+  await t.test('an empty value that is no text is wrong usage, and so is a text for a list', async (t) => {
+    for (const field of ['where', 'servers'])
+      t.match(await cli.run('group', 'create', 'name=x', `${field}=`), {
+        code: 2,
+        stderr: `${field}= has no value: give one, or leave the field out`,
+      });
+    t.match(await cli.run('group', 'create', 'name=x', 'where=hostname=web-*'), {
+      code: 2,
+      stderr: `server group where is a JSON array, such as '["one","two"]'; hostname=web-* is not`,
+    });
+  });
+
   await t.test('a name that exists is refused in words that name it', async (t) => {
     t.match(await cli.run('group', 'create', 'name=twin-0', 'servers=web-1'), {
       code: 1,

@@ -92,6 +92,11 @@ t.test('organizations on the command line', async (t) => {
     await org('group', 'remove', 'acme', 'pushy_job_writers', '--client', 'web-1');
     const { clients, groups } = await cli.json<Group>('org', 'group', 'get', 'acme', 'pushy_job_writers');
     t.same([clients.length, groups.length], [0, 1]);
+    for (const change of ['add', 'remove'])
+      t.match(await cli.run('org', 'group', change, 'acme', 'admins'), {
+        code: 2,
+        stderr: /Which members\? Give --user, --client, --group, or several of them/,
+      });
     t.match(await cli.run('org', 'group', 'add', 'acme', 'admins', '--client', 'none'), {
       code: 2,
       stderr: /There is no client none/,

@@ -35,6 +35,29 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
   });
 
+  await t.test('several schedules are deleted by one command, or none if one of them is unknown', async (t) => {
+    const create = async () =>
+      (await json<PushSchedule>('schedule', 'create', '--cron', '@daily', '--all', ...command)).id;
+    const [one, other] = [await create(), await create()];
+    t.match(await cli.run('schedule', 'delete', one, 'ffffffff', other), { code: 2, stdout: '' });
+    t.match(await cli.run('schedule', 'delete', one, other), {
+      code: 0,
+      stdout: `deleted schedule ${one}\ndeleted schedule ${other}\n`,
+    });
+    t.same(await json('schedule', 'list'), []);
+  });
+
+  await t.test('the outcome of a time that was refused says each thing once', async (t) => {
+    const run = ['schedule', 'create', '--at', '1s', 'hostname=nothing-*', '--json', ...command];
+    const { id } = JSON.parse((await cli.run(...run)).stdout) as PushSchedule;
+    const shown = await until(async () => {
+      const { stdout } = await cli.run('schedule', 'get', id);
+      return stdout.includes('refused') ? stdout : undefined;
+    }, 'its time');
+    t.match(shown, /\noutcome +refused: where: no server matches \(InvalidParameters\)\n/);
+    await cli.run('schedule', 'delete', id);
+  });
+
   await t.test('how the jobs of a schedule ended is shown with it, and they are listed', async (t) => {
     const { id } = await json<PushSchedule>('schedule', 'create', '--cron', '@daily', '--all', ...command);
     const first = id.slice(0, 8);
@@ -206,6 +229,7 @@ t.test('schedules on the command line', async (t) => {
       [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'], /takes a number/],
       [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99 is an invalid expression/],
+      [['schedule', 'create', '--cron', '@dayly', '--all'], /none of the names @hourly, @daily, @weekly/],
       [['job', 'start', '--at', 'noon', '--all'], /neither a time/],
       [['job', 'start', '--at', '1h', '--detach', '--all'], /cannot be combined/],
       [['job', 'start', '--ticket', 'web', '--all'], /SCOPE\/ID/],

@@ -27,6 +27,9 @@ const DAY_MS = 1_440 * MINUTE_MS;
  */
 export const SEARCH_YEARS = 41;
 
+/** Names of expressions. node-cron knows some others for the same times. */
+const NAMES = ['@hourly', '@daily', '@weekly', '@monthly', '@yearly'];
+
 /** What is wrong with the expression; undefined: it can be given to `cronTimes`. */
 export function complaintOfCron(expression: string): string | undefined {
   // Before node-cron reads it: it expands ranges of any size, and 0-99999999999 ends the process.
@@ -37,6 +40,7 @@ export function complaintOfCron(expression: string): string | undefined {
     return `value has ${fields.length} fields instead of five: minute, hour, day of the month, month, day of the week`;
   const { valid, errors } = cron.validateDetailed(expression.trim());
   if (valid) return undefined;
+  if (expression.startsWith('@')) return `value is none of the names ${NAMES.join(', ')}`;
   return `value is no cron expression: ${errors[0]?.message.replace('is a invalid', 'is an invalid') ?? 'it cannot be read'}`;
 }
 
