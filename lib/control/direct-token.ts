@@ -11,7 +11,7 @@ import { migrate } from '../platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../platform/postgres/pool.ts';
 import { systemRandom as random } from '../platform/random.ts';
 import type { Token } from '../protocol/api/tokens.ts';
-import { isSecret, parseToken } from './access/token.ts';
+import { matchesHash, parseToken } from './access/token.ts';
 import { readTokens } from './access/token-store.ts';
 import { type TokenRequest, Tokens } from './access/tokens.ts';
 import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
@@ -71,7 +71,7 @@ async function isGood(database: PostgresDatabase, text: string, { role }: Direct
   const token = parseToken(text);
   if (token === undefined) return false;
   const known = (await readTokens(database, [token.uuid])).get(token.uuid);
-  return known !== undefined && !known.isOver && known.role === role && isSecret(token.secret, known.secretHash);
+  return known !== undefined && !known.isOver && known.role === role && matchesHash(token.secret, known.secretHash);
 }
 
 async function createIn(

@@ -7,7 +7,7 @@ import t from 'tap';
 import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import {
   claimTasks,
-  readInherited,
+  readInheritedTasks,
   resendTasks,
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
@@ -132,7 +132,7 @@ const operations: Record<string, (scene: Scene) => Promise<Answers>> = {
   },
   async inherited(scene) {
     const claimant = claimantOf(scene);
-    const rows = await readInherited(scene.database, [sessionOf(scene, claimant)], 100);
+    const rows = await readInheritedTasks(scene.database, [sessionOf(scene, claimant)], 100);
     return {
       real: rows.map(({ id }) => id).sort(),
       model: idsWhere(scene, (task) => model.isInherited(task, claimant)),

@@ -20,7 +20,7 @@ import {
 } from '../../lib/control/roster/membership/instance-store.ts';
 import type { HeldRow } from '../../lib/control/roster/status/authority-row.ts';
 import {
-  type Accepted,
+  type AcceptedSession,
   acceptSession,
   acceptSessions,
   markOwnerlessUnknown,
@@ -59,7 +59,7 @@ const newcomer = (world: World) => {
 const sessions = (world: World): Session[] => world.inOrder(world.seats).filter(isSession);
 const held = ({ serverUuid, run, epoch }: Session) => ({ serverUuid, run, epoch });
 
-const epochOf = (serverUuid: string, accepted: Accepted) => `epoch ${accepted.epoch} of ${serverUuid}`;
+const epochOf = (serverUuid: string, accepted: AcceptedSession) => `epoch ${accepted.epoch} of ${serverUuid}`;
 const about = (kind: 'status-change' | 'renewal', rows: readonly HeldRow[]): Intent[] =>
   rows.map(({ serverUuid, run, epoch }) => ({ kind, subject: serverUuid, run, number: epoch }));
 /** Only one caller may learn that its status change for an epoch was applied. */

@@ -7,7 +7,7 @@ import { claimDuties, readHeldDuties, settleDuties } from '../../lib/control/dut
 import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-store.ts';
 import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
 import { acceptSessions, recordInventories } from '../../lib/control/roster/status/roster-store.ts';
-import { claimTasks, readInherited, settleInventory } from '../../lib/control/tasks/dispatch/claim-store.ts';
+import { claimTasks, readInheritedTasks, settleInventory } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { decideAtInventory } from '../../lib/control/tasks/record/task.ts';
 import { recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { releaseTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
@@ -54,7 +54,7 @@ async function connectAll(database: Queryable, seats: readonly Seat[]): Promise<
 
 async function workOnce(database: Queryable, sessions: readonly Session[]): Promise<void> {
   const run = (sessions[0] as Session).run;
-  const settlements = (await readInherited(database, sessions, 1_000)).flatMap((task) => {
+  const settlements = (await readInheritedTasks(database, sessions, 1_000)).flatMap((task) => {
     const session = sessions.find(({ serverUuid }) => serverUuid === task.serverUuid);
     if (session === undefined) return [];
     return [{ task, session, decision: decideAtInventory(task, { journalId: session.journalId, known: undefined }) }];

@@ -3,7 +3,7 @@
  * (parameters, preconditions, handler), and its answer returns or is lost with its instance. A
  * caller without an answer does not know the outcome.
  */
-import { OPEN } from '../../lib/control/access/token.ts';
+import { OPEN_ACTOR } from '../../lib/control/access/token.ts';
 import { validateAndHandle } from '../../lib/control/http/request/pipeline.ts';
 import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
@@ -95,7 +95,15 @@ export class SimClient {
     try {
       const header = (key: string) => headers[key];
       const requireServer = requireServerOf(core.servers);
-      const call = { rawParams: params, requireServer, actor: OPEN, requestId, source: '127.0.0.1', header, signal };
+      const call = {
+        rawParams: params,
+        requireServer,
+        actor: OPEN_ACTOR,
+        requestId,
+        source: '127.0.0.1',
+        header,
+        signal,
+      };
       const reply = await validateAndHandle(route, call);
       return { status: reply.status, body: (reply.body ?? {}) as Record<string, unknown>, instance: instance.name };
     } catch (error) {

@@ -34,9 +34,9 @@ interface DoctorOptions {
 /** Imported only when needed, because it loads half of an instance's code. */
 async function doctor(context: Context, _: unknown, options: DoctorOptions): Promise<number> {
   const { clock, random, env, output } = context;
-  const { examine } = await import('../../control/doctor/doctor.ts');
+  const { runChecks } = await import('../../control/doctor/doctor.ts');
   const { config: configFile, dns } = options;
-  const found = await examine({ configFile, env, dns, clock, random });
+  const found = await runChecks({ configFile, env, dns, clock, random });
   const failed = found.filter(({ level }) => level === 'fail').length;
   if (output.json) output.document({ ok: failed === 0, findings: found });
   else show(context, found);

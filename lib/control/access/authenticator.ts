@@ -21,7 +21,7 @@ import {
   UnauthorizedError,
 } from './access-errors.ts';
 import type { SignIn } from './sign-in.ts';
-import { type Actor, bearerOf, isBasic, NOBODY, OPEN, permits } from './token.ts';
+import { type Actor, ANONYMOUS_ACTOR, bearerOf, isBasic, OPEN_ACTOR, permits } from './token.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {
@@ -154,8 +154,8 @@ export class Authenticator {
    * DatabaseUnavailableError
    */
   async signIn(request: AuthenticationRequest): Promise<Actor> {
-    if (this.isOpen) return OPEN;
-    return request.requiredRole === 'anyone' ? NOBODY : this.#whoIs(request);
+    if (this.isOpen) return OPEN_ACTOR;
+    return request.requiredRole === 'anyone' ? ANONYMOUS_ACTOR : this.#whoIs(request);
   }
 
   /**

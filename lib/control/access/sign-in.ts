@@ -17,8 +17,15 @@ import { BatchLimit } from '../../platform/postgres/batch-limit.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { TimedDatabase } from '../../platform/postgres/timed.ts';
-import { type Actor, isSecret, parseToken, type TokenText } from './token.ts';
-import { type KnownToken, noteUsed, readEnded, readEndedSince, readGood, readTokens } from './token-store.ts';
+import { type Actor, matchesHash, parseToken, type TokenText } from './token.ts';
+import {
+  type KnownToken,
+  noteTokensUsed,
+  readEndedTokens,
+  readTokens,
+  readTokensEndedSince,
+  readValidTokens,
+} from './token-store.ts';
 
 interface SignInDeps {
   /** Reads tokens that callers present, and which ones have just ended. */
@@ -133,7 +140,7 @@ export class SignIn {
   remembered(text: string): Actor | undefined {
     const token = parseToken(text);
     const known = token === undefined ? undefined : this.#remembered.get(token.uuid);
-    return token !== undefined && known !== undefined && isSecret(token.secret, known.secretHash)
+    return token !== undefined && known !== undefined && matchesHash(token.secret, known.secretHash)
       ? actorOf(known)
       : undefined;
   }
@@ -146,7 +153,7 @@ export class SignIn {
     const token = parseToken(text);
     if (token === undefined) return undefined;
     const known = await this.#known(token, mayBeStale);
-    if (known === undefined || !isSecret(token.secret, known.secretHash) || known.isOver) return undefined;
+    if (known === undefined || !matchesHash(token.secret, known.secretHash) || known.isOver) return undefined;
     this.#used.add(known.uuid);
     return actorOf(known);
   }
@@ -172,7 +179,7 @@ export class SignIn {
    * instance has not met yet.
    */
   async #rememberAll(): Promise<void> {
-    for (const token of await readGood(this.#deps.backgroundDatabase, MAX_REMEMBERED))
+    for (const token of await readValidTokens(this.#deps.backgroundDatabase, MAX_REMEMBERED))
       if (this.#remembered.get(token.uuid) === undefined)
         this.#remembered.set(token.uuid, { ...token, readAt: Number.NEGATIVE_INFINITY });
   }
@@ -210,7 +217,7 @@ export class SignIn {
 
   /** Keeps only what the owner asked for: a caller that merely knows a uuid cannot keep it here. */
   #remember(token: TokenText, known: Remembered | undefined): void {
-    const isGood = known !== undefined && !known.isOver && isSecret(token.secret, known.secretHash);
+    const isGood = known !== undefined && !known.isOver && matchesHash(token.secret, known.secretHash);
     if (known === undefined || known.isOver) this.#remembered.delete(token.uuid);
     else if (isGood) this.#remembered.set(token.uuid, known);
   }
@@ -220,7 +227,7 @@ export class SignIn {
       this.#knownUntil = null;
       return;
     }
-    const { until, uuids } = await readEndedSince(this.#deps.database, this.#knownUntil);
+    const { until, uuids } = await readTokensEndedSince(this.#deps.database, this.#knownUntil);
     this.#knownUntil = until;
     this.#end(uuids);
   }
@@ -232,7 +239,7 @@ export class SignIn {
     if (batch.length === 0) return;
     const database = new TimedDatabase(this.#deps.backgroundDatabase, this.#deps.clock);
     try {
-      const ended = await readEnded(database, batch);
+      const ended = await readEndedTokens(database, batch);
       this.#fullCheckLimit.answered(batch, database.tookMs);
       this.#end(ended);
     } catch (error) {
@@ -261,7 +268,7 @@ export class SignIn {
     const left = new Set(uuids);
     try {
       await inBatches(uuids, async (batch) => {
-        await noteUsed(this.#deps.backgroundDatabase, batch);
+        await noteTokensUsed(this.#deps.backgroundDatabase, batch);
         for (const uuid of batch) left.delete(uuid);
       });
     } finally {

@@ -108,7 +108,7 @@ export async function revokeToken(database: Queryable, uuid: string): Promise<bo
 }
 
 /** At most `limit`, the most recently used first. */
-export async function readGood(database: Queryable, limit: number): Promise<KnownToken[]> {
+export async function readValidTokens(database: Queryable, limit: number): Promise<KnownToken[]> {
   const { rows } = await database.query<KnownToken>(
     `select ${KNOWN} from cnapi_tokens
      where revoked_at is null and (expires_at is null or expires_at > cnapi_now())
@@ -128,9 +128,9 @@ export async function readTokens(database: Queryable, uuids: readonly string[]):
 
 /**
  * Returns the tokens in `uuids` that are no longer valid: revoked, expired, or deleted. The cost
- * grows with the number of uuids; see `readEndedSince`.
+ * grows with the number of uuids; see `readTokensEndedSince`.
  */
-export async function readEnded(database: Queryable, uuids: readonly string[]): Promise<string[]> {
+export async function readEndedTokens(database: Queryable, uuids: readonly string[]): Promise<string[]> {
   const { rows } = await database.query<{ uuid: string }>(
     `select held.uuid from unnest($1::uuid[]) held (uuid) left join cnapi_tokens token on token.uuid = held.uuid
      where token.uuid is null or token.revoked_at is not null or token.expires_at <= cnapi_now()`,
@@ -144,7 +144,7 @@ export async function readEnded(database: Queryable, uuids: readonly string[]): 
  * known; both are the database's, as text. Overlaps by half a minute, longer than any statement
  * takes to commit. Null: from now on.
  */
-export async function readEndedSince(
+export async function readTokensEndedSince(
   database: Queryable,
   since: string | null,
 ): Promise<{ until: string; uuids: string[] }> {
@@ -160,7 +160,7 @@ export async function readEndedSince(
 }
 
 /** Stored to the minute, to avoid a write per request. */
-export async function noteUsed(database: Queryable, uuids: readonly string[]): Promise<void> {
+export async function noteTokensUsed(database: Queryable, uuids: readonly string[]): Promise<void> {
   await database.query(
     `update cnapi_tokens set last_used_at = cnapi_now() where uuid in (
        select uuid from cnapi_tokens

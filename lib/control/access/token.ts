@@ -47,7 +47,7 @@ export function limitedCallerOf(actor: Actor | undefined, address: string): stri
  * with a token of its own, and while access is open.
  */
 export function senderGroupOf(actor: Actor, address: string): string | undefined {
-  if (actor.serverUuid !== undefined || actor === OPEN) return undefined;
+  if (actor.serverUuid !== undefined || actor === OPEN_ACTOR) return undefined;
   return actor.tokenUuid ?? `address ${sourceOf(plainAddress(address))}`;
 }
 
@@ -57,10 +57,10 @@ export interface TokenText {
 }
 
 /** While `access` is open, on loopback: anybody on this machine. */
-export const OPEN: Actor = { name: 'open', roles: ['admin', 'agent'] };
+export const OPEN_ACTOR: Actor = { name: 'open', roles: ['admin', 'agent'] };
 
 /** A caller of a route that needs no token. It has no rights, whatever its handler asks. */
-export const NOBODY: Actor = { name: 'nobody', roles: [] };
+export const ANONYMOUS_ACTOR: Actor = { name: 'nobody', roles: [] };
 
 const TEXT = /^cnapi_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_([A-Za-z0-9_-]{43})$/;
 /** RFC 6750, section 2.1; the scheme in any case (RFC 9110, section 11.1). */
@@ -91,7 +91,7 @@ export function hashSecret(secret: string): Buffer {
 }
 
 /** Compares in constant time. */
-export function isSecret(secret: string, hash: Buffer): boolean {
+export function matchesHash(secret: string, hash: Buffer): boolean {
   const given = hashSecret(secret);
   return given.length === hash.length && timingSafeEqual(given, hash);
 }

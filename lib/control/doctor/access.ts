@@ -2,9 +2,9 @@
 
 import { isLoopback } from '../../platform/networks.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { type Examined, type Finding, findings } from './finding.ts';
+import { type CheckInput, type Finding, findings } from './finding.ts';
 
-export async function checkAccess({ database, config }: Examined): Promise<Finding[]> {
+export async function checkAccess({ database, config }: CheckInput): Promise<Finding[]> {
   const part = findings('access');
   if (config.access === 'open') return [part.ok(`open, and only this machine can reach ${config.host}`)];
   const admins = await countAdmins(database).catch(() => undefined);

@@ -2,12 +2,12 @@
 import { createBus } from '../../platform/bus/create-bus.ts';
 import { silentLogger } from '../../platform/log.ts';
 import type { Config } from '../config.ts';
-import { type Examined, type Finding, findings } from './finding.ts';
+import { type CheckInput, type Finding, findings } from './finding.ts';
 
 const RECEIVED_WITHIN_MS = 3000;
 const SLOW_MS = 50;
 
-export async function checkBus({ config, clock, random }: Examined): Promise<Finding[]> {
+export async function checkBus({ config, clock, random }: CheckInput): Promise<Finding[]> {
   const part = findings('bus');
   const { redisUrl, databaseUrl, databaseDirectUrl = databaseUrl } = config;
   await using bus = createBus({ redisUrl, databaseUrl: databaseDirectUrl, clock, random, log: silentLogger });

@@ -7,7 +7,7 @@ import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import { FORMER_SCHEMA, hasFormerSchema, keyOf } from '../../platform/postgres/migrations.ts';
 import type { Config } from '../config.ts';
-import { type Examined, type Finding, type Findings, findings } from './finding.ts';
+import { type CheckInput, type Finding, type Findings, findings } from './finding.ts';
 
 const LEAST_VERSION = 15;
 /**
@@ -51,7 +51,7 @@ const ABOUT = `select current_setting('server_version_num')::int / 10000 as vers
   extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
   current_user as "user"`;
 
-export async function checkDatabase({ database, migrations, config, clock }: Examined): Promise<Finding[]> {
+export async function checkDatabase({ database, migrations, config, clock }: CheckInput): Promise<Finding[]> {
   const part = findings('database');
   try {
     // Connects first, so that the time to connect is not counted as a clock difference.
@@ -116,7 +116,7 @@ function aboutItself(part: Findings, about: About): Finding[] {
 
 async function checkMigrations(
   database: Queryable,
-  migrations: Examined['migrations'],
+  migrations: CheckInput['migrations'],
   part: Findings,
 ): Promise<Finding> {
   const { rows } = await database.query<{ there: boolean }>(

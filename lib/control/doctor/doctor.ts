@@ -26,7 +26,7 @@ interface DoctorDeps {
 
 const CHECK_WITHIN_MS = 12_000;
 
-export async function examine(deps: DoctorDeps): Promise<Finding[]> {
+export async function runChecks(deps: DoctorDeps): Promise<Finding[]> {
   const config = configOf(deps);
   if ('level' in config) return [config];
   const part = findings('config');

@@ -6,7 +6,7 @@ import { isIP } from 'node:net';
 import { messageOf } from '../../platform/errors.ts';
 import type { Config } from '../config.ts';
 import { type CertificatePair, readPair } from '../http/listener/certificates.ts';
-import { type Examined, type Finding, findings } from './finding.ts';
+import { type CheckInput, type Finding, findings } from './finding.ts';
 
 const DAY_MS = 86_400_000;
 const SOON_DAYS = 14;
@@ -28,7 +28,7 @@ export async function checkModes(configFile: string | undefined, config: Config)
   return (await Promise.all(each)).flat();
 }
 
-export async function checkCertificate({ config, clock }: Examined): Promise<Finding[]> {
+export async function checkCertificate({ config, clock }: CheckInput): Promise<Finding[]> {
   const wallTime = clock.wallTime();
   const part = findings('certificate');
   const { tlsCertFile: certFile, tlsKeyFile: keyFile, host, advertiseHost = host } = config;

@@ -9,7 +9,7 @@ import type { Random } from '../../platform/random.ts';
 import type { Config } from '../config.ts';
 
 /** What checks read. A check changes nothing. */
-export interface Examined {
+export interface CheckInput {
   config: Config;
   /** The database, which may be unreachable, empty or of another version. */
   database: Queryable;
@@ -22,7 +22,7 @@ export interface Examined {
 }
 
 /** A check that rejects or takes too long becomes a finding. */
-export type Check = (examined: Examined) => Promise<Finding[]>;
+export type Check = (examined: CheckInput) => Promise<Finding[]>;
 
 export type Level = 'ok' | 'warn' | 'fail';
 

@@ -11,7 +11,7 @@ import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts'
 import type { Config } from '../config.ts';
 import { type InstanceRow, readLive } from '../roster/membership/instance-store.ts';
 import { serviceNameOf } from './files.ts';
-import { type Examined, type Finding, findings } from './finding.ts';
+import { type CheckInput, type Finding, findings } from './finding.ts';
 
 const ANSWER_WITHIN_MS = 3000;
 /** More than a second, because a Date header has whole seconds. */
@@ -20,7 +20,7 @@ const MOST_INSTANCES = 20;
 const MOST_CHARACTERS = 10_000;
 
 /** A warning only, because clients that are given URLs need no name. */
-export async function checkName({ database, config, dns: server, clock, random }: Examined): Promise<Finding[]> {
+export async function checkName({ database, config, dns: server, clock, random }: CheckInput): Promise<Finding[]> {
   const part = findings('dns');
   const name = serviceNameOf(config);
   const todo = `make the system resolve ${name} (delegate it to cnapi's name server). Agents that are started with --url do not need it`;
@@ -46,7 +46,7 @@ export async function checkName({ database, config, dns: server, clock, random }
   }
 }
 
-export async function checkPort({ database, config, clock }: Examined): Promise<Finding[]> {
+export async function checkPort({ database, config, clock }: CheckInput): Promise<Finding[]> {
   const part = findings('port');
   const { host, port } = config;
   const at = `${host}:${port}`;
@@ -94,7 +94,7 @@ async function aboutHolder(database: Queryable, config: Config, at: string): Pro
 }
 
 /** A clock difference is only a warning: it affects nothing but the times that people compare. */
-export async function checkPeers({ database, clock }: Examined): Promise<Finding[]> {
+export async function checkPeers({ database, clock }: CheckInput): Promise<Finding[]> {
   const part = findings('instances');
   const all = await readLive(database).catch(() => []);
   const live = all.slice(0, MOST_INSTANCES);

@@ -23,11 +23,11 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
         const { objects, next } = await documents.list(fields, place);
         return ok({ [plural]: objects.map(({ value }) => value), ...(next !== undefined && { next }) });
       },
-      get: async ({ params }) => answered(200, await documents.get(String(params.uuid))),
+      get: async ({ params }) => versionedReply(200, await documents.get(String(params.uuid))),
       create: async (context) =>
-        own.create?.(context) ?? answered(201, await documents.create(context.params, context.withRecord)),
+        own.create?.(context) ?? versionedReply(201, await documents.create(context.params, context.withRecord)),
       async update({ params: { uuid, ...changes }, header, withRecord }) {
-        return answered(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
+        return versionedReply(200, await documents.update(String(uuid), changes, ifMatch(header), withRecord));
       },
       async delete({ params, header, withRecord }) {
         await documents.delete(String(params.uuid), ifMatch(header), withRecord);
@@ -43,7 +43,7 @@ export function documentRoutes(documents: Documents, own: OwnHandlers = {}): Rou
   );
 }
 
-export const answered = <Status extends number>(
+export const versionedReply = <Status extends number>(
   status: Status,
   { value, etag }: Pick<BucketObject, 'value' | 'etag'>,
 ) => ({

@@ -24,7 +24,7 @@ import {
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage, readLog, readPlaceAt, trimEvents } from './event-store.ts';
-import { type EventWindowPage, Reader } from './reader.ts';
+import { type EventWindowPage, LogReader } from './reader.ts';
 
 export interface EventsDeps {
   database: Database;
@@ -71,7 +71,7 @@ const KEEP = 1_000_000;
 
 export class Events {
   readonly #deps: EventsDeps;
-  readonly #reader: Reader;
+  readonly #reader: LogReader;
   readonly #slowPoll: SlowPoll;
   readonly #maxFollowers: number;
   #followers = 0;
@@ -88,7 +88,7 @@ export class Events {
     this.#deps = deps;
     const { database, clock, log } = deps;
     this.#maxFollowers = deps.maxFollowers ?? MAX_FOLLOWERS;
-    this.#reader = new Reader({
+    this.#reader = new LogReader({
       database,
       clock,
       log,

@@ -37,7 +37,7 @@ const READ_MS = 150;
 const PAGE = 1_000;
 export const WINDOW = 4_000;
 
-export class Reader {
+export class LogReader {
   readonly #deps: ReaderDeps;
   readonly #listeners = new Set<() => void>();
   /** Without holes; ends with the last event read, if that was stored. */

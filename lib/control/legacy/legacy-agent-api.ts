@@ -14,7 +14,7 @@ import { kindOfAgent } from '../roster/status/authority-row.ts';
 import { readRow } from '../roster/status/roster-store.ts';
 import type { Servers } from '../servers/servers.ts';
 import { ADDRESS_KEYS, type AgentAddress, agentAddress, NoAgentAddressError } from './agent-address.ts';
-import { type AgentReply, LegacyHttpClient, type MessengerLimits } from './legacy-http-client.ts';
+import { type AgentReply, LegacyHttpClient, type LegacyHttpLimits } from './legacy-http-client.ts';
 import { readSources } from './source-store.ts';
 import { endOfError, endOfReply, failure, listOfReply, type PostedEnd } from './task-reply.ts';
 
@@ -55,7 +55,7 @@ interface LegacyAgentApiDeps {
    */
   allowLoopback: boolean;
   log: Logger;
-  limits?: Partial<MessengerLimits>;
+  limits?: Partial<LegacyHttpLimits>;
 }
 
 /** A task for the agent of its server. */

@@ -36,7 +36,7 @@ interface MessengerStats {
   unread: number;
 }
 
-export interface MessengerLimits {
+export interface LegacyHttpLimits {
   connectMs: number;
   /** From a reply's header to its end. */
   bodyMs: number;
@@ -50,7 +50,7 @@ export interface MessengerLimits {
 class BodyMemoryError extends Error {}
 
 const MIB = 1024 * 1024;
-const DEFAULT_LIMITS: MessengerLimits = {
+const DEFAULT_LIMITS: LegacyHttpLimits = {
   connectMs: 5_000,
   bodyMs: 30_000,
   bodyBytes: 4 * MIB,
@@ -63,13 +63,13 @@ interface LegacyHttpClientDeps {
   clock: Clock;
   /** This instance's version, for User-Agent. */
   version: string;
-  limits?: Partial<MessengerLimits>;
+  limits?: Partial<LegacyHttpLimits>;
 }
 
 export class LegacyHttpClient {
   readonly #http: HttpClient;
   readonly #version: string;
-  readonly #limits: MessengerLimits;
+  readonly #limits: LegacyHttpLimits;
   readonly #stats: MessengerStats = { calls: 0, failed: 0, unread: 0 };
   readonly #bodies: MemoryBudget;
 

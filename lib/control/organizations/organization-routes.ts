@@ -1,6 +1,6 @@
 /** Answers the routes of organizations (lib/protocol/api/organizations.ts). */
 import { listContracts, requestorContracts } from '../../protocol/api/organizations.ts';
-import { answered, documentRoutes, ifMatch } from '../documents/document-routes.ts';
+import { documentRoutes, ifMatch, versionedReply } from '../documents/document-routes.ts';
 import { bind, ok, type Route } from '../http/route.ts';
 import type { ChefAuthentication } from './chef-authentication.ts';
 import { makeKeyPair } from './key-material.ts';
@@ -46,10 +46,10 @@ export function organizationRoutes({
       listContracts,
       {
         async ChangeUserOrganizations({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return answered(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+          return versionedReply(200, await users.update(uuid, changed(change, lists), ifMatch(header), withRecord));
         },
         async ChangeGroupMembers({ params: { uuid, change, ...lists }, header, withRecord }) {
-          return answered(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
+          return versionedReply(200, await groups.update(uuid, changed(change, lists), ifMatch(header), withRecord));
         },
       },
       { ChangeUserOrganizations: { commitsRecord: true }, ChangeGroupMembers: { commitsRecord: true } },

@@ -24,7 +24,7 @@ export interface FoundRequestor {
 }
 
 /** A server of an organization, under the name that push jobs use. */
-export interface Node {
+export interface OrganizationNode {
   name: string;
   serverUuid: string;
   /** Names of the groups whose members may run push jobs on it; undefined: no group is needed. */
@@ -190,17 +190,21 @@ const NODES = `
   where b.organization = $1::uuid and s.hostname is not null`;
 
 /** In order of name. */
-export async function readNodes(database: Queryable, organization: string): Promise<Node[]> {
+export async function readNodes(database: Queryable, organization: string): Promise<OrganizationNode[]> {
   const { rows } = await database.query<NodeRow>(`${NODES} order by s.hostname, s.uuid`, [organization]);
   return rows.map(nodeOf);
 }
 
-export async function findNodes(database: Queryable, organization: string, names: readonly string[]): Promise<Node[]> {
+export async function findNodes(
+  database: Queryable,
+  organization: string,
+  names: readonly string[],
+): Promise<OrganizationNode[]> {
   const { rows } = await database.query<NodeRow>(`${NODES} and s.hostname = any($2::text[])`, [organization, names]);
   return rows.map(nodeOf);
 }
 
-const nodeOf = ({ name, serverUuid, executors }: NodeRow): Node => ({
+const nodeOf = ({ name, serverUuid, executors }: NodeRow): OrganizationNode => ({
   name,
   serverUuid,
   executors: executors === null ? undefined : new Set(executors),

@@ -27,7 +27,7 @@ import { checkPublicKey } from './key-material.ts';
 import * as store from './organization-store.ts';
 
 /** `ambiguous`: several servers of the organization have this hostname. */
-export type NodeLookup = store.Node | 'unknown' | 'ambiguous';
+export type NodeLookup = store.OrganizationNode | 'unknown' | 'ambiguous';
 
 /** A document that belongs to one organization. */
 type Owned = Pick<Group, 'organization'>;
@@ -86,7 +86,7 @@ export class Organizations {
   }
 
   /** In order of name; names may occur twice. */
-  allNodes({ uuid }: Pick<Organization, 'uuid'>): Promise<store.Node[]> {
+  allNodes({ uuid }: Pick<Organization, 'uuid'>): Promise<store.OrganizationNode[]> {
     return store.readNodes(this.#database, uuid);
   }
 

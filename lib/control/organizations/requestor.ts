@@ -5,7 +5,7 @@
  */
 import { type Actor, permits } from '../access/token.ts';
 import { NoAccessError } from './chef-errors.ts';
-import type { Node, PrincipalKind } from './organization-store.ts';
+import type { OrganizationNode, PrincipalKind } from './organization-store.ts';
 
 export const READERS = 'pushy_job_readers';
 export const WRITERS = 'pushy_job_writers';
@@ -50,6 +50,6 @@ function brokenRule({ kind, groups, needs, actor }: Requestor, action: JobAction
 }
 
 /** Whether the requestor may run push jobs on the node. */
-export function mayExecute({ kind, groups }: Requestor, { executors }: Pick<Node, 'executors'>): boolean {
+export function mayExecute({ kind, groups }: Requestor, { executors }: Pick<OrganizationNode, 'executors'>): boolean {
   return kind === 'token' || executors === undefined || [...executors].some((group) => groups.has(group));
 }

@@ -3,9 +3,9 @@ import {
   bearerOf,
   formatToken,
   hashSecret,
-  isSecret,
   limitedCallerOf,
-  OPEN,
+  matchesHash,
+  OPEN_ACTOR,
   parseToken,
   permits,
   senderGroupOf,
@@ -27,7 +27,7 @@ t.test('input is counted with that of all who could send it', async (t) => {
     ['an agent with a token of its own', { ...agent, tokenUuid: uuid, serverUuid: uuid }, undefined],
     ['an agent with the token of a fleet', { ...agent, tokenUuid: uuid }, uuid],
     ['an agent in a trusted network', agent, 'address 192.0.2.1'],
-    ['anybody while access is open', OPEN, undefined],
+    ['anybody while access is open', OPEN_ACTOR, undefined],
   ] as const)
     t.equal(senderGroupOf(actor, '::ffff:192.0.2.1'), group, who);
   t.equal(senderGroupOf(agent, '2001:db8::1'), senderGroupOf(agent, '2001:db8::2'), 'one machine has a whole /64');
@@ -76,9 +76,9 @@ t.test('the Authorization header follows RFC 6750, with a case-insensitive schem
 
 t.test('a secret is checked against its hash', async (t) => {
   const hash = hashSecret(secret);
-  t.equal(isSecret(secret, hash), true);
-  t.equal(isSecret(`${secret.slice(1)}B`, hash), false);
-  t.equal(isSecret(secret, hash.subarray(1)), false, 'a hash of another length does not match');
+  t.equal(matchesHash(secret, hash), true);
+  t.equal(matchesHash(`${secret.slice(1)}B`, hash), false);
+  t.equal(matchesHash(secret, hash.subarray(1)), false, 'a hash of another length does not match');
 });
 
 const allowed: Record<Role, RequiredRole[]> = {

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
 import { createTokenDirectly } from '../../../lib/control/direct-token.ts';
-import { examine } from '../../../lib/control/doctor/doctor.ts';
+import { runChecks } from '../../../lib/control/doctor/doctor.ts';
 import type { Finding } from '../../../lib/control/doctor/finding.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
@@ -55,7 +55,7 @@ async function configFile(t: Test, config: Record<string, unknown>, mode = 0o600
 
 async function diagnose(t: Test, config: Record<string, unknown>, mode?: number): Promise<Finding[]> {
   const file = await configFile(t, config, mode);
-  return examine({ configFile: file, env: {}, dns: undefined, clock: systemClock, random: systemRandom });
+  return runChecks({ configFile: file, env: {}, dns: undefined, clock: systemClock, random: systemRandom });
 }
 
 async function freePort(): Promise<number> {
@@ -67,7 +67,7 @@ async function freePort(): Promise<number> {
 }
 
 t.test('without a configuration, doctor says how to name one', async (t) => {
-  const [only, ...others] = await examine({
+  const [only, ...others] = await runChecks({
     configFile: undefined,
     env: {},
     dns: undefined,
@@ -76,7 +76,7 @@ t.test('without a configuration, doctor says how to name one', async (t) => {
   });
   t.match(only, { level: 'fail', found: /^there is no configuration to check/, todo: /--config FILE/ });
   t.equal(others.length, 0);
-  const [wrong] = await examine({
+  const [wrong] = await runChecks({
     configFile: undefined,
     env: { CNAPI_DATABASE_URL: 'x' },
     dns: undefined,
@@ -189,7 +189,7 @@ t.test('doctor resolves the service name and compares it with the live instances
     const server = await startNameServer(t, instances);
     const file = await configFile(t, { databaseUrl: zone.url });
     const deps = { env: {}, clock: systemClock, random: systemRandom };
-    const all = await examine({ ...deps, configFile: file, dns: `127.0.0.1:${server.port}` });
+    const all = await runChecks({ ...deps, configFile: file, dns: `127.0.0.1:${server.port}` });
     return all.find(({ part }) => part === 'dns');
   };
   t.match(await nameOf(here), { level: 'ok', found: /names 1 instances; 1 live/ });

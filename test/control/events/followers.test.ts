@@ -8,7 +8,7 @@ import { formatPosition, parsePosition, positionOf } from '../../../lib/control/
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
-import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
@@ -70,7 +70,7 @@ t.test('a slow follower receives every event although nothing is kept for it', a
 t.test('a follower takes a bounded number of events from the window at once', async (t) => {
   const { database } = await freshDatabase(t, { migrations });
   const number = async () => (await numberEvents(database, 5_000)).last;
-  const reader = new Reader({ database, clock, log, number, onSetBack: () => t.fail('nothing was set back') });
+  const reader = new LogReader({ database, clock, log, number, onSetBack: () => t.fail('nothing was set back') });
   t.teardown(() => reader.stop());
   await addTasks(database, 1);
   await number();

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { LoggedEvent } from '../../../lib/control/events/event.ts';
 import { positionOf } from '../../../lib/control/events/event.ts';
-import { Reader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -34,7 +34,7 @@ function setUp() {
     return { rows: rows as Row[], rowCount: rows.length };
   };
   const database: Queryable = { query };
-  const reader = new Reader({
+  const reader = new LogReader({
     database,
     clock,
     log: silentLogger,

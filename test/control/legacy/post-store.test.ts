@@ -15,7 +15,7 @@ import {
   readDeadPostingRuns,
 } from '../../../lib/control/legacy/post-store.ts';
 import { sweepTasks } from '../../../lib/control/tasks/deadlines/deadline-store.ts';
-import { claimTasks, readInherited } from '../../../lib/control/tasks/dispatch/claim-store.ts';
+import { claimTasks, readInheritedTasks } from '../../../lib/control/tasks/dispatch/claim-store.ts';
 import { taskEnds } from '../../../lib/control/tasks/record/task.ts';
 import { MAX_UNACCEPTED_BYTES } from '../../../lib/control/tasks/record/task-limits.ts';
 import { type CancelledTask, cancelTask } from '../../../lib/control/tasks/record/task-store.ts';
@@ -230,7 +230,7 @@ t.test('statements about posts', async (t) => {
       const { serverUuid, id } = await posted();
       const next = await create(db, serverUuid);
       const mine = await accept(db, { serverUuid, run, epoch: 1, journalId: randomUUID() });
-      t.same(await readInherited(db, [mine], 100), []);
+      t.same(await readInheritedTasks(db, [mine], 100), []);
       matchLists(t, await claim(db, mine), [{ what: 'send', id: next }]);
       t.same(await claimPostsFor(db, run, { servers: [serverUuid] }), []);
       matchLists(t, await record(db, mine, id, complete()), [{ id, ended: true }]);
@@ -300,7 +300,7 @@ t.test('statements about posts', async (t) => {
       const [mine] = await runBehindLock<[Seat]>(url, claimSql(serverUuid), [accepting({ serverUuid })]);
       t.equal(await postedBy(db, id), run);
       t.same(await claim(db, mine), []);
-      t.same(await readInherited(db, [mine], 9), []);
+      t.same(await readInheritedTasks(db, [mine], 9), []);
     });
 
     t.test('a session claims while the server falls back to a legacy agent, in both orders', async (t) => {

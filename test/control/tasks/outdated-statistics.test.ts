@@ -17,7 +17,7 @@ import {
   type ClaimedAttempt,
   claimTasks,
   readBusyServers,
-  readInherited,
+  readInheritedTasks,
   readServersAtWork,
   resendTasks,
   settleInventory,
@@ -107,7 +107,7 @@ t.test('with statistics from before a burst no statement reads more than its sha
     claimed.length,
   );
   await check('inherited tasks', (connection) =>
-    readInherited(
+    readInheritedTasks(
       connection,
       sessions.map((one) => ({ ...one, epoch: 2 })),
       SERVERS,
@@ -115,7 +115,7 @@ t.test('with statistics from before a burst no statement reads more than its sha
   );
   await database.query('update cnapi_roster_authority set epoch = 2');
   const next = sessions.map((one) => ({ ...one, epoch: 2 }));
-  const inherited = await readInherited(database, next, SERVERS);
+  const inherited = await readInheritedTasks(database, next, SERVERS);
   const settlements = inherited.map((task) => ({
     task,
     session: next.find(({ serverUuid }) => serverUuid === task.serverUuid) as (typeof next)[number],

@@ -10,7 +10,7 @@ import {
   type ClaimedAttempt,
   type ClaimResult,
   claimTasks,
-  readInherited,
+  readInheritedTasks,
   resendTasks,
   settleInventory,
 } from '../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -82,7 +82,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
   async function inherited() {
     const { mine: old, id } = await claimed();
     const mine = await accept(db, old);
-    const [task] = await readInherited(db, [mine], 100);
+    const [task] = await readInheritedTasks(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     const settling = (decision: InventoryDecision) =>
       leg<WrittenTasks>('inventory', () => settleInventory(db, mine.run, [{ task, session: mine, decision }]));
@@ -106,7 +106,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     const { mine, id } = await queued();
     const accepting = leg('accept', () => accept(db, mine));
     const [next] = await runBehindLock<[Seat]>(url, claimSql(mine), [accepting]);
-    matchLists(t, await readInherited(db, [next], 100), [{ id, attempt: 1 }]);
+    matchLists(t, await readInheritedTasks(db, [next], 100), [{ id, attempt: 1 }]);
   });
 
   t.test('session loss then claim: nothing is claimed for a server that is unknown', async (t) => {

@@ -76,7 +76,7 @@ export function isToResend(task: TaskRow, { epoch }: Pick<Claimant, 'epoch'>): b
   return task.state === 'claimed' && !task.isAccepted && task.epoch === epoch;
 }
 
-/** `readInherited`. */
+/** `readInheritedTasks`. */
 export function isInherited(task: TaskRow, { epoch }: Pick<Claimant, 'epoch'>): boolean {
   return task.state === 'claimed' && (task.epoch ?? 0) < epoch;
 }

@@ -18,7 +18,7 @@ import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
 import { takesBody } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
-import { type Actor, OPEN } from '../../access/token.ts';
+import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
 import {
   ExpectationFailedError,
   NotUpgradableError,
@@ -255,7 +255,7 @@ export class HttpListener {
   ): Promise<void> {
     const { authorizer } = this.#deps;
     try {
-      const actor = authorizer.isOpen ? OPEN : await authorizer.authenticateLink(request, serverUuid);
+      const actor = authorizer.isOpen ? OPEN_ACTOR : await authorizer.authenticateLink(request, serverUuid);
       if (socket.destroyed) return;
       const refusal = onUpgrade(request, { socket, head, serverUuid }, actor);
       if (refusal !== undefined) throw refusal;

@@ -13,7 +13,7 @@ import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
-import { type Actor, OPEN } from '../../access/token.ts';
+import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
@@ -98,7 +98,7 @@ export class RequestAuthorizer {
   async serveAuthorized(route: Route, routed: Omit<RoutedExchange, 'actor' | 'record'>): Promise<Reply> {
     const isSigned = route.signed === true && hasSignature(routed.request);
     if (this.#authenticator.isOpen && !changesSomething(route) && !isSigned)
-      return readAndHandle(route, { ...routed, actor: OPEN });
+      return readAndHandle(route, { ...routed, actor: OPEN_ACTOR });
     const record = changesSomething(route) ? new AuditEntry(this.#audit, route, routed) : undefined;
     let caller: SignedCaller | undefined;
     try {

@@ -7,7 +7,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Clock } from '../../../platform/clock.ts';
 import type { ServerSentEvent } from '../route.ts';
-import { drained } from './write-bounded.ts';
+import { untilDrained } from './write-bounded.ts';
 
 export const KEEPALIVE_MS = 15_000;
 export const STUCK_READER_MS = 60_000;
@@ -43,7 +43,7 @@ export async function sendEvents(
       const text = Buffer.from(frame(event));
       // Bytes that the reader has not taken yet are held as well.
       held(STREAM_BYTES + response.writableLength + text.length);
-      if (response.write(text) || (await drained(response, STUCK_READER_MS, { clock, signal }))) continue;
+      if (response.write(text) || (await untilDrained(response, STUCK_READER_MS, { clock, signal }))) continue;
       if (!signal.aborted && !response.destroyed) await endWithComment(response, clock, signal);
       response.destroy();
       return;
@@ -57,7 +57,7 @@ export async function sendEvents(
 /** Goes behind the buffered bytes, which are bounded. */
 async function endWithComment(response: ServerResponse, clock: Clock, signal: AbortSignal): Promise<void> {
   response.end(CUT_OFF);
-  await drained(response, LAST_WORD_MS, { clock, signal });
+  await untilDrained(response, LAST_WORD_MS, { clock, signal });
 }
 
 function frame({ id, name, data }: ServerSentEvent): string {

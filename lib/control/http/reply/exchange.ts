@@ -11,7 +11,7 @@ import { cutForLog, type Logger } from '../../../platform/log.ts';
 import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
-import { type Actor, limitedCallerOf, NOBODY, OPEN } from '../../access/token.ts';
+import { type Actor, ANONYMOUS_ACTOR, limitedCallerOf, OPEN_ACTOR } from '../../access/token.ts';
 import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
@@ -222,7 +222,7 @@ export class Exchange {
   note({ method, name }: Pick<Route, 'method' | 'name'>): void {
     if (!this.#deps.limits.requestLog.mayWrite(this.#address)) return;
     const { status, actor } = this;
-    const who = actor === undefined || actor === OPEN || actor === NOBODY ? {} : { actor: actor.name };
+    const who = actor === undefined || actor === OPEN_ACTOR || actor === ANONYMOUS_ACTOR ? {} : { actor: actor.name };
     const left = this.hasCallerLeft ? { caller: 'left' } : {};
     const ms = Math.round(this.elapsedMs);
     this.log.info({ method, path: cutForLog(this.path), route: name, status, ms, ...who, ...left }, 'request');

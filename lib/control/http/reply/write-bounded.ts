@@ -17,7 +17,7 @@ export async function writeInSlices(response: ServerResponse, content: Buffer, c
   for (let at = 0; at < content.length; at += SLICE_BYTES) {
     if (response.destroyed) return false;
     const isTaken = response.write(content.subarray(at, at + SLICE_BYTES));
-    if (!isTaken && !(await drained(response, SLOW_READER_MS, { clock }))) return false;
+    if (!isTaken && !(await untilDrained(response, SLOW_READER_MS, { clock }))) return false;
   }
   return true;
 }
@@ -26,7 +26,7 @@ export async function writeInSlices(response: ServerResponse, content: Buffer, c
  * Resolves with true once the reader has caught up; with false if it is too slow, if it has
  * disconnected, or when `signal` aborts.
  */
-export function drained(
+export function untilDrained(
   response: ServerResponse,
   withinMs: number,
   { clock, signal }: { clock: Clock; signal?: AbortSignal },

@@ -80,7 +80,7 @@ export async function readRawBody(request: IncomingMessage, reader: BodyReader, 
  * For a route that takes no body: refuses a body that is not free from a caller whose earlier
  * bodies are not paid for. @throws BodyCostError
  */
-export function checkDropped(request: IncomingMessage, reader: BodyReader): void {
+export function checkDroppedBody(request: IncomingMessage, reader: BodyReader): void {
   if (!isSmall(request)) reader.checkEarlierBodies();
 }
 

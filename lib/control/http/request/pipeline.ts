@@ -12,7 +12,7 @@ import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
 import type { Exchange } from '../reply/exchange.ts';
 import type { Reply, RequestContext, RequireServer, Route, ServerState, WithRecord } from '../route.ts';
-import { checkDropped, readBody, readRawBody } from './body.ts';
+import { checkDroppedBody, readBody, readRawBody } from './body.ts';
 import { mergeParams, parseParams, parsePathParams, refuseUndeclared, refuseUnstorable } from './params.ts';
 
 const NO_BODY = Buffer.alloc(0);
@@ -54,7 +54,7 @@ export async function readAndHandle(
   if (route.answerBytes !== undefined) exchange.reserve(route.answerBytes);
   if (route.longRequest !== undefined) exchange.begin(route.longRequest);
   const hasBody = takesBody(route);
-  if (!hasBody) checkDropped(request, exchange);
+  if (!hasBody) checkDroppedBody(request, exchange);
   const body = received ?? (await rawBodyOf(route, request, exchange));
   const fields = hasBody && route.rawBody === undefined ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body: fields });

@@ -25,7 +25,7 @@ import type { Session, SessionSocket, SessionTable } from '../sessions/session.t
 import type { SessionLosses } from '../sessions/session-losses.ts';
 import { decideHello, type HeldRow, incarnationAlive, type Refusal } from '../status/authority-row.ts';
 import {
-  type Accepted,
+  type AcceptedSession,
   acceptSession,
   acceptSessions,
   type RunIdentity,
@@ -61,7 +61,7 @@ type Acceptance = { kind: 'accepted'; session: Session } | { kind: 'refused'; re
 
 interface Taken {
   writer: RunIdentity;
-  accepted: Accepted;
+  accepted: AcceptedSession;
 }
 
 const MAX_IN_FLIGHT = 200;
@@ -245,7 +245,7 @@ export class Authority {
     return { kind: 'accepted', session: added.session };
   }
 
-  #notifyPrevious(serverUuid: string, writer: RunIdentity, { previousRun, epoch }: Accepted): void {
+  #notifyPrevious(serverUuid: string, writer: RunIdentity, { previousRun, epoch }: AcceptedSession): void {
     if (previousRun === null || previousRun === writer.run) return;
     this.#deps.bus.publish(runTopic(previousRun), {
       kind: 'roster',

@@ -14,7 +14,7 @@ import type { LogFields, Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { type LossReason, STATUS_REASONS } from '../status/authority-row.ts';
-import { type Loss, recordLosses } from '../status/roster-store.ts';
+import { recordLosses, type SessionLoss } from '../status/roster-store.ts';
 import { TransitionLog } from '../status/transition-log.ts';
 import type { Session, SessionTable } from './session.ts';
 
@@ -32,14 +32,14 @@ const MAX_BATCH = 2_000;
 
 export class SessionLosses {
   readonly #deps: SessionLossesDeps;
-  readonly #losses: BatchQueue<Loss>;
+  readonly #losses: BatchQueue<SessionLoss>;
   readonly #transitions: TransitionLog;
   #isStopped = false;
 
   constructor(deps: SessionLossesDeps) {
     this.#deps = deps;
     this.#transitions = new TransitionLog(deps);
-    this.#losses = new BatchQueue<Loss>({
+    this.#losses = new BatchQueue<SessionLoss>({
       ...deps,
       what: 'status changes of lost sessions',
       keyOf: ({ serverUuid }) => serverUuid,
@@ -113,7 +113,7 @@ export class SessionLosses {
   }
 
   /** Returns the losses whose rows are locked. */
-  async #record(losses: readonly Loss[], database: Queryable): Promise<Loss[]> {
+  async #record(losses: readonly SessionLoss[], database: Queryable): Promise<SessionLoss[]> {
     const { applied, locked } = await recordLosses(database, this.#deps.cnapiUuid, losses);
     const reasons = new Map(losses.map((loss) => [loss.serverUuid, loss.reason]));
     const lost = [...applied].map((server_uuid) => ({ server_uuid, reason: reasons.get(server_uuid) }));

@@ -21,7 +21,7 @@ export interface RunIdentity {
   run: string;
 }
 
-export interface Accepted {
+export interface AcceptedSession {
   epoch: number;
   /** The run that had authority just before, for a hint on the bus; null when no run had it. */
   previousRun: string | null;
@@ -56,7 +56,7 @@ export async function acceptSessions(
   writer: RunIdentity,
   hellos: readonly HelloFields[],
   replaces: string | null = null,
-): Promise<Map<string, Accepted>> {
+): Promise<Map<string, AcceptedSession>> {
   // `excluded.epoch` is one above the agent's.
   const { rows } = await database.query<AcceptedRow>(
     `with hello as (
@@ -120,7 +120,7 @@ export async function acceptSession(
   writer: RunIdentity,
   hello: HelloFields,
   replaces: string | null,
-): Promise<Accepted | undefined> {
+): Promise<AcceptedSession | undefined> {
   return (await acceptSessions(database, writer, [hello], replaces)).get(hello.serverUuid);
 }
 
@@ -131,7 +131,7 @@ interface AcceptedRow {
   is_alternating: boolean;
 }
 
-function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): Accepted {
+function toAccepted({ epoch, previous_run, is_alternating }: AcceptedRow): AcceptedSession {
   return { epoch, previousRun: previous_run, isAlternating: is_alternating };
 }
 
@@ -208,7 +208,7 @@ export function recordInventories(database: Queryable, sessions: readonly HeldRo
   });
 }
 
-export interface Loss {
+export interface SessionLoss {
   serverUuid: string;
   /** The run of this instance that the session's row names. */
   run: string;
@@ -217,7 +217,7 @@ export interface Loss {
 }
 
 /** The sessions have ended: sets `unknown` where their run and epoch still stand. */
-export function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly Loss[]): Promise<Written> {
+export function recordLosses(database: Queryable, cnapiUuid: string, losses: readonly SessionLoss[]): Promise<Written> {
   return writeHeld(database, losses, {
     isHeld: "row.run = session.run and row.epoch = session.epoch and row.status = 'running'",
     set: "status = 'unknown', reason = session.reason, since = cnapi_now(), decided_by = $5::uuid",

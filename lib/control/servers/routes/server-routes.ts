@@ -10,7 +10,7 @@ import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
-import { lastHeartbeatOf, narrow, OVERPROVISION_RATIOS, partSelectionOf, pick } from './server-view.ts';
+import { lastHeartbeatOf, narrowServer, OVERPROVISION_RATIOS, partSelectionOf, pickFields } from './server-view.ts';
 
 interface ServerRouteDeps {
   servers: Pick<Servers, 'list' | 'get' | 'update' | 'remove' | 'removeDefaults'>;
@@ -58,7 +58,7 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
             const skipped = last === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
             const part = { limit: rows, offset: skipped, after, bytes };
             const { servers: read, next } = await servers.list({ ...query, part });
-            return { rows: read.map((server) => pick(narrow(server, extras, beatOf), fields)), next };
+            return { rows: read.map((server) => pickFields(narrowServer(server, extras, beatOf), fields)), next };
           },
         });
       },

@@ -26,7 +26,7 @@ export function partSelectionOf(extras: readonly string[] | undefined): PartSele
 /**
  * The server with the requested parts; any extras add `last_heartbeat`, because clients rely on it.
  */
-export function narrow(
+export function narrowServer(
   server: ServerObject,
   extras: readonly string[] | undefined,
   beatOf?: (server: ServerObject) => string | null,
@@ -50,7 +50,7 @@ function withoutHidden(server: ServerObject, wants: (...names: string[]) => bool
 }
 
 /** Only `fields`, if there are any. */
-export function pick(server: JsonObject, fields: readonly string[] | undefined): JsonObject {
+export function pickFields(server: JsonObject, fields: readonly string[] | undefined): JsonObject {
   if (fields === undefined) return server;
   return Object.fromEntries(fields.filter((name) => Object.hasOwn(server, name)).map((name) => [name, server[name]]));
 }

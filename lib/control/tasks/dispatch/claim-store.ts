@@ -174,7 +174,7 @@ export interface InheritedRow extends InheritedTask {
  * At most `limit` claimed tasks of these servers that an earlier session was given. Excludes posted
  * tasks, which belong to the run that posted them.
  */
-export async function readInherited(
+export async function readInheritedTasks(
   database: Queryable,
   sessions: readonly ClaimingSession[],
   limit: number,
@@ -254,7 +254,7 @@ function actionOf(decision: InventoryDecision): string {
 }
 
 /** Which of these tasks have ended: an agent that still works on one must stop. */
-export async function readEnded(database: Queryable, ids: readonly string[]): Promise<Set<string>> {
+export async function readEndedTasks(database: Queryable, ids: readonly string[]): Promise<Set<string>> {
   const { rows } = await database.query<{ id: string }>(
     `select id from cnapi_tasks where id = any ($1::uuid[]) and state = 'ended'`,
     [ids],

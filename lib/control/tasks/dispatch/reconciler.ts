@@ -17,7 +17,7 @@ import type { InventoryFrame } from '../../../protocol/frames.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { decideAtInventory } from '../record/task.ts';
 import type { ChangedTask, WrittenTasks } from '../record/written.ts';
-import { type InventorySettlement, readEnded, readInherited, settleInventory } from './claim-store.ts';
+import { type InventorySettlement, readEndedTasks, readInheritedTasks, settleInventory } from './claim-store.ts';
 
 interface ReconcilerDeps {
   database: Queryable;
@@ -126,7 +126,7 @@ export class Reconciler {
 
   async #decide(inventories: readonly Inventory[], database: Queryable): Promise<InventorySettlement[]> {
     const byServer = new Map(inventories.map((inventory) => [inventory.session.serverUuid, inventory]));
-    const inherited = await readInherited(
+    const inherited = await readInheritedTasks(
       database,
       inventories.map(({ session }) => session),
       MAX_SETTLED,
@@ -155,7 +155,7 @@ export class Reconciler {
       [...known.values()].flatMap((task) => (task.state === 'ended' ? [] : [{ session, task }])),
     );
     if (working.length === 0) return;
-    const ended = await readEnded(
+    const ended = await readEndedTasks(
       database,
       working.map(({ task }) => task.id),
     );

@@ -4,8 +4,8 @@ import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-sto
 import {
   claimTasks,
   readBusyServers,
-  readEnded,
-  readInherited,
+  readEndedTasks,
+  readInheritedTasks,
   resendTasks,
   settleInventory,
 } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -135,7 +135,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await claim(db, old);
     const mine = await accept(db, old);
     t.same(await claim(db, mine), [], 'not before its inventory');
-    const [task] = await readInherited(db, [mine], 100);
+    const [task] = await readInheritedTasks(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'goes-on', started: true } }]);
     matchLists(t, await claim(db, mine), [{ what: 'cancel', id }]);
@@ -328,9 +328,9 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       if (decision.kind === 'next-attempt') {
         await record(db, old, id, { name: 'output', stream: 'stdout', offset: 0, text: 'x', bytes: 1 });
       }
-      t.same(await readInherited(db, [old], 100), [], `${name}: not inherited by its own session`);
+      t.same(await readInheritedTasks(db, [old], 100), [], `${name}: not inherited by its own session`);
       const mine = await accept(db, old);
-      const [task] = await readInherited(db, [mine], 100);
+      const [task] = await readInheritedTasks(db, [mine], 100);
       t.match(
         task,
         {
@@ -354,7 +354,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
       t.same(await settle(mine), [{ id, ended: name === 'fails' }], name);
       t.match(await row(db, id), expected, name);
       t.same(await settle(mine), [], `${name}: once`);
-      t.same(await readInherited(db, [mine], 100), [], `${name}: settled`);
+      t.same(await readInheritedTasks(db, [mine], 100), [], `${name}: settled`);
     }
   });
 
@@ -363,7 +363,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     const id = await create(db, old.serverUuid);
     await claim(db, old);
     const mine = await accept(db, old);
-    const [task] = await readInherited(db, [mine], 100);
+    const [task] = await readInheritedTasks(db, [mine], 100);
     if (task === undefined) throw new Error('not inherited');
     await settleInventory(db, mine.run, [{ task, session: mine, decision: { kind: 'next-attempt', uncertain: true } }]);
     t.same(await record(db, mine, id, complete(), 1), [], 'not while queued');
@@ -372,7 +372,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     t.same(await record(db, mine, id, complete(), 2), [{ id, ended: true }]);
     const names = (await readEvents(db, id, { afterSeq: 0, limit: 10 }))?.events.map((event) => event.name);
     t.same(names, ['retry', 'end']);
-    t.same(await readEnded(db, [id, randomUUID()]), new Set([id]));
+    t.same(await readEndedTasks(db, [id, randomUUID()]), new Set([id]));
   });
 
   t.test('a task that may have run before says so when it is not taken again', async (t) => {
@@ -381,7 +381,7 @@ async function claimTests(t: Test, db: Database): Promise<void> {
     await claim(db, old);
     const mine = await accept(db, old);
     const decision: InventoryDecision = { kind: 'next-attempt', uncertain: true };
-    const inherited = await readInherited(db, [mine], 100);
+    const inherited = await readInheritedTasks(db, [mine], 100);
     await settleInventory(
       db,
       mine.run,
