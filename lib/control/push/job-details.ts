@@ -51,7 +51,7 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
     command: cut(job.command, COMMAND_CHARS),
     user: user && cut(user),
     dir: dir && cut(dir),
-    env: env && shortened(env),
+    ...(env && someOfEnv(env)),
     file_specified: job.file && true,
     capture_output: capture,
     push_schedule: job.schedule,
@@ -83,6 +83,7 @@ function namesOf(nodes: WantedJob['nodes']) {
 
 const selectionOf = ({ where, group, from_job, from_status }: SelectionBody) => ({
   where: where?.slice(0, CONDITIONS).map((condition) => cut(condition)),
+  where_count: where && countIfMore(where.length, CONDITIONS),
   group: group && cut(group),
   from_job,
   from_status,
@@ -104,7 +105,7 @@ const bodyDetailsOf = (job: JobBody) => ({
   command: typeof job.command === 'string' ? cut(job.command, COMMAND_CHARS) : undefined,
   user: job.user && cut(job.user),
   dir: job.dir && cut(job.dir),
-  env: job.env && shortened(job.env),
+  ...(job.env && someOfEnv(job.env)),
   file_specified: job.file === undefined ? undefined : job.file !== null,
   capture_output: job.capture_output,
   ...selectionOf(job),
@@ -132,11 +133,15 @@ export const END_DETAILS = `jsonb_strip_nulls(jsonb_build_object(
     'status', j.outcome, 'reason', left(j.reason, ${TEXT_CHARS}), 'node_count', j.node_count, 'counts', ${NODE_COUNTS},
     'actor', j.actor, 'created_at', j.created_at, 'updated_at', j.state_since))`;
 
-function shortened(env: Readonly<Record<string, unknown>>): Record<string, string> {
+function someOfEnv(env: Readonly<Record<string, unknown>>) {
   const { most, chars } = VARIABLES;
-  const some = Object.entries(env).slice(0, most);
-  return Object.fromEntries(some.map(([name, value]) => [cut(name, chars), cut(String(value), chars)]));
+  const all = Object.entries(env);
+  const some = all.slice(0, most).map(([name, value]) => [cut(name, chars), cut(String(value), chars)]);
+  return { env: Object.fromEntries(some) as Record<string, string>, env_count: countIfMore(all.length, most) };
 }
+
+/** How many there are, if some are left out. */
+const countIfMore = (count: number, kept: number): number | undefined => (count > kept ? count : undefined);
 
 /** The database refuses half of a surrogate pair. */
 const cut = (text: string, chars = TEXT_CHARS): string => text.slice(0, chars).toWellFormed();
