@@ -7,7 +7,7 @@
 import { readLive } from '../lib/control/roster/membership/instance-store.ts';
 import { type ObservedLeases, observeLeases } from '../lib/control/roster/membership/lease.ts';
 import type { Clock } from '../lib/platform/clock.ts';
-import type { Instance } from '../lib/platform/dns/zone.ts';
+import type { ZoneInstance } from '../lib/platform/dns/zone.ts';
 import type { Logger } from '../lib/platform/log.ts';
 import { Loop } from '../lib/platform/loop.ts';
 import type { Queryable } from '../lib/platform/postgres/database.ts';
@@ -31,7 +31,7 @@ export class LivingInstances {
   readonly #readMs: number;
   readonly #leases: ObservedLeases;
   readonly #loop: Loop;
-  #instances: readonly Instance[] = [];
+  #instances: readonly ZoneInstance[] = [];
   #readAt = 0;
 
   constructor({ database, clock, log, readMs = 250, leaseMs = 5000 }: LivingInstancesDeps) {
@@ -49,7 +49,7 @@ export class LivingInstances {
     });
   }
 
-  get instances(): readonly Instance[] {
+  get instances(): readonly ZoneInstance[] {
     return this.#instances;
   }
 
@@ -85,7 +85,7 @@ export class LivingInstances {
     }
   }
 
-  #publish(instances: readonly Instance[]): void {
+  #publish(instances: readonly ZoneInstance[]): void {
     const before = this.#instances.map(({ uuid }) => uuid);
     const after = instances.map(({ uuid }) => uuid);
     this.#instances = instances;
@@ -97,7 +97,7 @@ export class LivingInstances {
  * Keeps one entry per address, because an earlier run of a restarted instance may count as live for
  * some seconds. Rows are sorted by age.
  */
-function latestOfEach(rows: readonly { cnapiUuid: string; host: string; port: number }[]): Instance[] {
+function latestOfEach(rows: readonly { cnapiUuid: string; host: string; port: number }[]): ZoneInstance[] {
   const byAddress = new Map(
     rows.map(({ cnapiUuid, host, port }) => [`${host} ${port}`, { uuid: cnapiUuid, host, port }]),
   );

@@ -43,7 +43,7 @@ export class Parameters {
 }
 
 /** The statement, which may begin with `with`, and a further write if there is one. */
-export function together(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
+export function combineStatement(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
   const whole = also === undefined ? text : `with also as (${also(parameters)})${afterFirstPart(text)}`;
   return { text: whole, values: parameters.values };
 }

@@ -36,9 +36,10 @@ export const otherModules: Readonly<Record<string, string>> = {
 
 /** Exported by a store, and not a statement. */
 export const noStatements: Readonly<Record<string, string>> = {
-  creation: 'text that two statements of tasks share',
-  creationValues: 'the parameters of that text',
-  recordOf: 'a part of that text',
+  taskInsertion: 'text that two statements of tasks share',
+  taskInsertionValues: 'the parameters of that text',
+  taskRecord: 'a part of that text',
+  ticketInsertionValues: 'the parameters of two statements of the waitlist',
   readJobPage: 'what the two lists of push jobs share',
   firingGuard: 'a condition of the statement that creates a push job',
   runGuard: 'another condition of that statement',

@@ -3,7 +3,7 @@
  * still valid.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, together } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart } from '../../platform/sql-text.ts';
 import type { Role } from '../../protocol/api/roles.ts';
 import type { Token } from '../../protocol/api/tokens.ts';
 import { TokenNameTakenError } from './access-errors.ts';
@@ -50,7 +50,7 @@ export async function insertToken(
   token: NewToken,
   also: StatementPart | undefined,
 ): Promise<Token> {
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `insert into cnapi_tokens (uuid, name, role, server_uuid, secret_hash, created_by, expires_at)
      values ($1::uuid, $2::text, $3::text, $4::uuid, $5::bytea, $6::text, cnapi_now() + make_interval(secs => $7::float8))
      on conflict (name) where revoked_at is null do nothing

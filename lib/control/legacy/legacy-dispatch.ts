@@ -22,7 +22,7 @@ import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { eachStep } from '../../platform/postgres/each-step.ts';
+import { runEachStep } from '../../platform/postgres/each-step.ts';
 import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';
 import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts';
 import { failedReads } from '../tasks/dispatch/failed-reads.ts';
@@ -301,7 +301,7 @@ export class LegacyDispatch implements PostDispatch {
     for (const one of moving) this.#moves.add(one);
     for (const post of known) this.#record(post);
     try {
-      await eachStep([
+      await runEachStep([
         () => this.#findLost(run, known.map(idOf), database),
         () => this.#deadPosts.end(database, new Set(moving.map((one) => one.run))),
         () => this.#findWaiting(database),

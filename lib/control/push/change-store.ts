@@ -1,6 +1,6 @@
 /** SQL of what callers change in push jobs that go on. */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type RecordPart, statementName, together } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
 import { addedDetailsOf, changeDetailsOf, nodeAbortDetailsOf } from './job-details.ts';
 import type { JobState } from './push-job.ts';
@@ -47,7 +47,7 @@ export async function changePushJob(
     voting_timeout_ms ?? null,
     run_timeout_ms ?? null,
   ]);
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `update cnapi_push_jobs j
        set changes = j.changes + 1,
          quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
@@ -93,7 +93,7 @@ export async function addPushNodes(
     most,
     TICK_MS,
   ]);
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
     parameters,
     record && ((all) => record(all, all.add(addedDetailsOf(nodes), 'jsonb'), '$2::uuid[]')),
@@ -125,7 +125,7 @@ export async function requestAbortOfNodes(
   { nodes, how, record }: NodeAbortRequest,
 ): Promise<ChangeOfNodes | undefined> {
   const parameters = new Parameters([job, nodes, how]);
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
     parameters,
     record && ((all) => record(all, all.add(nodeAbortDetailsOf(how, nodes), 'jsonb'), '$2::uuid[]')),

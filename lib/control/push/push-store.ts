@@ -1,6 +1,12 @@
 /** SQL of push jobs as callers see them: create, read, list, abort, delete. */
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import { Parameters, type RecordPart, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
+import {
+  combineStatement,
+  Parameters,
+  type RecordPart,
+  type StatementPart,
+  statementName,
+} from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Place } from '../../protocol/api/place.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
@@ -138,7 +144,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
     job.nodes.map(({ isDenied = false }) => isDenied),
     PUSH_DUTY,
   ]);
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `with guard as materialized (
        select has_room, case when has_room then ${job.guard?.condition(parameters) ?? 'true'} else false end as is_met
          from (select ${HAS_ROOM} as has_room) as room
@@ -337,7 +343,7 @@ export async function requestAbort(
   { how, actor, record }: AbortRequest,
 ): Promise<boolean> {
   const parameters = new Parameters([job, how, actor ?? null]);
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `update cnapi_push_jobs j
        set abort_requested = case when abort_requested = 'hard' then 'hard' else $2::text end,
          abort_actor = coalesce(abort_actor, $3::text)
@@ -356,7 +362,7 @@ export async function requestAbort(
 export async function deletePushJob(database: Queryable, id: string, record?: RecordPart): Promise<boolean> {
   const ended = `j.id = $1::uuid and (j.state || '') = 'ended'`;
   const details = `(select ${END_DETAILS} from cnapi_push_jobs j where ${ended})`;
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `delete from cnapi_push_jobs j where ${ended}`,
     new Parameters([id]),
     record && ((parameters) => record(parameters, details)),

@@ -1,5 +1,5 @@
 /** Events of push jobs as Chef sends them. Pure. */
-import { given } from '../../platform/given.ts';
+import { optionalField } from '../../platform/optional-field.ts';
 import type { FeedEvent } from '../push/follow/feed-store.ts';
 import type { OrganizationJob } from './organization-jobs-store.ts';
 
@@ -21,8 +21,8 @@ export function eventOf({ number, name, node, status, atUs }: FeedEvent): PushyE
     name,
     data: {
       timestamp: feedTime(Number(atUs)),
-      ...given('node', node),
-      ...given('status', status),
+      ...optionalField('node', node),
+      ...optionalField('status', status),
     },
   };
 }
@@ -32,9 +32,9 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
   const { user, dir, env, capture = false } = job.options;
   const contents = {
     command: job.command,
-    ...given('job_user', user),
-    ...given('dir', dir),
-    ...given('env', env),
+    ...optionalField('job_user', user),
+    ...optionalField('dir', dir),
+    ...optionalField('env', env),
     ...(job.hasFile ? { file_specified: true } : {}),
     capture,
   };

@@ -1,5 +1,5 @@
 /** A push job and its nodes in the form of Chef. Pure. */
-import { given } from '../../platform/given.ts';
+import { optionalField } from '../../platform/optional-field.ts';
 import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
@@ -53,8 +53,8 @@ function contentsOf({ command, options, hasFile }: OrganizationJob) {
   const { user, dir, env, capture } = options;
   return {
     command,
-    ...given('user', user),
-    ...given('dir', dir),
+    ...optionalField('user', user),
+    ...optionalField('dir', dir),
     ...(env === undefined ? {} : { env: { ...env } }),
     ...(hasFile ? { file_specified: true } : {}),
     ...(capture === true ? { capture_output: true } : {}),

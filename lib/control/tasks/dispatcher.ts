@@ -16,7 +16,7 @@ import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Database } from '../../platform/postgres/database.ts';
-import { eachStep } from '../../platform/postgres/each-step.ts';
+import { runEachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';
@@ -152,7 +152,7 @@ export class Dispatcher {
     };
     const sweep = () => this.#sweep({ mayEndQueued: isNoted });
     try {
-      await eachStep([() => this.#advanceTicks(), note, () => this.sessions.poll(), sweep]);
+      await runEachStep([() => this.#advanceTicks(), note, () => this.sessions.poll(), sweep]);
     } catch (error) {
       // Otherwise one slow or locked statement would stop the deadlines of all tasks.
       if (error instanceof DatabaseUnavailableError) {

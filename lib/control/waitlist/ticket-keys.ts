@@ -4,8 +4,8 @@
  * its ticket, which is deleted with its history. Called by `waitlist.ts`.
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, statementName, together } from '../../platform/sql-text.ts';
-import { creationValues, type NewTicket, type TicketBounds, type TicketRefusal } from './ticket-store.ts';
+import { combineStatement, Parameters, statementName } from '../../platform/sql-text.ts';
+import { type NewTicket, type TicketBounds, type TicketRefusal, ticketInsertionValues } from './ticket-store.ts';
 
 export interface TicketKey {
   key: string;
@@ -25,11 +25,11 @@ export async function createTicketOnce(
   ticket: NewTicket,
   { key, requestHash, maxWaiting, maxOpen }: TicketKey & TicketBounds,
 ): Promise<KeyedTicket | TicketRefusal> {
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `select made as uuid, made_by as "requestHash", refusal
        from cnapi_create_ticket_once($12::text, $13::text, $1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json,
          $7::text, $8::text, $9::timestamptz, $10::bigint, $11::text, $14::int, $15::int)`,
-    new Parameters([...creationValues(ticket), key, requestHash, maxWaiting, maxOpen]),
+    new Parameters([...ticketInsertionValues(ticket), key, requestHash, maxWaiting, maxOpen]),
     ticket.record,
   );
   const name = statementName('add ticket once', ticket.record);

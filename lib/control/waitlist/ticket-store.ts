@@ -4,7 +4,7 @@
  */
 import { isTemporary } from '../../platform/errors.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName, together } from '../../platform/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart, statementName } from '../../platform/sql-text.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import type { Expiry, TicketStatus } from './ticket.ts';
 
@@ -98,10 +98,10 @@ async function addTicket(
   ticket: NewTicket,
   { maxWaiting, maxOpen }: TicketBounds,
 ): Promise<'added' | TicketRefusal> {
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `select cnapi_add_ticket($1::uuid, $2::text, $3::text, $4::text, $5::text, $6::json, $7::text, $8::text,
        $9::timestamptz, $10::bigint, $11::text, $12::int, $13::int) as outcome`,
-    new Parameters([...creationValues(ticket), maxWaiting, maxOpen]),
+    new Parameters([...ticketInsertionValues(ticket), maxWaiting, maxOpen]),
     ticket.record,
   );
   const name = statementName('add ticket', ticket.record);
@@ -110,7 +110,7 @@ async function addTicket(
 }
 
 /** Parameters `$1` to `$11` of a statement that creates a ticket. */
-export function creationValues(ticket: NewTicket): unknown[] {
+export function ticketInsertionValues(ticket: NewTicket): unknown[] {
   const { uuid, serverUuid, scope, id, action = null, extra, reqId = null, actor = null, expiry } = ticket;
   return [uuid, serverUuid, scope, id, action, JSON.stringify(extra), reqId, actor, ...expiryValues(expiry)];
 }

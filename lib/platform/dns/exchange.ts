@@ -29,7 +29,7 @@ export interface Asker {
 /**
  * Returns the reply to `name` and `type`, whatever its rcode. Rejects when no reply comes in time.
  */
-export async function ask(asker: Asker, name: string, type: RecordType): Promise<DecodedPacket> {
+export async function askNameServer(asker: Asker, name: string, type: RecordType): Promise<DecodedPacket> {
   const reply = await askByUdp(asker, { name, type, class: 'IN' });
   return reply.flag_tc ? await askByTcp(asker, { name, type, class: 'IN' }) : reply;
 }

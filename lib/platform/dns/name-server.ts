@@ -15,7 +15,7 @@ import type { Logger } from '../log.ts';
 import { type Random, shuffled } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';
 import { replyTo } from './message.ts';
-import { answerQuestion, type Instance, type Zone, type ZoneAnswer, type ZoneQuestion } from './zone.ts';
+import { answerQuestion, type Zone, type ZoneAnswer, type ZoneInstance, type ZoneQuestion } from './zone.ts';
 
 const MAX_QUERY_BYTES = 4_096;
 const MAX_CONNECTIONS = 64;
@@ -32,7 +32,7 @@ export interface NameServerDeps {
   port: number;
   zone: Pick<Zone, 'datacenter' | 'domain'>;
   /** Returns the live instances; called for each query. */
-  instances: () => readonly Instance[];
+  instances: () => readonly ZoneInstance[];
   clock: Clock;
   random: Random;
   log: Logger;
@@ -51,7 +51,7 @@ export class NameServer {
   readonly #host: string;
   readonly #wantedPort: number;
   readonly #zone: Zone;
-  readonly #instances: () => readonly Instance[];
+  readonly #instances: () => readonly ZoneInstance[];
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #log: Logger;

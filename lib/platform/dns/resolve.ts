@@ -9,7 +9,7 @@ import type { DecodedPacket, SrvAnswer, SrvData } from 'dns-packet';
 import type { Clock } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
 import { type Random, shuffled } from '../random.ts';
-import { type Asker, ask, type ServerAddress } from './exchange.ts';
+import { type Asker, askNameServer, type ServerAddress } from './exchange.ts';
 import { lookUpHost } from './host-lookup.ts';
 import { serviceName } from './zone.ts';
 
@@ -90,7 +90,7 @@ async function locate(asker: Asker, reply: DecodedPacket, { target, port }: SrvD
 
 /** Returns an empty list, not an error, for an instance that has left since it was named. */
 async function askAddresses(asker: Asker, target: string): Promise<string[]> {
-  const replies = await Promise.all([ask(asker, target, 'A'), ask(asker, target, 'AAAA')]);
+  const replies = await Promise.all([askNameServer(asker, target, 'A'), askNameServer(asker, target, 'AAAA')]);
   return replies.flatMap(({ answers }) => addressesOf(answers, target));
 }
 
@@ -103,7 +103,7 @@ function addressesOf(records: DecodedPacket['answers'], target: string): string[
 
 /** Like `ask`, but throws on any rcode other than success. */
 async function askWell(asker: Asker, name: string, type: 'SRV'): Promise<DecodedPacket> {
-  const reply = await ask(asker, name, type);
+  const reply = await askNameServer(asker, name, type);
   // The codec decodes the rcode, although its type declarations omit it.
   const { rcode } = reply as DecodedPacket & { rcode: string };
   if (rcode !== 'NOERROR') throw new Error(`the name server answered ${rcode}`);

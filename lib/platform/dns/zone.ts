@@ -22,7 +22,7 @@ export interface Zone {
   readonly address: string;
 }
 
-export interface Instance {
+export interface ZoneInstance {
   readonly uuid: string;
   /** An IP address. A host name works for SRV only. */
   readonly host: string;
@@ -54,7 +54,7 @@ export function serviceName({ datacenter, domain }: Pick<Zone, 'datacenter' | 'd
 }
 
 /** Returns the answer, with records in the order of `instances`. */
-export function answerQuestion(zone: Zone, instances: readonly Instance[], question: ZoneQuestion): ZoneAnswer {
+export function answerQuestion(zone: Zone, instances: readonly ZoneInstance[], question: ZoneQuestion): ZoneAnswer {
   const apex = apexOf(zone);
   const name = question.name.toLowerCase();
   const isOurs = name === apex || name.endsWith(`.${apex}`);
@@ -76,7 +76,7 @@ export function answerQuestion(zone: Zone, instances: readonly Instance[], quest
  * Returns all records of `name`: empty for a name that has only names below it, undefined for a
  * name that does not exist.
  */
-function recordsAt(zone: Zone, instances: readonly Instance[], name: string): Answer[] | undefined {
+function recordsAt(zone: Zone, instances: readonly ZoneInstance[], name: string): Answer[] | undefined {
   const service = serviceName(zone);
   switch (name) {
     case apexOf(zone):
@@ -96,13 +96,13 @@ function recordsAt(zone: Zone, instances: readonly Instance[], name: string): An
   }
 }
 
-function serviceRecord(zone: Zone, { uuid, host, port }: Instance, name: string): SrvAnswer {
+function serviceRecord(zone: Zone, { uuid, host, port }: ZoneInstance, name: string): SrvAnswer {
   const target = isIP(host) ? `${uuid.toLowerCase()}.${serviceName(zone)}` : host;
   return { type: 'SRV', name, ttl: TTL_SECONDS, data: { priority: 0, weight: 0, port, target } };
 }
 
 /** Returns the addresses of the name in `answer`, which saves the client a second question. */
-function addressesNamedBy(zone: Zone, instances: readonly Instance[], answer: Answer): Answer[] {
+function addressesNamedBy(zone: Zone, instances: readonly ZoneInstance[], answer: Answer): Answer[] {
   if (answer.type === 'SRV') return recordsAt(zone, instances, answer.data.target) ?? [];
   if (answer.type === 'NS') return recordsAt(zone, instances, answer.data) ?? [];
   return [];

@@ -2,7 +2,7 @@
  * The statements of the bucket store. Pure: declarations and values in, SQL text and parameters
  * out.
  */
-import { Parameters, quoteName, type Statement, type StatementPart, together } from '../sql-text.ts';
+import { combineStatement, Parameters, quoteName, type Statement, type StatementPart } from '../sql-text.ts';
 import type { DocumentBucket } from './bucket.ts';
 import type { Filter } from './filter.ts';
 import { filterCondition } from './filter-sql.ts';
@@ -75,7 +75,7 @@ export function putStatement(
     const update = `
       update ${table} set _value = ${value}::jsonb, _etag = ${newEtag(value)}, _mtime = cnapi_now()
         where _key = ${keyText} and _etag = ${parameters.add(etag, 'text')} returning _etag`;
-    return together(update, parameters, also);
+    return combineStatement(update, parameters, also);
   }
   const conflict =
     etag === null
@@ -85,7 +85,7 @@ export function putStatement(
     insert into ${table} (_key, _value, _etag, _mtime)
       values (${keyText}, ${value}::jsonb, ${newEtag(value)}, cnapi_now())
       on conflict (_key) ${conflict} returning _etag`;
-  return together(insert, parameters, also);
+  return combineStatement(insert, parameters, also);
 }
 
 /**
@@ -114,7 +114,7 @@ export function deleteStatement(
   const conditions = [`_key = ${parameters.add(key, 'text')}`];
   if (etag !== undefined) conditions.push(`_etag = ${parameters.add(etag, 'text')}`);
   const text = `delete from ${quoteName(bucket.name)} where ${conditions.join(' and ')}`;
-  return together(text, parameters, also);
+  return combineStatement(text, parameters, also);
 }
 
 function wholeNumber(name: string, value: number): number {

@@ -12,7 +12,7 @@
  *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
  *            refused ──▶ its owner decides
  *
- * After a slow batch each part (`parts.ts`) has little time, so that the other items are done soon.
+ * After a slow batch each part (`batch-parts.ts`) has little time, so that the other items are done soon.
  * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
  * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *
@@ -23,8 +23,8 @@ import type { Clock, Timer } from '../clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isUnanswered, messageOf } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
+import { type BatchPart, BatchParts } from './batch-parts.ts';
 import { type Queryable, withLimits } from './database.ts';
-import { type Part, Parts } from './parts.ts';
 import { type FailedTry, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside } from './set-aside.ts';
 import { TimedDatabase } from './timed.ts';
 
@@ -92,7 +92,7 @@ export class BatchQueue<Item> {
   readonly #behind = new Map<string, Item[]>();
   /** Number of items in these two maps. */
   #waitingCount = 0;
-  readonly #parts = new Parts<Item>();
+  readonly #parts = new BatchParts<Item>();
   readonly #aside: SetAside<Item>;
   /** Keys in a statement, in a part, or set aside. */
   readonly #taken = new Set<string>();
@@ -245,16 +245,16 @@ export class BatchQueue<Item> {
     });
   }
 
-  #nextPart(): Part<Item> | undefined {
+  #nextPart(): BatchPart<Item> | undefined {
     return this.#parts.take((items) => this.#limit.count(items));
   }
 
-  #impatient({ pace }: Part<Item>): Queryable {
+  #impatient({ pace }: BatchPart<Item>): Queryable {
     const limits = { lockTimeoutMs: ISOLATING_LOCK_TIMEOUT_MS, statementTimeoutMs: pace?.statementTimeoutMs };
     return withLimits(this.#deps.database, limits);
   }
 
-  #begin(part: Part<Item>, database: Queryable, ended: () => void): void {
+  #begin(part: BatchPart<Item>, database: Queryable, ended: () => void): void {
     const running = this.#run(part, database).then(() => {
       this.#inFlight.delete(running);
       ended();
@@ -285,7 +285,7 @@ export class BatchQueue<Item> {
   }
 
   /** Never rejects. */
-  async #run(part: Part<Item>, database: Queryable): Promise<void> {
+  async #run(part: BatchPart<Item>, database: Queryable): Promise<void> {
     const { clock, work } = this.#deps;
     const batch = part.items;
     const timed = new TimedDatabase(database, clock);
@@ -306,7 +306,7 @@ export class BatchQueue<Item> {
     }
   }
 
-  #failed(part: Part<Item>, error: unknown, tookMs: number): void {
+  #failed(part: BatchPart<Item>, error: unknown, tookMs: number): void {
     const batch = part.items;
     const isDown = error instanceof DatabaseUnavailableError;
     if ((isDown || isUnanswered(error)) && this.#deps.lost?.(batch, error)) {

@@ -5,7 +5,7 @@
  */
 import { DatabaseUnavailableError } from '../errors.ts';
 
-export async function eachStep(steps: Iterable<() => Promise<unknown>>): Promise<void> {
+export async function runEachStep(steps: Iterable<() => Promise<unknown>>): Promise<void> {
   const errors: unknown[] = [];
   for (const step of steps) {
     try {

@@ -38,7 +38,7 @@ interface WatchesDeps<Position> {
 }
 
 /** As last read; without a position the object does not exist. */
-export interface Seen<Position> {
+export interface LastRead<Position> {
   position: Position | undefined;
 }
 
@@ -198,7 +198,7 @@ export class Watch<Position> {
   readonly id: string;
   readonly wantsEvents: boolean;
   readonly #deps: WatchDeps<Position>;
-  #seen: Seen<Position> | undefined;
+  #seen: LastRead<Position> | undefined;
   #awaiter: Awaiter<Position> | undefined;
   #failure: Error | undefined;
 
@@ -216,7 +216,7 @@ export class Watch<Position> {
   until(
     isReached: Awaiter<Position>['isReached'],
     { timeoutMs, signal, endSignal }: UntilOptions,
-  ): Promise<Seen<Position> | undefined> {
+  ): Promise<LastRead<Position> | undefined> {
     return new Promise((resolve, reject) => {
       if (this.#failure !== undefined) return reject(this.#failure);
       if (signal?.aborted) return reject(signal.reason);
@@ -252,7 +252,7 @@ export class Watch<Position> {
    * The database no longer has what `seen` reported: the next read counts, even if its position is
    * lower.
    */
-  invalidate(seen: Seen<Position> | undefined): void {
+  invalidate(seen: LastRead<Position> | undefined): void {
     if (this.#seen === seen) this.#seen = undefined;
   }
 

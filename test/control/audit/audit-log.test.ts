@@ -9,7 +9,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
-import { Parameters, together } from '../../../lib/platform/sql-text.ts';
+import { combineStatement, Parameters } from '../../../lib/platform/sql-text.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -56,7 +56,7 @@ t.test(
     const { audit, clock, database, list } = await start(t);
     const write = async (subject: AuditSubject) => {
       const parameters = new Parameters();
-      const { text, values } = together('select 1 as one', parameters, audit.part(subject));
+      const { text, values } = combineStatement('select 1 as one', parameters, audit.part(subject));
       await database.query(text, values);
     };
     const [answered, lost, failed] = ['answered', 'lost', 'failed'].map((requestId) => subjectWith({ requestId })) as [

@@ -14,7 +14,7 @@ import { runChecks } from '../../../lib/control/doctor/doctor.ts';
 import type { Finding } from '../../../lib/control/doctor/finding.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
-import type { Instance } from '../../../lib/platform/dns/zone.ts';
+import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { json, scripted } from '../../client/rig.ts';
 import { startNameServer } from '../../platform/dns/support.ts';
@@ -185,7 +185,7 @@ t.test('doctor resolves the service name and compares it with the live instances
   const zone = await freshZone(t);
   const { url, cnapiUuid } = await zone.startApp();
   const here = { uuid: cnapiUuid, host: '127.0.0.1', port: Number(new URL(url).port) };
-  const nameOf = async (...instances: Instance[]) => {
+  const nameOf = async (...instances: ZoneInstance[]) => {
     const server = await startNameServer(t, instances);
     const file = await configFile(t, { databaseUrl: zone.url });
     const deps = { env: {}, clock: systemClock, random: systemRandom };

@@ -9,12 +9,12 @@ import t, { type Test } from 'tap';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { FrameReader, frame } from '../../../lib/platform/dns/frames.ts';
 import { NameServerAddressError } from '../../../lib/platform/dns/name-server.ts';
-import type { Instance } from '../../../lib/platform/dns/zone.ts';
+import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
 import { until } from '../../support/until.ts';
 import { instancesNumbering, newNameServer, service, startNameServer } from './support.ts';
 
 t.test('Node finds the instances by SRV, A and AAAA', async (t) => {
-  const instances: Instance[] = [...instancesNumbering(2), { uuid: 'six', host: '::1', port: 9 }];
+  const instances: ZoneInstance[] = [...instancesNumbering(2), { uuid: 'six', host: '::1', port: 9 }];
   const { resolver } = await serverAndResolver(t, instances);
   const found = await resolver.resolveSrv(`_http._tcp.${service}`);
   t.same(
@@ -177,7 +177,7 @@ function hasIPv6(): boolean {
   return Object.values(networkInterfaces()).some((addresses) => addresses?.some(({ address }) => address === '::1'));
 }
 
-async function serverAndResolver(t: Test, instances: readonly Instance[]) {
+async function serverAndResolver(t: Test, instances: readonly ZoneInstance[]) {
   const server = await startNameServer(t, instances);
   const resolver = new Resolver();
   resolver.setServers([`127.0.0.1:${server.port}`]);

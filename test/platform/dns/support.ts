@@ -1,14 +1,14 @@
 import type { Test } from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { NameServer, type NameServerDeps } from '../../../lib/platform/dns/name-server.ts';
-import type { Instance } from '../../../lib/platform/dns/zone.ts';
+import type { ZoneInstance } from '../../../lib/platform/dns/zone.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 
 export const service = 'cnapi.local.cnapi.internal';
 
 /** Instances at 127.0.0.1:8080, 127.0.0.2:8081 and so on. */
-export function instancesNumbering(count: number): Instance[] {
+export function instancesNumbering(count: number): ZoneInstance[] {
   return Array.from({ length: count }, (_, n) => ({
     uuid: `11111111-1111-4111-8111-${String(n).padStart(12, '0')}`,
     host: `127.0.0.${n + 1}`,
@@ -16,7 +16,7 @@ export function instancesNumbering(count: number): Instance[] {
   }));
 }
 
-export function newNameServer(instances: readonly Instance[], options: Partial<NameServerDeps> = {}) {
+export function newNameServer(instances: readonly ZoneInstance[], options: Partial<NameServerDeps> = {}) {
   return new NameServer({
     host: '127.0.0.1',
     port: 0,
@@ -31,7 +31,7 @@ export function newNameServer(instances: readonly Instance[], options: Partial<N
 
 export async function startNameServer(
   t: Test,
-  instances: readonly Instance[],
+  instances: readonly ZoneInstance[],
   options: Partial<NameServerDeps> = {},
 ): Promise<NameServer> {
   const server = newNameServer(instances, options);

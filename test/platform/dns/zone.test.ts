@@ -1,6 +1,6 @@
 import type { Answer } from 'dns-packet';
 import t from 'tap';
-import { answerQuestion, type Instance, type Zone, type ZoneQuestion } from '../../../lib/platform/dns/zone.ts';
+import { answerQuestion, type Zone, type ZoneInstance, type ZoneQuestion } from '../../../lib/platform/dns/zone.ts';
 
 const zone: Zone = { datacenter: 'local', domain: 'cnapi.internal', address: '127.0.0.1' };
 const one = { uuid: '11111111-1111-4111-8111-111111111111', host: '127.0.0.1', port: 8080 };
@@ -18,7 +18,7 @@ const brief = (record: Answer) => {
   return record.type === 'OPT' ? 'OPT' : `${record.type} ${String(record.data)}`;
 };
 
-const ask = (name: string, type: string, instances: readonly Instance[] = all, klass = 'IN') =>
+const ask = (name: string, type: string, instances: readonly ZoneInstance[] = all, klass = 'IN') =>
   answerQuestion(zone, instances, { name, type, class: klass } satisfies ZoneQuestion);
 
 interface Row {
@@ -28,7 +28,7 @@ interface Row {
   answers?: string[];
   authorities?: string[];
   additionals?: string[];
-  instances?: readonly Instance[];
+  instances?: readonly ZoneInstance[];
 }
 
 const soa = ['SOA local.cnapi.internal 1'];

@@ -1,6 +1,6 @@
 /** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { Parameters, type StatementPart, statementName, together } from '../../../platform/sql-text.ts';
+import { combineStatement, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
 import { scheduleChangeDetailsOf } from '../job-details.ts';
 import type { JobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
@@ -40,7 +40,7 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
  */
 export async function changeSchedule(database: Queryable, schedule: ChangedSchedule): Promise<boolean> {
   const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, changedBy, isOtherJob, record } = schedule;
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `update cnapi_push_schedules s
        set at = $3::timestamptz, cron = $4::text, time_zone = $5::text, overlap = $6::text, job = $7::json,
          job_bytes = octet_length($7::text), next_at = coalesce($8::timestamptz, s.next_at), changes = s.changes + 1,

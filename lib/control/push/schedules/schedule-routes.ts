@@ -1,5 +1,5 @@
 /** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
-import { given } from '../../../platform/given.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
 import type { Random } from '../../../platform/random.ts';
 import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
 import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
@@ -41,7 +41,7 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       },
       async ListPushSchedules({ params: { status, after, limit = PUSH_PAGE }, actor }) {
         const { schedules, next } = await pushSchedules.list({ status, after, limit, bytes: PAGE_BYTES });
-        return ok({ schedules: schedules.map((one) => scheduleFor(actor, one)), ...given('next', next) });
+        return ok({ schedules: schedules.map((one) => scheduleFor(actor, one)), ...optionalField('next', next) });
       },
       async ListPushScheduleTimes({ params: { at, cron, time_zone: timeZone, limit = DEFAULT_TIMES } }) {
         const times = await pushSchedules.times({ at, cron, timeZone }, limit);
@@ -91,29 +91,29 @@ function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
   return {
     id: row.id,
     status: scheduleStatusOf(row.is_paused, row.next_at, row.queued_at),
-    ...given('at', time(row.at)),
-    ...given('cron', row.cron),
+    ...optionalField('at', time(row.at)),
+    ...optionalField('cron', row.cron),
     time_zone: row.time_zone,
     overlap: row.overlap,
     ...(hasRight(actor, 'task-contents') ? contentsOf(row) : { withheld: true }),
-    ...given('next_at', time(row.next_at)),
-    ...given('queued_at', time(row.queued_at)),
-    ...given('last_at', time(row.last_at)),
-    ...given('last_outcome', row.last_outcome),
-    ...given('last_reason', row.last_reason),
-    ...given('last_job', row.last_job),
+    ...optionalField('next_at', time(row.next_at)),
+    ...optionalField('queued_at', time(row.queued_at)),
+    ...optionalField('last_at', time(row.last_at)),
+    ...optionalField('last_outcome', row.last_outcome),
+    ...optionalField('last_reason', row.last_reason),
+    ...optionalField('last_job', row.last_job),
     ...(row.last_job_state === null ? {} : { last_job_status: statusOf(row.last_job_state, row.last_job_outcome) }),
-    ...given('last_job_counts', row.last_job_counts),
+    ...optionalField('last_job_counts', row.last_job_counts),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
     job_actor: row.job_actor,
-    ...given('changed_by', row.changed_by),
-    ...given('changed_at', time(row.changed_at)),
+    ...optionalField('changed_by', row.changed_by),
+    ...optionalField('changed_at', time(row.changed_at)),
   };
 }
 
 const contentsOf = ({ job, has_file, last_message }: ScheduleRow) => ({
   job,
   ...(has_file ? { file_specified: true } : {}),
-  ...given('last_message', last_message),
+  ...optionalField('last_message', last_message),
 });

@@ -1,6 +1,7 @@
 /** SQL of schedules of push jobs. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
+  combineStatement,
   type ExpiryPart,
   fromMicroseconds,
   inMicroseconds,
@@ -8,7 +9,6 @@ import {
   type RecordPart,
   type StatementPart,
   statementName,
-  together,
 } from '../../../platform/sql-text.ts';
 import { formatPlace, type Place } from '../../../protocol/api/place.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
@@ -35,7 +35,7 @@ export interface NewSchedule {
 /** False if there are `most` that may still fire. */
 export async function createSchedule(database: Queryable, schedule: NewSchedule, most: number): Promise<boolean> {
   const { id, at, cron, timeZone, overlap, job, actor, nextAt, record } = schedule;
-  const { text, values } = together(
+  const { text, values } = combineStatement(
     `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,
        $8::timestamptz, $9::int) as is_created`,
     new Parameters([

@@ -16,7 +16,7 @@ import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
-import { eachStep } from '../../../platform/postgres/each-step.ts';
+import { runEachStep } from '../../../platform/postgres/each-step.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
 import { noteFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
@@ -152,7 +152,7 @@ export class SessionDispatch {
     const serverUuids = await readBusyServers(database, all.run());
     const sessions = serverUuids.flatMap((serverUuid) => all.get(serverUuid) ?? []);
     this.hintAll(serverUuids);
-    await eachStep(this.#stepsOfPoll(sessions));
+    await runEachStep(this.#stepsOfPoll(sessions));
   }
 
   async stop(): Promise<void> {

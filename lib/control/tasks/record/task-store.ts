@@ -56,9 +56,9 @@ export async function createTask(
   task: NewTask,
   maxQueued = MAX_QUEUED_PER_SERVER,
 ): Promise<CreatedTask | undefined> {
-  const parameters = new Parameters(creationValues(task, maxQueued));
+  const parameters = new Parameters(taskInsertionValues(task, maxQueued));
   const { rows } = await database.query<CreatedTask>(
-    `with ${recordOf(task, parameters)}${creation('queue')}
+    `with ${taskRecord(task, parameters)}${taskInsertion('queue')}
      select made.id, made.request_hash as "requestHash", r.run
        from made left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,
     parameters.values,
@@ -72,7 +72,7 @@ export async function createTask(
  * queue, and `made`, the task or the one that its idempotency key had created before. Inserts once
  * for each row of `guard` (a from-list that contains `queue`).
  */
-export const creation = (guard: string): string => `queue as (
+export const taskInsertion = (guard: string): string => `queue as (
        select count(*) as length, coalesce(sum(params_bytes), 0) as bytes
          from (select params_bytes from cnapi_tasks where server_uuid = $2::uuid and state = 'queued' limit $10::int) as queued
      ), made as (
@@ -89,11 +89,11 @@ export const creation = (guard: string): string => `queue as (
      )`;
 
 /** The task's record as a part of the same statement, if it has one. */
-export const recordOf = ({ record }: NewTask, parameters: Parameters): string =>
+export const taskRecord = ({ record }: NewTask, parameters: Parameters): string =>
   record === undefined ? '' : `recorded as (${record(parameters)}), `;
 
-/** `$1` to `$14` of a statement that contains `creation`. */
-export function creationValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {
+/** `$1` to `$14` of a statement that contains `taskInsertion`. */
+export function taskInsertionValues(task: NewTask, maxQueued = MAX_QUEUED_PER_SERVER): unknown[] {
   return [
     task.id,
     task.serverUuid,

@@ -6,7 +6,7 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Parameters, statementName } from '../../../platform/sql-text.ts';
-import { type CreatedTask, creation, creationValues, type NewTask, recordOf } from './task-store.ts';
+import { type CreatedTask, type NewTask, taskInsertion, taskInsertionValues, taskRecord } from './task-store.ts';
 
 /** A ticket as the creating statement found it. */
 export interface TicketCheck {
@@ -31,13 +31,13 @@ interface CreationRow extends TicketCheck, CreatedTask {
  * `default`.
  */
 export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<Creation> {
-  const parameters = new Parameters(creationValues(task));
+  const parameters = new Parameters(taskInsertionValues(task));
   const { rows } = await database.query<CreationRow>(
-    `with ${recordOf(task, parameters)}ticket as (
+    `with ${taskRecord(task, parameters)}ticket as (
        select status, server_uuid, status = 'active' and server_uuid in ($2::text, 'default') as holds
          from cnapi_waitlist_tickets where uuid = $11::uuid
          for share
-     ), ${creation('queue, (select from ticket where holds) as held')}
+     ), ${taskInsertion('queue, (select from ticket where holds) as held')}
      select ticket.holds, ticket.status, ticket.server_uuid as "serverUuid",
          made.id, made.request_hash as "requestHash", r.run
        from ticket left join made on true left join cnapi_roster_authority r on r.server_uuid = $2::uuid`,

@@ -4,7 +4,7 @@
  * end, at its timeout, when its caller disconnects, or when the instance stops.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { Seen, Watches } from '../../../platform/waits/watches.ts';
+import type { LastRead, Watches } from '../../../platform/waits/watches.ts';
 import type { TaskEvent, TaskRow } from './task.ts';
 import { TaskNotFoundError } from './task-errors.ts';
 import { readEvents, readTask, type TaskPosition } from './task-store.ts';
@@ -48,7 +48,7 @@ export class Waiters {
     return row;
   }
 
-  async #ended(id: string, options: WaitOptions): Promise<Seen<TaskPosition> | undefined> {
+  async #ended(id: string, options: WaitOptions): Promise<LastRead<TaskPosition> | undefined> {
     const watch = this.#watches.open(id, false);
     this.#waits += 1;
     try {

@@ -4,7 +4,7 @@
  */
 
 import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
-import { given } from '../../../platform/given.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
 import { type CommandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
@@ -61,10 +61,10 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
           params: params.params ?? {},
           requestId,
           actor: actor.name,
-          ...given('timeoutMs', params.timeout_ms),
-          ...given('idempotent', params.idempotent),
-          ...given('idempotencyKey', idempotencyKey(header)),
-          ...given('ticketUuid', params.ticket_uuid),
+          ...optionalField('timeoutMs', params.timeout_ms),
+          ...optionalField('idempotent', params.idempotent),
+          ...optionalField('idempotencyKey', idempotencyKey(header)),
+          ...optionalField('ticketUuid', params.ticket_uuid),
         };
         const isRunning = server?.isRunning === true;
         // A request repeated because its answer was lost is answered even if its server has gone
@@ -80,18 +80,22 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         const request = {
           serverUuid: server_uuid,
           name: 'nop',
-          params: { ...given('sleep', sleep), ...given('error', error) },
+          params: { ...optionalField('sleep', sleep), ...optionalField('error', error) },
           requestId,
           actor: actor.name,
-          ...given('ticketUuid', ticket_uuid),
+          ...optionalField('ticketUuid', ticket_uuid),
         };
         const { id } = await withRecord((record) => tasks.create({ ...request, record }));
         return ok({ id });
       },
       async CommandExecute(context) {
         const { script, args, env, timeout, json, secret_params } = context.params;
-        const options = { ...given('args', args), ...given('env', env), ...given('timeout', timeout) };
-        const params = { script, ...options, ...given('secret_params', secret_params) };
+        const options = {
+          ...optionalField('args', args),
+          ...optionalField('env', env),
+          ...optionalField('timeout', timeout),
+        };
+        const params = { script, ...options, ...optionalField('secret_params', secret_params) };
         return executed(await runTask(deps, context, { name: 'command_execute', params }), json === true);
       },
       async RefreshSysinfo(context) {
@@ -172,7 +176,7 @@ async function runTask(
   }: RunContext,
   { name, params }: { name: string; params: Record<string, unknown> },
 ): Promise<Record<string, unknown>> {
-  const about = { requestId, actor: actor.name, ...given('ticketUuid', ticket_uuid) };
+  const about = { requestId, actor: actor.name, ...optionalField('ticketUuid', ticket_uuid) };
   const { id } = await withRecord((record) => tasks.create({ serverUuid, name, params, ...about, record }));
   setAuditedObject(id);
   const waiting = tasks.wait(id, { timeoutMs: MAX_WAIT_SECONDS * 1000, signal, endSignal });

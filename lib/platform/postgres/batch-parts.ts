@@ -31,26 +31,26 @@ interface Pace {
   slowInARow: number;
 }
 
-export interface Part<Item> {
+export interface BatchPart<Item> {
   items: Item[];
   /** Undefined unless it was split from a slow batch. */
   pace?: Pace | undefined;
 }
 
-export interface Failure {
+export interface BatchFailure {
   why: DatabaseBusyError['condition'] | 'refused';
   tookMs: number;
 }
 
-export class Parts<Item> {
-  #parts: Part<Item>[] = [];
+export class BatchParts<Item> {
+  #parts: BatchPart<Item>[] = [];
 
   items(): Item[] {
     return this.#parts.flatMap(({ items }) => items);
   }
 
   /** Keeps nothing of a part with one item, but counts it. */
-  failed(part: Part<Item>, failure: Failure): void {
+  failed(part: BatchPart<Item>, failure: BatchFailure): void {
     const { items, pace } = part;
     if (pace !== undefined) pace.slowInARow = failure.why === 'slow' ? pace.slowInARow + 1 : 0;
     if (items.length > 1 && failure.why === 'unanswered') this.#parts.unshift(part);
@@ -58,12 +58,12 @@ export class Parts<Item> {
     if (pace?.statementTimeoutMs !== undefined && pace.slowInARow === MAX_SLOW_IN_A_ROW) this.#giveFullTime(pace);
   }
 
-  succeeded({ pace }: Part<Item>): void {
+  succeeded({ pace }: BatchPart<Item>): void {
     if (pace !== undefined) pace.slowInARow = 0;
   }
 
   /** The next part, or as many of its items as `count` lets pass; undefined if there is none. */
-  take(count: (items: readonly Item[]) => number): Part<Item> | undefined {
+  take(count: (items: readonly Item[]) => number): BatchPart<Item> | undefined {
     const part = this.#parts.shift();
     if (part === undefined) return undefined;
     const taken = count(part.items);
@@ -83,12 +83,12 @@ export class Parts<Item> {
   }
 }
 
-function paceAfter({ why, tookMs }: Failure): Pace | undefined {
+function paceAfter({ why, tookMs }: BatchFailure): Pace | undefined {
   if (why !== 'slow') return undefined;
   return { statementTimeoutMs: Math.max(MIN_TIMEOUT_MS, tookMs * PART_OF_TIME), slowInARow: 0 };
 }
 
-function divide<Item>({ items, pace }: Part<Item>): Part<Item>[] {
+function divide<Item>({ items, pace }: BatchPart<Item>): BatchPart<Item>[] {
   const length = Math.max(1, Math.ceil(items.length / PARTS));
   const starts = Array.from({ length: Math.ceil(items.length / length) }, (_, part) => part * length);
   return starts.map((start) => ({ items: items.slice(start, start + length), pace }));

@@ -1,19 +1,19 @@
 import t from 'tap';
-import { type Failure, type Part, Parts } from '../../../lib/platform/postgres/parts.ts';
+import { type BatchFailure, type BatchPart, BatchParts } from '../../../lib/platform/postgres/batch-parts.ts';
 
 const LIMIT_MS = 3_000;
 const all = (items: readonly unknown[]) => items.length;
 const numbers = (length: number) => Array.from({ length }, (_, n) => n);
 
 /** All parts, in their order. */
-function* taken(parts: Parts<number>, count = all): Generator<Part<number>> {
+function* taken(parts: BatchParts<number>, count = all): Generator<BatchPart<number>> {
   for (let part = parts.take(count); part !== undefined; part = parts.take(count)) yield part;
 }
 
 interface Row {
   name: string;
   length: number;
-  failure: Failure['why'];
+  failure: BatchFailure['why'];
   tookMs?: number;
   /** Of the part that failed. */
   within?: number;
@@ -37,7 +37,7 @@ const rows: Row[] = [
 
 for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWithin } of rows) {
   t.test(`${name} is tried again in ${lengths.length} parts`, async (t) => {
-    const parts = new Parts<number>();
+    const parts = new BatchParts<number>();
     const pace = within === undefined ? undefined : { statementTimeoutMs: within, slowInARow: 0 };
     parts.failed({ items: numbers(length), pace }, { why: failure, tookMs });
     t.same(parts.items(), numbers(length));
@@ -57,18 +57,18 @@ for (const { name, length, failure, tookMs = LIMIT_MS, within, lengths, eachWith
 }
 
 t.test('parts of parts come behind all others, and an unanswered one before them', async (t) => {
-  const parts = new Parts<number>();
+  const parts = new BatchParts<number>();
   parts.failed({ items: numbers(16) }, { why: 'locked', tookMs: 50 });
-  const first = parts.take(all) as Part<number>;
+  const first = parts.take(all) as BatchPart<number>;
   parts.failed(first, { why: 'locked', tookMs: 50 });
-  const second = parts.take(all) as Part<number>;
+  const second = parts.take(all) as BatchPart<number>;
   parts.failed(second, { why: 'unanswered', tookMs: 50 });
   const order = [...taken(parts)].map(({ items }) => items.join(' '));
   t.same(order, ['2 3', '4 5', '6 7', '8 9', '10 11', '12 13', '14 15', '0', '1']);
 });
 
 t.test('a part that is larger than a batch may be is taken in several, each within the same time', async (t) => {
-  const parts = new Parts<number>();
+  const parts = new BatchParts<number>();
   parts.failed({ items: numbers(40) }, { why: 'slow', tookMs: LIMIT_MS });
   const found = [...taken(parts, (items) => Math.min(items.length, 3))];
   t.same(
@@ -84,7 +84,7 @@ t.test('a part that is larger than a batch may be is taken in several, each with
 t.test('wherever one slow item is, dividing a batch of any size takes at most as long as the batch did', async (t) => {
   for (const size of [2, 8, 9, 64, 200, 500, 2_000])
     for (const slow of [0, Math.floor(size / 2), size - 1]) {
-      const parts = new Parts<number>();
+      const parts = new BatchParts<number>();
       let lostMs = 0;
       parts.failed({ items: numbers(size) }, { why: 'slow', tookMs: LIMIT_MS });
       for (const part of taken(parts)) {
@@ -101,14 +101,14 @@ t.test('wherever one slow item is, dividing a batch of any size takes at most as
 });
 
 t.test('after three slow parts in a row, all that is left of the batch is divided with the full time', async (t) => {
-  const parts = new Parts<number>();
+  const parts = new BatchParts<number>();
   parts.failed({ items: numbers(64) }, { why: 'slow', tookMs: LIMIT_MS });
   const other = { items: [100, 101] };
   parts.failed(other, { why: 'locked', tookMs: 50 });
-  const fails = () => parts.failed(parts.take(all) as Part<number>, { why: 'slow', tookMs: quarterMs });
+  const fails = () => parts.failed(parts.take(all) as BatchPart<number>, { why: 'slow', tookMs: quarterMs });
   fails();
   fails();
-  parts.succeeded(parts.take(all) as Part<number>);
+  parts.succeeded(parts.take(all) as BatchPart<number>);
   fails();
   fails();
   t.equal(parts.items().length, 58, 'one that succeeds between them ends the row');
