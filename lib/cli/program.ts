@@ -75,8 +75,7 @@ export function createProgram(runner: CommandRunner, helpWidth = HELP_WIDTH): Co
     .option('-q, --quiet', 'only errors on stderr')
     .option('--no-color', 'no colours (also NO_COLOR=1; none without a terminal)')
     .version(VERSION, '-V, --version', 'the version of this program')
-    .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command')
-    .helpCommand('help [command]', 'show the help of a command');
+    .helpOption('-h, --help', 'this text; cnapi COMMAND --help for a command');
   withExplanation(program, ABOUT);
   for (const create of COMMANDS) program.addCommand(create(runner));
   for (const noun of nounList) if (noun.hasOwnCommands !== true) program.addCommand(documentCommand(runner, noun));
@@ -124,6 +123,7 @@ export function helpOf(command: Command): string {
 }
 
 function prepare(command: Command, helpWidth: number): void {
+  if (command.commands.length > 0) command.helpCommand('help [command]', 'Shows the help of a command.');
   command
     .exitOverride()
     .showSuggestionAfterError(true)

@@ -25,7 +25,7 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
     'name' in indexes
       ? [`<${name.replaceAll('_', '-')}>`, `its name, ${uuidOnly}`, 'NAME']
       : ['<uuid>', uuidOnly, 'UUID'];
-  const assignment = `of ${Object.keys(fields).join(', ')}${listsIn(noun)}`;
+  const assignment = `the fields are ${Object.keys(fields).join(', ')}${listsIn(noun)}`;
   const found = async ({ client }: Context, text: unknown) => (await findDocument(client, noun, String(text))).uuid;
   const commandName = noun.command ?? name;
   const command = new Command(commandName).description(`${about}.`);
@@ -37,14 +37,18 @@ export function documentCommand(runner: CommandRunner, noun: DocumentNoun): Comm
   };
   add('list', '', `--where ${filter}=VALUE`)
     .description(`Lists ${inWords(plural)} in order of uuid.`)
-    .option('--where <field=value>', `of ${Object.keys(indexes).join(', ')}; a text may end in *`, collectValues)
+    .option(
+      '--where <field=value>',
+      `the fields are ${Object.keys(indexes).join(', ')}; a text may end in *`,
+      collectValues,
+    )
     .option('--limit <count>', 'at most this many (default: all)')
     .action(runner.action((context, _, options) => list(noun, context, options as ListOptions)));
   add('get', example)
     .description(`Shows ${withArticle(words)}.`)
     .argument(argument, which)
     .action(runner.action(async (context, [text]) => show(context, noun, 'get', { uuid: await found(context, text) })));
-  add('create', `${field}=VALUE`)
+  add('create', ...(noun.createExamples ?? [`${field}=VALUE`]))
     .description(`Creates ${withArticle(words)} and prints its uuid.`)
     .argument('<field=value...>', assignment)
     .action(

@@ -81,19 +81,19 @@ export function execCommand(runner: CommandRunner): Command {
     .option('--all', 'run on all servers')
     .option(
       '--where <name=pattern>',
-      'run on the servers with this property, as in cnapi servers; may be given again',
+      'run on the servers with this property, as in cnapi servers; may be repeated',
       collectValues,
     )
     .option('--group <server-group>', 'run on the servers of this server group (see cnapi group)')
     .option('--script <file>', 'run this file; - reads it from standard input')
     .option(
       '--env <name=value>',
-      'set this variable for the command, on several servers at most 64 KiB in all; may be given again',
+      'set this variable for the command, on several servers at most 64 KiB in all; may be repeated',
       collectValues,
     )
     .option(
       '--secret-env <name>',
-      'pass this variable of your own environment, or NAME=VALUE, to the command; nobody else can see its value. May be given again',
+      'pass this variable of your own environment, or NAME=VALUE, to the command; nobody else can see its value. May be repeated',
       collectValues,
     )
     .option('--timeout <duration>', 'kill the command after this time; at most one day (default: 1h)')

@@ -56,7 +56,7 @@ export function lockCommand(runner: CommandRunner): Command {
     .argument('<scope>', 'the kind of the locked thing')
     .argument('<id>', 'the id of the locked thing')
     .option('--expires <duration>', 'if this program is killed, others can get the lock after this time', '60s')
-    .option('--wait <duration>', 'wait at most this long for the lock, 0 for not at all (default: forever)')
+    .option('--wait <duration>', 'wait at most this long for the lock; 0 does not wait (default: forever)')
     .option(
       '--kill-after <duration>',
       'time between TERM and KILL when the lock is lost; at most a quarter of --expires',

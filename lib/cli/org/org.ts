@@ -113,7 +113,7 @@ function createCommand(runner: CommandRunner): Command {
   return new Command('create')
     .description('Creates an organization and prints its uuid.')
     .argument('<name>', 'lower-case letters, digits, _ and -')
-    .option('--full-name <text>', 'for people')
+    .option('--full-name <text>', 'a name for people to read')
     .option(
       '--allow <command>',
       'a command that its push jobs may run, or its beginning and * (default: any command)',

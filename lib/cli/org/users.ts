@@ -39,7 +39,7 @@ export function userCommand(runner: CommandRunner): Command {
   command
     .command('delete')
     .description('Deletes a user, in all organizations.')
-    .argument('<name>', 'or the uuid')
+    .argument('<name>', 'its name or uuid')
     .action(
       runner.action(async (context, [name]) =>
         deleteDocument(context, users, await findUser(context.client, String(name))),
@@ -69,7 +69,7 @@ export function clientCommand(runner: CommandRunner): Command {
     );
   ofOrganization(command.command('delete'))
     .description('Deletes a client.')
-    .argument('<name>', 'or the uuid')
+    .argument('<name>', 'its name or uuid')
     .action(
       runner.action(async (context, [organization, name]) => {
         const found = await findClient(context.client, await organizationOf(context, organization), String(name));

@@ -25,7 +25,7 @@ interface ChangeOptions {
 
 export function changeCommand(runner: CommandRunner): Command {
   const command = new Command('change')
-    .description('Changes a push job that votes or runs.')
+    .description('Changes the quorum, the limits or the timeouts of a push job that has not ended.')
     .argument('<job>', 'id, or the beginning of one')
     .option('--quorum <count>', 'while it votes: how many must be ready before one starts: 17, or 80%')
     .option('--concurrency <count>', 'on this many servers at the same time, or none for no limit')

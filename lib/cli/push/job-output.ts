@@ -20,9 +20,10 @@ import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage
 
 const MORE = `
 Without a server it shows the output of all nodes where the command started, in order of their names, each line with the name of \
-its server. It shows what commands that have ended wrote: cnapi job watch also shows the output of commands that run. Of each \
-stream the first and the last half MiB are kept. Of a command whose agent went down, what arrived before is shown once the agent \
-is back; until then cnapi job watch shows it. What is missing is reported on stderr.
+its server. It shows only the output of commands that have ended: cnapi job watch also shows that of commands that still run.
+
+cnapi keeps the first and the last half MiB of each stream. If the agent of a server went down, the output that arrived before is \
+shown once the agent is back; until then cnapi job watch shows it. What is missing is reported on stderr.
 
 Exit codes: 0 all output was shown; 1 failed or refused; 2 wrong usage, or an unknown name or id; 4 some output is missing.
 `;

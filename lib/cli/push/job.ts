@@ -22,7 +22,7 @@ import { watchCommand } from './job-watch.ts';
 
 export function jobCommand(runner: CommandRunner): Command {
   return new Command('job')
-    .description('Push jobs: runs one command on many servers, as soon as enough of them have agreed.')
+    .description('Manages push jobs: each runs one command on many servers, as soon as enough of them have agreed.')
     .addCommand(startCommand(runner))
     .addCommand(statusCommand(runner))
     .addCommand(listCommand(runner))
@@ -39,8 +39,8 @@ function statusCommand(runner: CommandRunner): Command {
   const command = new Command('status')
     .description('Shows a push job: each node with its status, or counts.')
     .argument('<job>', 'id, or the beginning of one')
-    .option('--summary', 'only how many nodes have each status')
-    .option('--node <server>', 'only this node')
+    .option('--summary', 'show only how many nodes have each status')
+    .option('--node <server>', 'show only this node')
     .action(runner.action(status));
   return withExamples(command, [
     'cnapi job status c0ff',
@@ -82,7 +82,10 @@ const CONTENTS = ['command', 'user', 'dir'];
 function listCommand(runner: CommandRunner): Command {
   const command = new Command('list')
     .description('Lists push jobs, newest first.')
-    .argument('[query...]', `name=pattern or name!=pattern, all of which hold; of ${PROPERTIES.join(', ')}`)
+    .argument(
+      '[query...]',
+      `name=pattern or name!=pattern; the names are ${PROPERTIES.join(', ')}; every condition must hold`,
+    )
     .addOption(new Option('--status <status>', 'only jobs with this status').choices(JOB_STATUSES))
     .option('--schedule <schedule>', 'only jobs that this schedule started: its id, or the beginning of it')
     .option('--limit <count>', 'at most this many', '20')

@@ -11,13 +11,13 @@ import type { Column } from '../terminal/table.ts';
 const SERVERS_A_REQUEST = 100;
 
 const MORE = `
-idle: the server can take part in a push job. in_job: it has voted yes, or runs the command. rehab: its agent is being asked to \
-forget a job, until it answers. down: no instance holds its agent.
+idle: the server can take part in a push job. in_job: it has voted yes, or runs the command. rehab: after a \
+job that was aborted or that lost the server, cnapi asks the agent to forget the job, until the agent answers. down: no instance holds its agent.
 `;
 
 export function nodeCommand(runner: CommandRunner): Command {
   return new Command('node')
-    .description('Servers as nodes of push jobs: which are free, which are in a job.')
+    .description('Shows which servers are free for push jobs, and which are in one.')
     .addCommand(statusCommand(runner));
 }
 

@@ -37,7 +37,7 @@ export function createCommand(runner: CommandRunner): Command {
   const command = withJobOptions(
     withTimeOptions(
       new Command('create')
-        .description('Creates push jobs at a time, or again and again.')
+        .description('Creates a schedule: push jobs at a time, or again and again.')
         .usage('[options] [query|server...] -- command...')
         .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames'),
     )

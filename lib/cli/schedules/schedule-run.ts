@@ -11,8 +11,9 @@ interface RunOptions {
 }
 
 const MORE = `
-The job is yours, not that of the creator of the schedule or of who changed it. The next time of the schedule stays as it is. A paused schedule, and one \
-that has ended, can be run, too. While its last job has not ended, this is refused unless its overlap policy is allow.
+The job is in your name, not in that of who created or changed the schedule. The next time of the schedule stays as it is. A \
+schedule that is paused or has ended can be run, too. While its last job has not ended, cnapi refuses this, unless the overlap \
+policy of the schedule is allow.
 
 Ctrl-C and exit codes: as for cnapi job start.
 `;

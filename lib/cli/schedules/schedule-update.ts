@@ -32,10 +32,11 @@ const REMOVABLE = {
 } as const;
 
 const MORE = `
-What is not given stays. --at or --cron replaces the times, --env all variables of the command, and a server or query all servers. \
-The next time stays as it is unless the times change. A time that waits for the end of the last job starts the new job.
+What you do not give stays. --at or --cron replaces the times, --env replaces all variables of the command, and a server or query \
+replaces all servers. The next time stays as it is unless the times change. A time that waits for the end of the last job starts \
+the new job.
 
-If you change the job, its later runs are in your name, not in that of the creator of the schedule.
+If you change the job, later runs of it are in your name, not in that of who created the schedule.
 
 Each job is that of the schedule before the update or after it, never a mixture.
 `;
@@ -45,7 +46,7 @@ export function updateCommand(runner: CommandRunner): Command {
     withTimeOptions(
       new Command('update')
         .description('Changes the times, the overlap policy or the job of a schedule.')
-        .usage('[options] <schedule> [server...] [-- command]')
+        .usage('[options] <schedule> [query|server...] [-- command]')
         .argument('<schedule>', 'id, or the beginning of one')
         .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames'),
     )
@@ -59,6 +60,8 @@ export function updateCommand(runner: CommandRunner): Command {
       { rest: true },
     ),
   );
+  // Defaults are those of a new schedule: what is not given stays.
+  for (const option of command.options) option.description = option.description.replace(/ \(default: .*\)$/, '');
   return withExamples(withExplanation(command, MORE), [
     'cnapi schedule update 5c4e --cron @weekly',
     'cnapi schedule update 5c4e --overlap queue --without concurrency',

@@ -20,7 +20,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
   const ofOne = (name: string, description: string) =>
     new Command(name).description(description).argument('<schedule>', 'id, or the beginning of one');
   return new Command('schedule')
-    .description('Push jobs at a time, or at the times of a cron expression.')
+    .description('Manages schedules: push jobs that start at a time, or at the times of a cron expression.')
     .addCommand(createCommand(runner))
     .addCommand(
       withExamples(
@@ -44,7 +44,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
     .addCommand(runCommand(runner))
     .addCommand(
       withExamples(
-        ofOne('pause', 'Starts no jobs until it is resumed.').action(
+        ofOne('pause', 'Pauses a schedule: it starts no jobs until it is resumed.').action(
           runner.action((context, [text]) => change(context, String(text), 'PausePushSchedule')),
         ),
         ['cnapi schedule pause 5c4e'],
@@ -52,9 +52,10 @@ export function scheduleCommand(runner: CommandRunner): Command {
     )
     .addCommand(
       withExamples(
-        ofOne('resume', 'Goes on with the next time; those that passed meanwhile are left out.').action(
-          runner.action((context, [text]) => change(context, String(text), 'ResumePushSchedule')),
-        ),
+        ofOne(
+          'resume',
+          'Resumes a paused schedule with its next time. Times that passed meanwhile are left out.',
+        ).action(runner.action((context, [text]) => change(context, String(text), 'ResumePushSchedule'))),
         ['cnapi schedule resume 5c4e'],
       ),
     )

@@ -26,7 +26,7 @@ export function serversCommand(runner: CommandRunner): Command {
     .option('--hostname <name>', 'only servers with this hostname; * matches any text')
     .option(
       '--where <name=pattern>',
-      'only servers with this property, such as traits.rack=r*; != excludes them; may be given again',
+      'only servers with this property, such as traits.rack=r*; != excludes them; may be repeated',
       collectValues,
     )
     .option('--limit <count>', 'at most this many')

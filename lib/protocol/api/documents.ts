@@ -40,6 +40,8 @@ interface Declaration<Fields extends z.ZodRawShape> {
   serverLists?: readonly (keyof Fields & string)[];
   /** The columns of the command line's list, beside `uuid`. */
   listColumns: readonly (keyof Fields & string)[];
+  /** What the help of its `create` command shows. */
+  createExamples?: readonly string[];
   /** The command line has commands of its own for it, instead of those made from this. */
   hasOwnCommands?: boolean;
   /** Contracts of its own, beside the five. */

@@ -23,6 +23,7 @@ export const serverGroups = documentNoun({
   eventFields: ['name'],
   serverLists: ['servers'],
   listColumns: ['name', 'where', 'servers'],
+  createExamples: ['name=web servers=web-1,web-2', `name=web 'where=["hostname=web-*", "status=running"]'`],
 });
 
 export type ServerGroup = Document<typeof serverGroups>;
