@@ -14,7 +14,7 @@ function configFile(): string | undefined {
 const ANYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 const { host, port, tlsCertFile } = loadConfig(configFile(), process.env);
 const ask = tlsCertFile === undefined ? plainRequest : tlsRequest;
-// It asks its own container: whose certificate that is need not be proved.
+// The request stays within the container, so the certificate need not be verified.
 const asked = {
   host: ANYWHERE[host] ?? host,
   port,
