@@ -46,7 +46,7 @@ begin
   return found;
 end $$;
 
--- The instance that carries out this duty at present, for those whose work it is; null: none does.
+-- The instance that carries out this duty at present; null if none does.
 create function cnapi_duty_holder(p_id uuid) returns uuid language sql stable as $$
   select i.cnapi_uuid from cnapi_duties d
     join cnapi_instances i on i.run = d.run and i.state = 'live'

@@ -2,7 +2,7 @@
 -- unless it repeats one that was refused for now.
 create table cnapi_request_signatures (
   digest bytea primary key,
-  -- The user or client who signed it, of which the number is limited.
+  -- The user or client who signed it; the number of signatures of each is limited.
   principal uuid not null,
   received_at timestamptz not null default cnapi_now(),
   -- The address from which it may be repeated after it was refused for now. Null: it is used.

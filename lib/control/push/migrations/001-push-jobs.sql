@@ -237,7 +237,8 @@ create function cnapi_count_push_nodes(p_job uuid) returns jsonb language sql st
     ) as c
 $$;
 
--- The servers that take part in a job, or are in rehab. The key makes it one job at a time.
+-- The servers that take part in a job, or are in rehab. The primary key limits a server to one job
+-- at a time.
 create table cnapi_push_busy (
   server_uuid uuid primary key,
   job uuid not null,

@@ -1,7 +1,8 @@
--- What agents say. Called by the instances that hold their sessions. Votes lock the jobs' rows
--- `for share`, then the nodes, then the servers' rows in `cnapi_push_busy`, each in key order. So a
--- coordinator that has locked the job's row sees every vote that was stored, and a vote that comes
--- later sees what the coordinator did. Locked rows are skipped and returned as 'locked' (law 9).
+-- Stores what agents answer. Called by the instances that hold their sessions. Votes lock the jobs'
+-- rows `for share`, then the nodes, then the servers' rows in `cnapi_push_busy`, each in key order.
+-- So a coordinator that has locked the job's row sees every vote that was stored, and a vote that
+-- comes later sees what the coordinator did. Locked rows are skipped and returned as 'locked' (law
+-- 9).
 
 -- Stores votes, one for each job and server. p_reasons: of those that are not ready, one of
 -- VOTE_REASONS in lib/protocol/push.ts. The values of `what`:
@@ -138,8 +139,8 @@ begin
           where o.job = v.job and o.server_uuid = v.server_uuid offset 0) as n on true;
 end $$;
 
--- These agents have nothing to do with these jobs any more: their servers leave rehab. Returns
--- those whose rows are locked.
+-- These agents no longer take part in these jobs, so their servers leave rehab. Returns those whose
+-- rows are locked.
 create function cnapi_end_push_rehab(p_servers uuid[], p_jobs uuid[]) returns setof uuid
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$

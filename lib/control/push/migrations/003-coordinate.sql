@@ -4,8 +4,8 @@
 -- nodes of which one of these rows is locked (law 9), and does at most p_most: a round counts what
 -- is left, and the coordinator calls again.
 --
--- p_changes: how many changes of callers the round has seen. A caller that was told since then that
--- its change is made must see it count: what the round decided without it is not done.
+-- p_changes: how many changes of callers the round has seen. If there are more now, nothing is
+-- done, because a caller that was told that its change was made must see it take effect.
 
 -- The job's row, locked. None if the caller does not hold the duty any more, or if the job was
 -- deleted.
@@ -34,8 +34,8 @@ begin
         except select unnest(free)));
 end $$;
 
--- Their agents may still have something to do with the job: they are asked to forget it, until they
--- say that they have. The caller has locked their rows.
+-- Puts these servers into rehab, because their agents may still take part in the job: they are
+-- asked to forget it until they answer. The caller has locked the servers' rows.
 create function cnapi_begin_push_rehab(p_job uuid, p_servers uuid[]) returns void
 language plpgsql volatile as $$
 begin
@@ -141,8 +141,7 @@ begin
   return true;
 end $$;
 
--- Nodes without a vote take no part any more. One that is ready all the same is told so when its
--- vote arrives.
+-- Nodes without a vote no longer take part. An agent whose vote arrives later is told so.
 create function cnapi_close_push_voting(
   p_job uuid, p_run uuid, p_generation int, p_changes int, p_most int
 ) returns boolean language plpgsql volatile as $$
@@ -166,8 +165,8 @@ begin
   return true;
 end $$;
 
--- At most p_most nodes that have not started take no part any more: all, or those that a caller
--- wants to be aborted alone. p_event, p_is_late: as in cnapi_next_push_node.
+-- Releases at most p_most nodes that have not started: of all nodes, or of those that a caller
+-- wants to abort alone. p_event, p_is_late: as in cnapi_next_push_node.
 create function cnapi_release_push_nodes(
   p_job uuid, p_requested_only boolean, p_event text, p_is_late boolean, p_most int
 ) returns void language plpgsql volatile as $$
@@ -236,8 +235,8 @@ begin
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
--- The job begins to end, or goes on to end: nothing more starts. Unless p_soft, cancels tasks.
--- Returns the servers to tell of the cancels, and their runs.
+-- Begins or continues to abort the job: nothing more starts. Unless p_soft, cancels tasks. Returns
+-- the servers to tell of the cancels, and their runs.
 create function cnapi_abort_push_job(
   p_job uuid, p_run uuid, p_generation int, p_changes int, p_ending text, p_soft boolean,
   p_reason text, p_most int, p_cancelled json, p_cancelled_uncertain json
@@ -267,10 +266,10 @@ begin
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
--- The job ends. Nodes that have not ended are given up: their tasks are cancelled, their agents
--- are in rehab. Returns null if the caller does not hold the duty any more; otherwise how many
--- nodes are left, or whose ends the feed has not told yet: then the job has not ended. Only a job
--- that is aborting gives nodes up: if it was to be complete, they were added since they were
+-- Ends the job. Nodes that have not ended are given up: their tasks are cancelled, and their
+-- servers are in rehab. Returns null if the caller does not hold the duty any more; otherwise how
+-- many nodes are left, or whose ends the feed has not told yet: then the job has not ended. Only a
+-- job that is aborting gives nodes up: if it was to be complete, they were added since they were
 -- counted.
 create function cnapi_end_push_job(
   p_job uuid, p_run uuid, p_generation int, p_outcome text, p_most int,

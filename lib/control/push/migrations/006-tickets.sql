@@ -1,6 +1,7 @@
--- Tickets that jobs hold or wait for. A row is an obligation: it is deleted when the ticket was
--- released, which the job's duty waits for, even if the job itself was deleted meanwhile. ticket:
--- null until the ticket exists. Tickets belong to the waitlist; the coordinator asks it for them.
+-- Tickets that jobs hold or wait for. A row says that a ticket must still be released, and is
+-- deleted after the release. The job's duty waits for that, even if the job itself was deleted
+-- meanwhile. ticket: null until the ticket exists. Tickets belong to the waitlist; the coordinator
+-- asks it for them.
 create table cnapi_push_tickets (
   job uuid primary key,
   ticket uuid,
@@ -12,7 +13,7 @@ create table cnapi_push_tickets (
   actor text
 );
 
--- This is the job's ticket.
+-- Stores the uuid of the job's ticket.
 create function cnapi_note_push_ticket(p_job uuid, p_run uuid, p_generation int, p_ticket uuid)
 returns boolean language plpgsql volatile as $$
 begin
@@ -25,7 +26,7 @@ begin
   return true;
 end $$;
 
--- It has been released.
+-- The ticket has been released: deletes its row.
 create function cnapi_forget_push_ticket(p_job uuid, p_run uuid, p_generation int)
 returns boolean language plpgsql volatile as $$
 begin
