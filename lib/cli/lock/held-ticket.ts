@@ -134,7 +134,7 @@ export class HeldTicket {
         unanswered = undefined;
       } catch (error) {
         either.throwIfAborted();
-        if (!isPassing(error)) throw new LockLostError(`ticket ${this.uuid} is over: ${messageOf(error)}`);
+        if (!isPassing(error)) throw new LockLostError(`ticket ${this.uuid} has ended: ${messageOf(error)}`);
         unanswered = error;
         await clock.sleep(PAUSE_MS, either);
       }

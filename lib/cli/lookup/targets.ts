@@ -105,7 +105,7 @@ async function foundNow(context: Finder, targets: Targets): Promise<readonly Nam
 /** @throws UsageError */
 export function nodeStatusOf(text: string): NodeStatus {
   const status = NODE_STATUSES.find((one) => one === text);
-  if (status === undefined) throw new UsageError(`--status ${text} is none of ${NODE_STATUSES.join(', ')}`);
+  if (status === undefined) throw new UsageError(`--status ${text} is not one of ${NODE_STATUSES.join(', ')}`);
   return status;
 }
 

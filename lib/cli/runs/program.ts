@@ -93,11 +93,11 @@ export function jobCommandOf({ words, script }: Program): { command: string; fil
   const command = script === undefined ? wordsOnly(words) : commandOfScript(script, words);
   if (command.length > MAX_PUSH_COMMAND_CHARS)
     throw new UsageError(
-      `The command has more than ${MAX_PUSH_COMMAND_CHARS} characters, the most on several servers; use --script FILE`,
+      `The command has more than ${MAX_PUSH_COMMAND_CHARS} characters, the maximum on several servers; use --script FILE`,
     );
   if (script === undefined) return { command };
   if (Buffer.byteLength(script) > MAX_PUSH_FILE_BYTES)
-    throw new UsageError(`The script is larger than ${MAX_PUSH_FILE_BYTES} bytes, the most on several servers`);
+    throw new UsageError(`The script is larger than ${MAX_PUSH_FILE_BYTES} bytes, the maximum on several servers`);
   return { command, file: `raw:${script}` };
 }
 

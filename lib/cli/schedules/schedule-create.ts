@@ -76,7 +76,7 @@ export function timesOf({ at, cron, timeZone }: TimeOptions, now: number): Times
 /** @throws UsageError */
 export function overlapOf(text: string | undefined): Overlap | undefined {
   if (text === undefined || isOverlap(text)) return text;
-  throw new UsageError(`--overlap ${text} is none of ${OVERLAPS.join(', ')}`);
+  throw new UsageError(`--overlap ${text} is not one of ${OVERLAPS.join(', ')}`);
 }
 
 /** @throws UsageError */

@@ -72,7 +72,7 @@ export function updateCommand(runner: CommandRunner): Command {
 /** @throws UsageError */
 function repeatedRemovable(text: string, others: string[] | undefined): string[] {
   if (Object.hasOwn(REMOVABLE, text)) return collectValues(text, others);
-  throw new UsageError(`--without ${text} is none of ${Object.keys(REMOVABLE).join(', ')}`);
+  throw new UsageError(`--without ${text} is not one of ${Object.keys(REMOVABLE).join(', ')}`);
 }
 
 async function update(context: Context, text: string, names: readonly string[], options: UpdateOptions): Promise<void> {

@@ -157,7 +157,7 @@ export class Organizations {
   async #requireRoom(kind: Documents, fields: Record<string, string>, maximum: number): Promise<void> {
     const { objects } = await kind.list(fields, { limit: maximum, after: undefined });
     if (objects.length >= maximum)
-      throw new InvalidArgumentError(`There are ${maximum} ${kind.noun.plural} already, the most that there may be`);
+      throw new InvalidArgumentError(`There are ${maximum} ${kind.noun.plural} already, which is the maximum`);
   }
 }
 

@@ -181,7 +181,7 @@ t.test('schedules on the command line', async (t) => {
     t.match(moved, { cron: '30 3 * * *', time_zone: 'Asia/Tokyo', overlap: 'queue', next_at: /T18:30:00/ });
     const refusals: [string[], RegExp][] = [
       [[], /What should change\?/],
-      [['--without', 'command'], /--without command is none of quorum/],
+      [['--without', 'command'], /--without command is not one of quorum/],
       [['--without', 'user', '--user', 'root'], /--user and --without user cannot be combined/],
       [['--at', '1h', '--cron', '@daily'], /--at or --cron/],
       [['--secret-env', 'A=1'], /keeps no secrets/],
@@ -229,7 +229,7 @@ t.test('schedules on the command line', async (t) => {
       [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'], /takes a number/],
       [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99 is an invalid expression/],
-      [['schedule', 'create', '--cron', '@dayly', '--all'], /none of the names @hourly, @daily, @weekly/],
+      [['schedule', 'create', '--cron', '@dayly', '--all'], /not one of the names @hourly, @daily, @weekly/],
       [['job', 'start', '--at', 'noon', '--all'], /neither a time/],
       [['job', 'start', '--at', '1h', '--detach', '--all'], /cannot be combined/],
       [['job', 'start', '--ticket', 'web', '--all'], /SCOPE\/ID/],

@@ -16,14 +16,14 @@ export function bodyMemory(): MemoryBudget {
       new CnapiError(
         'ServiceUnavailable',
         503,
-        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies, the most it may; try again, or another instance`,
+        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies, its maximum; try again, or another instance`,
         { retryAfterSeconds: 1 },
       ),
     shareFull: (maxBytes) =>
       new CnapiError(
         'TooManyRequests',
         429,
-        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies from this caller, the most it may; send fewer at a time`,
+        `This instance is receiving ${maxBytes / MEBIBYTE} MiB of bodies from this caller, the maximum; send fewer at a time`,
         { retryAfterSeconds: 1 },
       ),
   });

@@ -40,7 +40,7 @@ export function complaintOfCron(expression: string): string | undefined {
     return `value has ${fields.length} fields instead of five: minute, hour, day of the month, month, day of the week`;
   const { valid, errors } = cron.validateDetailed(expression.trim());
   if (valid) return undefined;
-  if (expression.startsWith('@')) return `value is none of the names ${NAMES.join(', ')}`;
+  if (expression.startsWith('@')) return `value is not one of the names ${NAMES.join(', ')}`;
   return `value is no cron expression: ${errors[0]?.message.replace('is a invalid', 'is an invalid') ?? 'it cannot be read'}`;
 }
 
