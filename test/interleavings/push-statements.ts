@@ -27,6 +27,7 @@ import {
   readOrders,
   readPrepares,
   readTimeoutChanges,
+  readVoters,
   storeVotes,
   type Vote,
 } from '../../lib/control/push/messenger/messenger-store.ts';
@@ -276,6 +277,7 @@ const statements: readonly Statement[] = [
     return jobs && [jobs];
   }),
   reads(readOrders, () => [{ most: 10 }]),
+  reads(readVoters, () => [{ most: 10 }]),
   reads(readTimeoutChanges, () => []),
   reads(readEngaged, (world) => {
     const duty = world.pushJob('running');

@@ -15,7 +15,7 @@ import {
   endJob,
   startNodes,
 } from '../../../lib/control/push/coordinator/coordinator-store.ts';
-import { endRehab, readOrders, storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
+import { endRehab, readOrders, readVoters, storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { votesOf } from '../../interleavings/push-statements.ts';
 import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';
@@ -51,7 +51,7 @@ t.test('with statistics of one node no statement of a large job reads more than 
   }
 
   const large = await created(NODES);
-  await check('orders', NODES, (connection) => readOrders(connection, { jobs: [large.id], most: NODES }));
+  await check('voters', NODES, (connection) => readVoters(connection, { jobs: [large.id], most: NODES }));
   for (let first = 0; first < NODES; first += VOTES) {
     const votes = votesOf(large.id, { seats: seats.slice(first, first + VOTES) }, true);
     if (first % 400 !== 0) await storeVotes(database, votes);

@@ -3,8 +3,8 @@
  * (docs/design/push-jobs.md). Every instance has one. Owned by `push-jobs.ts`.
  *
  *     a job was created, changed or ended (by bus) ─┐
- *     an agent's session began ─────────────────────┼──▶ read orders ──▶ push_prepare,
- *     slow poll ────────────────────────────────────┘                      push_timeout, push_abort
+ *     an agent's session began ─────────────────────┼──▶ read orders ──▶ push_timeout, push_abort
+ *     slow poll ────────────────────────────────────┘──▶ then read who has not voted ──▶ push_prepare
  *     push_vote ──▶ store ──▶ wake the job's coordinator;   refused ──▶ push_abort
  *     push_aborted ──▶ the server leaves rehab
  *
@@ -32,6 +32,7 @@ import {
   readOrders,
   readPrepares,
   readTimeoutChanges,
+  readVoters,
   storeVotes,
   type TimeoutChanges,
   type Vote,
@@ -63,8 +64,14 @@ export interface AgentMessengerDeps {
   unsent: { readonly isHalfFull: boolean };
 }
 
-/** Why orders are read: a job has changed, or a server's session needs its own. */
-type Reason = { job: string } | { serverUuid: string };
+/** Why orders are read: a job has changed, a server's session needs its own, or it is time. */
+type Reason = { job: string } | { serverUuid: string } | 'poll';
+
+/** Whose orders are read; without either: all. */
+interface Selection {
+  jobs?: readonly string[];
+  servers?: readonly string[];
+}
 
 const ORDERS_A_PAGE = 1_000;
 /** Each may bring a file: about 200 KB. */
@@ -74,7 +81,7 @@ const ROOM_PAUSE_MS = 50;
 /** How many bytes of the same `prepare` are sent before other work has its turn. */
 const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
-const ORDER_LANES = 4;
+const ASK_LANES = 4;
 
 interface MessengerStats {
   prepares: number;
@@ -85,6 +92,8 @@ interface MessengerStats {
 export class AgentMessenger {
   readonly #deps: AgentMessengerDeps;
   readonly #orders: BatchQueue<Reason>;
+  /** These wait for room in the memory for unsent frames. */
+  readonly #asks: BatchQueue<Reason>;
   readonly #votes: AnswerQueue<Vote>;
   readonly #releases: AnswerQueue<Release>;
   /** By server, the job of its last vote `ready` that was dropped: the agent may wait for its start. */
@@ -103,14 +112,24 @@ export class AgentMessenger {
 
   constructor(deps: AgentMessengerDeps) {
     this.#deps = deps;
+    const queue = { ...deps, keyOf, join: (reason: Reason) => reason, maxBatch: MAX_SERVERS };
     this.#orders = new BatchQueue<Reason>({
-      ...deps,
+      ...queue,
       what: 'orders of push jobs',
-      keyOf: (reason) => ('job' in reason ? `job ${reason.job}` : reason.serverUuid),
-      join: (reason) => reason,
-      maxBatch: MAX_SERVERS,
-      lanes: ORDER_LANES,
-      work: (reasons, database) => this.#run(reasons, database),
+      work: async (reasons, database) => {
+        for (const selection of selectionsOf(reasons)) await this.#tell(database, selection);
+        this.#asks.addAll(reasons);
+        return undefined;
+      },
+    });
+    this.#asks = new BatchQueue<Reason>({
+      ...queue,
+      what: 'questions of push jobs',
+      lanes: ASK_LANES,
+      work: async (reasons, database) => {
+        for (const selection of selectionsOf(reasons)) await this.#askVoters(database, selection);
+        return undefined;
+      },
     });
     this.#votes = new AnswerQueue<Vote>({
       ...deps,
@@ -129,7 +148,7 @@ export class AgentMessenger {
       ...deps,
       what: 'orders of push jobs',
       work: async () => {
-        await this.#carryOut(deps.database, {});
+        this.#orders.add('poll');
         await this.#forgetDropped(deps.database);
       },
     });
@@ -143,7 +162,8 @@ export class AgentMessenger {
   async stop(): Promise<void> {
     this.#subscription?.close();
     this.#stopping.abort();
-    await Promise.all([this.#poll.stop(), this.#orders.stop(), this.#votes.finish(), this.#releases.finish()]);
+    const queues = [this.#orders, this.#asks].map((queue) => queue.stop());
+    await Promise.all([this.#poll.stop(), ...queues, this.#votes.finish(), this.#releases.finish()]);
   }
 
   /** Agents may have to be asked to take part in these jobs, or to forget them. */
@@ -179,29 +199,18 @@ export class AgentMessenger {
     return { ...this.#counts };
   }
 
-  async #run(reasons: readonly Reason[], database: Queryable): Promise<undefined> {
-    const servers = reasons.flatMap((reason) => ('serverUuid' in reason ? reason.serverUuid : []));
-    if (servers.length > 0) await this.#carryOut(database, { servers });
-    const jobs = reasons.flatMap((reason) => ('job' in reason ? reason.job : []));
-    if (jobs.length > 0) await this.#carryOut(database, { jobs });
-  }
-
-  async #carryOut(database: Queryable, of: { jobs?: readonly string[]; servers?: readonly string[] }): Promise<void> {
-    const changes = of.servers === undefined ? await readTimeoutChanges(database, of.jobs) : [];
+  async #tell(database: Queryable, selection: Selection): Promise<void> {
+    const changes = selection.servers === undefined ? await readTimeoutChanges(database, selection.jobs) : [];
     const timeoutsSince = changes.flatMap((one) => this.#unread(one));
-    let after: PushOrder | undefined;
-    do {
-      const orders = await readOrders(database, {
-        ...of,
-        timeoutsSince,
-        most: ORDERS_A_PAGE,
-        ...(after === undefined ? {} : { after }),
-      });
-      await this.#sendAll(orders, database);
-      after = orders.length === ORDERS_A_PAGE ? orders.at(-1) : undefined;
-    } while (after !== undefined);
+    const pages = pagesOf((page) => readOrders(database, { ...selection, timeoutsSince, ...page }));
+    for await (const orders of pages)
+      for (const order of orders) {
+        if (order.what === 'abort') this.#forgetAt(order.serverUuid, order.job);
+        else this.#tellTimeout(order);
+      }
     for (const { job, changes: count } of changes) this.#timeoutChangesRead.set(job, count);
-    if (of.jobs === undefined && of.servers === undefined) this.#keepTimeoutChangesOf(changes);
+    const isPoll = selection.jobs === undefined && selection.servers === undefined;
+    if (isPoll) this.#keepTimeoutChangesOf(changes);
   }
 
   /**
@@ -220,23 +229,20 @@ export class AgentMessenger {
     for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
   }
 
-  async #sendAll(orders: readonly PushOrder[], database: Queryable): Promise<void> {
-    const { abort = [], timeout = [], prepare = [] } = Object.groupBy(orders, ({ what }) => what);
-    for (const { job, serverUuid } of abort) this.#forgetAt(serverUuid, job);
-    for (const order of timeout) this.#tellTimeout(order);
-    const nodes = Map.groupBy(
-      prepare.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined),
-      ({ job }) => job,
-    );
-    const jobs = [...nodes.keys()];
-    for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
-      const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
-      for (const [job, frame] of frames) await this.#askAll(nodes.get(job) ?? [], frame);
+  async #askVoters(database: Queryable, selection: Selection): Promise<void> {
+    for await (const voters of pagesOf((page) => readVoters(database, { ...selection, ...page }))) {
+      const here = voters.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined);
+      const nodes = Map.groupBy(here, ({ job }) => job);
+      const jobs = [...nodes.keys()];
+      for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
+        const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
+        for (const [job, frame] of frames) await this.#askAll(nodes.get(job) ?? [], frame);
+      }
     }
   }
 
   /** A frame may have a megabyte: it is encoded once, and other work goes on between some. */
-  async #askAll(nodes: readonly PushOrder[], frame: PushPrepareFrame): Promise<void> {
+  async #askAll(nodes: readonly Release[], frame: PushPrepareFrame): Promise<void> {
     const { clock } = this.#deps;
     const text = encodeFrame(frame);
     const atOnce = Math.ceil(BYTES_AT_ONCE / text.length);
@@ -341,4 +347,35 @@ export class AgentMessenger {
     const session = this.#deps.session(serverUuid);
     if (session !== undefined) this.#forget(session, job);
   }
+}
+
+function keyOf(reason: Reason): string {
+  if (reason === 'poll') return reason;
+  return 'job' in reason ? `job ${reason.job}` : reason.serverUuid;
+}
+
+function selectionsOf(reasons: readonly Reason[]): Selection[] {
+  const servers: string[] = [];
+  const jobs: string[] = [];
+  for (const reason of reasons) {
+    if (reason === 'poll') continue;
+    if ('job' in reason) jobs.push(reason.job);
+    else servers.push(reason.serverUuid);
+  }
+  const selections: Selection[] = servers.length > 0 ? [{ servers }] : [];
+  if (reasons.includes('poll')) selections.push({});
+  else if (jobs.length > 0) selections.push({ jobs });
+  return selections;
+}
+
+/** Pages of a list that is ordered by job and server. */
+async function* pagesOf<Row extends Release>(
+  read: (page: { after: Release | undefined; most: number }) => Promise<Row[]>,
+): AsyncGenerator<Row[]> {
+  let after: Release | undefined;
+  do {
+    const rows = await read({ after, most: ORDERS_A_PAGE });
+    yield rows;
+    after = rows.length === ORDERS_A_PAGE ? rows.at(-1) : undefined;
+  } while (after !== undefined);
 }

@@ -4,11 +4,9 @@ import type { PushPrepareFrame } from '../../../protocol/frames.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { VOTE_REASONS, type VoteReason } from '../../../protocol/push.ts';
 
-/** A server whose agent is to be asked, told another timeout, or told to forget a job. */
-export interface PushOrder {
-  serverUuid: string;
-  job: string;
-  what: 'prepare' | 'timeout' | 'abort';
+/** A server whose agent is to be told another limit of its command, or to forget a job. */
+export interface PushOrder extends Release {
+  what: 'timeout' | 'abort';
   /** With `timeout`: the limit of the command. */
   timeoutMs: number | null;
   /** With `timeout`: the number of the job's change that gave this limit. */
@@ -31,35 +29,44 @@ export async function readTimeoutChanges(database: Queryable, jobs?: readonly st
   return rows;
 }
 
-interface OrdersWanted {
+/** Some jobs, some servers, or all; ordered by job and server: continue `after` the last one. */
+interface Selection {
   jobs?: readonly string[];
   servers?: readonly string[];
-  /** Limits of these jobs, each without those of its first changes, which were read before. */
-  timeoutsSince?: readonly TimeoutChanges[];
-  after?: PushOrder;
+  after?: Release | undefined;
   most: number;
 }
 
+/** The servers that have not voted, whichever instance holds their agents. */
+export async function readVoters(database: Queryable, { jobs, servers, after, most }: Selection): Promise<Release[]> {
+  const { rows } = await database.query<Release>(
+    `select n.job, n.server_uuid as "serverUuid"
+       from cnapi_push_jobs j
+       join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
+       where j.state in ('voting', 'running')
+         and ($1::uuid[] is null or j.id = any ($1::uuid[]))
+         and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
+         and ($3::uuid is null or (n.job, n.server_uuid) > ($3::uuid, $4::uuid))
+       order by n.job, n.server_uuid limit $5::int`,
+    [jobs ?? null, servers ?? null, after?.job ?? null, after?.serverUuid ?? null, most],
+  );
+  return rows;
+}
+
 /**
- * What agents are to be sent, whichever instance holds them, at most `most`: for some jobs, for
- * some servers, or all. Ordered by job and server; continue `after` the last one. Of changed limits
- * reads those of `servers`, and those of `timeoutsSince`.
+ * What agents are to be told, whichever instance holds them. Of changed limits reads those of
+ * `servers`, and those of the jobs in `timeoutsSince`, each without the limits of its first changes,
+ * which were read before.
  */
 export async function readOrders(
   database: Queryable,
-  { jobs, servers, timeoutsSince = [], after, most }: OrdersWanted,
+  { jobs, servers, after, most, timeoutsSince = [] }: Selection & { timeoutsSince?: readonly TimeoutChanges[] },
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
     `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
        from (
-         select n.job, n.server_uuid, 'prepare' as what, null::int as timeout_ms, null::int as change
-           from cnapi_push_jobs j
-           join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
-           where j.state in ('voting', 'running')
-             and ($1::uuid[] is null or j.id = any ($1::uuid[]))
-             and ($2::uuid[] is null or n.server_uuid = any ($2::uuid[]))
-         union all
-         select n.job, n.server_uuid, 'timeout', n.timeout_ms, n.timeout_change from cnapi_push_nodes n
+         select n.job, n.server_uuid, 'timeout' as what, n.timeout_ms, n.timeout_change as change
+           from cnapi_push_nodes n
            where n.timeout_change > 0 and n.state in ('ready', 'running') and n.server_uuid = any ($2::uuid[])
          union all
          select n.job, n.server_uuid, 'timeout', n.timeout_ms, n.timeout_change

@@ -19,6 +19,7 @@ const job = randomUUID();
 const servers = [randomUUID(), randomUUID(), randomUUID()].sort();
 
 interface World {
+  voters: { job: string; serverUuid: string }[];
   orders: PushOrder[];
   reads: number;
   /** Of these, those of the list of orders. */
@@ -48,7 +49,8 @@ async function carriedOut(messenger: AgentMessenger, world: World): Promise<void
 
 function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenger; world: World } {
   const world: World = {
-    orders: servers.map((serverUuid) => ({ job, serverUuid, what: 'prepare', timeoutMs: null, change: null })),
+    voters: servers.map((serverUuid) => ({ job, serverUuid })),
+    orders: [],
     reads: 0,
     orderReads: 0,
     roomAsked: 0,
@@ -71,6 +73,11 @@ function start(t: Test, fields: Partial<World> = {}): { messenger: AgentMessenge
     if (text.includes('encode(file')) {
       const [jobs = []] = values as [string[]];
       return { rows: jobs.map((id) => ({ id, command: 'true', options: {}, file: null })), rowCount: 1 };
+    }
+    if (text.includes("n.state = 'new'")) {
+      const rows = world.voters;
+      world.voters = [];
+      return { rows, rowCount: rows.length };
     }
     world.orderReads += 1;
     const rows = world.orders;
@@ -122,14 +129,11 @@ t.test('each agent of a job is asked once for each time that somebody says so', 
 
 t.test('jobs that begin together are read together', async (t) => {
   const jobs = [randomUUID(), randomUUID(), randomUUID()];
-  const orders = jobs.map((one, at) => ({
-    ...{ job: one, serverUuid: servers[at] ?? '' },
-    ...{ what: 'prepare' as const, timeoutMs: null, change: null },
-  }));
-  const { messenger, world } = start(t, { orders });
+  const voters = jobs.map((one, at) => ({ job: one, serverUuid: servers[at] ?? '' }));
+  const { messenger, world } = start(t, { voters });
   for (const one of jobs) messenger.jobs([one]);
   await until(() => world.sent.length === 3);
-  t.equal(world.reads, 3, 'whose limits were changed, who is asked, and what');
+  t.equal(world.reads, 4, 'whose limits were changed, who is told something, who is asked, and what');
 });
 
 t.test('nobody is asked while agents have not read what they were sent', async (t) => {
@@ -142,10 +146,27 @@ t.test('nobody is asked while agents have not read what they were sent', async (
   await until(() => world.sent.length === 3);
 });
 
+t.test('agents are told to forget a job while nobody is asked', async (t) => {
+  const [serverUuid = ''] = servers;
+  const { messenger, world } = start(t, { isHalfFull: true });
+  // As many jobs as are asked for at the same time, and more.
+  for (let jobs = 1; jobs <= 8; jobs += 1) {
+    const other = randomUUID();
+    world.voters = [{ job: other, serverUuid }];
+    const asked = world.roomAsked;
+    messenger.jobs([other]);
+    if (jobs <= 4) await until(() => world.roomAsked > asked && world.voters.length === 0);
+  }
+  world.orders = [{ job, serverUuid, what: 'abort', timeoutMs: null, change: null }];
+  messenger.jobs([job]);
+  await until(() => world.sent.length > 0);
+  t.same(world.sent, [{ serverUuid, type: 'push_abort' }]);
+});
+
 t.test('an agent that has not read the last question is left out, until it has', async (t) => {
   const [slow = '', ...others] = servers;
   const { messenger, world } = start(t, { backedUp: new Set([slow]) });
-  const { orders } = world;
+  const { voters } = world;
   messenger.jobs([job]);
   await until(() => world.sent.length === others.length);
   t.same(
@@ -153,7 +174,7 @@ t.test('an agent that has not read the last question is left out, until it has',
     others,
   );
   world.backedUp.clear();
-  world.orders = orders.filter(({ serverUuid }) => serverUuid === slow);
+  world.voters = voters.filter(({ serverUuid }) => serverUuid === slow);
   messenger.jobs([job]);
   await until(() => world.sent.length === 3);
   t.equal(world.sent.at(-1)?.serverUuid, slow);
@@ -176,7 +197,7 @@ t.test('an agent that knows no push jobs votes against the job, and is told noth
 
 t.test('an agent is told another timeout once in each session, and each further one', async (t) => {
   const [serverUuid = ''] = servers;
-  const { messenger, world } = start(t, { orders: [] });
+  const { messenger, world } = start(t, { voters: [] });
   const told = async (timeoutMs: number) => {
     world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs, change: timeoutMs }];
     await carriedOut(messenger, world);
@@ -186,6 +207,7 @@ t.test('an agent is told another timeout once in each session, and each further 
   t.same(await told(1_000), [frame]);
   t.same(await told(1_000), []);
   t.same(await told(2_000), [frame]);
+  t.same(await told(1_000), [], 'an earlier change, which was read before the later one');
   world.sessions.clear();
   t.same(await told(2_000), [frame], 'it has connected again');
 });
@@ -198,7 +220,7 @@ t.test('an agent that does not know other timeouts is not told', async (t) => {
     timeoutMs: 1_000,
     change: 1,
   }));
-  const { messenger, world } = start(t, { orders, capabilities: new Set([PUSH_CAPABILITY]) });
+  const { messenger, world } = start(t, { voters: [], orders, capabilities: new Set([PUSH_CAPABILITY]) });
   await carriedOut(messenger, world);
   t.same(world.sent, []);
 });
