@@ -48,6 +48,25 @@ export const invalidParameter = (field: string, message: string): InvalidParamet
   new InvalidParametersError(400, [{ field, code: 'Invalid', message }]);
 
 /**
+ * The results of these checks, one after the other. @throws InvalidParametersError with what all of
+ * them refuse; at once what one of them throws otherwise
+ */
+export async function checkAll<Checks extends readonly (() => unknown)[]>(...checks: Checks) {
+  const errors: FieldError[] = [];
+  const results: unknown[] = [];
+  for (const check of checks) {
+    try {
+      results.push(await check());
+    } catch (error) {
+      if (!(error instanceof InvalidParametersError)) throw error;
+      errors.push(...(error.errors ?? []));
+    }
+  }
+  if (errors.length > 0) throw new InvalidParametersError(400, errors);
+  return results as { -readonly [Index in keyof Checks]: Awaited<ReturnType<Checks[Index]>> };
+}
+
+/**
  * The database does not answer, or takes no writes. If it does not answer, it is unknown whether
  * the statement was carried out. 503.
  */

@@ -3,7 +3,7 @@
  * Called by the routes, and by schedules each time they fire.
  */
 
-import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
+import { checkAll, invalidParameter } from '../../../platform/errors.ts';
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
 import { complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
 import {
@@ -59,18 +59,16 @@ export async function newPushJobOf(
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
   const { command, user, dir, env = {}, secret_env = [], file, capture_output: capture } = request;
-  const errors: FieldError[] = [];
-  const unlessInvalid = (error: unknown) => {
-    if (!(error instanceof InvalidParametersError)) throw error;
-    errors.push(...(error.errors ?? []));
-  };
-  const nodes = (await targetsOf(request, known).catch(unlessInvalid)) ?? [];
   const wanted = request.quorum ?? { percent: 100 };
-  const quorum = quorumOf(wanted, nodes.length);
-  if (errors.length === 0)
-    for (const complaint of complaintsOfQuorum(quorum, nodes.length)) errors.push({ code: 'Invalid', ...complaint });
-  const ticket = await wantedTicketOf(request.ticket, known.servers).catch(unlessInvalid);
-  if (errors.length > 0) throw new InvalidParametersError(400, errors);
+  const [{ nodes, quorum }, ticket] = await checkAll(
+    async () => {
+      const nodes = await targetsOf(request, known);
+      const quorum = quorumOf(wanted, nodes.length);
+      for (const { field, message } of complaintsOfQuorum(quorum, nodes.length)) throw invalidParameter(field, message);
+      return { nodes, quorum };
+    },
+    () => wantedTicketOf(request.ticket, known.servers),
+  );
   const options: PushOptions = { user, dir, env, capture };
   return {
     id,
@@ -91,7 +89,7 @@ export async function newPushJobOf(
     nodeTimeoutMs: request.node_timeout_ms,
     abortTimeoutMs: DEFAULT_ABORT_TIMEOUT_MS,
     actor,
-    ticket: ticket ?? undefined,
+    ticket,
   };
 }
 

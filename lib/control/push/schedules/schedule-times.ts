@@ -1,5 +1,5 @@
 /** The times of a schedule: as callers ask for them, and the next one. Pure. */
-import { invalidParameter } from '../../../platform/errors.ts';
+import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
 import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
 import type { WholeSchedule } from './schedule-change-store.ts';
 
@@ -10,14 +10,19 @@ export interface ScheduleTimes {
   timeZone: string | undefined;
 }
 
-/** @throws InvalidParametersError when there is no such time after `now` */
+const NO_TIME_ZONE = 'value is not the name of a time zone';
+
+/** @throws InvalidParametersError with all that is wrong, or when there is no such time after `now` */
 export function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
+  const errors: FieldError[] = [];
+  const refuse = (field: string, message: string) => errors.push({ field, code: 'Invalid', message });
   const at = text === undefined ? undefined : Date.parse(text);
-  if ((at === undefined) === (cron === undefined)) throw invalidParameter('at', 'give either at or cron, and not both');
-  checkTimeZone(timeZone);
+  if ((at === undefined) === (cron === undefined)) refuse('at', 'give either at or cron, and not both');
+  else if (at !== undefined && at <= now) refuse('at', 'value is not in the future');
   const complaint = cron === undefined ? undefined : complaintOfCron(cron);
-  if (complaint !== undefined) throw invalidParameter('cron', complaint);
-  if (at !== undefined && at <= now) throw invalidParameter('at', 'value is not in the future');
+  if (complaint !== undefined) refuse('cron', complaint);
+  if (!isTimeZone(timeZone)) refuse('time_zone', NO_TIME_ZONE);
+  if (errors.length > 0) throw new InvalidParametersError(400, errors);
   const nextAt = nextTime({ at, cron, timeZone }, now);
   if (nextAt === undefined)
     throw invalidParameter(
@@ -37,7 +42,6 @@ export const timesIn = ({ at, cron, time_zone: timeZone }: WholeSchedule) => ({
  */
 export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone }: ScheduleTimes, now: number) {
   const present = timesIn(schedule);
-  checkTimeZone(timeZone ?? present.timeZone);
   const isOnce = text !== undefined || (cron === undefined && present.at !== undefined);
   const isSame =
     (text === undefined || Date.parse(text) === present.at) &&
@@ -45,7 +49,10 @@ export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone
     (timeZone === undefined || timeZone === present.timeZone);
   if (isSame) return { ...present, nextAt: undefined };
   // A time zone is not part of a single time.
-  if (isOnce && text === undefined) return { ...present, timeZone: timeZone ?? present.timeZone, nextAt: undefined };
+  if (isOnce && text === undefined) {
+    if (timeZone !== undefined && !isTimeZone(timeZone)) throw invalidParameter('time_zone', NO_TIME_ZONE);
+    return { ...present, timeZone: timeZone ?? present.timeZone, nextAt: undefined };
+  }
   const wanted = { at: text, cron: cron ?? (text === undefined ? present.cron : undefined) };
   return timesOf({ ...wanted, timeZone: timeZone ?? present.timeZone }, now);
 }
@@ -56,8 +63,4 @@ export function nextTime(
 ): number | undefined {
   if (cron !== undefined) return cronTimes(cron, timeZone).next(now);
   return at !== undefined && at > now ? at : undefined;
-}
-
-function checkTimeZone(name: string): void {
-  if (!isTimeZone(name)) throw invalidParameter('time_zone', 'value is not the name of a time zone');
 }

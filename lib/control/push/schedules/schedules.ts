@@ -3,7 +3,7 @@
  * the scheduler behind them.
  */
 import { isDeepStrictEqual } from 'node:util';
-import { invalidParameter } from '../../../platform/errors.ts';
+import { checkAll, invalidParameter } from '../../../platform/errors.ts';
 import type { ExpiryPart, RecordPart } from '../../../platform/sql-text.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { RequestKey } from '../push-store.ts';
@@ -98,8 +98,11 @@ export class PushSchedules {
    */
   async create({ overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
     const { database } = this.#deps;
-    const times = timesOf(request, await this.#now());
-    await this.#requireGroup(request.job);
+    const now = await this.#now();
+    const [times] = await checkAll(
+      () => timesOf(request, now),
+      () => this.#requireGroup(request.job),
+    );
     const schedule = { ...request, ...times, overlap };
     if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
     this.scheduler.soon();
@@ -155,10 +158,13 @@ export class PushSchedules {
    */
   async change(id: string, changes: ScheduleChanges, record: RecordPart | undefined): Promise<void> {
     const { database } = this.#deps;
-    if (changes.job !== undefined) await this.#requireGroup(changes.job);
     await this.#changing(id, async (schedule) => {
-      const { nextAt, ...times } = changedTimes(schedule, changes, await this.#now());
-      const job = changes.job === undefined ? schedule.job : changedJob(schedule.job, changes.job);
+      const now = await this.#now();
+      const [{ nextAt, ...times }, job] = await checkAll(
+        () => changedTimes(schedule, changes, now),
+        () => (changes.job === undefined ? schedule.job : changedJob(schedule.job, changes.job)),
+        () => this.#requireGroup(changes.job ?? {}),
+      );
       const overlap = changes.overlap ?? schedule.overlap;
       const wanted = { ...times, nextAt, overlap, job, jobActor: changes.job && changes.actor };
       if (isSoAlready(schedule, wanted)) return true;
