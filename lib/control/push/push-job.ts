@@ -78,7 +78,7 @@ export interface JobSnapshot {
   stateMs: number;
 }
 
-export type JobAction =
+export type CoordinatorAction =
   | { do: 'wait'; forMs: number | undefined }
   /** It has its ticket: its agents are asked. */
   | { do: 'begin-voting' }
@@ -97,7 +97,7 @@ export type JobAction =
  * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
  * changes nothing, because rows are locked. Timeouts of the job come first.
  */
-export function actionsOf(view: JobSnapshot): Iterable<JobAction> {
+export function actionsOf(view: JobSnapshot): Iterable<CoordinatorAction> {
   switch (view.job.state) {
     case 'waiting':
       return [whileWaiting(view)];
@@ -114,7 +114,7 @@ export function actionsOf(view: JobSnapshot): Iterable<JobAction> {
   }
 }
 
-function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): JobAction {
+function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): CoordinatorAction {
   if (job.abortRequested) return abort('aborted', 'a caller asked for it');
   if (ticket === 'active' || ticket === 'none') return { do: 'begin-voting' };
   if (ticket === 'lost') return abort('aborted', LOST);
@@ -123,7 +123,7 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): J
   return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs} ms`);
 }
 
-function* whileVoting(view: JobSnapshot): Generator<JobAction> {
+function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, toAbort, ageMs } = view;
   if (job.abortRequested) return yield abort('aborted', 'a caller asked for it');
   if (ticket === 'lost') return yield abort('aborted', LOST);
@@ -140,7 +140,7 @@ function* whileVoting(view: JobSnapshot): Generator<JobAction> {
   yield abort('quorum_failed', `${nodeCounts.ready} nodes were ready in time; the quorum is ${job.quorum}`);
 }
 
-function* whileRunning(view: JobSnapshot): Generator<JobAction> {
+function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
   if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
@@ -165,7 +165,7 @@ function* whileRunning(view: JobSnapshot): Generator<JobAction> {
   };
 }
 
-function* whileAborting(view: JobSnapshot): Generator<JobAction> {
+function* whileAborting(view: JobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
   if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', job.isSoft);
@@ -207,7 +207,7 @@ const burstMs = ({ burst, perSecond }: RateLimit): number => (burst * 1000) / pe
  * database's clock: a holder of the duty that begins, or begins again, continues from it. Then it
  * counts on its own clock.
  */
-export class StartsPaid {
+export class StartRateLimiter {
   #at: number | undefined;
 
   /**
@@ -229,7 +229,12 @@ type StartsStored = Pick<JobSnapshot, 'job' | 'startsPaidMs'>;
 
 const LOST = 'its ticket ended before it did';
 
-const abort = (ending: JobOutcome, reason: string, soft = false): JobAction => ({ do: 'abort', ending, soft, reason });
+const abort = (ending: JobOutcome, reason: string, soft = false): CoordinatorAction => ({
+  do: 'abort',
+  ending,
+  soft,
+  reason,
+});
 
 /** The status of a job for callers of /push-jobs; /pushy shows another one while it is aborting. */
 export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {

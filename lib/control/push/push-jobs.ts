@@ -134,10 +134,11 @@ export class PushJobs {
    * The job that an earlier request with this key created, if there is one. @throws
    * PushJobKeyConflictError
    */
-  async made(repeat: RequestKey | undefined): Promise<string | undefined> {
-    const made = repeat && (await readPushJobByKey(this.#deps.database, repeat));
-    if (made !== undefined && made.hash !== repeat?.hash) throw new PushJobKeyConflictError(made.id, repeat?.key ?? '');
-    return made?.id;
+  async findByIdempotencyKey(repeat: RequestKey | undefined): Promise<string | undefined> {
+    const found = repeat && (await readPushJobByKey(this.#deps.database, repeat));
+    if (found !== undefined && found.hash !== repeat?.hash)
+      throw new PushJobKeyConflictError(found.id, repeat?.key ?? '');
+    return found?.id;
   }
 
   /** @throws PushJobNotFoundError */

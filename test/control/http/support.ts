@@ -143,7 +143,7 @@ const noSuchJob = (id: string) => Promise.reject(new PushJobNotFoundError(id));
 /** There is no push job: test/control/push tests them on whole instances. */
 const noPushJobs: Parts['pushJobs'] = {
   create: () => Promise.reject(new Error('not here')),
-  made: async () => undefined,
+  findByIdempotencyKey: async () => undefined,
   get: noSuchJob,
   list: async () => ({ jobs: [], next: undefined }),
   nodes: noSuchJob,

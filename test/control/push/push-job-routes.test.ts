@@ -11,7 +11,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 t.test('a key used by another request, whose job was deleted meanwhile, can be tried again', async (t) => {
   const server = '00000000-0000-4000-8000-000000000001';
   const routes = pushJobRoutes({
-    pushJobs: { made: async () => undefined, create: async () => false } as never,
+    pushJobs: { findByIdempotencyKey: async () => undefined, create: async () => false } as never,
     servers: { hostnames: async () => new Map([[server, 'web-1']]) } as never,
     random: { uuid: () => '00000000-0000-4000-8000-000000000002' } as never,
   });

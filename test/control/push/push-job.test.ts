@@ -8,7 +8,7 @@ import {
   type NodeState,
   type PushJob,
   quorumOf,
-  StartsPaid,
+  StartRateLimiter,
   statusOf,
 } from '../../../lib/control/push/push-job.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
@@ -359,7 +359,7 @@ t.test('a job that waits looks again when its next deadline is due', async (t) =
 t.test('the starts of a job keep its rate, also when another instance takes it over', async (t) => {
   const stored = (startsPaidMs: number) => view({ state: 'running', startRate: 20 }, {}, { startsPaidMs });
   const { job } = stored(0);
-  const first = new StartsPaid();
+  const first = new StartRateLimiter();
   t.equal(first.inMs(stored(0), 1_000), 0, 'nothing has started');
   first.charge(job, 2, 1_000);
   t.equal(first.inMs(stored(0), 1_000), 100);
@@ -367,13 +367,13 @@ t.test('the starts of a job keep its rate, also when another instance takes it o
   t.equal(first.inMs(stored(0), 5_000), -3_900, 'long paid for');
   first.charge(job, 2, 5_000);
   t.equal(first.inMs(stored(0), 5_000), 100, 'time without starts allows no larger group');
-  t.equal(new StartsPaid().inMs(stored(40), 9_000), 40, 'another instance goes on from what is stored');
-  t.equal(new StartsPaid().inMs(stored(-3_000), 9_000), -3_000);
-  t.equal(new StartsPaid().inMs(stored(3_600_000), 9_000), 100, "the database's clock was set back");
+  t.equal(new StartRateLimiter().inMs(stored(40), 9_000), 40, 'another instance goes on from what is stored');
+  t.equal(new StartRateLimiter().inMs(stored(-3_000), 9_000), -3_000);
+  t.equal(new StartRateLimiter().inMs(stored(3_600_000), 9_000), 100, "the database's clock was set back");
 });
 
 t.test('after the start rate was raised, the starts at the old one count as one group', async (t) => {
-  const starts = new StartsPaid();
+  const starts = new StartRateLimiter();
   const at = (startRate: number, now: number) => starts.inMs(view({ startRate }, {}), now);
   at(0.001, 1_000);
   starts.charge(view({ startRate: 0.001 }, {}).job, 1, 1_000);

@@ -19,7 +19,7 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, DutyOutcome, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
-import { actionsOf, type JobAction, type JobSnapshot, type JobState, StartsPaid } from '../push-job.ts';
+import { actionsOf, type CoordinatorAction, type JobSnapshot, type JobState, StartRateLimiter } from '../push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
 import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';
@@ -78,7 +78,7 @@ interface ActiveJob {
   changed: AbortController;
   /** The tasks whose ends are awaited. */
   tasks: Set<string>;
-  startsPaid: StartsPaid;
+  startRateLimiter: StartRateLimiter;
   /** The job's state in the last round. */
   state: JobState | undefined;
   /** The steps of the last round, with what was left to do before them. */
@@ -89,7 +89,7 @@ interface ActiveJob {
   aborting: Aborting | undefined;
 }
 
-type Aborting = Omit<Extract<JobAction, { do: 'abort' }>, 'do'>;
+type Aborting = Omit<Extract<CoordinatorAction, { do: 'abort' }>, 'do'>;
 
 interface Round {
   view: JobSnapshot;
@@ -138,7 +138,7 @@ export class Coordinator implements DutyHandler {
     const active: ActiveJob = {
       changed: new AbortController(),
       tasks: new Set(),
-      startsPaid: new StartsPaid(),
+      startRateLimiter: new StartRateLimiter(),
       state: undefined,
       steps: new Set(),
       counts: undefined,
@@ -186,7 +186,7 @@ export class Coordinator implements DutyHandler {
       }
       const view: JobSnapshot = {
         ...counted,
-        startsPaidMs: active.startsPaid.inMs(counted, clock.now()),
+        startsPaidMs: active.startRateLimiter.inMs(counted, clock.now()),
         ticket: await lookAtTicket(),
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
@@ -234,7 +234,7 @@ export class Coordinator implements DutyHandler {
 
   async #carryOut(
     duty: HeldDuty,
-    action: Exclude<JobAction, { do: 'wait' }>,
+    action: Exclude<CoordinatorAction, { do: 'wait' }>,
     { view, active, changes }: Round,
   ): Promise<void> {
     const { clock, database, random, log, sendOrders, tell } = this.#deps;
@@ -243,7 +243,7 @@ export class Coordinator implements DutyHandler {
         const ids = Array.from({ length: action.most }, () => random.uuid());
         const unpaidMs = Math.max(0, view.startsPaidMs);
         const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view), unpaidMs });
-        active.startsPaid.charge(view.job, started.length, clock.now());
+        active.startRateLimiter.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,
           started.map(({ task }) => task),
@@ -325,7 +325,7 @@ export class Coordinator implements DutyHandler {
 }
 
 /** The work that a step reduces. If it is the same in the next round, rows are locked. */
-function leftOf({ do: what }: JobAction, view: JobSnapshot): unknown {
+function leftOf({ do: what }: CoordinatorAction, view: JobSnapshot): unknown {
   const { job, nodeCounts, started, toCancel, toAbort, toRelease, outdatedTimeouts } = view;
   if (what === 'close-voting') return nodeCounts.new;
   if (what === 'abort-nodes') return toAbort;

@@ -14,7 +14,16 @@ import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 export interface PushJobRouteDeps {
   pushJobs: Pick<
     PushJobs,
-    'create' | 'made' | 'get' | 'list' | 'nodes' | 'change' | 'addNodes' | 'abort' | 'abortNodes' | 'delete'
+    | 'create'
+    | 'findByIdempotencyKey'
+    | 'get'
+    | 'list'
+    | 'nodes'
+    | 'change'
+    | 'addNodes'
+    | 'abort'
+    | 'abortNodes'
+    | 'delete'
   >;
   servers: Pick<Servers, 'hostnames' | 'select' | 'group'>;
   random: Random;
@@ -28,13 +37,13 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const repeat = repeatOf(params, idempotencyKey(header), actor.name);
         // Asked before the servers are looked up, because a repeated request could find other
         // servers.
-        const made = await pushJobs.made(repeat);
+        const made = await pushJobs.findByIdempotencyKey(repeat);
         const id = made ?? (await create());
         async function create(): Promise<string> {
           const job = await newPushJobOf(params, { id: random.uuid(), actor: actor.name, servers, jobs: pushJobs });
           const isNew = await withRecord((record) => pushJobs.create({ ...job, repeat, record }), job.id);
           if (isNew) return job.id;
-          const first = await pushJobs.made(repeat);
+          const first = await pushJobs.findByIdempotencyKey(repeat);
           if (first === undefined) throw new PushJobKeyLostError();
           return first;
         }

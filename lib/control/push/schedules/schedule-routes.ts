@@ -24,7 +24,7 @@ interface ScheduleRouteDeps {
     PushSchedules,
     'create' | 'times' | 'get' | 'list' | 'change' | 'run' | 'pause' | 'resume' | 'delete'
   >;
-  pushJobs: Pick<PushJobs, 'made' | 'get'>;
+  pushJobs: Pick<PushJobs, 'findByIdempotencyKey' | 'get'>;
   random: Random;
 }
 
@@ -56,7 +56,7 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
       },
       async RunPushSchedule({ params: { id }, actor, header, withRecord }) {
         const repeat = repeatOfRun(id, idempotencyKey(header), actor.name);
-        const job = (await pushJobs.made(repeat)) ?? (await run(random.uuid()));
+        const job = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
         function run(newJob: string): Promise<string> {
           const request = { job: newJob, actor: actor.name, repeat };
           return withRecord((record) => pushSchedules.run(id, { ...request, record }), newJob);

@@ -192,7 +192,7 @@ export class PushSchedules {
       const guard = runGuard(schedule, { job, actor, key: repeat?.key });
       if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
     }
-    const made = await pushJobs.made(repeat);
+    const made = await pushJobs.findByIdempotencyKey(repeat);
     if (made !== undefined) return made;
     const present = await this.#whole(id);
     if (isBusy(present)) throw new PushScheduleBusyError(id, { overlap: present.overlap, job: present.last_job });

@@ -24,7 +24,7 @@ const routes = pushScheduleRoutes({
     get: async () => row,
     list: async () => ({ schedules: [row], next: undefined }),
   },
-  pushJobs: { made: missing, get: missing },
+  pushJobs: { findByIdempotencyKey: missing, get: missing },
   random: systemRandom,
 });
 
