@@ -11,8 +11,8 @@ export interface BenchOptions {
   minutes: number;
   /** Servers of the figures of push jobs. */
   nodes: number;
-  /** Number of turns of each peer. */
   snapshotMinutes: number;
+  /** Number of turns of each peer. */
   rounds: number;
   figures: readonly Figure[];
   databaseUrl: string | undefined;

@@ -7,7 +7,7 @@ import { writeHeapSnapshot } from 'node:v8';
  * the floors' programs.
  */
 export interface CpuUse {
-  /** Of all threads, user and system, since the start. */
+  /** CPU time of all threads, user and system, since the start of the process. */
   cpuMs: number;
 }
 

@@ -24,7 +24,7 @@ export interface Trial {
 const MAX_FAILURE_CHARS = 300;
 /** How long a test waits in vain for an event, of which most mutants stop some. */
 const HANG_MS = 10_000;
-/** Of tap, and of `until` in test/support. */
+/** The messages of tap, and of `until` in test/support, for a wait that gave up. */
 const WAITED_IN_VAIN = /^timeout!|waited \d+ ms in vain|\bTimeoutError\b|aborted due to timeout/;
 
 export async function runTrial(test: string, { root, env, limitMs }: TrialOptions): Promise<Trial> {

@@ -96,7 +96,7 @@ export class TapReport {
   }
 }
 
-/** Of runs beside each other. */
+/** The totals of runs that ran side by side. */
 export function totalOf(runs: readonly TapTotals[]): TapTotals {
   const sum = (numberOf: (run: TapTotals) => number) => runs.reduce((total, run) => total + numberOf(run), 0);
   const skipped = new Map<string, number>();
@@ -142,7 +142,7 @@ function indentOf(match: RegExpExecArray): number {
   return (match[1]?.length ?? 0) / 4;
 }
 
-/** Of `12.5ms` or `3.2s`. */
+/** Parses `12.5ms` or `3.2s`. */
 function millisecondsOf(time: string): number {
   return Number.parseFloat(time) * (time.endsWith('ms') ? 1 : 1000);
 }

@@ -19,11 +19,11 @@ export const arrival: Figure = {
 const SURPLUS = 4;
 /** A count reads the whole roster: more often would be a load of its own. */
 const LOOK_MS = 250;
-/** What is offered would take so long at the possible rate, within bounds: machines differ. */
+/** The agents offered would take this long at the possible rate, within bounds, because machines differ. */
 const POSSIBLE_SECONDS = 30;
 const LEAST_OFFERED = 300;
 const MOST_OFFERED = 6_000;
-/** The first and the last of a crowd say little of its rate. */
+/** The part of a crowd by which its rate is measured: the first and the last agents say little about it. */
 const COUNTED = { from: 0.1, to: 0.9 };
 const DEFERRED = 'cnapi_link_upgrades_refused_total';
 
@@ -89,7 +89,7 @@ async function watch(zone: Zone, signal: AbortSignal, work: () => Promise<void>)
   return looks;
 }
 
-/** Per second, while the middle of them came. */
+/** Arrivals per second while the middle part of the crowd came. */
 function rateOf(looks: readonly Look[], count: number): number {
   const [start, end] = [COUNTED.from, COUNTED.to].map((share) => looks.find(({ running }) => running >= share * count));
   const last = looks.at(-1);

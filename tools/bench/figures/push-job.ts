@@ -21,7 +21,7 @@ export const pushJob: Figure = {
 
 const WITHIN_S = 6;
 const ROUNDS = 3;
-/** Nodes for each statement of a phase, at least. */
+/** A statement of a phase must cover at least this many nodes on average. */
 const NODES_OF_STATEMENT = 50;
 /** A part of the nodes, for the memory of a smaller job. */
 const PART = 0.2;
@@ -79,7 +79,7 @@ async function measureStatements(
   }));
 }
 
-/** Of three instances together, while every node's command runs. */
+/** Measures the memory of three instances together, while every node's command runs. */
 async function measureMemory(caller: BenchCaller, zone: Zone, servers: readonly string[]): Promise<Result> {
   const few = servers.slice(0, Math.ceil(servers.length * PART));
   const ofFew = await memoryOfNode(caller, zone, few);
