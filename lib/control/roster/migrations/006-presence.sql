@@ -1,8 +1,8 @@
 -- Whether a server can be reached now: through which run, and which process of its agent. Without
 -- a run: no session (`unknown`), or a legacy agent. `since`: when its status last changed. No row: a
--- server that has never had a session. For the statements of other subsystems, which may be outdated
--- at once (law 3 of the roster: only its own statements decide), and for lateral joins: Postgres puts
--- the look-up into the statement.
+-- server that has never had a session. For statements of other subsystems: the answer may be outdated
+-- at once, and only the roster's own statements decide. For lateral joins: Postgres puts the look-up
+-- into the statement.
 create function cnapi_presence_of(p_server uuid)
 returns table (run uuid, incarnation uuid, since timestamptz)
 language sql stable as $$

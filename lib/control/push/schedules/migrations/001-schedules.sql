@@ -76,8 +76,8 @@ language sql stable as $$
   select least(cnapi_now(), p_instance_time)
 $$;
 
--- Whether an instance tries to use up its time. A time far ahead is left from before the database's
--- clock was set back.
+-- Whether an instance holds the schedule to use up its time. A time far ahead does not count: it was
+-- stored before the database's clock was set back.
 create function cnapi_is_held_push_schedule(p_held_until timestamptz, p_moment timestamptz)
 returns boolean language sql immutable as $$
   select p_held_until > p_moment and p_held_until <= p_moment + interval '60 seconds'
@@ -107,7 +107,7 @@ begin
       returning s.id;
 end $$;
 
--- False if there are p_most already that may still fire.
+-- Creates a schedule. Returns false if p_most schedules may still fire already.
 create function cnapi_create_push_schedule(
   p_id uuid, p_at timestamptz, p_cron text, p_time_zone text, p_overlap text, p_job json,
   p_actor text, p_next_at timestamptz, p_most int
