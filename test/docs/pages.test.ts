@@ -4,6 +4,7 @@ import t from 'tap';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const PAGE_LINES = 250;
+const LINE_CHARS = 100;
 /** Pages in which one looks something up, and which nobody reads from start to end. */
 const LOOKED_UP = ['docs/cli.md', 'docs/rest-api.md'];
 
@@ -14,6 +15,11 @@ t.test('a page that is read from start to end has at most 250 lines', async (t) 
   const long = pages.filter(
     (page) => !LOOKED_UP.includes(page) && read(page).trimEnd().split('\n').length > PAGE_LINES,
   );
+  t.strictSame(long, []);
+});
+
+t.test(`a line of prose has at most ${LINE_CHARS} characters`, async (t) => {
+  const long = pages.filter((page) => !LOOKED_UP.includes(page)).flatMap(longLinesOf);
   t.strictSame(long, []);
 });
 
@@ -32,6 +38,14 @@ t.test('the table of contents lists every page but the single decisions and test
 
 function read(page: string): string {
   return readFileSync(path.join(root, page), 'utf8');
+}
+
+/** Without tables, code and examples, whose lines cannot be wrapped. */
+function longLinesOf(page: string): string[] {
+  const text = read(page).replace(/^```[\s\S]*?^```/gm, (code) => code.replace(/.+/g, ''));
+  return text.split('\n').flatMap((line, index) => {
+    return line.length > LINE_CHARS && !/^(\||#| {4})/.test(line) ? [`${page}:${index + 1}`] : [];
+  });
 }
 
 function brokenLinks(page: string): string[] {
