@@ -1,6 +1,7 @@
 /**
- * An event: one change of a server's status, a task, a ticket, an instance or a document, in short
- * form. Events are numbered in the order in which every reader receives them. Pure.
+ * An event: one change of a server's status, a task, a ticket, an instance, a push job, a schedule
+ * or a document, in short form. Events are numbered in the order in which every reader receives
+ * them. Pure.
  */
 export interface LoggedEvent {
   id: number;
