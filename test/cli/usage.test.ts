@@ -16,7 +16,7 @@ t.test('a mistake on the command line is named, exits 2, and sends no request', 
   const cli = new Cli(t, [await refusing()]);
   const mistakes: [string[], RegExp][] = [
     [['servres'], /unknown command 'servres'\n.*Did you mean servers/],
-    [['servers', '--limit', '0'], /--limit 0 is not a number from 1 on/],
+    [['servers', '--limit', '0'], /--limit 0 is not a whole number above 0/],
     [['servers', '--nope'], /unknown option '--nope'/],
     [['server'], /missing required argument 'server'/],
     [['servers', '--', 'x'], /servers takes nothing after --/],

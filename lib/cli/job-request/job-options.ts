@@ -121,7 +121,9 @@ export async function jobFieldsOf(context: Context, options: JobOptions, nodeCou
 function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
   const { percent, count } = amountOf(options.maxFail, '--max-fail');
   if (percent !== undefined && nodeCount === undefined)
-    throw new UsageError('--max-fail takes a number here: how many servers there will be is not known');
+    throw new UsageError(
+      '--max-fail takes no percentage here, because the number of servers is not known yet; give a number',
+    );
   return percent === undefined ? count : shareOf(percent, nodeCount ?? 0);
 }
 

@@ -44,7 +44,7 @@ export async function targetsOf(
   words: readonly string[],
   { all = false, where = [], group, fromJob, status }: TargetOptions,
 ): Promise<Targets> {
-  if (words.includes('')) throw new UsageError('One of the servers is an empty text: is a variable not set?');
+  if (words.includes('')) throw new UsageError('The name of a server is empty: is a variable not set?');
   const conditions = [...where, ...words.filter((word) => word.includes('='))];
   const names = words.filter((word) => !word.includes('='));
   const ways = [

@@ -8,7 +8,7 @@ import { UsageError } from './usage-error.ts';
 export function parseCount(text: string, option: string, max?: number): number {
   const count = /^\d{1,9}$/.test(text) ? Number(text) : 0;
   if (count >= 1 && count <= (max ?? count)) return count;
-  throw new UsageError(`${option} ${text} is not a number from 1 ${max === undefined ? 'on' : `to ${max}`}`);
+  throw new UsageError(`${option} ${text} is not a whole number ${max === undefined ? 'above 0' : `from 1 to ${max}`}`);
 }
 
 /** Parses a number above 0, such as 20 or 0.5. @throws UsageError */

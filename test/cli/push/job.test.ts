@@ -340,7 +340,7 @@ t.test('push jobs on the command line', async (t) => {
       [['--all', '--group', 'web', '--', 'true'], /--all and --group cannot be combined/],
       [['--from-job', 'c0ffee00', '--group', 'web', '--', 'true'], /cannot be combined/],
       [['--from-job', 'c0ffee00', '--status', 'bad', '--', 'true'], /Allowed choices are new, ready/],
-      [['', '--', 'true'], /is an empty text/],
+      [['', '--', 'true'], /name of a server is empty/],
       [['nobody', '--', 'true'], /There is no server nobody/],
       [['--all', '--quorum', '120%', '--', 'true'], /--quorum 120%/],
       [['--all', '--quorum', 'most', '--', 'true'], /--quorum most/],

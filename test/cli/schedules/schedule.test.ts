@@ -227,7 +227,10 @@ t.test('schedules on the command line', async (t) => {
       [['schedule', 'create', '--at', '22:00', '--cron', '@daily', '--all'], /--at or --cron/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
-      [['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'], /takes a number/],
+      [
+        ['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'],
+        /takes no percentage here/,
+      ],
       [['schedule', 'create', '--cron', '99 * * * *', '--all'], /99 is an invalid expression/],
       [['schedule', 'create', '--cron', '@dayly', '--all'], /not one of the names @hourly, @daily, @weekly/],
       [['job', 'start', '--at', 'noon', '--all'], /neither a time/],
