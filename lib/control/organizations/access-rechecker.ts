@@ -49,7 +49,7 @@ export class AccessRechecker {
   readonly #deps: AccessRecheckerDeps;
   readonly #periods: Loop;
   readonly #checks: BatchQueue<Holder>;
-  /** By organization, principal and key. */
+  /** Holders by organization, principal and key. */
   readonly #held = new Map<string, Holder>();
   /** Whether a check of this period found the database down, and whether one had an answer. */
   #met = { outage: false, answer: false };

@@ -18,7 +18,7 @@ export interface FoundPrincipal {
 }
 
 export interface FoundRequestor {
-  /** By the database's clock. */
+  /** The time by the database's clock. */
   now: Date;
   principals: FoundPrincipal[];
 }
@@ -189,7 +189,7 @@ const NODES = `
   from cnapi_bindings b join cnapi_servers s on s.uuid = b.server_uuid
   where b.organization = $1::uuid and s.hostname is not null`;
 
-/** In order of name. */
+/** The nodes of an organization, in order of name. */
 export async function readNodes(database: Queryable, organization: string): Promise<OrganizationNode[]> {
   const { rows } = await database.query<NodeRow>(`${NODES} order by s.hostname, s.uuid`, [organization]);
   return rows.map(nodeOf);

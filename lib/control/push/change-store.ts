@@ -111,7 +111,7 @@ interface ChangeOfNodes {
 }
 
 export interface NodeAbortRequest {
-  /** Uuids of servers. */
+  /** The uuids of the servers whose nodes are aborted. */
   nodes: readonly string[];
   /** `soft`: commands that run may end by themselves. */
   how: 'soft' | 'hard';

@@ -77,13 +77,13 @@ export interface PushJobsDeps {
   hintTasks: (serverUuids: readonly string[]) => void;
   /** A duty was created. */
   hintDuties: () => void;
-  /** For the tickets of jobs. */
+  /** Takes, renews and releases the tickets of jobs. */
   waitlist: JobTicketDeps['waitlist'];
 }
 
-/** What one statement deletes. */
+/** How many jobs, and nodes with them, one statement deletes. */
 const DELETE_BATCH = { most: 100, nodes: 10_000 };
-/** Ended jobs of each organization. */
+/** How many ended jobs of each organization are kept. */
 const KEEP_ENDED = 10_000;
 
 export class PushJobs {
@@ -148,7 +148,7 @@ export class PushJobs {
     return job;
   }
 
-  /** The newest first. */
+  /** Lists push jobs, newest first. */
   list(filter: JobFilter): Promise<JobPage<PushJobRow>> {
     return listPushJobs(this.#deps.database, filter);
   }

@@ -56,7 +56,7 @@ export interface NewPushJob {
   nodes: readonly NewNode[];
   /** For the audit; undefined: the caller named the nodes. */
   selection?: Selection | undefined;
-  /** A number of nodes. */
+  /** How many nodes must be ready. */
   quorum: number;
   /** If the quorum is a share of the nodes: it follows nodes that are added. */
   quorumPercent?: number | undefined;
@@ -262,7 +262,7 @@ export async function readPushJob(database: Queryable, id: string): Promise<Push
 
 export interface JobFilter {
   status?: ReturnType<typeof statusOf> | undefined;
-  /** The beginning of its id. */
+  /** Only jobs whose ids begin like this. */
   idPrefix?: string | undefined;
   /** The schedule that started it, which may have been deleted since. */
   schedule?: string | undefined;

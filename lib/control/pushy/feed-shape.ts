@@ -49,7 +49,7 @@ export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1
   return { id, name: 'start', data };
 }
 
-/** As Chef writes a time. */
+/** A time as Chef writes it. */
 export function feedTime(us: number): string {
   const ms = Math.floor(us / 1000);
   return `${new Date(ms).toISOString().replace('T', ' ').slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`;

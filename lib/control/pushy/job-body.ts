@@ -14,7 +14,7 @@ import { InvalidJobError } from './pushy-errors.ts';
 
 export interface JobBody {
   command: string;
-  /** Names, each once. */
+  /** The names of the nodes, each once. */
   nodes: string[];
   quorum: number;
   runTimeoutMs: number;

@@ -21,13 +21,13 @@ export interface OrganizationJob {
   status: PushyJobStatus;
   createdAt: Date;
   stateSince: Date;
-  /** In microseconds. */
+  /** Microseconds since 1970. */
   createdAtUs: string;
   /** The number of the last event of its feed. */
   lastEvent: number;
   /** Time since the job's end; null before it. */
   endedMs: number | null;
-  /** In lists. */
+  /** Only in lists: where the job is. */
   place: Place;
 }
 
@@ -89,7 +89,7 @@ export interface CountedJob extends OrganizationJob {
 /** Nodes that are counted for one page. */
 const MAX_COUNTED = 50_000;
 
-/** The newest first. */
+/** Lists the jobs of an organization, newest first. */
 export function listOrganizationJobs(
   database: Queryable,
   organization: string,

@@ -52,7 +52,7 @@ export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'
 /** A server to tell that there is something for it, and the run that acts for it. */
 export interface ServerToTell {
   serverUuid: string;
-  /** Undefined: none at present. */
+  /** The run that acts for the server; undefined if none does at present. */
   run: string | undefined;
 }
 

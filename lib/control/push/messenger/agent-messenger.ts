@@ -302,7 +302,7 @@ export class AgentMessenger {
     });
   }
 
-  /** Returns those to store again. */
+  /** Returns the votes that must be stored again. */
   async #store(votes: readonly Vote[], database: Queryable): Promise<Vote[]> {
     const results = await storeVotes(database, votes);
     const { locked = [], refused = [], stored = [] } = Object.groupBy(votes, (_, index) => results[index] ?? 'stored');

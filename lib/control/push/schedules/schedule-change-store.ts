@@ -5,7 +5,7 @@ import { scheduleChangeDetailsOf } from '../job-details.ts';
 import type { JobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
 
-/** What callers run or change. */
+/** A schedule with everything that callers run or change. */
 export interface WholeSchedule extends FullSchedule {
   is_paused: boolean;
   last_job: string | null;
@@ -28,7 +28,7 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
   changedBy: string | undefined;
   /** The caller has changed its job, which starts in the caller's name from now on. */
   isOtherJob: boolean;
-  /** Undefined: its next time stays. */
+  /** The new next time; undefined if the next time stays. */
   nextAt: number | undefined;
   /** What the caller asked for, for the audit. */
   asked: object;

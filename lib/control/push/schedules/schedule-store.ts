@@ -55,7 +55,7 @@ export interface ScheduleRow {
   cron: string | null;
   time_zone: string;
   overlap: Overlap;
-  /** Without its file. */
+  /** The body of POST /push-jobs without its file. */
   job: JsonObject;
   has_file: boolean;
   actor: string | null;
@@ -266,9 +266,9 @@ export interface PassedTime {
   thenAt: number | undefined;
   /** The time that waits for the end of the last job from now on. */
   queueAt: number | undefined;
-  /** Undefined: none yet. */
+  /** What became of the time; undefined while it waits. */
   outcome: FiringOutcome | undefined;
-  /** Everybody may see it. */
+  /** Why, in words that everybody may see. */
   reason: string | undefined;
   /** More, only for those who may see the job. */
   message?: string | undefined;

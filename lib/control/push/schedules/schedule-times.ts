@@ -4,7 +4,7 @@ import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-tim
 import type { WholeSchedule } from './schedule-change-store.ts';
 
 export interface ScheduleTimes {
-  /** ISO 8601. */
+  /** A time in ISO 8601. */
   at: string | undefined;
   cron: string | undefined;
   timeZone: string | undefined;

@@ -85,7 +85,7 @@ export class Scheduler {
     return { ...this.#counts };
   }
 
-  /** One round. */
+  /** Claims due schedules and uses up their times, once. */
   async runDue(signal?: AbortSignal): Promise<void> {
     const { clock, config, database } = this.#deps;
     const claimed = await claimDueSchedules(database, clock.wallTime(), BATCH);

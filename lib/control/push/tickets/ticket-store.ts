@@ -6,7 +6,7 @@ import { fenced } from '../duty-fence.ts';
 
 /** What a job asks of the waitlist. */
 export interface WantedTicket {
-  /** A server, or `default`. */
+  /** The server of the queue, or `default`. */
   serverUuid: string;
   scope: string;
   id: string;
