@@ -46,7 +46,7 @@ export class TokenOfAnotherServerError extends CnapiError {
   }
 }
 
-/** 429, per source. */
+/** 429: too many requests or connections from one source. */
 export class TooManyRequestsError extends CnapiError {
   constructor(what: 'requests' | 'connections' | 'failed sign-ins', key: string, retryAfterSeconds: number) {
     super(

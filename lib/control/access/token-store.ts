@@ -74,14 +74,14 @@ export async function insertToken(
 
 export interface TokenFilter {
   name?: string | undefined;
-  /** Revoked or expired. */
+  /** Only tokens that are revoked or expired, or only the others. */
   isOver?: boolean | undefined;
   /** Only tokens older than this one, whose place in the list never changes. */
   after?: string | undefined;
   limit: number;
 }
 
-/** Newest first. */
+/** Lists tokens, newest first. */
 export async function listTokens(database: Queryable, filter: TokenFilter): Promise<Token[]> {
   const { rows } = await database.query<StoredToken>(
     `select ${COLUMNS} from cnapi_tokens

@@ -16,7 +16,7 @@ export interface TokenRequest {
   name: string;
   role: Role;
   createdBy: string;
-  /** Absent: never. */
+  /** Absent: the token never expires. */
   expiresInSeconds?: number | undefined;
   /** The one server that an agent's token is valid for. */
   serverUuid?: string | undefined;

@@ -6,7 +6,7 @@ import type { Actor } from './token.ts';
 type NetworkRole = Exclude<Role, 'admin'>;
 
 export interface TrustedNetwork {
-  /** As it was configured. */
+  /** The network as the configuration writes it. */
   text: string;
   roles: readonly NetworkRole[];
 }

@@ -48,7 +48,7 @@ export interface DeliveredEvent {
 
 interface EventStats {
   followers: number;
-  /** Numbered by this instance. */
+  /** Events that this instance has numbered. */
   numbered: number;
   gaps: number;
   lagMs: number;

@@ -10,11 +10,11 @@ export interface ProcessRouteDeps {
   isReady(): { ready: boolean; reasons: string[] };
   /** The health of this instance's dependencies, as it sees them now. */
   health(): { database: boolean; bus: boolean };
-  /** For /diagnostics. */
+  /** The figures that /diagnostics shows. */
   stats(): { tasks: Counts; waitlist: Counts };
   /** For every logger of this process; bunyan's numbers. */
   logLevel: { get(): number; set(level: number): void };
-  /** In Prometheus text format. */
+  /** The metrics in the text format of Prometheus. */
   metrics(): Promise<{ contentType: string; content: string }>;
   /** The OpenAPI document of all routes, as JSON. */
   openApi(): string;

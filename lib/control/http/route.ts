@@ -38,7 +38,7 @@ export interface Reply {
 
 /** The server of a request's path. */
 export interface ServerState {
-  /** As displayed. */
+  /** The status as it is displayed. */
   status: string;
   /** According to the roster, whatever status is displayed. */
   isRunning: boolean;

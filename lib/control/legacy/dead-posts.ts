@@ -30,7 +30,7 @@ export class DeadPosts {
     this.#deadRuns = new DeadPostingRuns({ graceMs: ownerlessGraceMs, maxGapMs: MAX_MISSED_POLLS * slowPollMs });
   }
 
-  /** Ended here so far. */
+  /** Posts that this instance has ended so far. */
   get ended(): number {
     return this.#ended;
   }

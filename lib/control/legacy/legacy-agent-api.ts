@@ -67,7 +67,7 @@ export interface PostedTask {
   requestId: string | undefined;
 }
 
-/** For history, pause and resume. */
+/** The time limit of history, pause and resume. */
 const ANSWER_WITHIN_MS = 10_000;
 const MAX_REQUESTS = 100;
 /** Tries to find the agent's address; nothing is sent meanwhile. */

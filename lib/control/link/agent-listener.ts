@@ -10,7 +10,7 @@ type NounFrame = Exclude<SessionFrame, { type: 'task_event' | 'task_end' | 'sysi
 
 type ByType = { [Frame in NounFrame as Frame['type']]: Frame };
 
-/** By type of the frame. */
+/** Handlers by the type of the frame. */
 type FrameHandlers = { [Type in keyof ByType]?: (session: Session, frame: ByType[Type]) => void };
 
 export interface AgentListener {

@@ -74,7 +74,7 @@ export interface ConnectionParts {
   socket: AgentSocket;
   stream: AgentStream;
   serverUuid: string;
-  /** Pays for its input. */
+  /** The account that pays for the connection's input. */
   account: SenderAccount;
 }
 

@@ -25,7 +25,7 @@ interface LabelledGauge {
 /** Histograms that are filled together. */
 interface Histograms {
   kind: 'histograms';
-  /** By name. */
+  /** The histograms by name. */
   histograms: Readonly<Record<string, { help: string; buckets: readonly number[] }>>;
   /** Returns what was observed since the last call, by the name of the histogram. */
   take(): Promise<Readonly<Record<string, readonly number[]>>>;

@@ -58,7 +58,7 @@ export class ListenSockets {
     if (deps.certificates) this.#handshakes = new Handshakes(deps.http as HttpsServer, deps);
   }
 
-  /** Connections so far. */
+  /** Connections taken so far. */
   get taken(): number {
     return this.#taken;
   }

@@ -31,7 +31,7 @@ const MAX_BODY_PIECES = 16 * 1024;
 const CHARGED_PIECES = 256;
 const FORM = 'application/x-www-form-urlencoded';
 
-/** Whose body it is. */
+/** What reads a body on behalf of its caller. */
 interface BodyReader {
   /** Called before the first byte is read: for `100 Continue`. */
   acceptBody(): void;
