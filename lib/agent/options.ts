@@ -40,7 +40,7 @@ export interface AgentOptions {
 interface HttpOptions {
   host: string;
   port: number;
-  /** Everybody may post. */
+  /** Everybody may post tasks. */
   open: boolean;
   /** Callers from these networks need no token. */
   from: string[];

@@ -52,7 +52,7 @@ const KEPT = 16;
 const MAX_MESSAGES = 100;
 const MAX_KEPT_PARAMS = 64 * 1024;
 export const MAX_POSTED = 500;
-/** Triton's timeout. */
+/** The timeout that Triton's agent uses. */
 const TIMEOUT_MS = 3_600_000;
 
 export class PostedTasks {

@@ -28,7 +28,7 @@ export interface CredentialOptions {
 
 /** What a connection to one endpoint needs. */
 export interface ConnectionCredentials {
-  /** Undefined: without TLS. */
+  /** How to use TLS; undefined for a connection without it. */
   tls: TlsTarget | undefined;
   headers: Record<string, string>;
 }
@@ -37,7 +37,7 @@ export interface Credentials {
   credentialsTo(endpoint: Endpoint): ConnectionCredentials;
 }
 
-/** Neither token nor TLS. */
+/** Credentials with neither token nor TLS. */
 export const NO_CREDENTIALS: Credentials = { credentialsTo: () => ({ tls: undefined, headers: {} }) };
 
 const MAX_TOKEN_BYTES = 4096;

@@ -44,7 +44,7 @@ export function shouldFallBack(round: FailedRound): boolean {
   return areAllLegacy(round) || (round.legacyEndpoints.length > 0 && round.failedRounds >= PATIENCE_ROUNDS);
 }
 
-/** 30 to 60 s. */
+/** The pause before the link is tried again: 30 to 60 s. */
 export const lookAgainMs = (chance: number): number => LOOK_AGAIN_MS * (1 + chance);
 
 /** True when `named` contains an address that was not known. */

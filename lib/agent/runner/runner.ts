@@ -51,7 +51,7 @@ interface Work {
   isAccepted: boolean;
   abort: AbortController;
   timer: TimeLimit;
-  /** The place in a lane. */
+  /** The task's place in a lane. */
   place: { leave(): void } | undefined;
   /** Settles when nothing of the task runs any more. */
   run: Promise<void> | undefined;

@@ -18,7 +18,7 @@ export async function findJob({ client }: Pick<Context, 'client'>, text: string)
 }
 
 interface JobFilter {
-  /** At most this many. */
+  /** How many jobs to return at most. */
   count: number;
   status?: PushJob['status'] | undefined;
   /** The id of the schedule that started it. */

@@ -29,7 +29,7 @@ export interface MemberNames {
   group?: string[];
 }
 
-/** `USER`, or `ORGANIZATION/CLIENT`. */
+/** Finds the owner of a key, written as `USER` or `ORGANIZATION/CLIENT`. */
 export async function findOwner(client: CnapiClient, text: string): Promise<User | Client> {
   const [organization = '', name] = text.split('/', 2);
   return name === undefined

@@ -23,7 +23,7 @@ export interface TargetOptions {
   /** The name of a server group. */
   group?: string;
   fromJob?: string;
-  /** With `fromJob`. */
+  /** Selects nodes of the job `fromJob` by their status. */
   status?: string;
 }
 

@@ -8,7 +8,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
 import { errorCodeOf, errorOf, hasSucceeded } from './task-end.ts';
 
-/** `id`: of the task. */
+/** `id`: the id of the task. */
 export type Ending =
   | { kind: 'ok'; id: string; result: unknown }
   | { kind: 'started'; id: string }

@@ -14,7 +14,7 @@ export interface TaskLine {
   created: string | undefined;
   serverUuid?: string;
   actor?: string | null | undefined;
-  /** What it ran. */
+  /** What the task ran. */
   summary?: string | undefined;
   /** The exit code, or why the task failed. */
   end?: string | number | undefined;
