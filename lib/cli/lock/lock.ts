@@ -45,7 +45,7 @@ INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is h
 that takes. While waiting for the lock, these signals give up the place in the queue. Under nohup, HUP is passed to nobody.
 
 Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126 the command \
-cannot be run; 127 there is no such command; 1 refused; 2 wrong usage; 3 no instance answered, and nothing was run.
+cannot be run; 127 there is no such command; 1 refused; 2 wrong usage, or an unknown server; 3 no instance answered, and nothing was run.
 `;
 
 export function lockCommand(runner: CommandRunner): Command {
