@@ -37,15 +37,20 @@ export interface Selection {
 export function select(given: readonly string[], { root, isWhole }: { root: string; isWhole: boolean }): Selection {
   const named = given.filter((argument) => argument !== '--all');
   if (named.length > 0) return { files: named.flatMap((each) => filesOf(each, root)), left: [], isNamed: true };
-  const all = globSync('test/**/*.test.ts', { cwd: root }).sort();
-  const left = isWhole || given.includes('--all') ? [] : globSync([...LONG], { cwd: root }).sort();
+  const all = glob(['test/**/*.test.ts'], root);
+  const left = isWhole || given.includes('--all') ? [] : glob(LONG, root);
   return { files: all.filter((file) => !left.includes(file)), left, isNamed: false };
 }
 
 /** The test files that an argument names: a file, a folder or a pattern. */
 function filesOf(argument: string, root: string): string[] {
   const inRoot = path.relative(root, path.resolve(root, argument));
-  const files = globSync([inRoot, `${inRoot}/**/*.test.ts`], { cwd: root }).filter((file) => file.endsWith('.test.ts'));
+  const files = glob([inRoot, `${inRoot}/**/*.test.ts`], root).filter((file) => file.endsWith('.test.ts'));
   if (files.length === 0) throw new Error(`no test file matches ${argument}`);
-  return files.sort();
+  return files;
+}
+
+/** Without the tests of packages: some tests install packages of their own below `test`. */
+function glob(patterns: readonly string[], root: string): string[] {
+  return globSync([...patterns], { cwd: root, exclude: ['**/node_modules'] }).sort();
 }

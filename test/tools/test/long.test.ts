@@ -1,11 +1,11 @@
-import { globSync } from 'node:fs';
+import { globSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import { LONG, select } from '../../../tools/test/long.ts';
 
 const root = path.resolve(import.meta.dirname, '../../..');
 
-const all = globSync('test/**/*.test.ts', { cwd: root });
+const all = globSync('test/**/*.test.ts', { cwd: root, exclude: ['**/node_modules'] });
 
 t.test('npm test leaves out the long files and says which', async (t) => {
   const { files, left, isNamed } = select([], { root, isWhole: false });
@@ -28,4 +28,14 @@ t.test('CI, --all and named files leave out nothing', async (t) => {
     globSync('test/upgrade/*.test.ts', { cwd: root }).sort(),
   );
   t.throws(() => select(['test/none.test.ts'], { root, isWhole: false }), /no test file matches test\/none.test.ts/);
+});
+
+t.test('tests of installed packages are not run', async (t) => {
+  const folder = t.testdir();
+  const installed = path.join(folder, 'test/openapi/node_modules/zod');
+  mkdirSync(installed, { recursive: true });
+  writeFileSync(path.join(installed, 'zod.test.ts'), '');
+  writeFileSync(path.join(folder, 'test/openapi/openapi.test.ts'), '');
+  for (const given of [[], ['test/openapi']])
+    t.same(select(given, { root: folder, isWhole: true }).files, ['test/openapi/openapi.test.ts']);
 });
