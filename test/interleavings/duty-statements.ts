@@ -51,10 +51,10 @@ export const dutyStatements: readonly Statement[] = [
   }),
   writes(claimDuties, { 'by me': claim('me'), 'by another': claim('other') }),
   writes(settleDuties, {
-    'ends of mine': settle('held', { kind: 'end', outcome: 'complete' }),
+    'ends of mine': settle('held', { kind: 'end' }),
     'hand-overs of mine': settle('held', { kind: 'hand-over', hasFailed: false }),
     'failures of mine': settle('held', { kind: 'hand-over', hasFailed: true }),
-    'ends of a dead run': settle('left', { kind: 'end', outcome: 'failure' }),
+    'ends of a dead run': settle('left', { kind: 'end' }),
   }),
   writes(deleteEndedDuties, { 'older than a day': { args: () => [1, 100] } }),
   reads(readDutyLoad, () => [[KIND]]),

@@ -1,7 +1,6 @@
 /** Work on duties, for the test of a locked row. */
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
-import type { DutyOutcome } from '../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../lib/control/duty/duty-keeper.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
@@ -16,7 +15,7 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
   const run = await liveRun(database);
   const bus = createMemoryBus({ hub: new MemoryHub(), random: systemRandom, ...ports, beatMs: 50 });
   await bus.start();
-  const finish = Promise.withResolvers<DutyOutcome>();
+  const finish = Promise.withResolvers<void>();
   const keeper = new DutyKeeper({
     database,
     bus,
@@ -26,13 +25,13 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
     isHealthy: () => true,
   });
   t.teardown(async () => {
-    finish.resolve('failure');
+    finish.resolve();
     await keeper.stop();
     await bus.stop();
   });
   const [short, long] = [NAMES.map(() => randomUUID()), NAMES.map(() => randomUUID())];
   await createDuties(database, 'long', long);
-  keeper.start({ short: { carryOut: async () => 'complete' }, long: { carryOut: () => finish.promise } });
+  keeper.start({ short: { carryOut: async () => {} }, long: { carryOut: () => finish.promise } });
   await until(() => keeper.held === NAMES.length, 'the long ones to be claimed');
   await createDuties(database, 'short', short);
   const work = (name: string, ids: readonly string[], begin: () => void) =>
@@ -42,8 +41,5 @@ export async function dutyWorks(t: Test, database: PostgresDatabase): Promise<Wo
       begin,
       isSo: async (id) => (await dutyRow(database, id)).state === 'ended',
     });
-  return [
-    work('claims of duties', short, () => keeper.hint()),
-    work('ends of duties', long, () => finish.resolve('complete')),
-  ];
+  return [work('claims of duties', short, () => keeper.hint()), work('ends of duties', long, () => finish.resolve())];
 }

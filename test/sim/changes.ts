@@ -130,7 +130,7 @@ const COLUMNS: Record<WatchedTable, string> = {
     left(result::text, 500) as result`,
   cnapi_waitlist_tickets: 'uuid, queue, place, status',
   cnapi_instances: 'run, cnapi_uuid, state, end_reason',
-  cnapi_duties: 'id, state, run, generation, outcome',
+  cnapi_duties: 'id, state, run, generation',
   cnapi_sim_duty_steps: 'duty, step, run, generation',
   cnapi_push_jobs: `id, state, outcome, ending, quorum, max_failures, voting_timeout_ms, run_timeout_ms, abort_requested,
     is_soft, concurrency, ticket ->> 'uuid' as ticket`,

@@ -182,7 +182,7 @@ export const defects: Defect[] = [
   {
     name: 'the duties of a dead instance are not taken over',
     breaks: 'I8',
-    firstSeed: 1,
+    firstSeed: 5,
     kind: 'duties-',
     find: 'else d.run = any (now.ended) and cnapi_is_free_duty(d, now.moment) end as is_free',
     put: 'else false end as is_free',
@@ -190,14 +190,14 @@ export const defects: Defect[] = [
   {
     name: 'the end of a duty is stored whoever holds it now',
     breaks: 'I8',
-    firstSeed: 29,
+    firstSeed: 59,
     kind: 'duties-',
     find: `where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
-           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+         set state = case when wanted.is_end then 'ended' else 'waiting' end, run = null,
+           ended_at = case when wanted.is_end then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
            waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted
@@ -207,8 +207,8 @@ export const defects: Defect[] = [
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
-           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+         set state = case when wanted.is_end then 'ended' else 'waiting' end, run = null,
+           ended_at = case when wanted.is_end then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
            waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted

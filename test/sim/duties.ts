@@ -38,7 +38,6 @@ export function dutiesOf(plan: Plan): Plan {
       steps: random.whole(1, 12),
       stepMs: Math.round(random.between(50, 1_500)),
       failures: random.chance(0.2) ? random.whole(1, 2) : 0,
-      outcome: random.chance(0.2) ? 'failure' : 'complete',
     }),
   );
   return { ...plan, instances, agents: 3, legacyAgents: 0, faults, operations: [...kept, ...duties] };

@@ -85,7 +85,6 @@ export type Operation = { at: number; number: number } & (
       stepMs: number;
       /** How often its work fails. */
       failures: number;
-      outcome: 'complete' | 'failure';
     }
   | PushWork
 );

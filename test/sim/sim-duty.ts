@@ -2,7 +2,7 @@
  * What an instance of the simulated world does with its duties: writes one step after the other,
  * each fenced as a noun's own function would fence it.
  */
-import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../lib/control/duty/duty.ts';
+import { type DutyHandler, DutyLostError, type HeldDuty } from '../../lib/control/duty/duty.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { createDuties } from '../support/create-duties.ts';
 import type { SimProcess } from './sim-process.ts';
@@ -46,19 +46,19 @@ export class SimDutyHandler implements DutyHandler {
     await createDuties(this.#database, DUTY_KIND, [id]);
   }
 
-  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
     this.working.add(duty);
     try {
-      return await this.#workOn(duty, signal);
+      await this.#workOn(duty, signal);
     } finally {
       this.working.delete(duty);
     }
   }
 
-  async #workOn(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+  async #workOn(duty: HeldDuty, signal: AbortSignal): Promise<void> {
     const planned = this.#world.workload.dutyOf(duty.id);
     if (planned === undefined) throw new Error(`duty ${duty.id} was not created here`);
-    const { steps, stepMs, failures, outcome } = planned;
+    const { steps, stepMs, failures } = planned;
     const { rows } = await this.#database.query<{ done: number }>(
       'select count(*)::int as done from cnapi_sim_duty_steps where duty = $1::uuid',
       [duty.id],
@@ -74,7 +74,6 @@ export class SimDutyHandler implements DutyHandler {
       );
       if (written.rows[0]?.held !== true) throw new DutyLostError(duty);
     }
-    return outcome;
   }
 }
 

@@ -308,8 +308,8 @@ export class DutyKeeper {
       const onRetry = () => {
         this.#counts.retried += 1;
       };
-      const outcome = await workPatiently({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
-      this.#apply(held, { name: 'done', outcome });
+      await workPatiently({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
+      this.#apply(held, { name: 'done' });
     } catch (error) {
       if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });
       else if (held.state.name === 'working') this.#noteFailure(duty, error);

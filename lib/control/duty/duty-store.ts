@@ -98,15 +98,15 @@ export async function settleDuties(
 ): Promise<SettledDuties> {
   const { rows } = await database.query<{ id: string; settled: boolean }>(
     `with wanted as (
-       select * from unnest($2::uuid[], $3::int[], $4::text[], $5::int[]) as wanted (id, generation, outcome, pause_ms)
+       select * from unnest($2::uuid[], $3::int[], $4::bool[], $5::int[]) as wanted (id, generation, is_end, pause_ms)
      ), unlocked as (
        select d.id from cnapi_duties d join wanted using (id)
          where d.state = 'held' and d.run = $1::uuid and d.generation = wanted.generation
          order by d.id for update of d skip locked
      ), settled as (
        update cnapi_duties d
-         set state = case when wanted.outcome is null then 'waiting' else 'ended' end, run = null, outcome = wanted.outcome,
-           ended_at = case when wanted.outcome is not null then cnapi_now() end,
+         set state = case when wanted.is_end then 'ended' else 'waiting' end, run = null,
+           ended_at = case when wanted.is_end then cnapi_now() end,
            failures = d.failures + case when wanted.pause_ms > 0 then 1 else 0 end,
            waiting_since = cnapi_now(), claimable_at = cnapi_now() + wanted.pause_ms * interval '1 ms'
          from wanted
@@ -120,7 +120,7 @@ export async function settleDuties(
       run,
       settlements.map(({ id }) => id),
       settlements.map(({ generation }) => generation),
-      settlements.map(({ settlement }) => (settlement.kind === 'end' ? settlement.outcome : null)),
+      settlements.map(({ settlement }) => settlement.kind === 'end'),
       settlements.map(({ pauseMs }) => pauseMs),
     ],
   );

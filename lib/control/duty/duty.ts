@@ -34,8 +34,6 @@ export interface HeldDuty {
   failures: number;
 }
 
-export type DutyOutcome = 'complete' | 'failure';
-
 export interface DutyHandler {
   /**
    * Continues the work from what its rows say, and resolves when it is done. May be called again
@@ -44,13 +42,13 @@ export interface DutyHandler {
    * After a temporary error of the database it is called again with the same duty. Any other error
    * is a failure: the duty is handed over and continued after a pause.
    */
-  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome>;
+  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void>;
 }
 
 /** By the kind of the duties. */
 export type DutyHandlers = Readonly<Record<string, DutyHandler>>;
 
-export type DutySettlement = { kind: 'end'; outcome: DutyOutcome } | { kind: 'hand-over'; hasFailed: boolean };
+export type DutySettlement = { kind: 'end' } | { kind: 'hand-over'; hasFailed: boolean };
 
 export type HolderState =
   | { name: 'working' }
@@ -60,7 +58,7 @@ export type HolderState =
   | { name: 'over' };
 
 export type HolderEvent =
-  | { name: 'done'; outcome: DutyOutcome }
+  | { name: 'done' }
   | { name: 'failed' }
   | { name: 'leave' }
   | { name: 'lost' }
@@ -89,13 +87,13 @@ export function step(state: HolderState, event: HolderEvent, id: string): Step {
     case 'working':
       if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', why: 'leave' }] };
       if (event.name === 'lost') return { state: { name: 'lost' }, effects: [{ name: 'abort', why: 'lost' }] };
-      if (event.name === 'done') return settling({ kind: 'end', outcome: event.outcome });
+      if (event.name === 'done') return settling({ kind: 'end' });
       if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: true });
       break;
     case 'leaving':
       if (event.name === 'leave') return same(state);
       if (event.name === 'lost') return same({ name: 'lost' });
-      if (event.name === 'done') return settling({ kind: 'end', outcome: event.outcome });
+      if (event.name === 'done') return settling({ kind: 'end' });
       if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: false });
       break;
     case 'settling':

@@ -6,7 +6,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { DutyHandlers, DutyOutcome, HeldDuty } from './duty.ts';
+import type { DutyHandlers, HeldDuty } from './duty.ts';
 
 /** Doubles while there are only errors. */
 const FIRST_PAUSE_MS = 100;
@@ -24,7 +24,7 @@ export async function workPatiently(
   { clock, log, handlers, onRetry }: WorkDeps,
   duty: HeldDuty,
   signal: AbortSignal,
-): Promise<DutyOutcome> {
+): Promise<void> {
   const { id: duty_id, kind, generation } = duty;
   const handler = handlers[kind];
   if (handler === undefined) throw new Error(`no handler for duties of kind ${kind}`);

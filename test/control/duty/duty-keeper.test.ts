@@ -57,9 +57,9 @@ t.test('duties on two instances', async (t) => {
     );
     matchLists(t, handler.begun, [{ id, kind: KIND, run, generation: 1, failures: 0 }]);
     t.match(await dutyRow(database, id), { state: 'held', run, generation: 1 });
-    handler.working.get(id)?.end('complete');
+    handler.working.get(id)?.end();
     await until(() => keeper.held === 0, 'the end to be stored');
-    t.match(await dutyRow(database, id), { state: 'ended', outcome: 'complete', run: null });
+    t.match(await dutyRow(database, id), { state: 'ended', run: null });
     t.same(await createDuties(database, KIND, [id]), [], 'what has ended does not begin again');
     t.equal(one.handler.begun.length + two.handler.begun.length, 1);
     t.match(keeper.stats(), { claimed: 1, ended: 1, takenOver: 0 });
@@ -70,8 +70,8 @@ t.test('duties on two instances', async (t) => {
     const [id = ''] = newIds(1);
     await createDuties(database, KIND, [id]);
     await until(() => one.handler.working.has(id), 'the slow poll');
-    one.handler.working.get(id)?.end('failure');
-    await until(async () => (await dutyRow(database, id)).outcome === 'failure', 'the end');
+    one.handler.working.get(id)?.end();
+    await until(async () => (await dutyRow(database, id)).state === 'ended', 'the end');
   });
 
   t.test('the living instances share the duties of a dead one, although the clock was set back', async (t) => {
@@ -177,8 +177,8 @@ t.test('duties on two instances', async (t) => {
     t.equal(work?.signal.aborted, true, 'it stops at once');
     await until(() => one.keeper.held === 0, 'the work to have stopped');
     t.match(await dutyRow(database, id), { state: 'held', run: two.run, generation: 2 });
-    two.handler.working.get(id)?.end('complete');
-    await until(async () => (await dutyRow(database, id)).outcome === 'complete', 'one end');
+    two.handler.working.get(id)?.end();
+    await until(async () => (await dutyRow(database, id)).state === 'ended', 'one end');
     t.match(await dutyRow(database, id), { generation: 2 });
   });
 
@@ -195,13 +195,13 @@ t.test('duties on two instances', async (t) => {
     const two = await startInstance(t, world);
     await until(() => two.handler.working.has(id), 'the take-over');
     // It has not heard of its death yet.
-    work?.end('failure');
+    work?.end();
     await until(() => one.keeper.held === 0, 'the answer that it has lost it');
-    t.match(await dutyRow(database, id), { state: 'held', run: two.run, outcome: null });
+    t.match(await dutyRow(database, id), { state: 'held', run: two.run });
     t.match(one.keeper.stats(), { lost: 1, ended: 0 });
-    two.handler.working.get(id)?.end('complete');
+    two.handler.working.get(id)?.end();
     await until(() => two.keeper.held === 0, 'the end');
-    t.match(await dutyRow(database, id), { outcome: 'complete' });
+    t.match(await dutyRow(database, id), { state: 'ended' });
   });
 
   t.test('a duty that was taken away is stopped by the slow poll', async (t) => {
@@ -248,7 +248,7 @@ t.test('duties on two instances', async (t) => {
     t.equal(one.handler.begun.length, 1);
     await one.keeper.stop();
     t.match(two.handler.working.get(id)?.duty, { failures: 1 }, 'a stop does not wait for it');
-    work?.end('complete');
+    work?.end();
   });
 
   t.test('a claim whose answer was lost is carried out, once', async (t) => {
@@ -259,7 +259,7 @@ t.test('duties on two instances', async (t) => {
     one.keeper.pollSoon();
     await until(() => one.handler.working.has(id), 'the work to begin');
     one.keeper.pollSoon();
-    one.handler.working.get(id)?.end('complete');
+    one.handler.working.get(id)?.end();
     await until(async () => (await dutyRow(database, id)).state === 'ended', 'the end');
     t.equal(one.handler.begun.length, 1);
   });
@@ -276,7 +276,7 @@ t.test('duties on two instances', async (t) => {
     }
     await until(() => one.handler.begun.length === 3, 'the work to begin again');
     for (const duty of one.handler.begun) t.match(duty, { id, generation: 1, failures: 0 });
-    one.handler.working.get(id)?.end('complete');
+    one.handler.working.get(id)?.end();
     await until(() => one.keeper.held === 0, 'the end');
     t.match(await dutyRow(database, id), { state: 'ended', generation: 1, failures: 0 });
     t.match(one.keeper.stats(), { claimed: 1, ended: 1, handedOver: 0, failed: 0, retried: 2 });
@@ -333,7 +333,7 @@ t.test('duties on two instances', async (t) => {
     await until(() => one.handler.working.size === 2, 'the work to begin');
     await database.transaction(async (holder) => {
       await holder.query('select 1 from cnapi_duties where id = $1::uuid for update', [id]);
-      for (const { end } of one.handler.working.values()) end('complete');
+      for (const { end } of one.handler.working.values()) end();
       await until(async () => (await dutyRow(database, other)).state === 'ended', 'the other one');
     });
     await until(async () => (await dutyRow(database, id)).state === 'ended', 'the locked one');

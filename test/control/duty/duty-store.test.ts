@@ -19,7 +19,7 @@ import { freshDatabase } from '../../support/postgres.ts';
 import { killRun, liveRun } from '../legacy/support/legacy-seats.ts';
 import { dutyRow, lockDuty, newIds } from './support.ts';
 
-const END = { kind: 'end', outcome: 'complete' } as const;
+const END = { kind: 'end' } as const;
 
 t.test('statements about duties', async (t) => {
   const { database, url } = await freshDatabase(t, { migrations });
@@ -75,7 +75,7 @@ t.test('statements about duties', async (t) => {
     const [duty] = await claimDuties(database, next, { kinds: [kind], most: 1 });
     t.equal(await holder(), next);
     await settleDuties(database, next, [
-      { id, generation: duty?.generation ?? 0, settlement: { kind: 'end', outcome: 'complete' }, pauseMs: 0 },
+      { id, generation: duty?.generation ?? 0, settlement: { kind: 'end' }, pauseMs: 0 },
     ]);
     t.equal(await holder(), null, 'it has ended');
   });

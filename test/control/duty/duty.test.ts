@@ -11,7 +11,7 @@ import {
   step,
 } from '../../../lib/control/duty/duty.ts';
 
-const END = { kind: 'end', outcome: 'complete' } as const;
+const END = { kind: 'end' } as const;
 const HAND_OVER = { kind: 'hand-over', hasFailed: false } as const;
 const FAILED = { kind: 'hand-over', hasFailed: true } as const;
 
@@ -24,7 +24,7 @@ const states = {
 } as const satisfies Record<string, HolderState>;
 
 const events = {
-  done: { name: 'done', outcome: 'complete' },
+  done: { name: 'done' },
   failed: { name: 'failed' },
   leave: { name: 'leave' },
   lost: { name: 'lost' },
@@ -58,7 +58,7 @@ const rows: [
   ['a stored settlement is the last of it', 'settling', 'stored', 'over', []],
   ['a settlement that is refused is a loss', 'settling', 'lost', 'over', []],
   ['a drain waits for the settlement', 'settling', 'leave', 'settling', []],
-  ['the outcome of lost work is dropped', 'lost', 'done', 'over', []],
+  ['the end of lost work is dropped', 'lost', 'done', 'over', []],
   ['the failure of lost work is dropped', 'lost', 'failed', 'over', []],
   ['what is lost cannot leave', 'lost', 'leave', 'lost', []],
   ['losing twice is harmless', 'lost', 'lost', 'lost', []],

@@ -53,7 +53,7 @@ t.test('a duty whose end is stored is not lost, although its holder has no answe
   one.keeper.hint();
   await until(() => one.handler.working.has(id), 'the work to begin');
   const end = held.hold('with wanted');
-  one.handler.working.get(id)?.end('complete');
+  one.handler.working.get(id)?.end();
   await end.reached;
   await createDuties(database, KIND, [other]);
   one.keeper.hint();

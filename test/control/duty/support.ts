@@ -1,6 +1,6 @@
 /** Instances that carry out duties over one database; the test decides when work is done. */
 import { randomUUID } from 'node:crypto';
-import { type DutyHandler, DutyLostError, type DutyOutcome, type HeldDuty } from '../../../lib/control/duty/duty.ts';
+import { type DutyHandler, DutyLostError, type HeldDuty } from '../../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { type Logger, silentLogger } from '../../../lib/platform/log.ts';
@@ -16,7 +16,8 @@ export const KIND = 'test';
 export interface Working {
   duty: HeldDuty;
   signal: AbortSignal;
-  end(outcome: DutyOutcome | Error): void;
+  /** With an error: its work fails. */
+  end(error?: Error): void;
 }
 
 /** Its work ends when the test says so, or when it is aborted. */
@@ -27,10 +28,10 @@ export class ScriptedHandler implements DutyHandler {
   /** For work that does not stop when it is aborted. */
   isDeaf = false;
 
-  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+  carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
     this.begun.push(duty);
-    const { promise, resolve, reject } = Promise.withResolvers<DutyOutcome>();
-    const end = (outcome: DutyOutcome | Error) => (outcome instanceof Error ? reject(outcome) : resolve(outcome));
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const end = (error?: Error) => (error === undefined ? resolve() : reject(error));
     this.working.set(duty.id, { duty, signal, end });
     if (!this.isDeaf) signal.addEventListener('abort', () => reject(signal.reason));
     return promise.finally(() => this.working.delete(duty.id));
@@ -87,12 +88,11 @@ interface DutyRow {
   run: string | null;
   generation: number;
   failures: number;
-  outcome: DutyOutcome | null;
 }
 
 export async function dutyRow(database: Queryable, id: string): Promise<DutyRow> {
   const { rows } = await database.query<DutyRow>(
-    'select state, run, generation, failures, outcome from cnapi_duties where id = $1::uuid',
+    'select state, run, generation, failures from cnapi_duties where id = $1::uuid',
     [id],
   );
   return rows[0] as DutyRow;

@@ -18,9 +18,8 @@ create table cnapi_duties (
   created_at timestamptz not null default cnapi_now(),
   held_since timestamptz,
   ended_at timestamptz,
-  outcome text check (outcome in ('complete', 'failure')),
   check ((state = 'held') = (run is not null)),
-  check ((state = 'ended') = (outcome is not null))
+  check ((state = 'ended') = (ended_at is not null))
 ) with (fillfactor = 70);
 create index cnapi_duties_unfinished on cnapi_duties (claimable_at, id) where state <> 'ended';
 create index cnapi_duties_held on cnapi_duties (run) where state = 'held';

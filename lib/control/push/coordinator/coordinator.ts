@@ -16,7 +16,7 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
-import type { DutyHandler, DutyOutcome, HeldDuty } from '../../duty/duty.ts';
+import type { DutyHandler, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
 import { actionsOf, type CoordinatorAction, type JobSnapshot, type JobState, StartRateLimiter } from '../push-job.ts';
@@ -134,7 +134,7 @@ export class Coordinator implements DutyHandler {
     for (const job of jobs) this.#activeJobs.get(job)?.changed.abort();
   }
 
-  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<DutyOutcome> {
+  async carryOut(duty: HeldDuty, signal: AbortSignal): Promise<void> {
     const active: ActiveJob = {
       changed: new AbortController(),
       tasks: new Set(),
@@ -157,7 +157,7 @@ export class Coordinator implements DutyHandler {
     }
   }
 
-  async #rounds(duty: HeldDuty, active: ActiveJob, signal: AbortSignal): Promise<DutyOutcome> {
+  async #rounds(duty: HeldDuty, active: ActiveJob, signal: AbortSignal): Promise<void> {
     const times = new JobTimes(this.#deps.clock, tickLagMs(this.#deps.config));
     const row = await readPushTicket(this.#deps.database, duty.id);
     const ticket = row && new JobTicket(this.#deps, duty, row);
@@ -181,8 +181,7 @@ export class Coordinator implements DutyHandler {
       if (counted.inRehab > 0) this.#deps.sendOrders(duty.id);
       this.#logProgress(duty, active, counted);
       if (counted.job.state === 'ended') {
-        await ticket?.release();
-        return 'complete';
+        return ticket?.release();
       }
       const view: JobSnapshot = {
         ...counted,
