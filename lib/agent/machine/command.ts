@@ -1,9 +1,13 @@
 /**
  * Runs one command as its own process group. Used by linux-machine.ts.
  *
- * A shell leads the group and waits at a gate (a pipe). It becomes the command only after the
+ * A shell leads the group and waits at a gate (a pipe). It starts the command only after the
  * journal holds the group. If the agent dies before that, the pipe closes and nothing has run. The
  * next agent process therefore knows every group that may have done something.
+ *
+ * The shell stays and exits with the command's exit code, or with 128 + N if signal N ended the
+ * command. Node has no names for real-time signals (34 to 64): it reports a process that one of
+ * them ended like one that exited with 0.
  *
  * A command has ended when its leader has exited and its outputs are closed. Processes of its group
  * that still hold them one second after the exit are killed. What they wrote before is read, also
@@ -14,6 +18,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Socket } from 'node:net';
+import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
@@ -30,7 +35,21 @@ interface CommandDeps {
   bootId: string;
 }
 
-const GATE = 'read -r go <&3 || exit 125; exec 3<&-; exec "$0" "$@"';
+/**
+ * Signals to the group must not end the shell before the command. A trap, other than an ignored
+ * signal, is not inherited. Not trapped: KILL and STOP, faults, CHLD, job control, and the two
+ * signals that the C library keeps for itself.
+ */
+const TRAPPED = Array.from({ length: 64 }, (_, index) => index + 1).filter(
+  (signal) => ![4, 7, 8, 9, 11, 17, 18, 19, 20, 21, 22, 32, 33].includes(signal),
+);
+/** The shell's own standard error is /dev/null: it would name the signal there. */
+const GATE = `read -r go <&3 || exit 125
+trap : ${TRAPPED.join(' ')}
+exec 3>&2 2>/dev/null
+(exec "$0" "$@") 2>&3 3>&-
+exit $?`;
+const SIGNAL_NAMES = new Map(Object.entries(constants.signals).map(([name, signal]) => [signal as number, name]));
 const KILL_AFTER_MS = 2000;
 const OUTPUT_AFTER_EXIT_MS = 1000;
 /** Each reads 64 KiB or more, and a connection between two processes holds less than ten times that. */
@@ -106,7 +125,13 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
   if (!run.signal.aborted) openGate(child);
   const { code, signal } = await ended;
   live.end();
-  return { exitCode: code, signal, stdout: kept.stdout.text(), stderr: kept.stderr.text(), killed: await killed() };
+  return {
+    exitCode: code,
+    signal: signal ?? SIGNAL_NAMES.get((code ?? 0) - 128) ?? null,
+    stdout: kept.stdout.text(),
+    stderr: kept.stderr.text(),
+    killed: await killed(),
+  };
 }
 
 /**

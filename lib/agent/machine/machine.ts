@@ -76,7 +76,9 @@ export interface CommandRun {
 }
 
 export interface CommandResult {
+  /** 128 + N if signal N ended the command; null if a signal ended its whole process group. */
   exitCode: number | null;
+  /** The signal that the exit code stands for, if it has a name, or that ended the process group. */
   signal: string | null;
   stdout: string;
   stderr: string;

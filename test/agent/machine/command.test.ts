@@ -70,10 +70,33 @@ t.test('a script runs under its own interpreter with its arguments and variables
   t.match(await run(t, { script: '#!/bin/bash -e\nfalse\necho never' }), { exitCode: 1, stdout: '' });
   t.match(await run(t, { script: '#!/usr/bin/env bash\n[[ a == a* ]] && echo bash' }), { stdout: 'bash\n' });
   t.match(await run(t, { script: '#!/no/such/interpreter\n' }), { exitCode: 127, stderr: /not found/ });
-  t.match(await run(t, { script: 'kill -KILL $$' }), { exitCode: null, signal: 'SIGKILL', killed: false });
   const { stdout } = await run(t, { script: 'env; ls -l /proc/self/fd | wc -l' });
   t.notMatch(stdout, /AGENT_SECRET/);
   t.match(stdout, /^PATH=/m);
+});
+
+t.test(
+  'a command that a signal ended has the exit code 128 + N, also if Node has no name for the signal',
+  async (t) => {
+    const byNumber = { 9: 'SIGKILL', 15: 'SIGTERM', 34: null, 64: null };
+    for (const [number, signal] of Object.entries(byNumber)) {
+      const script = `#!/bin/bash\nkill -${number} $$; exit 7`;
+      t.match(await run(t, { script }), { exitCode: 128 + Number(number), signal, stderr: '', killed: false });
+    }
+  },
+);
+
+t.test('a signal that a command sends to its process group does not hide its exit code', async (t) => {
+  const script = '#!/bin/bash\ntrap "echo seen" TERM 34\nkill -TERM 0; kill -34 0; exit 3';
+  t.match(await run(t, { script }), { exitCode: 3, signal: null, stdout: 'seen\nseen\n', stderr: '' });
+});
+
+t.test('a command that handles SIGTERM at an abort ends with its own exit code', async (t) => {
+  const script = 'trap "sleep 0.1; echo tidied; exit 3" TERM; echo up; while :; do sleep 0.1; done';
+  const { result, abort, output } = await start(t, { script });
+  await until(() => output.length > 0, 'output');
+  abort.abort(stop());
+  t.match(await result, { exitCode: 3, signal: null, stdout: 'up\ntidied\n', killed: true });
 });
 
 t.test('output that an agent reads late, because it stood still, is complete', async (t) => {
