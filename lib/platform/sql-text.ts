@@ -17,9 +17,10 @@ export type StatementPart = (parameters: Parameters) => string;
 /**
  * The record of a change, as a part of its statement. `details`: SQL of a jsonb value, which the
  * record keeps about the object. `servers`: SQL of a uuid[], the servers that the change is about,
- * if it is not about one alone.
+ * if it is not about one alone. `changed`: the name of a part that has one row if something has
+ * changed; otherwise nothing is recorded.
  */
-export type RecordPart = (parameters: Parameters, details?: string, servers?: string) => string;
+export type RecordPart = (parameters: Parameters, details?: string, servers?: string, changed?: string) => string;
 
 /**
  * The records of what a statement deletes. `rows`: the name of its part with `id` and `details`.
@@ -46,6 +47,15 @@ export class Parameters {
 export function combineStatement(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
   const whole = also === undefined ? text : `with also as (${also(parameters)})${afterFirstPart(text)}`;
   return { text: whole, values: parameters.values };
+}
+
+/**
+ * A statement that changes one row, or none because it was changed since it was read. `also` writes
+ * only if the part `changed` has a row, so it must read from it. Returns a row if it has changed something.
+ */
+export function combineIfChanged(text: string, parameters: Parameters, also: StatementPart | undefined): Statement {
+  const further = also === undefined ? '' : `, also as (${also(parameters)})`;
+  return { text: `with changed as (${text} returning 1)${further} select 1 from changed`, values: parameters.values };
 }
 
 const afterFirstPart = (text: string) => (/^with\s/.test(text) ? `, ${text.slice('with '.length)}` : ` ${text}`);

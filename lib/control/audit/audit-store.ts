@@ -77,7 +77,7 @@ export async function insertStarts(database: Queryable, starts: readonly AuditSt
 
 /** Inserts one record as a part of the statement that makes the change, and so in its commit. */
 export function startPart(start: AuditStart): RecordPart {
-  return (parameters, details = 'null', servers = 'null') => {
+  return (parameters, details = 'null', servers = 'null', changed = '') => {
     const values = [
       parameters.add(start.key, 'uuid'),
       parameters.add(start.actor, 'text'),
@@ -92,7 +92,8 @@ export function startPart(start: AuditStart): RecordPart {
       parameters.add(start.source, 'text'),
       parameters.add(start.instance, 'uuid'),
     ];
-    return `insert into cnapi_audit (${COLUMNS}, details, servers) values (${values.join(', ')}, ${details}, ${servers})
+    const from = changed === '' ? '' : `from ${changed}`;
+    return `insert into cnapi_audit (${COLUMNS}, details, servers) select ${values.join(', ')}, ${details}, ${servers} ${from}
       on conflict (request_id, key) do nothing`;
   };
 }

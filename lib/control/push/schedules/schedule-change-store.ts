@@ -1,6 +1,6 @@
 /** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { combineStatement, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
+import { combineIfChanged, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
 import { scheduleChangeDetailsOf } from '../job-details.ts';
 import type { JobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
@@ -36,11 +36,12 @@ export interface ChangedSchedule extends Omit<NewSchedule, 'actor' | 'nextAt'> {
 
 /**
  * Replaces what callers may change, and lets any instance try again at once. False: it has ended,
- * does not exist, or was changed since it was read.
+ * does not exist, or was changed since it was read; nothing is recorded then, so that the records
+ * have the order of the changes.
  */
 export async function changeSchedule(database: Queryable, schedule: ChangedSchedule): Promise<boolean> {
   const { id, changes, at, cron, timeZone, overlap, job, nextAt, asked, changedBy, isOtherJob, record } = schedule;
-  const { text, values } = combineStatement(
+  const { text, values } = combineIfChanged(
     `update cnapi_push_schedules s
        set at = $3::timestamptz, cron = $4::text, time_zone = $5::text, overlap = $6::text, job = $7::json,
          job_bytes = octet_length($7::text), next_at = coalesce($8::timestamptz, s.next_at), changes = s.changes + 1,
@@ -53,7 +54,10 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
       ...[changedBy ?? null, isOtherJob],
     ]),
     record &&
-      ((all) => record(all, all.add(scheduleChangeDetailsOf(asked), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
+      ((all) => {
+        const servers = all.add(job.servers ?? null, 'uuid[]');
+        return record(all, all.add(scheduleChangeDetailsOf(asked), 'jsonb'), servers, 'changed');
+      }),
   );
   const name = statementName('change push schedule', record);
   const { rowCount } = await database.query(text, values, { name });
