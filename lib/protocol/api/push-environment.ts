@@ -3,6 +3,8 @@ import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES } from '../limits.ts';
 import { textArray, textMap } from './rules.ts';
 
 export const pushEnvironment = textMap(MAX_COMMAND_VARIABLES)
+  // It would be stored, but JavaScript objects lose it on the way to the command.
+  .refine((env) => !Object.hasOwn(env, '__proto__'), 'value has a variable named __proto__')
   .refine(
     (env) => bytesOf(env) <= MAX_PUSH_ENV_BYTES,
     `value has names and values of more than ${MAX_PUSH_ENV_BYTES} bytes together`,

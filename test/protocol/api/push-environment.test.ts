@@ -9,6 +9,7 @@ const ENVIRONMENTS: [name: string, env: Record<string, string>, isAccepted: bool
   ['64 KiB of names and values', { [NAME]: WIDE, B: 'x'.repeat(65_536 - 40_003) }, true],
   ['a byte more in a value', { [NAME]: WIDE, B: 'x'.repeat(65_536 - 40_002) }, false],
   ['a byte more in a name', { [NAME]: WIDE, BB: 'x'.repeat(65_536 - 40_003) }, false],
+  ['a variable that JavaScript objects lose', JSON.parse('{"__proto__":"x"}'), false],
   ['many small variables', Object.fromEntries(Array.from({ length: 1_000 }, (_, each) => [`V${each}`, 'x'])), true],
 ];
 
