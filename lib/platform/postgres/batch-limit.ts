@@ -45,7 +45,7 @@ export class BatchLimit<Item> {
 
   answered(batch: readonly Item[], tookMs: number): void {
     if (this.#part === 1) return;
-    const possible = this.#partOf(batch) * ((USABLE * this.#deadlineMs) / tookMs);
+    const possible = this.#partOf(batch) * ((USABLE * this.#deadlineMs) / Math.max(1, tookMs));
     this.#part = Math.min(1, Math.max(this.#part, Math.min(possible, this.#part * GROWTH)));
   }
 

@@ -55,3 +55,10 @@ t.test('a small batch that is answered at once does not raise the limit much', a
   limit.answered([1], 100);
   t.equal(limit.count(many), 25);
 });
+
+t.test('a clock that stands still leaves the limit as it is', async (t) => {
+  const limit = create();
+  limit.unanswered(many.slice(0, 40), 0);
+  limit.answered(many.slice(0, 20), 0);
+  t.equal(limit.count(many), 20);
+});

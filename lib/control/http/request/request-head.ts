@@ -22,6 +22,8 @@ interface RequestHead {
   httpVersion: string;
   /** All Host headers of the request. */
   hosts: readonly string[];
+  /** The Transfer-Encoding header. */
+  transferCodings: string | undefined;
   origin: string | undefined;
   /** The scheme of this port. */
   scheme: 'http' | 'https';
@@ -33,7 +35,8 @@ export function headOf(request: RawRequest, scheme: RequestHead['scheme']): Requ
   const { url = '', httpVersion, headers, headersDistinct } = request;
   const hasSignature = headers['x-ops-sign'] !== undefined && SIGNED_PATH.test(url);
   const hasToken = headers.authorization !== undefined || hasSignature;
-  return { url, httpVersion, hosts: headersDistinct.host ?? [], origin: headers.origin, scheme, hasToken };
+  const { origin, 'transfer-encoding': transferCodings } = headers;
+  return { url, httpVersion, hosts: headersDistinct.host ?? [], transferCodings, origin, scheme, hasToken };
 }
 type RawRequest = Pick<IncomingMessage, 'url' | 'httpVersion' | 'headers' | 'headersDistinct'>;
 
@@ -69,6 +72,9 @@ export function reasonToRefuse(head: RequestHead, own: OwnNames): CnapiError | u
     return new InvalidContentError(
       'The path begins with //, or has a segment . or .., a backslash, a # or white space',
     );
+  // Node reads any list that ends in `chunked`; a proxy may see another end of the body (RFC 9112, 6.1).
+  if (head.transferCodings !== undefined && head.transferCodings.trim().toLowerCase() !== 'chunked')
+    return new InvalidContentError('The only Transfer-Encoding that is understood is chunked');
   const [host, ...others] = head.hosts;
   if (others.length > 0 || (host === undefined && head.httpVersion !== '1.0'))
     return new InvalidContentError('The request has not one Host header');

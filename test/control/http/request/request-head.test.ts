@@ -182,3 +182,24 @@ t.test('with tokens, a signature admits any name of the host, where it is checke
     t.equal(refusal(url, signed), 403, url);
   t.end();
 });
+
+t.test('a body in another transfer coding than chunked is refused, so no proxy sees another end of it', async (t) => {
+  const { port, addServer, tasks } = await startApi(t);
+  await addServer(SERVER);
+  const ask = (coding: string) =>
+    raw(
+      port,
+      `POST /servers/${SERVER}/nop HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n${coding}\r\n\r\n0\r\n\r\n`,
+    );
+  for (const coding of [
+    'identity, chunked',
+    'gzip, chunked',
+    'identity',
+    'gzip',
+    'chunked, chunked',
+    'identity\r\nTransfer-Encoding: chunked',
+  ])
+    t.match(await ask(`Transfer-Encoding: ${coding}`), /^HTTP\/1.1 400 /, coding);
+  t.equal(tasks.created.length, 0);
+  t.match(await ask('Transfer-Encoding: Chunked'), /^HTTP\/1.1 200 /);
+});
