@@ -72,7 +72,9 @@ const failuresOf = ({ percent, count }: ReturnType<typeof amountOf>, job: PushJo
 
 export function addCommand(runner: CommandRunner): Command {
   const command = new Command('add')
-    .description('Adds servers to a push job that votes or runs, until its voting timeout.')
+    .description(
+      'Adds servers to a push job that votes or runs, until its voting timeout. It takes none while it waits for a lock.',
+    )
     .argument('<job>', 'id, or the beginning of one')
     .argument('<server...>', 'uuids, beginnings of them, or hostnames')
     .action(runner.action(add));

@@ -67,10 +67,11 @@ export async function changePushJob(
   return rowCount > 0;
 }
 
-export interface AddedNodes {
-  state: JobState;
+export type AdditionRefusal = 'waiting' | 'aborting' | 'ended' | 'late' | 'present' | 'full';
+
+interface AddedNodes {
   /** Why no node was added; null if all were added. */
-  refusal: 'state' | 'late' | 'present' | 'full' | null;
+  refusal: AdditionRefusal | null;
   /** Some of the servers that are nodes of the job already. */
   present: string[];
 }

@@ -15,7 +15,7 @@ import { shareHint } from '../../protocol/api/push-job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
 import { hintTasksOf } from '../tasks/task-topics.ts';
 import {
-  type AddedNodes,
+  type AdditionRefusal,
   addPushNodes,
   changePushJob,
   type JobChanges,
@@ -85,6 +85,8 @@ export interface PushJobsDeps {
 const DELETE_BATCH = { most: 100, nodes: 10_000 };
 /** How many ended jobs of each organization are kept. */
 const KEEP_ENDED = 10_000;
+
+const ABORTING = 'is being aborted';
 
 export class PushJobs {
   readonly coordinator: Coordinator;
@@ -191,7 +193,7 @@ export class PushJobs {
     const { database, bus } = this.#deps;
     const added = await addPushNodes(database, id, { nodes, most: MAX_PUSH_NODES, record });
     if (added === undefined) throw new PushJobNotFoundError(id);
-    if (added.refusal !== null) throw refusalOfNodes(id, added);
+    if (added.refusal !== null) throw refusalOfNodes(id, added.refusal, added.present);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
     publishChanges(bus, PUSH_ORDERS_TOPIC, [id]);
   }
@@ -205,7 +207,7 @@ export class PushJobs {
     const found = await requestAbortOfNodes(database, id, options);
     if (found === undefined) throw new PushJobNotFoundError(id);
     if (found.missing.length > 0)
-      throw invalidParameter('nodes', `these servers are no nodes of the job: ${found.missing.join(', ')}`);
+      throw invalidParameter('nodes', `these servers are not in the job: ${found.missing.join(', ')}`);
     if (found.state === 'ended') throw new PushJobEndedError(id);
     publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
   }
@@ -239,23 +241,43 @@ export class PushJobs {
 
 /** Why the job does not take these changes. It may have changed since. */
 function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum }: JobChanges): Error {
-  if (state === 'ended') return new PushJobEndedError(id);
-  if (state === 'running' && quorum !== undefined)
-    return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
-  if (typeof quorum === 'number' && quorum > nodes)
-    return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes${shareHint(quorum)}`);
-  return new PushJobNotChangeableError(id, 'is being aborted');
+  switch (state) {
+    case 'ended':
+      return new PushJobEndedError(id);
+    case 'aborting':
+      return new PushJobNotChangeableError(id, ABORTING);
+    case 'waiting':
+    case 'voting':
+    case 'running':
+      if (state === 'running' && quorum !== undefined)
+        return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
+      if (typeof quorum === 'number' && quorum > nodes)
+        return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes${shareHint(quorum)}`);
+      // A caller has asked for its abort, which has not begun.
+      return new PushJobNotChangeableError(id, ABORTING);
+    default:
+      return state satisfies never;
+  }
 }
 
-function refusalOfNodes(id: string, { state, refusal, present }: AddedNodes): Error {
+function refusalOfNodes(id: string, refusal: AdditionRefusal, present: readonly string[]): Error {
   switch (refusal) {
-    case 'present':
-      return invalidParameter('servers', `they are nodes of the job already: ${present.join(', ')}`);
-    case 'full':
-      return invalidParameter('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
+    case 'waiting':
+      return new PushJobNotChangeableError(
+        id,
+        'waits for its ticket, so no servers can be added yet; add them when it votes',
+      );
+    case 'aborting':
+      return new PushJobNotChangeableError(id, ABORTING);
+    case 'ended':
+      return new PushJobEndedError(id);
     case 'late':
       return new PushJobNotChangeableError(id, 'takes no more votes: its voting timeout is over');
+    case 'present':
+      return invalidParameter('servers', `these servers are in the job already: ${present.join(', ')}`);
+    case 'full':
+      return invalidParameter('servers', `the job would have more than ${MAX_PUSH_NODES} nodes`);
     default:
-      return state === 'ended' ? new PushJobEndedError(id) : new PushJobNotChangeableError(id, 'is being aborted');
+      return refusal satisfies never;
   }
 }

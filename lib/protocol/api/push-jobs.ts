@@ -335,7 +335,7 @@ export const pushJobContracts = contracts({
     params: z.object({
       ...ofJob,
       servers: servers.describe(
-        'Uuids of servers that are no nodes of the job. A quorum in percent counts them while the job votes',
+        'Uuids of servers that are not in the job. A quorum in percent counts them while the job votes',
       ),
     }),
     preconditions: [],
@@ -344,7 +344,7 @@ export const pushJobContracts = contracts({
       400: errorResponse('A server that does not exist, or is a node already; nothing was added', 'InvalidParameters'),
       ...noJob,
       409: errorResponse(
-        'It has ended, is being aborted, or takes no more votes; nothing was added',
+        'It waits for its ticket, is being aborted, has ended, or takes no more votes; nothing was added',
         'PushJobEnded',
         'PushJobNotChangeable',
       ),

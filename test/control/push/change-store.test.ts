@@ -90,7 +90,7 @@ t.test('a node that is added has not voted, or is down', async (t) => {
   await database.query(`update cnapi_roster_authority set status = 'unknown' where server_uuid = $1::uuid`, [gone]);
   const duty = await claimedJob(database, run, { seats });
   const never = randomUUID();
-  t.match(await added(database, duty.id, [up, gone, never]), { state: 'voting', refusal: null });
+  t.match(await added(database, duty.id, [up, gone, never]), { refusal: null });
   const nodes = new Map((await listPushNodes(database, duty.id, {})).map((node) => [node.server_uuid, node]));
   t.match(nodes.get(up), { state: 'new', reason: null });
   for (const server of [gone, never]) t.match(nodes.get(server), { state: 'unavailable', reason: 'down' });
@@ -125,11 +125,12 @@ t.test(
     const refusals: readonly [State, string | undefined, servers: string[], most: number, refusal: string | null][] = [
       ['voting', undefined, [other], 4, null],
       ['running', undefined, [other], 4, null],
-      ['waiting', undefined, [other], 4, 'state'],
-      ['aborting', undefined, [other], 4, 'state'],
-      ['ended', undefined, [other], 4, 'state'],
-      ['voting, to be aborted', undefined, [other], 4, 'state'],
-      ['running, to be aborted', undefined, [other], 4, 'state'],
+      ['waiting', undefined, [other], 4, 'waiting'],
+      ['waiting', "abort_requested = 'hard'", [other], 4, 'aborting'],
+      ['aborting', undefined, [other], 4, 'aborting'],
+      ['ended', undefined, [other], 4, 'ended'],
+      ['voting, to be aborted', undefined, [other], 4, 'aborting'],
+      ['running, to be aborted', undefined, [other], 4, 'aborting'],
       ['voting', late, [other], 4, 'late'],
       ['running', late, [other], 4, 'late'],
       ['voting', undefined, [other, known], 5, 'present'],
@@ -141,7 +142,7 @@ t.test(
       const before = await rowOf(database, job);
       const about = `${state}, ${also}: ${refusal}`;
       const present = refusal === 'present' ? [known] : [];
-      t.same(await added(database, job, servers, most), { state: before?.state, refusal, present }, about);
+      t.same(await added(database, job, servers, most), { refusal, present }, about);
       const nodes = (await listPushNodes(database, job, {})).length;
       t.equal(nodes, refusal === null ? 4 : 3, about);
       if (refusal !== null) t.same(await rowOf(database, job), before, about);

@@ -48,16 +48,18 @@ language sql immutable strict as $$
   select greatest(1, ceil(p_percent / 100 * p_nodes - 1e-9))::int
 $$;
 
--- Adds nodes to a job that votes or runs, while votes count: for p_tick_ms per tick. Returns the
--- job's state and why nothing was added:
+-- Adds nodes to a job that votes or runs, while votes count: for p_tick_ms per tick. Returns why
+-- nothing was added:
 --
---     state    the job does not take nodes any more
---     late     its voting is over
---     present  some of these servers, which are named, are nodes already
---     full     it would have more than p_most nodes
+--     waiting   the job waits for its ticket
+--     aborting  it is being aborted, or a caller has asked for that
+--     ended     it has ended
+--     late      its voting is over
+--     present   some of these servers, which are named, are nodes already
+--     full      it would have more than p_most nodes
 create function cnapi_add_push_nodes(
   p_job uuid, p_servers uuid[], p_names text[], p_most int, p_tick_ms int
-) returns table (state text, refusal text, present uuid[])
+) returns table (refusal text, present uuid[])
 language plpgsql volatile
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -76,7 +78,9 @@ begin
           where n.job = p_job and n.server_uuid = u.server_uuid)
       limit 10);
   refusal := case
-    when job.state not in ('voting', 'running') or job.abort_requested is not null then 'state'
+    when job.state = 'ended' then 'ended'
+    when job.state = 'aborting' or job.abort_requested is not null then 'aborting'
+    when job.state = 'waiting' then 'waiting'
     when (cnapi_tick() - job.created_tick) * p_tick_ms >= job.voting_timeout_ms then 'late'
     when cardinality(present) > 0 then 'present'
     when nodes > p_most then 'full' end;
@@ -94,6 +98,5 @@ begin
             then cnapi_push_quorum(job.quorum_percent, nodes) else job.quorum end
       where j.id = p_job;
   end if;
-  state := job.state;
   return next;
 end $$;

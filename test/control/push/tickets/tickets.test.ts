@@ -52,16 +52,22 @@ t.test('a zone of two instances', async (t) => {
 
   await t.test('a job waits for its ticket, holds it while it runs, and releases it', async (t) => {
     const mine = await held('one');
-    const { id, status, ticket } = await created(a, { ticket: { scope: 'rollout', id: 'one' }, command: 'sleep 1' });
+    const { id, status, ticket } = await created(a, {
+      ...{ ticket: { scope: 'rollout', id: 'one' }, command: 'sleep 1', servers: servers.slice(0, 2) },
+    });
     t.equal(status, 'waiting');
     t.match(ticket, { ...at('one'), expires_in: 3600, timeout_ms: 600_000 });
     const queued = await ticketOf(id);
     t.match(queued, { status: 'queued', action: 'push-job', extra: { push_job: id }, actor: 'open' });
-    t.match(await jobOf(id), { status: 'waiting', counts: { new: 3 } }, 'it has asked nobody');
+    t.match(await jobOf(id), { status: 'waiting', counts: { new: 2 } }, 'it has asked nobody');
+    t.match(await a.post(`/push-jobs/${id}/nodes`, { servers: servers.slice(2) }), {
+      status: 409,
+      body: { code: 'PushJobNotChangeable', message: /waits for its ticket, .* add them when it votes/ },
+    });
     await put(`/tickets/${mine}/release`);
     await reaches(id, 'running');
     t.match((await a.get<Ticket>(`/tickets/${queued.uuid}`)).body, { status: 'active' });
-    t.match(await reaches(id, 'complete'), { counts: { succeeded: 3 } });
+    t.match(await reaches(id, 'complete'), { counts: { succeeded: 2 } });
     await released(queued.uuid);
     await until(async () => (await owed()) === 0, 'the job to owe nothing');
   });
