@@ -44,7 +44,8 @@ const TRAPPED = Array.from({ length: 64 }, (_, index) => index + 1).filter(
   (signal) => ![4, 7, 8, 9, 11, 17, 18, 19, 20, 21, 22, 32, 33].includes(signal),
 );
 /** The shell's own standard error is /dev/null: it would name the signal there. */
-const GATE = `read -r go <&3 || exit 125
+const GATE = `read -r cnapi_gate <&3 || exit 125
+unset cnapi_gate
 trap : ${TRAPPED.join(' ')}
 exec 3>&2 2>/dev/null
 (exec "$0" "$@") 2>&3 3>&-

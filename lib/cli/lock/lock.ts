@@ -44,7 +44,8 @@ ahead by more than the time left of --expires, the program assumes a suspension,
 INT, TERM and HUP (a lost terminal) are passed to the command, and the lock is held until the command has ended, however long \
 that takes. While waiting for the lock, these signals give up the place in the queue. Under nohup, HUP is passed to nobody.
 
-Exit codes: the command's own; 128 + N if signal N ended it; 124 no lock within --wait; 125 the lock was lost; 126 the command \
+Exit codes: the command's own; 128 + N if signal N ended it, but 0 for a real-time signal (34 to 64), which this program \
+cannot see: run such a command as sh -c 'COMMAND; exit $?'; 124 no lock within --wait; 125 the lock was lost; 126 the command \
 cannot be run; 127 there is no such command; 1 refused; 2 wrong usage, or an unknown server; 3 no instance answered, and nothing was run.
 `;
 

@@ -67,6 +67,7 @@ t.test('a script runs under its own interpreter with its arguments and variables
     stderr: 'err\n',
     killed: false,
   });
+  t.match(await run(t, { script: 'echo "$go"', env: { go: 'of the caller' } }), { stdout: 'of the caller\n' });
   t.match(await run(t, { script: '#!/bin/bash -e\nfalse\necho never' }), { exitCode: 1, stdout: '' });
   t.match(await run(t, { script: '#!/usr/bin/env bash\n[[ a == a* ]] && echo bash' }), { stdout: 'bash\n' });
   t.match(await run(t, { script: '#!/no/such/interpreter\n' }), { exitCode: 127, stderr: /not found/ });
