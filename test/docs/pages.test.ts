@@ -23,6 +23,10 @@ t.test(`a line of prose has at most ${LINE_CHARS} characters`, async (t) => {
   t.strictSame(long, []);
 });
 
+t.test('no line of a paragraph begins like an item of a numbered list', async (t) => {
+  t.strictSame(pages.filter((page) => !LOOKED_UP.includes(page)).flatMap(falseItemsOf), []);
+});
+
 t.test('every link leads to a page, and every anchor to one of its headings', async (t) => {
   t.strictSame(pages.flatMap(brokenLinks), []);
 });
@@ -40,11 +44,30 @@ function read(page: string): string {
   return readFileSync(path.join(root, page), 'utf8');
 }
 
+/** The page with empty lines in place of its blocks of code. */
+function proseOf(page: string): string {
+  return read(page).replace(/^```[\s\S]*?^```/gm, (code) => code.replace(/.+/g, ''));
+}
+
 /** Without tables, code and examples, whose lines cannot be wrapped. */
 function longLinesOf(page: string): string[] {
-  const text = read(page).replace(/^```[\s\S]*?^```/gm, (code) => code.replace(/.+/g, ''));
-  return text.split('\n').flatMap((line, index) => {
-    return line.length > LINE_CHARS && !/^(\||#| {4})/.test(line) ? [`${page}:${index + 1}`] : [];
+  return proseOf(page)
+    .split('\n')
+    .flatMap((line, index) => {
+      return line.length > LINE_CHARS && !/^(\||#| {4})/.test(line) ? [`${page}:${index + 1}`] : [];
+    });
+}
+
+/** Lines such as `40. Of`, which are read as the start of a list. An item continues its list. */
+function falseItemsOf(page: string): string[] {
+  const lines = proseOf(page).split('\n');
+  let last = 0;
+  return lines.flatMap((line, index) => {
+    const number = Number(/^\s*(\d+)\. /.exec(line)?.[1] ?? Number.NaN);
+    if (Number.isNaN(number)) return [];
+    if (number === 1 ? lines[index - 1]?.trim() !== '' : number !== last + 1) return [`${page}:${index + 1}`];
+    last = number;
+    return [];
   });
 }
 
