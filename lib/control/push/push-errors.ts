@@ -16,7 +16,7 @@ export class PushJobKeyConflictError extends CnapiError {
 export class PushJobKeyLostError extends CnapiError {
   constructor() {
     super(
-      'DatabaseBusy',
+      'IdempotencyKeyLost',
       503,
       'Nothing was created: the idempotency key was used by a push job that is deleted; try again',
       {
@@ -40,7 +40,7 @@ export class TooManyPushJobsError extends CnapiError {
 export class TooManyFollowedNodesError extends CnapiError {
   constructor() {
     const why = 'Callers already follow as many nodes of push jobs at this instance as they may';
-    super('TooManyWaiters', 503, `${why}; try again, or another instance`, { retryAfterSeconds: 1 });
+    super('TooManyFollowedNodes', 503, `${why}; try again, or another instance`, { retryAfterSeconds: 1 });
   }
 }
 

@@ -58,6 +58,7 @@ export const pushEventContracts = contracts({
       503: errorResponse(
         'This instance has the most followers of push jobs that it may have, or is stopping; try another one',
         'TooManyWaiters',
+        'TooManyFollowedNodes',
         'ServiceUnavailable',
         'DatabaseBusy',
         'AnswerMemoryFull',

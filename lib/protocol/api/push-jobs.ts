@@ -242,7 +242,11 @@ export const pushJobContracts = contracts({
       },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
       409: errorResponse('IdempotencyConflict: the key was used with another body', 'IdempotencyConflict'),
-      503: errorResponse('TooManyPushJobs: nothing was created', 'TooManyPushJobs'),
+      503: errorResponse(
+        'Nothing was created: too many jobs are unfinished, or the job with the key was just deleted; try again',
+        'TooManyPushJobs',
+        'IdempotencyKeyLost',
+      ),
     },
   },
   ListPushJobs: {

@@ -198,7 +198,7 @@ export const pushScheduleContracts = contracts({
     responses: {
       201: { description: 'Created', schema: schedule, example },
       400: errorResponse('All that is wrong with it, in `errors`; nothing was created', 'InvalidParameters'),
-      409: errorResponse('There are as many schedules as there may be', 'TooManySchedules'),
+      409: errorResponse('There are as many schedules as there may be; delete some', 'TooManyPushSchedules'),
     },
   },
   ListPushSchedules: {
@@ -274,7 +274,7 @@ export const pushScheduleContracts = contracts({
       409: errorResponse(
         'It has ended, or other requests changed it at the same moment; nothing was changed',
         'PushScheduleEnded',
-        'EtagConflict',
+        'PushScheduleConflict',
       ),
     },
   },
@@ -294,7 +294,7 @@ export const pushScheduleContracts = contracts({
         'Its last job has not ended and `overlap` is not `allow`, the key was used with another body, or the schedule was changed at the same moment; nothing was started',
         'PushScheduleBusy',
         'IdempotencyConflict',
-        'EtagConflict',
+        'PushScheduleConflict',
       ),
       503: errorResponse('TooManyPushJobs: nothing was started', 'TooManyPushJobs'),
     },

@@ -24,6 +24,7 @@ t.test('a key used by another request, whose job was deleted meanwhile, can be t
   };
   await t.rejects(create?.handler(request as never) as Promise<unknown>, {
     name: 'PushJobKeyLostError',
+    code: 'IdempotencyKeyLost',
     statusCode: 503,
     retryAfterSeconds: 1,
   });

@@ -28,12 +28,17 @@ export class PushScheduleBusyError extends CnapiError {
 /** Nothing was changed or started. */
 export class PushScheduleConflictError extends CnapiError {
   constructor(id: string) {
-    super('EtagConflict', 409, `Push schedule ${id} was changed by another request at the same moment; try again`);
+    super(
+      'PushScheduleConflict',
+      409,
+      `Push schedule ${id} was changed by another request at the same moment; try again`,
+    );
   }
 }
 
-export class TooManySchedulesError extends CnapiError {
+/** Time does not help, as it does for TooManyPushJobsError: so this is a conflict. */
+export class TooManyPushSchedulesError extends CnapiError {
   constructor(limit: number) {
-    super('TooManySchedules', 409, `There are ${limit} push schedules already; delete some that are not needed`);
+    super('TooManyPushSchedules', 409, `There are ${limit} push schedules already; delete some that are not needed`);
   }
 }

@@ -22,7 +22,7 @@ import {
   PushScheduleConflictError,
   PushScheduleEndedError,
   PushScheduleNotFoundError,
-  TooManySchedulesError,
+  TooManyPushSchedulesError,
 } from './schedule-errors.ts';
 import { changedJob, jobOf } from './schedule-job.ts';
 import {
@@ -94,7 +94,7 @@ export class PushSchedules {
   /**
    * A group that does not exist is refused, because its name is probably misspelt. Which servers
    * there are is not checked: they are those of the time at which the job starts.
-   * @throws InvalidParametersError, TooManySchedulesError
+   * @throws InvalidParametersError, TooManyPushSchedulesError
    */
   async create({ overlap = 'skip', ...request }: ScheduleRequest): Promise<void> {
     const { database } = this.#deps;
@@ -104,7 +104,7 @@ export class PushSchedules {
       () => this.#requireGroup(request.job),
     );
     const schedule = { ...request, ...times, overlap };
-    if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManySchedulesError(MAX_SCHEDULES);
+    if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManyPushSchedulesError(MAX_SCHEDULES);
     this.scheduler.soon();
   }
 

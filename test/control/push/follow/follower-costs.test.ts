@@ -259,7 +259,10 @@ t.test('followers that would remember too many nodes are refused, until others h
   follow(first.signal);
   const other = { ...followed, id: randomUUID() };
   const signal = leaving.signal;
-  t.throws(() => followers.nodes(other, { since: undefined, signal }), { code: 'TooManyWaiters', statusCode: 503 });
+  t.throws(() => followers.nodes(other, { since: undefined, signal }), {
+    code: 'TooManyFollowedNodes',
+    statusCode: 503,
+  });
   t.equal(followers.refused, 1);
   t.equal(followers.count, 1, 'the one that was refused holds no wait');
   t.doesNotThrow(() => followers.nodes(followed, { since: undefined, signal }), 'one more of the same job has room');
@@ -270,7 +273,7 @@ t.test('followers that would remember too many nodes are refused, until others h
 t.test('nodes that are added to a job count, and a follower that would remember too many ends', async (t) => {
   const { passed, followers, follow, addNode, changed } = await setUp(t, { maxRememberedBytes: 1_000 });
   const { heard, end } = follow();
-  const refused = t.rejects(end, { code: 'TooManyWaiters' });
+  const refused = t.rejects(end, { code: 'TooManyFollowedNodes' });
   await passed(() => statesOf(heard).length === NODES, 'the first round');
   const before = followers.rememberedBytes;
   for (let added = 0; added < NODES; added += 1) await addNode();

@@ -391,7 +391,7 @@ t.test('a schedule that is changed while it is run starts nothing', async (t) =>
     before('cnapi_run_push_schedule', () => other.change(id, changes({ job: { command: 'new' } }), undefined)),
   );
   await one.create(request({ id, cron: '@daily' }));
-  await t.rejects(run(one, id), { code: 'EtagConflict', statusCode: 409 });
+  await t.rejects(run(one, id), { code: 'PushScheduleConflict', statusCode: 409 });
   await run(one, id);
   const { rows } = await database.query('select command from cnapi_push_jobs');
   t.same(rows, [{ command: 'new' }]);

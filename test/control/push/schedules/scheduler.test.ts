@@ -287,7 +287,7 @@ t.test('there are at most a thousand schedules that may still fire', async (t) =
          from generate_series(1, 1000) as n`,
   );
   await one.create(request({ cron: '@daily' }));
-  await t.rejects(one.create(request({ cron: '@daily' })), { code: 'TooManySchedules', statusCode: 409 });
+  await t.rejects(one.create(request({ cron: '@daily' })), { code: 'TooManyPushSchedules', statusCode: 409 });
 });
 
 t.test('of several instances only one does the work for a schedule, until its claim is over', async (t) => {
