@@ -10,6 +10,13 @@ export async function newPrivateFile(file: string): Promise<FileHandle> {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     return await open(file, 'wx', 0o600);
   } catch (cause) {
+    const { code, syscall } = cause as NodeJS.ErrnoException;
+    // With the syscall mkdir, something else has the name of its directory.
+    if (code === 'EEXIST' && syscall === 'open')
+      throw new UsageError(
+        `--file ${file} exists: it may hold another token or key; remove it or choose another name`,
+        { cause },
+      );
     throw new UsageError(`--file ${file} cannot be created: ${messageOf(cause)}`, { cause });
   }
 }
