@@ -9,6 +9,7 @@ import type { Context } from '../invocation/context.ts';
 import { findDocument, listDocuments } from '../lookup/find-document.ts';
 import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import { newPrivateFile } from '../terminal/private-file.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -41,7 +42,8 @@ export function keyCommand(runner: CommandRunner): Command {
         const filter = { owner: (await findOwner(context.client, String(owner))).uuid };
         const expires = { head: 'EXPIRES', of: (key: Record<string, unknown>) => shortTime(key.expires_at as string) };
         const columns = [fieldColumn('KEY', 'name'), UUID_COLUMN, expires];
-        printDocuments(context, await listDocuments(context.client, keys, filter), { plural: 'keys', columns });
+        const found = await listDocuments(context.client, keys, filter);
+        printDocuments(context, inOrderOfName(found), { plural: 'keys', columns });
       }),
     );
   command

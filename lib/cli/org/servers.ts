@@ -7,6 +7,7 @@ import { forEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup } from '../lookup/owners.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
@@ -93,14 +94,14 @@ async function unbind(context: Context, name: unknown, given: readonly string[])
 }
 
 interface Row {
-  hostname: string | undefined;
-  server: string;
+  name: string;
+  server_uuid: string;
   groups: string | undefined;
 }
 
 const COLUMNS: readonly Column<Row>[] = [
-  { head: 'NODE', of: ({ hostname }) => hostname, shrinks: true },
-  { head: 'SERVER', of: ({ server }) => server },
+  { head: 'NODE', of: ({ name }) => name, shrinks: true },
+  { head: 'SERVER', of: ({ server_uuid }) => server_uuid },
   { head: 'GROUPS', of: ({ groups: names }) => names, shrinks: true },
 ];
 
@@ -115,14 +116,12 @@ async function list(context: Context, name: unknown): Promise<void> {
       hostnames.set(uuid, hostname ?? '');
   const named = (await listDocuments(client, groups, { organization: organization.uuid })) as unknown as Group[];
   const nameOf = new Map(named.map((group) => [group.uuid, group.name]));
-  output.table(
-    COLUMNS,
-    found.map(({ server_uuid, groups: needed }) => ({
-      hostname: hostnames.get(server_uuid),
-      server: server_uuid,
-      groups: needed?.map((uuid) => nameOf.get(uuid) ?? uuid).join(', '),
-    })),
-  );
+  const rows = found.map(({ server_uuid, groups: needed }) => ({
+    name: hostnames.get(server_uuid) ?? '',
+    server_uuid,
+    groups: needed?.map((uuid) => nameOf.get(uuid) ?? uuid).join(', '),
+  }));
+  output.table(COLUMNS, inOrderOfName(rows));
   if (found.length === 0) output.note(`${organization.name} has no servers`);
 }
 

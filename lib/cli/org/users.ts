@@ -9,6 +9,7 @@ import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findClient, findUser } from '../lookup/owners.ts';
+import { inOrderOfName } from '../terminal/name-order.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const NAME = 'as requests give it';
@@ -64,7 +65,8 @@ export function clientCommand(runner: CommandRunner): Command {
       runner.action(async (context, [name]) => {
         const filter = { organization: (await organizationOf(context, name)).uuid };
         const columns = [fieldColumn('CLIENT', 'name'), UUID_COLUMN];
-        printDocuments(context, await listDocuments(context.client, clients, filter), { plural: 'clients', columns });
+        const found = await listDocuments(context.client, clients, filter);
+        printDocuments(context, inOrderOfName(found), { plural: 'clients', columns });
       }),
     );
   ofOrganization(command.command('delete'))
@@ -108,7 +110,7 @@ async function listUsers(context: Context, name: unknown): Promise<void> {
   const found =
     organization === undefined ? await listDocuments(client, users, {}) : await usersIn(client, organization);
   const plural = organization === undefined ? 'users' : `users in ${organization.name}`;
-  printDocuments(context, found, { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
+  printDocuments(context, inOrderOfName(found), { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
 }
 
 /** Users are not indexed by their organizations, so all are read. */

@@ -1,6 +1,16 @@
-/** The order in which nodes and servers are shown. Pure. */
+/** The order in which nodes, servers and other things with names are shown. Pure. */
 const byText = new Intl.Collator('en', { numeric: true });
 
-/** By name, as people count: node-2 before node-10. */
-export const inOrderOfName = <Node extends { name?: string; server_uuid: string }>(nodes: readonly Node[]): Node[] =>
-  nodes.toSorted((a, b) => byText.compare(a.name ?? '', b.name ?? '') || byText.compare(a.server_uuid, b.server_uuid));
+
+interface Named {
+  name?: unknown;
+  uuid?: unknown;
+  server_uuid?: unknown;
+}
+
+/** By name, as people count: node-2 before node-10. Those with the same name by their uuids. */
+export const inOrderOfName = <One extends Named>(all: readonly One[]): One[] =>
+  all.toSorted((a, b) => byText.compare(nameOf(a), nameOf(b)) || byText.compare(idOf(a), idOf(b)));
+
+const nameOf = ({ name }: Named): string => String(name ?? '');
+const idOf = ({ server_uuid, uuid }: Named): string => String(server_uuid ?? uuid ?? '');

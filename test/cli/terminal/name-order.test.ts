@@ -1,4 +1,4 @@
-/** How a push job is shown to people. */
+/** The order in which things with names are shown. */
 import t from 'tap';
 import { inOrderOfName } from '../../../lib/cli/terminal/name-order.ts';
 
@@ -8,6 +8,12 @@ t.test('nodes come in order of their names, as people count', (t) => {
   t.same(
     inOrderOfName(names.map(node)).map(({ name }) => name),
     ['db-1', 'web-1', 'web-2', 'web-10'],
+  );
+  const same = ['b', 'a'].map((uuid) => ({ name: 'web', uuid }));
+  t.same(
+    inOrderOfName(same).map(({ uuid }) => uuid),
+    ['a', 'b'],
+    'those with the same name by uuid',
   );
   t.end();
 });
