@@ -62,12 +62,16 @@ export function retryCommand(runner: CommandRunner): Command {
 async function retry(context: Context, [text]: readonly unknown[], options: Options): Promise<number> {
   const { client, random } = context;
   const former = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
+  const shortId = former.id.slice(0, 8);
   if (!hasEnded(former))
-    throw new RefusedError(`Push job ${former.id} is ${former.status}; wait for its end or abort it`);
+    throw new RefusedError(`Push job ${shortId} is ${former.status}; wait for its end or abort it`);
   const { command } = former;
   if (command === undefined) throw new WithheldError('The command and the options of a push job');
   const nodes = (await nodesOf(context, former.id)).filter((node) => isAgain(node, options.status));
-  if (nodes.length === 0) throw new UsageError('No node of that job matches');
+  if (nodes.length === 0) {
+    if (options.status !== undefined) throw new UsageError('No node of that job matches');
+    throw new RefusedError(`All nodes of push job ${shortId} have succeeded: there is nothing to retry`);
+  }
   const file = await fileOf(options.file);
   if (former.file_specified && file === undefined)
     throw new UsageError('The job had a file, which is not kept: give it again with --file');

@@ -1,7 +1,6 @@
 /** The order in which nodes, servers and other things with names are shown. Pure. */
 const byText = new Intl.Collator('en', { numeric: true });
 
-
 interface Named {
   name?: unknown;
   uuid?: unknown;

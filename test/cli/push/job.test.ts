@@ -108,6 +108,15 @@ t.test('push jobs on the command line', async (t) => {
     });
   });
 
+  await t.test('a job that succeeded everywhere is not run again', async (t) => {
+    const { stdout } = await cli.run('job', 'start', servers[0] ?? '', servers[1] ?? '', '--', 'true');
+    const id = /job +([0-9a-f-]{36})/.exec(stdout)?.[1] ?? '';
+    t.match(await cli.run('job', 'retry', id), {
+      code: 1,
+      stderr: `cnapi: All nodes of push job ${id.slice(0, 8)} have succeeded: there is nothing to retry\n`,
+    });
+  });
+
   await t.test('a job that held a lock is run again with its lock', async (t) => {
     const lock = ['--ticket', 'rollout/web', '--ticket-timeout', '5m'];
     const { stdout } = await cli.run('job', 'start', servers[0] ?? '', ...lock, '--', 'exit 3');
