@@ -50,7 +50,8 @@ export async function rememberSignature(
            limit $3::int) as s
      ), made as (
        insert into cnapi_request_signatures as s (digest, principal)
-         select $1::bytea, $2::uuid from room where has_room
+         select $1::bytea, $2::uuid from room
+           where has_room or exists (select from cnapi_request_signatures where digest = $1::bytea)
          on conflict (digest) do update set repeated_from = null, repetitions = s.repetitions + 1
            where s.repeated_from = $5::text and s.repetitions < $6::int
              and s.received_at > cnapi_now() - make_interval(secs => $7::float8)

@@ -43,8 +43,10 @@ export class SetAside<Item> {
     return this.#dueAt;
   }
 
+  /** Those that are tried now, alone or in the parts of a batch, are not among them. */
   items(): Item[] {
-    return [...this.#asides.values()].map(({ item }) => item);
+    const waiting = [...this.#asides.values()].filter(({ dueAt }) => dueAt !== Number.POSITIVE_INFINITY);
+    return waiting.map(({ item }) => item);
   }
 
   /** When its first failed statement began; undefined if it is not set aside. */

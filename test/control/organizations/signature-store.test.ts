@@ -68,6 +68,14 @@ t.test('signatures of requests', async (t) => {
     t.equal(await again(source), 'replayed');
   });
 
+  t.test('a permitted repetition needs no room, because it was counted before', async (t) => {
+    const digest = await received(0);
+    await permitRepetition(database, { digest, source });
+    const remember = (one: Buffer) => rememberSignature(database, { digest: one, source, principal, most: 1 });
+    t.equal(await remember(randomBytes(32)), 'full');
+    t.equal(await remember(digest), 'new');
+  });
+
   t.test('it is received again as often as the clients of Chef repeat a request, and counts once', async (t) => {
     const digest = await received(0);
     const again = async () => {

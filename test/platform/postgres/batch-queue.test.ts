@@ -357,6 +357,23 @@ t.test('a stop waits for running statements only, and a finish tries each item o
   t.same(two.world.done.toSorted(), ['a', 'b', 'd']);
 });
 
+t.test('a finish tries items once that were skipped together and then divided', async (t) => {
+  const { clock, queue, world } = setUp();
+  world.skipsLocked = true;
+  for (const one of ['b', 'c', 'd']) world.locked.add(one);
+  for (const item of ['a', 'b', 'c', 'd']) queue.add(item);
+  await clock.advance(10);
+  world.skipsLocked = false;
+  world.slow.set('b', 50);
+  await clock.advance(160);
+  t.same(world.statements.slice(2), ['b c d !', 'b !'], 'the skipped ones fail together; their parts begin');
+  world.locked.clear();
+  const finishing = queue.finish();
+  for (let times = 0; times < 10; times += 1) await clock.advance(100);
+  t.same(await finishing, []);
+  t.same(world.done.toSorted(), ['a', 'b', 'c', 'd']);
+});
+
 t.test('adding an item costs the same however many are set aside or wait behind a locked one', async (t) => {
   /** CPU time of 4,000 additions, half of them behind others with the same key. */
   const cost = async (setAside: number) => {

@@ -24,7 +24,7 @@ export const CATCH_UP_MS = 3_600_000;
 export interface ScheduleState {
   overlap: Overlap;
   nextAt: number | undefined;
-  /** The time that waits for the end of the last job. */
+  /** The time that waits for the end of the last job. `overlap` may have changed since. */
   queuedAt: number | undefined;
   /** The last job has not ended. */
   isBusy: boolean;
@@ -43,7 +43,7 @@ export type Firing =
  */
 export function decideFiring(schedule: ScheduleState, times: Times | undefined, now: number): Firing {
   const { overlap, nextAt, queuedAt, isBusy } = schedule;
-  if (queuedAt !== undefined && !isBusy) return { do: 'start', at: queuedAt, thenAt: nextAt };
+  if (queuedAt !== undefined && (overlap === 'allow' || !isBusy)) return { do: 'start', at: queuedAt, thenAt: nextAt };
   if (nextAt === undefined || nextAt > now) return { do: 'wait' };
   const { at, thenAt } = lastTime(nextAt, times, now);
   if (at < now - CATCH_UP_MS) {

@@ -79,6 +79,14 @@ const rows: Record<string, [Given, Expected]> = {
     { next: '04:00', queued: '03:00', now: '04:00', overlap: 'queue' },
     { do: 'start', at: '03:00', thenAt: '04:00' },
   ],
+  'allow: a time that waits since the policy was queue starts at once, before the next one': [
+    { next: '04:00', queued: '03:00', now: '04:00', isBusy: true, overlap: 'allow' },
+    { do: 'start', at: '03:00', thenAt: '04:00' },
+  ],
+  'skip: a time that waits since the policy was queue still waits, and the next one is left out': [
+    { next: '04:00', queued: '03:00', now: '04:00', isBusy: true, overlap: 'skip' },
+    { do: 'pass', outcome: 'skipped', at: '04:00', thenAt: '05:00' },
+  ],
   'queue: while the last job runs, nothing starts': [
     { next: '04:00', queued: '03:00', now: '03:30', isBusy: true, overlap: 'queue' },
     { do: 'wait' },
