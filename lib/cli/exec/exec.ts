@@ -39,7 +39,7 @@ pipes and redirections work. With --script the words are the arguments of the sc
 Commands run as the user of the agent. In production that is root.
 
 On one server the command is a task (cnapi task). On several servers it is a push job (cnapi job) that needs no agreement: it runs \
-wherever an agent is ready. A server that is down, or that is busy with another push job, is not waited for; it counts as failed. \
+wherever an agent is ready. A server that is down, or that is busy with another push job, is not waited for; it counts as not started. \
 The whole run may take one day. With --push-commands, an agent runs only allowed commands of push jobs.
 
 On a terminal, control characters in the output are shown as escapes such as \\x1b, unless --raw is given. To a pipe or a file the \
@@ -68,7 +68,7 @@ its input from /dev/null.
 
 Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
 its --timeout was over, as timeout(1) has it.
-Otherwise: 0 the command ended with 0 on all servers; 1 it failed on some; 2 wrong usage, or an unknown name; 3 for some servers no instance could say \
+Otherwise: 0 the command ended with 0 on all servers; 1 it failed or was not started on some; 2 wrong usage, or an unknown name; 3 for some servers no instance could say \
 how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended \
 this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.
 `;
@@ -163,7 +163,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
   if (servers.length > 1) summarize(context, servers, endings);
   const mayRetry = endings.some((ending) => ending.kind === 'failed' && ending.mayRetry === true);
   if (run instanceof JobRun && run.id !== undefined && mayRetry)
-    output.note(`to retry the failed servers: cnapi job retry ${run.id.slice(0, 8)}`);
+    output.note(`to run it again where it did not succeed: cnapi job retry ${run.id.slice(0, 8)}`);
   return interruptedWith ?? exitCodeOfRun(endings, listener.isIncomplete());
 }
 

@@ -19,6 +19,8 @@ export type Ending =
       result?: unknown;
       requestId?: string | undefined;
       timedOut?: boolean;
+      /** Nothing ran there. */
+      notStarted?: boolean;
       /** Another try may end differently. */
       mayRetry?: boolean;
     }
@@ -70,5 +72,5 @@ export function endingOf(
   const requestId = error instanceof ApiError ? error.requestId : undefined;
   const field = error instanceof ApiError ? error.errors?.[0]?.message : undefined;
   const why = field === undefined ? messageOf(error) : `${messageOf(error)}: ${field}`;
-  return { kind: 'failed', id, why, requestId };
+  return { kind: 'failed', id, why, requestId, notStarted: true };
 }

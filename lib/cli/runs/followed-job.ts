@@ -47,7 +47,7 @@ export class FollowedJob {
    * id; undefined if the job was perhaps not created.
    */
   endings(job: string | undefined, error: unknown): Ending[] {
-    const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job}`;
+    const see = job === undefined ? 'cnapi job list' : `cnapi job status ${job.slice(0, 8)}`;
     const endingFor = (id: string | undefined): Ending => {
       const ending = endingOf(error, { id, mayRun: job !== undefined });
       return ending.kind === 'unknown' ? { ...ending, see } : ending;

@@ -85,9 +85,10 @@ export class JobRun implements Run {
   }
 
   left(): string[] {
-    if (this.#id === undefined) return ['a push job may have been created; see cnapi job list'];
+    const id = this.#id?.slice(0, 8);
+    if (id === undefined) return ['a push job may have been created; see cnapi job list'];
     return [
-      `push job ${this.#id} may still run on ${this.openCount} of ${this.#servers.length} servers; see cnapi job status ${this.#id}`,
+      `push job ${id} may still run on ${this.openCount} of ${this.#servers.length} servers; see cnapi job status ${id}`,
     ];
   }
 
@@ -96,7 +97,7 @@ export class JobRun implements Run {
     const { client, listener } = this.#deps;
     await client.ask(pushJobContracts.AbortPushJob, { id }, { repeatable: true }).catch((error: unknown) => {
       if (error instanceof ApiError && error.code === 'PushJobEnded') return;
-      listener.onNotCancelled(undefined, `push job ${id}`, messageOf(error));
+      listener.onNotCancelled(undefined, `push job ${id.slice(0, 8)}`, messageOf(error));
     });
   }
 }

@@ -15,6 +15,10 @@ const FINAL_REASONS: readonly (string | undefined)[] = ['not-allowed', 'bad-opti
 export const mayRetry = (node: Pick<PushNode, 'status' | 'reason'>): boolean =>
   hasNodeEnded(node) && node.status !== 'succeeded' && !FINAL_REASONS.includes(node.reason);
 
+/** Its command certainly did not run. */
+const wasNotStarted = ({ status, reason }: Pick<PushNode, 'status' | 'reason'>): boolean =>
+  ['nacked', 'unavailable', 'was_ready'].includes(status) || reason === 'permission-denied';
+
 /** `end`: of the node's task, if it was reported. */
 export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknown>> | undefined): Ending {
   const { status, task_id: id } = node;
@@ -23,6 +27,7 @@ export function endingOfNode(node: PushNode, end: Readonly<Record<string, unknow
   const why = own?.kind === 'failed' ? own.why : whyOfNode(node);
   return {
     ...{ kind: 'failed', id, why, result: end?.result, timedOut: status === 'timed_out' },
+    notStarted: wasNotStarted(node),
     mayRetry: mayRetry(node),
   };
 }
@@ -44,7 +49,7 @@ function whyOfNode(node: PushNode): string {
   if (status === 'was_ready') return 'cancelled before it was started';
   if (status === 'failed' && exit_code !== undefined) return `exit code ${exit_code}`;
   if (reason === 'busy')
-    return `it was not started: the server is busy with ${busy_with === undefined ? 'another push job' : `push job ${busy_with}`}`;
+    return `it was not started: the server is busy with ${busy_with === undefined ? 'another push job' : `push job ${busy_with.slice(0, 8)}`}`;
   // `down` and `restarted` are also reasons of nodes that crashed, whose command was started.
   const known = status === 'crashed' ? WHY[status] : (WHY[reason] ?? WHY[status]);
   if (known !== undefined) return known;

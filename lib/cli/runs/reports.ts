@@ -157,15 +157,19 @@ function recordOf(ending: Ending): object {
 }
 
 export function summarize({ output }: Context, servers: readonly NamedServer[], endings: readonly Ending[]): void {
-  const count = (kind: Ending['kind']) => endings.filter((ending) => ending.kind === kind).length;
-  const parts = [
-    [count('ok'), 'ok'],
-    [count('started'), 'started'],
-    [count('failed'), 'failed'],
-    [count('unknown'), 'not known'],
-  ] as const;
-  const said = parts.filter(([number]) => number > 0).map(([number, word]) => `${number} ${word}`);
+  const words = endings.map(wordOf);
+  const said = WORDS.flatMap((word) => {
+    const count = words.filter((one) => one === word).length;
+    return count === 0 ? [] : [`${count} ${word}`];
+  });
   output.note(`${servers.length} servers: ${said.join(', ')}`);
+}
+
+const WORDS = ['ok', 'started', 'failed', 'not started', 'not known'] as const;
+
+function wordOf(ending: Ending): (typeof WORDS)[number] {
+  if (ending.kind === 'unknown') return 'not known';
+  return ending.kind === 'failed' && ending.notStarted === true ? 'not started' : ending.kind;
 }
 
 /** As timeout(1) has it: 143 would say that somebody sent TERM. */

@@ -164,7 +164,7 @@ t.test('push jobs on the command line', async (t) => {
     });
   });
 
-  await t.test('node status shows in which job a server is', async (t) => {
+  await t.test('node status shows in which job a server is, and exec starts nothing there', async (t) => {
     const job = await json<PushJob>('job', 'start', servers[0] ?? '', '--detach', '--', 'sleep 300');
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 1);
     const states = await json<PushNodeState[]>('node', 'status');
@@ -175,6 +175,10 @@ t.test('push jobs on the command line', async (t) => {
     );
     t.match(await cli.run('node', 'status', servers[1] ?? ''), { stdout: /NODE NAME +STATUS +JOB\n\S+ +idle +-\n$/ });
     t.match(await cli.run('job', 'retry', job.id), { code: 1, stderr: /is running; wait for its end/ });
+    const { code, stderr } = await cli.run('exec', '--all', '--', 'exit 3');
+    t.equal(code, 1);
+    t.match(stderr, new RegExp(`it was not started: the server is busy with push job ${job.id.slice(0, 8)}$`, 'm'));
+    t.match(stderr, /3 servers: 2 failed, 1 not started\n/);
     await cli.run('job', 'abort', job.id);
     await until(async () => (await json<PushNodeState[]>('node', 'status')).every(({ status }) => status === 'idle'));
   });

@@ -6,6 +6,7 @@ import { until } from '../../support/until.ts';
 import { Cli } from '../rig.ts';
 
 const JOB = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
+const SHORT = JOB.slice(0, 8);
 const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 const SERVERS = [0, 1, 2].map((at) => ({
   uuid: `564d5b45-3a8c-4c1f-9d0a-01234567000${at}`,
@@ -57,7 +58,7 @@ t.test('an unfinished last line is shown even if the end of the task is unknown'
   t.equal(code, 3);
   t.match(stdout, 'web-0 | half a line\n');
   t.match(stdout, 'web-1 | half a line\n');
-  t.match(stderr, `see later: cnapi job status ${JOB}`);
+  t.match(stderr, `see later: cnapi job status ${SHORT}`);
 });
 
 t.test('on exit, exec names what may still run', async (t) => {
@@ -88,12 +89,12 @@ t.test('on exit, exec names what may still run', async (t) => {
     await running.says('begun');
     for (const signal of each) {
       running.child.kill(signal);
-      if (each.length > 1) await running.says(`push job ${JOB} could not be cancelled: not now`);
+      if (each.length > 1) await running.says(`push job ${SHORT} could not be cancelled: not now`);
     }
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, each.length > 1 ? 130 : 129);
     t.match(stdout, 'later', 'output that was held back after a gap');
-    t.match(stderr, `left: push job ${JOB} may still run on 3 of 3 servers; see cnapi job status ${JOB}`);
+    t.match(stderr, `left: push job ${SHORT} may still run on 3 of 3 servers; see cnapi job status ${SHORT}`);
   }
   t.same(
     aborts,
@@ -119,6 +120,7 @@ t.test('a refusal of the whole command is reported once, with the number of serv
   t.equal(code, 1);
   t.equal(stderr.split('needs the role operator').length, 2, stderr);
   t.match(stderr, /^cnapi: 3 servers: CreatePushJob needs the role operator/m);
+  t.match(stderr, '3 servers: 3 not started');
   const { stdout } = await cli.run('exec', '--all', '--json', '--', 'x');
   t.equal(stdout.trim().split('\n').length, 3, 'programs get a record for each server');
 });

@@ -25,7 +25,12 @@ const rows: [what: string, PushNode, end: object | undefined, why: RegExp][] = [
     undefined,
     /does not know push jobs.*cnapi exec on this server alone/,
   ],
-  ['another push job', node({ status: 'nacked', reason: 'busy', busy_with: TASK }), undefined, new RegExp(TASK)],
+  [
+    'another push job',
+    node({ status: 'nacked', reason: 'busy', busy_with: TASK }),
+    undefined,
+    /with push job 9d3c5d6e$/,
+  ],
   [
     'the rule that an agent names',
     node({ status: 'nacked', reason: 'not-allowed', message: 'the command is not in "allow"' }),
@@ -71,6 +76,21 @@ t.test('a node that succeeded has the result of its task', async (t) => {
     id: TASK,
     result: end.result,
   });
+});
+
+t.test('a node whose command did not run is told from one whose command failed', (t) => {
+  const nothingRan = (about: Partial<PushNode>) => {
+    const ending = endingOfNode(node(about), undefined);
+    return ending.kind === 'failed' && ending.notStarted;
+  };
+  t.equal(nothingRan({ status: 'nacked', reason: 'busy' }), true);
+  t.equal(nothingRan({ status: 'unavailable', reason: 'down' }), true);
+  t.equal(nothingRan({ status: 'was_ready', reason: 'aborted' }), true);
+  t.equal(nothingRan({ status: 'failed', reason: 'permission-denied' }), true);
+  t.equal(nothingRan({ status: 'failed', exit_code: 3 }), false);
+  t.equal(nothingRan({ status: 'crashed', reason: 'down' }), false);
+  t.equal(nothingRan({ status: 'timed_out', reason: 'TaskTimeout' }), false);
+  t.end();
 });
 
 t.test('another try is proposed only where it may help', (t) => {
