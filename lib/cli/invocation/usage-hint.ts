@@ -2,16 +2,16 @@
 import type { Command, CommanderError } from 'commander';
 import { pathOf } from './command-runner.ts';
 
-const HELP = 'Try cnapi --help, or cnapi COMMAND --help';
 /** What commander reports when the command to run is not separated by `--`. */
 const UNSEPARATED = ['commander.unknownOption', 'commander.excessArguments'];
 
 export function hintOfUsage({ code }: Pick<CommanderError, 'code'>, program: Command, argv: readonly string[]): string {
-  if (!UNSEPARATED.includes(code) || argv.includes('--')) return HELP;
   const command = calledCommand(program, argv);
+  const help = command === program ? 'Try cnapi --help, or cnapi COMMAND --help' : `Try ${pathOf(command)} --help`;
+  if (!UNSEPARATED.includes(code) || argv.includes('--')) return help;
   // A misspelt option before all words belongs to cnapi.
   const hasWords = command !== program && !argv[argv.indexOf(command.name()) + 1]?.startsWith('-');
-  if (!takesCommand(command) || !(hasWords || argv.includes('--all'))) return HELP;
+  if (!takesCommand(command) || !(hasWords || argv.includes('--all'))) return help;
   return `Write the command to run after --: ${pathOf(command)} ${command.usage().replace('[options] ', '')}`;
 }
 

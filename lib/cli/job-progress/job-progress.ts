@@ -16,7 +16,7 @@ const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],
   ['nacked', 'nacked: busy, not allowed or not able to run it'],
-  ['unavailable', 'unavailable: down, or no vote in time'],
+  ['unavailable', 'unavailable: did not take part; see WHY of each node'],
   ['running', 'started'],
   ['was_ready', 'acknowledged, never started'],
   ['aborted', 'aborted'],
@@ -33,16 +33,21 @@ export function summaryOf({ counts }: PushJob): string[] {
     return count === 0 ? [] : [{ count, words }];
   });
   const width = Math.max(0, ...lines.map(({ count }) => String(count).length));
-  return lines.map(({ count, words }) => `${String(count).padStart(width)} ${count === 1 ? 'node' : 'nodes'} ${words}`);
+  return lines.map(
+    ({ count, words }) => `${nodesOf(count).padStart(width + nodesOf(count).length - String(count).length)} ${words}`,
+  );
 }
 
-/** The same in one line, for a job that goes on: `running: 3 ready, 14 running, 4 succeeded`. */
+const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'nodes'}`;
+
+/** The same in one line, for a job that goes on: `running: 3 nodes ready, 14 running, 4 succeeded`. */
 export function progressOf(job: PushJob): string {
   const counts = SUMMARY.flatMap(([status]) => {
     const count = job.counts[status] ?? 0;
-    return count === 0 ? [] : `${count} ${status.replace('_', ' ')}`;
+    return count === 0 ? [] : { count, words: status.replace('_', ' ') };
   });
-  return `${job.status}: ${counts.join(', ')}`;
+  const parts = counts.map(({ count, words }, place) => `${place === 0 ? nodesOf(count) : count} ${words}`);
+  return `${job.status}: ${parts.join(', ')}`;
 }
 
 /** The specification's table, with what it has no column for after it. */
@@ -57,7 +62,7 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
 
 /**
  * The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`.
- * `later`: what is known of it since then.
+ * `later`: what its agent reported after the node had ended.
  */
 export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: string): string {
   const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
@@ -99,6 +104,6 @@ const BAD: readonly NodeStatus[] = [
   'running',
 ];
 
-/** A job went well if it is complete and no node that took part did anything but succeed. */
+/** Whether the job is complete, and every node that took part succeeded. */
 export const hasJobSucceeded = ({ status, counts }: PushJob): boolean =>
   status === 'complete' && BAD.every((one) => (counts[one] ?? 0) === 0);

@@ -45,11 +45,14 @@ export function withJobOptions(command: Command): Command {
     .option('--group <server-group>', 'on the servers of this server group (see cnapi group)')
     .option('--from-job <job>', 'on the servers of this earlier push job')
     .addOption(nodeStatusOption('with --from-job: only its nodes with this status'))
-    .option('--quorum <count>', 'how many must be ready before one starts: 17, or 80% (default: all)')
-    .option('--concurrency <count>', 'on this many servers at the same time (default: all)')
+    .option(
+      '--quorum <count>',
+      'how many servers must be ready before the command starts on any: 17, or 80% (default: all)',
+    )
+    .option('--concurrency <count>', 'run on at most this many servers at the same time (default: all)')
     .option('--start-rate <rate>', 'start at most this many per second, such as 20, or 0.1 (default: any)')
     .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, or 5%')
-    .option('--timeout <duration>', 'abort the job after this time from its start (default: 1h)')
+    .option('--timeout <duration>', 'end the job as timed_out after this time from its start (default: 1h)')
     .option('--node-timeout <duration>', 'end each command after this time from its own start')
     .option('--voting-timeout <duration>', 'how long to wait for votes (default: 1m)')
     .option('--ticket <scope/id>', 'wait for this lock before the vote, and hold it until the job has ended')

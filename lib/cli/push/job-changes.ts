@@ -27,11 +27,14 @@ export function changeCommand(runner: CommandRunner): Command {
   const command = new Command('change')
     .description('Changes the quorum, the limits or the timeouts of a push job that has not ended.')
     .argument('<job>', 'id, or the beginning of one')
-    .option('--quorum <count>', 'while it votes: how many must be ready before one starts: 17, or 80%')
-    .option('--concurrency <count>', 'on this many servers at the same time, or none for no limit')
+    .option(
+      '--quorum <count>',
+      'while it votes: how many servers must be ready before the command starts on any: 17, or 80%',
+    )
+    .option('--concurrency <count>', 'run on at most this many servers at the same time, or none for no limit')
     .option('--start-rate <rate>', 'start at most this many per second, or none for no limit')
     .option('--max-fail <count>', 'stop starting nodes when more than this have failed: 3, 5%, or none for no limit')
-    .option('--timeout <duration>', 'abort the job, and commands that run, after this time from its start')
+    .option('--timeout <duration>', 'end the job, and commands that run, as timed_out after this time from its start')
     .option('--voting-timeout <duration>', 'how long to wait for votes, from its creation')
     .action(runner.action(change));
   return withExamples(command, [

@@ -30,11 +30,11 @@ The five fields of --cron are minute, hour, day of the month, month and day of t
 
 Servers by --where, --all, --group or name=pattern are looked up each time: the job runs on those that match then. Servers by name stay \
 the same. If none matches now, the schedule is created with a warning; a group that does not exist is refused. --dry-run shows the \
-next five times and the servers of this moment. --secret-env is refused, because a schedule keeps its job for as long as it exists.
+next five times and the servers of this moment. A job of a schedule has no --secret-env, because the secret would stay in the database.
 `;
 
 export function createCommand(runner: CommandRunner): Command {
-  const command = withJobOptions(
+  const command = withScheduledJobOptions(
     withTimeOptions(
       new Command('create')
         .description('Creates a schedule: push jobs at a time, or again and again.')
@@ -53,6 +53,13 @@ export function createCommand(runner: CommandRunner): Command {
     "cnapi schedule create --cron @daily 'hostname=web-*' --dry-run",
     "cnapi schedule create --cron @weekly 'hostname=web-*' -- ./rotate.sh",
   ]);
+}
+
+/** The options of a job but --secret-env, which `refuseSecrets` refuses by name. */
+export function withScheduledJobOptions(command: Command): Command {
+  withJobOptions(command);
+  for (const option of command.options) if (option.long === '--secret-env') option.hideHelp();
+  return command;
 }
 
 export function withTimeOptions(command: Command): Command {
@@ -82,9 +89,7 @@ export function overlapOf(text: string | undefined): Overlap | undefined {
 /** @throws UsageError */
 export function refuseSecrets({ secretEnv }: JobOptions): void {
   if (secretEnv !== undefined)
-    throw new UsageError(
-      '--secret-env: a schedule keeps no secrets, because it keeps its job for as long as it exists',
-    );
+    throw new UsageError('--secret-env cannot be used in a schedule: the secret would stay in the database');
 }
 
 export async function createSchedule(
@@ -112,10 +117,10 @@ export async function createSchedule(
   if (output.json) output.document(schedule);
   else {
     output.line(schedule.id);
-    output.note(`its next time is ${shortTime(schedule.next_at)}`);
+    output.note(`the schedule starts its first job at ${shortTime(schedule.next_at)}`);
   }
   const { complaint } = await matchingNow(context, targets);
-  if (complaint !== undefined) output.complain(`the schedule was created, but now it would start no job: ${complaint}`);
+  if (complaint !== undefined) output.complain(warningOf(complaint));
 }
 
 interface Matching {
@@ -123,6 +128,9 @@ interface Matching {
   /** Why no server matches. */
   complaint?: string;
 }
+
+const warningOf = (complaint: string): string =>
+  `warning: no server matches now, so the next time would be refused (${complaint})`;
 
 /** The servers of a job that would start now. */
 async function matchingNow(context: Context, targets: Targets): Promise<Matching> {
@@ -144,7 +152,7 @@ async function showPlan(context: Context, request: Times, { servers, complaint }
   for (const time of times) output.line(shortTime(time));
   output.line('');
   printServers(output, servers);
-  if (complaint !== undefined) output.complain(`now it would start no job: ${complaint}`);
+  if (complaint !== undefined) output.complain(warningOf(complaint));
 }
 
 type Overlap = (typeof OVERLAPS)[number];

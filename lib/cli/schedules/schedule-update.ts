@@ -3,11 +3,18 @@ import { Command, Option } from 'commander';
 import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { commandOf, type JobOptions, jobFieldsOf, withJobOptions } from '../job-request/job-options.ts';
+import { commandOf, type JobOptions, jobFieldsOf } from '../job-request/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { requestOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { overlapOf, refuseSecrets, type TimeOptions, timesOf, withTimeOptions } from './schedule-create.ts';
+import {
+  overlapOf,
+  refuseSecrets,
+  type TimeOptions,
+  timesOf,
+  withScheduledJobOptions,
+  withTimeOptions,
+} from './schedule-create.ts';
 import { showSchedule } from './schedule-view.ts';
 
 interface UpdateOptions extends JobOptions, TimeOptions {
@@ -42,7 +49,7 @@ Each job is that of the schedule before the update or after it, never a mixture.
 `;
 
 export function updateCommand(runner: CommandRunner): Command {
-  const command = withJobOptions(
+  const command = withScheduledJobOptions(
     withTimeOptions(
       new Command('update')
         .description('Changes the times, the overlap policy or the job of a schedule.')

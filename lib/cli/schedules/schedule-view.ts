@@ -8,7 +8,7 @@ export const SCHEDULE_COLUMNS: readonly Column<PushSchedule>[] = [
   { head: 'ID', of: ({ id }) => id, abbreviates: true },
   { head: 'STATUS', of: ({ status }) => status },
   { head: 'TIMES', of: timesOf, shrinks: true },
-  { head: 'NEXT', of: ({ next_at, status }) => (status === 'active' ? shortTime(next_at) : '-') },
+  { head: 'NEXT', of: nextOf },
   { head: 'LAST', of: ({ last_at }) => shortTime(last_at), optional: true },
   { head: 'OUTCOME', of: ({ last_outcome }) => last_outcome ?? '-', optional: true },
   { head: 'LAST JOB', of: resultOf, optional: true },
@@ -27,7 +27,7 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['status', schedule.status],
     ['times', timesOf(schedule)],
     ['overlap', schedule.overlap],
-    ['next', shortTime(schedule.next_at)],
+    ['next', nextOf(schedule)],
     ['waiting', schedule.queued_at && shortTime(schedule.queued_at)],
     ['last', shortTime(schedule.last_at)],
     ['outcome', outcomeOf(schedule)],
@@ -43,6 +43,11 @@ export function showSchedule({ output }: Context, schedule: PushSchedule): void 
     ['changed', byWhom(schedule.changed_at, schedule.changed_by)],
     ['job actor', schedule.job_actor],
   ]);
+}
+
+/** A paused schedule keeps its next time, but starts no job then. */
+function nextOf({ next_at, status }: PushSchedule): string {
+  return status === 'active' ? shortTime(next_at) : '-';
 }
 
 const byWhom = (at: string | undefined, actor: string | null | undefined): string | undefined =>

@@ -1,6 +1,7 @@
 /** `cnapi schedule`: push jobs at a time, or at the times of a cron expression. */
 import { Command } from 'commander';
-import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import type { PushJob } from '../../protocol/api/push-jobs.ts';
+import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
@@ -13,7 +14,7 @@ import { runCommand } from './schedule-run.ts';
 import { updateCommand } from './schedule-update.ts';
 import { SCHEDULE_COLUMNS, showSchedule } from './schedule-view.ts';
 
-/** How many jobs `cnapi schedule get` shows. */
+/** How many jobs `cnapi schedule get` shows at most. */
 const JOBS_SHOWN = 5;
 
 export function scheduleCommand(runner: CommandRunner): Command {
@@ -81,18 +82,24 @@ async function list({ client, output }: Context, _: readonly unknown[], options:
 async function get(context: Context, [text]: readonly unknown[]): Promise<void> {
   const id = await findSchedule(context, String(text));
   const schedule = await context.client.ask(pushScheduleContracts.GetPushSchedule, { id });
-  showSchedule(context, schedule);
-  if (!context.output.json && schedule.last_job !== undefined) await showJobs(context, id);
+  if (context.output.json || schedule.last_job === undefined) return showSchedule(context, schedule);
+  const jobs = await newestJobs(context, { count: JOBS_SHOWN + 1, schedule: id });
+  showSchedule(context, withLastJobOf(schedule, jobs));
+  showJobs(context, id, jobs);
 }
 
-/** Shows how the newest jobs of the schedule ended. */
-async function showJobs(context: Context, schedule: string): Promise<void> {
-  const { output } = context;
-  const jobs = await newestJobs(context, { count: JOBS_SHOWN, schedule });
+/** Its last job as in the list, which was read later: that job may have ended in between. */
+function withLastJobOf(schedule: PushSchedule, jobs: readonly PushJob[]): PushSchedule {
+  const last = jobs.find(({ id }) => id === schedule.last_job);
+  return last === undefined ? schedule : { ...schedule, last_job_status: last.status, last_job_counts: last.counts };
+}
+
+/** Shows how the newest of these jobs ended. */
+function showJobs({ output }: Context, schedule: string, jobs: readonly PushJob[]): void {
   if (jobs.length === 0) return;
   output.line('');
-  output.table(JOB_COLUMNS, jobs);
-  output.note(`cnapi job list --schedule ${schedule} lists them all`);
+  output.table(JOB_COLUMNS, jobs.slice(0, JOBS_SHOWN));
+  if (jobs.length > JOBS_SHOWN) output.note(`cnapi job list --schedule ${schedule} lists them all`);
 }
 
 async function change(context: Context, text: string, how: 'PausePushSchedule' | 'ResumePushSchedule'): Promise<void> {

@@ -52,7 +52,9 @@ const isUnknown = ({ code }: ApiError): boolean => code === 'ResourceNotFound';
 const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });
 
 function fieldsOf(error: ApiError | UnexpectedAnswerError) {
-  const fields = error.errors?.map(({ field, message }) => `${field}: ${message}`).join('; ');
+  // The message of UniqueAttribute names the fields.
+  const errors = error.code === 'UniqueAttribute' ? [] : (error.errors ?? []);
+  const fields = errors.map(({ field, message }) => `${field}: ${message}`).join('; ');
   const message = fields ? `${error.message}: ${fields}` : error.message;
   return { code: error.code, message, address: error.address, requestId: error.requestId };
 }

@@ -1,4 +1,7 @@
-/** The audit's records of push jobs that are deleted because of their age. */
+/**
+ * The audit's records of push jobs that nobody deletes by a request: old ones, and those of which an
+ * organization or a schedule has too many.
+ */
 import type { ExpiryPart } from '../../platform/sql-text.ts';
 import { expiryPart } from '../audit/audit-store.ts';
 

@@ -1,5 +1,5 @@
 /**
- * A push job: what its coordinator does next, given what its nodes have come to. Pure; driven by
+ * A push job: what its coordinator does next, given the states of its nodes. Pure; driven by
  * `coordinator.ts`. The states are those of the specification (5.7.3), docs/design/push-jobs.md
  * draws them.
  *
@@ -120,7 +120,7 @@ function whileWaiting({ job, ticket, ticketTimeoutMs, stateMs }: JobSnapshot): C
   if (ticket === 'lost') return abort('aborted', LOST);
   const leftMs = ticketTimeoutMs - stateMs;
   if (leftMs > 0) return { do: 'wait', forMs: leftMs };
-  return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs} ms`);
+  return abort('timed_out', `its ticket was not active within ${ticketTimeoutMs / 1000} s`);
 }
 
 function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
@@ -133,11 +133,11 @@ function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
   else if (nodeCounts.ready + nodeCounts.new < Math.max(1, job.quorum))
     return yield abort(
       'quorum_failed',
-      `at most ${nodeCounts.ready + nodeCounts.new} of ${job.quorum} nodes can still be ready`,
+      `only ${nodesOf(nodeCounts.ready + nodeCounts.new)} could become ready; the quorum was ${job.quorum}`,
     );
   const leftMs = job.votingTimeoutMs - ageMs;
   if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
-  yield abort('quorum_failed', `${nodeCounts.ready} nodes were ready in time; the quorum is ${job.quorum}`);
+  yield abort('quorum_failed', `only ${nodesOf(nodeCounts.ready)} became ready in time; the quorum was ${job.quorum}`);
 }
 
 function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
@@ -146,11 +146,11 @@ function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
   if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
   const failed = FAILURES.reduce((sum, state) => sum + nodeCounts[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
-    return yield abort('aborted', `${failed} nodes failed; at most ${job.maxFailures} may fail`, true);
+    return yield abort('aborted', `${nodesOf(failed)} failed; at most ${job.maxFailures} may fail`, true);
   if (nodeCounts.new + nodeCounts.ready + nodeCounts.running === 0) return yield { do: 'end', outcome: 'complete' };
   if (ticket === 'lost') return yield abort('aborted', LOST);
   const runLeftMs = job.runTimeoutMs - stateMs;
-  if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs} ms`);
+  if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs / 1000} s`);
   if (toAbort > 0) yield { do: 'abort-nodes' };
   const votingLeftMs = job.votingTimeoutMs - ageMs;
   if (nodeCounts.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
@@ -179,6 +179,8 @@ function* whileAborting(view: JobSnapshot): Generator<CoordinatorAction> {
   if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
   yield job.isSoft ? abort(outcome, 'its commands did not end in time') : { do: 'end', outcome };
 }
+
+const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'nodes'}`;
 
 /** Nodes started by one statement. More are started by the next. */
 const MAX_STARTS = 1_000;

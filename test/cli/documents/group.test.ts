@@ -73,7 +73,7 @@ t.test('server groups on the command line', async (t) => {
   await t.test('a name that exists is refused in words that name it', async (t) => {
     t.match(await cli.run('group', 'create', 'name=twin-0', 'servers=web-1'), {
       code: 1,
-      stderr: /There is already a server group with the name "twin-0"/,
+      stderr: /There is already a server group with the name "twin-0" \(/,
     });
   });
 });

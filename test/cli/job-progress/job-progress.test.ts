@@ -8,6 +8,6 @@ t.test('the summary has a line for each state, with numbers below each other', (
     ' 1 node nacked: busy, not allowed or not able to run it',
     '14 nodes completed successfully',
   ]);
-  t.equal(progressOf(job), 'complete: 1 nacked, 14 succeeded');
+  t.equal(progressOf(job), 'complete: 1 node nacked, 14 succeeded');
   t.end();
 });

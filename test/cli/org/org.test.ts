@@ -31,7 +31,7 @@ t.test('organizations on the command line', async (t) => {
     t.match(await org('get', uuid), /Acme Ltd/);
     t.match(await cli.run('org', 'create', 'acme'), {
       code: 1,
-      stderr: /There is already an organization with the name "acme"/,
+      stderr: /There is already an organization with the name "acme" \(/,
     });
     t.match(await cli.run('org', 'create', 'Ac me'), { code: 1, stderr: /lower-case letters/ });
     t.match(await cli.run('org', 'get', 'nobody'), { code: 2, stderr: /There is no organization nobody/ });

@@ -217,7 +217,7 @@ t.test('push jobs on the command line', async (t) => {
     const job = await json<PushJob>('job', 'start', '--all', '--detach', '--', 'sleep 300');
     const leaving = cli.start(['job', 'watch', job.id.slice(0, 8)]);
     const staying = cli.start(['job', 'watch', job.id]);
-    for (const watching of [leaving, staying]) await watching.says('3 running');
+    for (const watching of [leaving, staying]) await watching.says('3 nodes running');
     t.match(await cli.run('job', 'output', job.id), {
       code: 0,
       stdout: '',
@@ -241,7 +241,7 @@ t.test('push jobs on the command line', async (t) => {
 
   await t.test('an interrupted job is aborted if nobody can be asked', async (t) => {
     const running = cli.start(['job', 'start', '--all', '--', 'sleep 300']);
-    await running.says('3 running');
+    await running.says('3 nodes running');
     running.child.kill('SIGINT');
     const { code, stdout, stderr } = await running.ended;
     t.equal(code, 1);

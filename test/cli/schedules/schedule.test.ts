@@ -29,7 +29,7 @@ t.test('schedules on the command line', async (t) => {
     const first = id.slice(0, 8);
     t.match(await cli.run('schedule', 'list'), { stdout: /active +30 2 \* \* \* Europe\/Berlin .*echo hello/ });
     t.match(await cli.run('schedule', 'get', first), { stdout: /overlap +queue\nnext +\d{4}-[\s\S]*\nservers +all\n/ });
-    t.match(await cli.run('schedule', 'pause', first), { code: 0, stdout: /status +paused/ });
+    t.match(await cli.run('schedule', 'pause', first), { code: 0, stdout: /status +paused\n[\s\S]*next +-\n/ });
     t.match(await cli.run('schedule', 'resume', first), { code: 0, stdout: /status +active/ });
     t.match(await cli.run('schedule', 'delete', first), { code: 0, stdout: `deleted schedule ${id}\n` });
     t.match(await cli.run('schedule', 'get', first), { code: 2 });
@@ -71,6 +71,7 @@ t.test('schedules on the command line', async (t) => {
     const { stdout } = await cli.run('schedule', 'get', first);
     t.match(stdout, new RegExp(`\\nlast job +${last}: complete, 0 of 2 ok\\n`));
     t.match(stdout, new RegExp(`${last} +complete +2 +0 .*\\n.*${before} +complete +2 +2 `));
+    t.notMatch(await cli.run('schedule', 'get', first), { stderr: /lists them all/ }, 'these are all');
     t.match((await cli.run('schedule', 'list')).stdout, /started +complete, 0 of 2 ok +exit 3/);
     t.same(await json('job', 'list', '--schedule', id, '--status', 'running'), []);
     t.match(await cli.run('job', 'delete', last ?? ''), { code: 0 });
@@ -98,16 +99,16 @@ t.test('schedules on the command line', async (t) => {
   await t.test('a schedule that reaches no server now is created with a warning', async (t) => {
     const daily = ['schedule', 'create', '--cron', '@daily'];
     for (const [query, why] of [
-      ['hostnam=web-*', /would start no job: .*hostnam/],
-      ['hostname=nothing-*', /would start no job: No server matches/],
+      ['hostnam=web-*', /warning: no server matches now, so the next time would be refused \(.*hostnam/],
+      ['hostname=nothing-*', /the next time would be refused \(No server matches/],
     ] as const) {
       const { code, stdout, stderr } = await cli.run(...daily, query, ...command);
       t.match({ code, stderr }, { code: 0, stderr: why });
       await cli.run('schedule', 'delete', stdout.trim());
     }
     const { code, stdout, stderr } = await cli.run(...daily, '--all', ...command);
-    t.match({ code, stderr }, { code: 0, stderr: /its next time is/ });
-    t.notMatch(stderr, /would start no job/);
+    t.match({ code, stderr }, { code: 0, stderr: /the schedule starts its first job at \d{4}-/ });
+    t.notMatch(stderr, /would be refused/);
     await cli.run('schedule', 'delete', stdout.trim());
   });
 
@@ -184,7 +185,7 @@ t.test('schedules on the command line', async (t) => {
       [['--without', 'command'], /--without command is not one of quorum/],
       [['--without', 'user', '--user', 'root'], /--user and --without user cannot be combined/],
       [['--at', '1h', '--cron', '@daily'], /--at or --cron/],
-      [['--secret-env', 'A=1'], /keeps no secrets/],
+      [['--secret-env', 'A=1'], /--secret-env cannot be used in a schedule: the secret would stay/],
       [['--'], /Which command/],
     ];
     for (const [args, why] of refusals)
@@ -220,13 +221,22 @@ t.test('schedules on the command line', async (t) => {
     t.match(await cli.run('job', 'abort', job.id), { code: 0 });
   });
 
+  await t.test('the help of schedules does not offer what they refuse', async (t) => {
+    const helpOf = async (...words: string[]) => (await cli.start([...words, '--help']).ended).stdout;
+    for (const verb of ['create', 'update']) t.notMatch(await helpOf('schedule', verb), /^ +--secret-env/m);
+    t.match(await helpOf('job', 'start'), /^ +--secret-env/m);
+  });
+
   await t.test('wrong usage is refused before anything is asked for', async (t) => {
     const refusals: [string[], RegExp][] = [
       [['schedule', 'create', '--all'], /When\? Give --at TIME/],
       [['schedule', 'create', '--at', '22:00', '--time-zone', 'Europe/Berlin', '--all'], /--time-zone is for --cron/],
       [['schedule', 'create', '--at', '22:00', '--cron', '@daily', '--all'], /--at or --cron/],
       [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
-      [['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'], /keeps no secrets/],
+      [
+        ['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'],
+        /--secret-env cannot be used in a schedule: the secret would stay/,
+      ],
       [
         ['schedule', 'create', '--cron', '@daily', '--all', '--concurrency', '1', '--max-fail', '5%'],
         /takes no percentage here/,
