@@ -1,6 +1,6 @@
 /** In a real terminal, by tmux: what is drawn, what is escaped, and how the terminal is left. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
@@ -133,6 +133,22 @@ t.test('the CLI in a terminal', { skip }, async (t) => {
     terminal.type('fg');
     terminal.type('something');
     await terminal.shows('got something');
+  });
+
+  await t.test('a command in the background leaves the terminal as the shell needs it', async (t) => {
+    const [output, go] = ['output', 'go'].map((name) => path.join(zone.directory, name)) as [string, string];
+    terminal.type('exec bash --norc --noprofile -i');
+    terminal.type('clear; echo bash $BASH_VERSION');
+    await terminal.shows(/^bash \d.*\n\$ *$/m);
+    const command = `'echo begun; until [ -e ${go} ]; do sleep 0.1; done'`;
+    terminal.type(`$cnapi exec ${server?.serverUuid} -- ${command} > ${output} &`);
+    // By then Node has saved the modes of the terminal, in which bash edits its next line.
+    await until(() => existsSync(output) && readFileSync(output, 'utf8') === 'begun\n', 'the start of the command');
+    terminal.type('clear; echo waiting; wait; stty -a | grep -qwe -echo && echo no echo || echo with echo');
+    await terminal.shows(/^waiting$/m);
+    writeFileSync(go, '');
+    t.match(await terminal.shows(/^(no|with) echo$/m), /^with echo$/m);
+    terminal.type('stty sane');
   });
 
   await t.test('Ctrl-Z without a job-control shell stops neither the command nor the lock', async () => {
