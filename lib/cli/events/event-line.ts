@@ -35,12 +35,21 @@ export class EventLines {
       case 'push_job':
         return `${of('id')}  ${of('status')}  ${of('node_count')} nodes`;
       case 'push_schedule':
-        return `${of('id')}  ${of('status')}  ${of('at')}  ${of('outcome')}`;
+        return this.#schedule(data);
       case 'gap':
         return of('message');
       default:
         return this.#document(data);
     }
+  }
+
+  /** What became of a time is told once: when it was used up. */
+  #schedule(data: Readonly<Record<string, unknown>>): string {
+    const { id, status, change, at, outcome } = data;
+    const line = `${id}  ${change}  ${status}`;
+    return change === 'fired' || change === 'run'
+      ? `${line}  ${shortTime(textOf(at))}  ${textOf(outcome) ?? '-'}`
+      : line;
   }
 
   #document({ uuid, change, time: _, ...shown }: Readonly<Record<string, unknown>>): string {

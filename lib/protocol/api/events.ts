@@ -59,7 +59,10 @@ const bodies = {
   push_schedule: answer({
     id: uuid(),
     status: z.enum([...SCHEDULE_STATUSES, 'deleted']),
-    at: z.string().nullable().describe('The last time that it used up'),
+    change: z
+      .enum(['created', 'changed', 'paused', 'resumed', 'fired', 'run', 'deleted'])
+      .describe('What happened: `fired`: it used up a time; `run`: a caller ran it beside its times'),
+    at: z.string().nullable().describe('The last time that it used up, or when a caller ran it'),
     outcome: z.enum(FIRING_OUTCOMES).nullable().describe('What became of the time'),
     reason: z.string().nullable(),
     job: uuid().nullable().describe('The push job that was started'),

@@ -63,6 +63,18 @@ t.test('the end of an earlier run is told apart from the end of the newest one',
   t.end();
 });
 
+t.test('the line of a schedule tells what happened, and what became of its time when it was used up', (t) => {
+  const lines = new EventLines([]);
+  const lineOf = (change: string) =>
+    lines.next({
+      ...{ id: '1-a', event: 'push_schedule' },
+      data: { id: UUID, change, status: 'active', at: '2030-01-01T00:05:00.000Z', outcome: 'started' },
+    } as never);
+  t.match(lineOf('paused'), new RegExp(`${UUID}  paused  active$`));
+  t.match(lineOf('fired'), new RegExp(`${UUID}  fired  active  2030-01-01 00:05:00Z  started$`));
+  t.end();
+});
+
 function changed(run: string, state: string) {
   const time = '2030-01-01T00:06:00.000Z';
   const data = { uuid: UUID, run, url: 'http://127.0.0.1:8080', version: '0.2.0', state, time };

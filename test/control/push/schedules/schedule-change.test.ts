@@ -8,12 +8,7 @@ import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { newPushJob } from '../../../interleavings/push-statements.ts';
 import { countWaiting } from '../../../support/lock-waits.ts';
 import { until } from '../../../support/until.ts';
-import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
-
-const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
-  ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined, actor: 'bob' },
-  ...fields,
-});
+import { changes, request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 const run = (
   schedules: PushSchedules,
@@ -291,28 +286,6 @@ t.test('the jobs of a schedule are in the name of the caller who changed its job
     jobs.map(({ actor }) => actor),
     ['alice', 'carol', 'carol', null],
   );
-});
-
-t.test('the event of a change names who made it, and other events name nobody', async (t) => {
-  const { at, database, instance } = await scheduleZone(t);
-  const one = instance();
-  const { id } = request({});
-  await one.create(request({ id, cron: '0 * * * *' }));
-  await one.change(id, changes({ job: { user: 'root' } }), undefined);
-  await one.pause(id);
-  await one.resume(id);
-  await at('2030-01-01T01:00:00Z');
-  await one.scheduler.runDue();
-  await one.change(id, changes({ overlap: 'queue', actor: 'carol' }), undefined);
-  await one.delete(id);
-  const { rows } = await database.query<{ data: Record<string, unknown> }>(
-    `select body as data from cnapi_event_outbox where kind = 'push_schedule' order by id`,
-  );
-  t.same(
-    rows.map(({ data }) => data.changed_by),
-    [null, 'bob', null, null, null, 'carol', null],
-  );
-  t.ok(rows.every(({ data }) => data.actor === 'alice'));
 });
 
 t.test('a schedule that has ended can be run', async (t) => {

@@ -2,7 +2,11 @@
 import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { PushJobs } from '../../../../lib/control/push/push-jobs.ts';
-import { PushSchedules, type ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
+import {
+  PushSchedules,
+  type ScheduleChanges,
+  type ScheduleRequest,
+} from '../../../../lib/control/push/schedules/schedules.ts';
 import { migrations } from '../../../../lib/control/schema.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -68,5 +72,11 @@ export async function scheduleZone(t: Test) {
 export const request = (fields: Partial<ScheduleRequest>): ScheduleRequest => ({
   ...{ id: randomUUID(), at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, actor: 'alice' },
   ...{ job: { command: 'echo', servers: SERVERS, quorum: '50%' }, record: undefined },
+  ...fields,
+});
+
+/** A request of bob to change these of a schedule. */
+export const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
+  ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined, actor: 'bob' },
   ...fields,
 });
