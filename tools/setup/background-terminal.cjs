@@ -5,8 +5,8 @@
  * Node saves the modes of the terminal at its start and restores them at its end (ResetStdio in
  * src/node.cc, https://github.com/nodejs/node/issues/35536). When a background job starts, the
  * shell's line editor may hold the terminal in raw mode; restored later, that mode leaves the shell
- * without echo. Node restores no stream that has become another file since the start, so each stream
- * that is the terminal is opened again as /dev/tty. Runs on Node 18.
+ * without echo. Node restores no stream that has become another file since the start, so each
+ * stream that is the terminal is opened again as /dev/tty. Runs on Node 18.
  */
 const { closeSync, fstatSync, openSync, readFileSync } = require('node:fs');
 
