@@ -67,7 +67,7 @@ export class PushNode {
     return this.#state;
   }
 
-  /** Call it once what the former process left is ended. */
+  /** Call it once the commands that the former process left behind have ended. */
   recovered(): void {
     this.#on({ name: 'recovered' });
   }

@@ -65,8 +65,8 @@ export class LiveOutput {
   }
 
   /**
-   * Takes the task's result: shows the output that was not shown while the task ran. Agents of
-   * earlier versions send none before the end. The id is for remarks.
+   * Takes the task's result, and shows the output that was not shown while the task ran: agents of
+   * earlier versions send all of it at the end. `taskId` is named in remarks.
    */
   end(result: unknown, taskId?: string): void {
     this.#timer?.cancel();

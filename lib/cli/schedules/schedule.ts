@@ -55,7 +55,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
       withExamples(
         ofOne(
           'resume',
-          'Resumes a paused schedule with its next time. Times that passed meanwhile are left out.',
+          'Resumes a paused schedule: it continues with its next time, and the times that passed meanwhile start no job.',
         ).action(runner.action((context, [text]) => change(context, String(text), 'ResumePushSchedule'))),
         ['cnapi schedule resume 5c4e'],
       ),

@@ -28,12 +28,12 @@ export const NODE_COUNTS = 'coalesce(j.counts, cnapi_count_push_nodes(j.id))';
 
 const NEWEST_FIRST = 'created_at desc, id desc';
 
-/** Where `j` is in these lists. */
+/** The place of the job `j` in these lists, from which the next page continues. */
 export const PLACE = `json_build_object('at', ${inMicroseconds('j.created_at')}, 'id', j.id)`;
 
 /**
- * `columns`, of which one is `place`, and `where` are of `j`; `values` are the parameters to which
- * they refer.
+ * `columns` and `where` are SQL about the job `j`, and one of the columns is `place`. `values` are
+ * the parameters to which they refer.
  */
 export async function readJobPage<Row extends { place: Place }>(
   database: Queryable,
