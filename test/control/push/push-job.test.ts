@@ -71,7 +71,7 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
   ],
   'WAITING, for too long: it is timed out': [
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 600_000 }),
-    { do: 'abort', ending: 'timed_out' },
+    { do: 'abort', ending: 'timed_out', reason: 'its ticket was not active within 600 s' },
   ],
   'WAITING, a moment before its time is over': [
     view({ state: 'waiting' }, { new: 10 }, { ticket: 'queued', stateMs: 599_999 }),
@@ -124,7 +124,7 @@ const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
   ],
   'VOTING, one node less than the quorum can still be ready: it aborts': [
     view({ quorum: 11 }, { ready: 7, new: 3 }),
-    { do: 'abort', ending: 'quorum_failed' },
+    { do: 'abort', ending: 'quorum_failed', reason: 'only 10 nodes could become ready; the quorum was 11' },
   ],
   'VOTING, quorum failure: it aborts before all have voted': [
     view({}, { ready: 6, new: 1, nacked: 2, unavailable: 1 }),
