@@ -44,6 +44,9 @@ t.test('the audit of push jobs', async (t) => {
     const [addition] = await recordsOf(id);
     matchLists(t, addition, { action: 'AddPushNodes', details: { node_count: 1 } });
     t.match(addition?.details, { nodes: { length: 1 } });
+    // While the agents are busy with it, the next job could end for want of votes.
+    t.equal((await a.put(`/push-jobs/${id}/abort`, {})).status, 202);
+    await endedJob(a, id);
   });
 
   await t.test('finds by a server all that was done to it in a job, also after the job was deleted', async (t) => {
