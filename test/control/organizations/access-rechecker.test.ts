@@ -170,6 +170,18 @@ t.test('a check that the database refuses for one organization does not keep the
   t.same(ended, ['broken']);
 });
 
+t.test('who has left is checked no more, also one whose check is to be repeated', async (t) => {
+  const asked = answering(() => new Error('refused'));
+  const { hold, pass } = await heldBy(t, [], asked.database);
+  const release = hold('acme');
+  await pass(31);
+  t.ok(asked.sizes.length > 0, 'the check is refused, and will be repeated');
+  release();
+  asked.sizes.length = 0;
+  await pass(120);
+  t.same(asked.sizes, []);
+});
+
 t.test('connections that run out now and then do not keep open what cannot be checked', async (t) => {
   let checks = 0;
   const asked = answering(() => {
