@@ -10,9 +10,9 @@
  *                                          ├─unanswered──▶ smaller batches, all of them from now on
  *                                          └─skipped by the statement: its row is locked────┐
  *     alone: locked, slow or unanswered ──▶ set aside, tried again after a pause ◀──────────┘
- *            refused ──▶ its owner decides
+ *            refused ──▶ its owner decides, or set aside for up to 30 s
  *
- * After a slow batch each part (`batch-parts.ts`) has little time, so that the other items are done soon.
+ * After a slow batch each part (`batch-parts.ts`) has little time, so that the others are done soon.
  * Items set aside have the full time. They pause for 100 ms, doubling to 1 s, or to four times what
  * a longer statement took. Unanswered: too large for the network (`pool.ts`, `batch-limit.ts`).
  *
@@ -25,7 +25,7 @@ import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type BatchPart, BatchParts } from './batch-parts.ts';
 import { type Queryable, withLimits } from './database.ts';
-import { type FailedTry, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, SetAside } from './set-aside.ts';
+import { type FailedTry, LONGEST_PAUSE_MS, LONGEST_REFUSED_PAUSE_MS, longer, SetAside } from './set-aside.ts';
 import { TimedDatabase } from './timed.ts';
 
 export interface BatchQueueDeps<Item> {
@@ -74,7 +74,7 @@ export interface BatchQueueDeps<Item> {
   busy?: (item: Item, error: DatabaseBusyError, agedMs: number) => boolean;
   /**
    * The database refuses the single item. Returns what to try later in its place, if anything.
-   * Default: the same item.
+   * Default: the same item, after pauses of up to 30 s: what is dropped may be a status change.
    */
   refused?: (item: Item, error: unknown) => Item | undefined;
 }
@@ -337,11 +337,13 @@ export class BatchQueue<Item> {
   #failedAlone(item: Item, error: unknown, tookMs: number): void {
     const { keyOf, log, refused, what } = this.#deps;
     if (error instanceof DatabaseBusyError) return this.#wasBusy(item, error, { isAlone: true, tookMs });
-    if (refused === undefined)
-      log.error({ err: error, what, key: keyOf(item) }, 'database work: an item failed; it will be retried');
     const instead = refused === undefined ? item : refused(item, error);
-    if (instead === undefined) this.#free(item);
-    else this.#aside.put(keyOf(instead), instead, { isAlone: true, tookMs });
+    if (instead === undefined) return this.#free(item);
+    const key = keyOf(instead);
+    const isFirst = this.#aside.since(key) === undefined;
+    const pauseMs = this.#aside.put(key, instead, { isAlone: true, tookMs, isRefused: refused === undefined });
+    if (refused === undefined && (isFirst || pauseMs >= LONGEST_REFUSED_PAUSE_MS))
+      log.error({ err: error, what, key }, 'database work: an item failed; it will be retried');
   }
 
   #wasBusy(item: Item, error: DatabaseBusyError, how: FailedTry): void {
@@ -389,8 +391,6 @@ export class BatchQueue<Item> {
     });
   }
 }
-
-const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 const reasons = {
   locked: 'database work: an item waits for a locked row; the others continue',

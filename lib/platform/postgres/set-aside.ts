@@ -1,19 +1,27 @@
 /**
  * Items whose statements failed, each until its pause is over. A pause doubles with each failure of
- * its item. Pure but for the clock that it is given. Used by `batch-queue.ts`.
+ * its item; that of a refused item becomes longer than that of a locked one. Pure but for the clock
+ * that it is given. Used by `batch-queue.ts`.
  */
 import type { Clock } from '../clock.ts';
 
-export const FIRST_PAUSE_MS = 100;
+const FIRST_PAUSE_MS = 100;
 export const LONGEST_PAUSE_MS = 1_000;
+/** A repetition rarely helps, and takes the lane from items that are only locked. */
+export const LONGEST_REFUSED_PAUSE_MS = 30_000;
 /** Limits the share of the network and of the lane that items which never succeed use. */
 const LONGEST_PAUSE_FACTOR = 4;
+
+/** The pause after this one. */
+export const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 export interface FailedTry {
   /** Whether it failed alone, so it is tried alone; skipped items are tried together. */
   isAlone: boolean;
   /** Time that its last statement took. */
   tookMs: number;
+  /** Refused by the database, and its owner does not decide. */
+  isRefused?: boolean;
 }
 
 interface Aside<Item> {
@@ -59,10 +67,10 @@ export class SetAside<Item> {
   }
 
   /** Returns the pause before it is tried again. */
-  put(key: string, item: Item, { isAlone, tookMs }: FailedTry): number {
+  put(key: string, item: Item, { isAlone, tookMs, isRefused = false }: FailedTry): number {
     const now = this.#clock.now();
     const before = this.#asides.get(key);
-    const longestMs = Math.max(LONGEST_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);
+    const longestMs = Math.max(isRefused ? LONGEST_REFUSED_PAUSE_MS : LONGEST_PAUSE_MS, LONGEST_PAUSE_FACTOR * tookMs);
     const pauseMs = Math.min(Math.max(2 * (before?.pauseMs ?? 0), FIRST_PAUSE_MS, tookMs), longestMs);
     const dueAt = now + pauseMs;
     this.#asides.set(key, { item, since: before?.since ?? now - tookMs, dueAt, pauseMs, isAlone });

@@ -4,8 +4,8 @@
  * (`decideAtInventory`), and each decision is written under a guard. Tasks that have ended but that
  * the agent still works on are cancelled. Handles many inventories at a time, because a whole fleet
  * may connect at once. If an inventory cannot be settled (the database is down, a row is locked,
- * the instance's run is changing), it is tried again while its session lasts, and the others do not
- * wait for it. Called by the dispatcher.
+ * the instance's run is changing, the database refuses it), it is tried again while its session
+ * lasts, and the others do not wait for it. Called by the dispatcher.
  */
 
 import type { Clock } from '../../../platform/clock.ts';
@@ -67,6 +67,8 @@ export class Reconciler {
 
   add(session: TaskSession, frame: InventoryFrame): void {
     const known = new Map(frame.tasks.map((task) => [task.id, task]));
+    // The new inventory does not wait until that of an earlier session is tried again.
+    if (this.#isCurrent(session)) this.#inventories.delete(session.serverUuid);
     this.#inventories.add({ session, known, wasLeft: false });
   }
 

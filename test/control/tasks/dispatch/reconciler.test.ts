@@ -2,16 +2,17 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { Reconciler } from '../../../../lib/control/tasks/dispatch/reconciler.ts';
 import type { TaskSession } from '../../../../lib/control/tasks/record/sessions.ts';
-import { systemClock } from '../../../../lib/platform/clock.ts';
+import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 import { until } from '../../../support/until.ts';
 
 /**
  * A reconciler over a database in which `serverUuid` has one inherited task. Statements wait while
  * `gate` is set.
  */
-function setUp(t: { teardown(work: () => unknown): void }) {
+function setUp(t: { teardown(work: () => unknown): void }, clock: Clock = systemClock) {
   const serverUuid = randomUUID();
   const task = {
     id: randomUUID(),
@@ -22,7 +23,12 @@ function setUp(t: { teardown(work: () => unknown): void }) {
     uncertain: false,
     wasAccepted: false,
   };
-  const state = { isSettled: false, gate: undefined as Promise<unknown> | undefined, current: undefined as unknown };
+  const state = {
+    isSettled: false,
+    gate: undefined as Promise<unknown> | undefined,
+    current: undefined as unknown,
+    refused: 0,
+  };
   const epochs: number[] = [];
   const settled: string[] = [];
   const database: Queryable = {
@@ -33,6 +39,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
       } else {
         epochs.push(...((values?.[1] ?? []) as number[]));
         await state.gate;
+        if (epochs.at(-1) === state.refused) throw new Error('refused');
         if (settled.length === 0) rows.push({ ...task, cancelRequested: false });
       }
       return { rows: rows as Row[], rowCount: rows.length };
@@ -41,7 +48,7 @@ function setUp(t: { teardown(work: () => unknown): void }) {
   const reconciler = new Reconciler({
     database,
     sessions: { run: randomUUID, isFull: false, get: () => state.current as TaskSession },
-    clock: systemClock,
+    clock,
     log: silentLogger,
     onChanged: () => {},
     onSettled: (server) => settled.push(server),
@@ -84,6 +91,20 @@ t.test("an earlier session's inventory does not replace a later one's", async (t
   gate.resolve();
   await until(() => settled.length === 2, 'both to be settled');
   t.same(epochs, [1, 2]);
+});
+
+t.test('an inventory that the database refuses is tried ever more rarely, and the next one at once', async (t) => {
+  const clock = new ManualClock();
+  const { reconciler, state, epochs, settled, come, serverUuid } = setUp(t, clock);
+  state.refused = 1;
+  state.isSettled = true;
+  come(1);
+  for (let second = 0; second < 120; second += 1) await clock.advance(1_000);
+  t.ok(epochs.length > 5 && epochs.length < 20, `tried ${epochs.length} times in two minutes`);
+  t.same([settled, reconciler.size], [[], 1]);
+  come(2);
+  await clock.advance(100);
+  t.same([settled, reconciler.size], [[serverUuid], 0]);
 });
 
 t.test('the inherited tasks of a fleet are settled in parts', async (t) => {
