@@ -276,8 +276,11 @@ export class AgentMessenger {
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;
     const told = this.#timeoutsTold.get(session);
-    if (told?.job === job && (told.timeoutMs === timeoutMs || (told.change ?? 0) > (change ?? 0))) return;
-    if (session.socket.send({ type: 'push_timeout', job, timeoutMs })) this.#timeoutsTold.set(session, order);
+    if (told?.job === job && (told.change ?? 0) > (change ?? 0)) return;
+    const isKnown = told?.job === job && told.timeoutMs === timeoutMs;
+    // The number of a known one counts, too: an older one may still come.
+    if (isKnown || session.socket.send({ type: 'push_timeout', job, timeoutMs }))
+      this.#timeoutsTold.set(session, order);
   }
 
   #forget(session: PushSession, job: string): void {

@@ -198,8 +198,8 @@ t.test('an agent that knows no push jobs votes against the job, and is told noth
 t.test('an agent is told another timeout once in each session, and each further one', async (t) => {
   const [serverUuid = ''] = servers;
   const { messenger, world } = start(t, { voters: [] });
-  const told = async (timeoutMs: number) => {
-    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs, change: timeoutMs }];
+  const told = async (timeoutMs: number, change = timeoutMs) => {
+    world.orders = [{ job, serverUuid, what: 'timeout', timeoutMs, change }];
     await carriedOut(messenger, world);
     return world.sent.splice(0);
   };
@@ -208,6 +208,8 @@ t.test('an agent is told another timeout once in each session, and each further 
   t.same(await told(1_000), []);
   t.same(await told(2_000), [frame]);
   t.same(await told(1_000), [], 'an earlier change, which was read before the later one');
+  t.same(await told(2_000, 4_000), [], 'changed to another one and back');
+  t.same(await told(3_000), [], 'the one between them, which was read before');
   world.sessions.clear();
   t.same(await told(2_000), [frame], 'it has connected again');
 });
