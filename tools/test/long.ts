@@ -1,8 +1,9 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes at most ten minutes on two cores: most
- * simulation seeds, all pairs of statements, the proofs that the lab detects deliberate defects,
- * minutes of random load, two thirds of the faults of whole zones, and tests that need a
- * distribution's Postgres, another version of cnapi or a changed copy of it.
+ * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
+ * the proofs that the lab detects deliberate defects, minutes of random load, most faults of whole
+ * zones, and tests that need a distribution's Postgres, another version of cnapi or a changed copy
+ * of it.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -10,12 +11,15 @@ import path from 'node:path';
 export const LONG = [
   'test/**/defects.test.ts',
   'test/docs/adding-a-noun.test.ts',
+  'test/explorer/roster.test.ts',
   'test/failover/*.test.ts',
   'test/faults/{agent-frozen,instance-frozen,instance-still,instances-in-turn,lost-together}.test.ts',
+  'test/faults/{drain,hostile-agents,locks}.test.ts',
   'test/faults/{legacy-agents,one-uuid-twice,poster-killed,postgres,postgres-frozen}.test.ts',
   'test/faults/{push-coordinator-killed,rolling-restart,scale-up,unhealthy-instance}.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/{held-row,mix,pairs}.test.ts',
+  'test/sim/replay.test.ts',
   'test/sim/seeds-[2-6].test.ts',
   'test/sim/seeds-arriving.test.ts',
   'test/sim/seeds-duties.test.ts',
