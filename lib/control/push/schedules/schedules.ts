@@ -71,8 +71,8 @@ const KEEP_JOBS = 100;
 const DELETE_BATCH = 100;
 /** Limits a batch by nodes too: each is a row that is deleted with its job. */
 const DELETE_NODES = 10_000;
-/** How often a change is tried while others change the same schedule. */
-const MAX_TRIES = 5;
+/** How often a change is tried. It fails only because another change of the schedule succeeds. */
+const MAX_TRIES = 32;
 
 export class PushSchedules {
   readonly scheduler: Scheduler;

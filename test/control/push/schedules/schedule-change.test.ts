@@ -227,6 +227,19 @@ t.test('of two changes at the same moment none is lost', async (t) => {
   t.match((await one.get(id)).job, { command: 'other', user: 'root' });
 });
 
+t.test('many changes at the same moment are all applied', async (t) => {
+  const { instance } = await scheduleZone(t);
+  const instances = [instance(), instance(), instance()] as const;
+  const { id } = request({});
+  await instances[0].create(request({ id, cron: '@daily' }));
+  const all = [{ user: 'root' }, { dir: '/' }, { quorum: 1 }, { concurrency: 2 }, { max_failures: 3 }];
+  const more = [{ run_timeout_ms: 60_000 }, { voting_timeout_ms: 30_000 }, { command: 'other' }, { capture_output: true }];
+  await Promise.all(
+    [...all, ...more].map((job, index) => instances[(index % 3) as 0 | 1 | 2].change(id, changes({ job }), undefined)),
+  );
+  t.match((await instances[0].get(id)).job, Object.assign({}, ...all, ...more));
+});
+
 t.test('a caller runs a schedule beside its times, in its own name', async (t) => {
   const { at, database, endJobs, instance } = await scheduleZone(t);
   const one = instance();
