@@ -105,7 +105,7 @@ for (const [name, { fields, voters, before, holds, isEnding, meanwhile, atTheEnd
       // Not awaited: the row is free first.
       return { work };
     });
-    t.equal(await carriedOut.work, 'complete', 'the duty is done');
+    await carriedOut.work;
     t.same(await nodeStates(database), atTheEnd);
     t.match(await readPushJob(database, duty.id), { state: 'ended', outcome });
   });
