@@ -125,12 +125,11 @@ export async function createSchedule(
 
 interface Matching {
   servers: readonly NamedServer[];
-  /** Why no server matches. */
+  /** Why there is none: none matches, too many do, the query is wrong, … */
   complaint?: string;
 }
 
-const warningOf = (complaint: string): string =>
-  `warning: no server matches now, so the next time would be refused (${complaint})`;
+const warningOf = (complaint: string): string => `warning: a time that came now would be refused: ${complaint}`;
 
 /** The servers of a job that would start now. */
 async function matchingNow(context: Context, targets: Targets): Promise<Matching> {
