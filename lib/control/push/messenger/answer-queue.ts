@@ -38,6 +38,12 @@ export class AnswerQueue<One extends Answer> {
         for (const answer of answers) if (!locked.has(answer)) this.#wasDone(answer);
         return locked;
       },
+      // The slow poll asks again whoever has not answered.
+      refused: (answer, error) => {
+        this.#wasDone(answer);
+        deps.log.error({ err: error, what: deps.what, key: keyOf(answer) }, 'push: the database refuses an answer');
+        return undefined;
+      },
     });
   }
 
