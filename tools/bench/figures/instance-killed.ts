@@ -1,6 +1,7 @@
 /**
  * An instance with thousands of agents is killed: how long until all of its servers are held by
- * other instances.
+ * other instances. Once in a zone whose machine has reserves, and once with so many agents that
+ * their heartbeats alone fill two slow cores.
  */
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
@@ -10,8 +11,8 @@ import type { Zone } from '../zone.ts';
 
 export const instanceKilled: Figure = {
   name: 'instance-killed',
-  says: 'kill -9 of one of three instances with 15,000 agents: the time until all are connected again, and how many were unknown',
-  seconds: 80,
+  says: 'kill -9 of one of three instances with 6,000 and with 15,000 agents: the time until all are connected again, and how many were unknown',
+  seconds: 140,
   measure,
 };
 
@@ -22,9 +23,14 @@ const GIVE_UP_MS = 60_000;
 /** Each count reads the whole roster; more frequent counts would add load. */
 const LOOK_MS = 200;
 
-async function measure({ isQuick, startZone, signal }: BenchContext): Promise<readonly Result[]> {
-  const agents = isQuick ? 300 : 15_000;
-  const zone = await startZone();
+async function measure(context: BenchContext): Promise<readonly Result[]> {
+  const results: Result[] = [];
+  for (const agents of context.isQuick ? [300] : [6_000, 15_000]) results.push(...(await killOne(agents, context)));
+  return results;
+}
+
+async function killOne(agents: number, { isQuick, startZone, signal }: BenchContext): Promise<readonly Result[]> {
+  await using zone = await startZone();
   await zone.addFleet({ agents, processes: isQuick ? 1 : 3, rate: CONNECTS_PER_SECOND });
   const victim = zone.instances[0];
   if (victim === undefined) throw new Error('there is no instance to kill');
