@@ -135,7 +135,7 @@ export async function forgetEndedRuns(database: Queryable): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_instances where run = any (array(
        select run from cnapi_instances instance
-       where state = 'dead' and ended_at < cnapi_now() - interval '1 day'
+       where ended_at < cnapi_now() - interval '1 day'
          and not exists (
            select 1 from cnapi_roster_authority row where row.run = instance.run and row.status = 'running')
        for update skip locked))`,
