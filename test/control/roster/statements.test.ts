@@ -207,6 +207,44 @@ for (const [kind, open] of databases) {
       ]);
     });
 
+    t.test('the row and the history say who decided the status and since when', async (t) => {
+      const [first, second, observer] = [newWriter(), newWriter(), newWriter()];
+      const hello = newHello();
+      const { serverUuid } = hello;
+      /** Whether the status was set just now; makes it an hour old. */
+      const isNew = async () => {
+        const { rows } = await database.query<{ is_new: boolean }>(
+          `update cnapi_roster_authority set since = since - interval '1 hour' where server_uuid = $1::uuid
+             returning since > cnapi_now() - interval '90 minutes' as is_new`,
+          [serverUuid],
+        );
+        return rows[0]?.is_new;
+      };
+      const held = ({ run }: { run: string }, epoch: number) => ({ serverUuid, run, epoch });
+      await acceptSession(database, first, hello, null);
+      t.equal(await isNew(), true);
+      await acceptSession(database, second, { ...hello, conn: 2 }, null);
+      t.equal(await isNew(), false, 'it has been running all the time');
+      t.match(await readRow(database, serverUuid), { cnapiUuid: second.cnapiUuid, reason: 'connected' });
+      await recordLosses(database, second.cnapiUuid, [{ ...held(second, 2), reason: 'silent' }]);
+      t.equal(await isNew(), true);
+      await acceptSession(database, first, { ...hello, conn: 3 }, null);
+      t.equal(await isNew(), true);
+      t.match(await readRow(database, serverUuid), { cnapiUuid: first.cnapiUuid, reason: 'connected' });
+      await markOwnerlessUnknown(database, observer, [held(first, 3)]);
+      t.equal(await isNew(), true);
+      const history = await readStatusHistory(database, serverUuid, { limit: 10, offset: 0 });
+      t.same(
+        history.map(({ reason, cnapi_uuid }) => [reason, cnapi_uuid]),
+        [
+          ['instance-lost', observer.cnapiUuid],
+          ['connected', first.cnapiUuid],
+          ['silent', second.cnapiUuid],
+          ['connected', first.cnapiUuid],
+        ],
+      );
+    });
+
     t.test('ownerless rows are decided by the run they are under', async (t) => {
       const [dead, observer] = [newWriter(), newWriter()];
       const hello = newHello();
