@@ -259,6 +259,39 @@ async function theWaitlist(t: Test, fresh: (t: Test) => Promise<Database>): Prom
     });
   });
 
+  check('a change of a ticket is dated, and no other ticket of its queue seems changed', async (t) => {
+    const queue = newQueue();
+    const tickets = await addSome(db, queue, 8);
+    const [one = '', two = '', three = '', four = '', five = '', six = '', seven = ''] = tickets;
+    /** Of these tickets, those that were changed by `change`, by their places. */
+    const changedBy = async (change: () => Promise<unknown>) => {
+      await db.query(
+        `update cnapi_waitlist_tickets set updated_at = updated_at - interval '1 hour'
+           where status in ('queued', 'active')`,
+      );
+      const before = await changeTimes();
+      await change();
+      const after = await changeTimes();
+      return tickets.flatMap((uuid, index) => (after.get(uuid) === before.get(uuid) ? [] : [index + 1]));
+    };
+    const changeTimes = async () => {
+      const { rows } = await db.query<{ uuid: string; updated_at: Date }>(
+        'select uuid, updated_at from cnapi_waitlist_tickets where uuid = any ($1::uuid[])',
+        [tickets],
+      );
+      return new Map(rows.map(({ uuid, updated_at }) => [uuid, updated_at.getTime()]));
+    };
+    t.same(await changedBy(() => releaseTicket(db, one)), [1, 2], 'it and the next holder');
+    t.same(await changedBy(() => renewTicket(db, three, { inMs: 3_600_000 })), [3]);
+    await backdate(db, two);
+    t.same(await changedBy(() => renewTicket(db, two, { inMs: 3_600_000 })), [2, 3], 'it was due, and expired');
+    await backdate(db, four);
+    t.same(await changedBy(() => releaseTicket(db, three)), [3, 4, 5], 'one that was due did not become active');
+    await backdate(db, five, six);
+    t.same(await changedBy(() => expireTickets(db, 10)), [5, 6, 7]);
+    t.equal(await statusOf(db, seven), 'active');
+  });
+
   const setClock = (step: string) =>
     db.query(`create or replace function cnapi_now() returns timestamptz language sql stable
       as $$ select clock_timestamp() + interval '${step}' $$`);
