@@ -6,7 +6,13 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
-import { forgetEvents, numberEvents, readEventPage } from '../../../lib/control/events/event-store.ts';
+import {
+  forgetEvents,
+  numberEvents,
+  readEventPage,
+  readPlaceAt,
+  trimEvents,
+} from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
@@ -272,6 +278,29 @@ t.test('only the beginning of the log is deleted, so that no gap is hidden in it
   t.equal(await forgetEvents(database, 7, 100), 0);
   t.same(await ids(), [3, 4, 5, 6]);
   t.equal(await forgetEvents(database, 0, 100), 4, 'all events may be deleted');
+});
+
+t.test('a follower can begin with the events of the last hour', async (t) => {
+  const { database, events } = await startEvents(t);
+  const hours = (count: number) => count * 3_600_000;
+  const placeAt = async (msAgo: number) => {
+    const { id, storedAtMs } = await readPlaceAt(database, msAgo);
+    return [id, storedAtMs > 0];
+  };
+  t.same(await placeAt(hours(1)), [0, false], 'an empty log');
+  await addTasks(database, 4);
+  await numberEvents(database, 5_000);
+  t.same(await placeAt(hours(1)), [0, false], 'no event is that old');
+  await database.query(`update cnapi_events set stored_at = stored_at - interval '2 hours' where id <= 2`);
+  t.same(await placeAt(hours(1)), [2, true]);
+  t.same(await placeAt(0), [4, true]);
+  const follower = (await events.follow({}, { sinceMs: hours(1) }))[Symbol.asyncIterator]();
+  t.same(idsOf(await take(follower, 2)), [3, 4]);
+  await follower.return?.();
+  await trimEvents(database, 2, 1);
+  t.same(await placeAt(hours(3)), [1, false], 'the log begins later');
+  await trimEvents(database, 0, 100);
+  t.same(await placeAt(hours(1)), [4, false], 'no event is kept');
 });
 
 t.test('many readers from the beginning of the log use few of the shared connections', async (t) => {

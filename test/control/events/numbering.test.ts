@@ -184,6 +184,22 @@ t.test('two instances that number at once number each change once', async (t) =>
   t.same((await names()).sort(), added.sort());
 });
 
+t.test('what numberings and removals note of themselves is deleted when nobody reads it any more', async (t) => {
+  const { database, add, number } = await newLog(t);
+  const countOf = async (table: string) =>
+    (await database.query<{ count: number }>(`select count(*)::int as count from ${table}`)).rows[0]?.count ?? 0;
+  for (let each = 0; each < 350; each++) {
+    await add('one of many');
+    await number();
+  }
+  const numberings = await countOf('cnapi_event_numberings');
+  t.ok(numberings > 100 && numberings <= 200, `${numberings} after 350 numberings`);
+  for (let each = 0; each < 250; each++) await trimEvents(database, 0, 1);
+  const removals = await countOf('cnapi_event_trims');
+  t.ok(removals > 0 && removals <= 101, `${removals} after 250 removals`);
+  t.match(await readLog(database, 0), { oldest: 251, last: 350 });
+});
+
 t.test('an open snapshot makes numbering no slower, however many changes were numbered since', async (t) => {
   const { database, connect, add, number } = await newLog(t);
   const dump = await connect();
