@@ -138,6 +138,7 @@ export class Roster {
       ...common,
       healthyTimer,
       mayMarkOthersUnknown: () => this.membership.mayMarkOthersUnknown,
+      isDeferringAgents: () => this.#isDeferringAgents,
       slowPollMs: () => this.slowPollMs,
       ownerlessGraceMs: config.ownerlessGraceMs,
     });
@@ -223,6 +224,11 @@ export class Roster {
   get isZoneAtCapacity(): boolean {
     const staying = this.membership.live.filter(({ isDraining }) => !isDraining);
     return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
+  }
+
+  /** Where one instance is closed and the others are open, agents connect to the others at once. */
+  get #isDeferringAgents(): boolean {
+    return this.isZoneAtCapacity || this.membership.live.some(({ admission }) => admission === 'paced');
   }
 
   /**

@@ -136,7 +136,7 @@ export function beginAdmission(now: number): AdmissionState {
     cutAt: Number.NEGATIVE_INFINITY,
     admitted: 0,
     admittedRate: 0,
-    bookedUntil: { known: now, unknown: now },
+    bookedUntil: { known: Number.NEGATIVE_INFINITY, unknown: Number.NEGATIVE_INFINITY },
     deferredAt: Number.NEGATIVE_INFINITY,
   };
 }
@@ -222,10 +222,14 @@ export function defer(
   return { state: { ...state, bookedUntil, deferredAt: now }, retryAfterMs };
 }
 
-/** `hasRoom`: whether it accepts agents, apart from its load. */
+/**
+ * `hasRoom`: whether it accepts agents, apart from its load. `paced` lasts until the agents that
+ * were told to return have had time to.
+ */
 export function admissionOf(state: AdmissionState, hasRoom: boolean, now: number): Admission {
   if (!hasRoom || state.load === 'late') return 'closed';
-  return now - state.deferredAt < TOLD_FOR_MS ? 'paced' : 'open';
+  const { known, unknown } = state.bookedUntil;
+  return now < Math.max(state.deferredAt, known, unknown) + TOLD_FOR_MS ? 'paced' : 'open';
 }
 
 function refill(state: AdmissionState, now: number): AdmissionState {

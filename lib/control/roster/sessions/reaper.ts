@@ -10,6 +10,7 @@ import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
+import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 import {
   markOwnerlessUnknown,
@@ -31,6 +32,8 @@ interface ReaperDeps {
   writer: () => RunIdentity;
   /** Whether this instance may now change the status of servers that it never held. */
   mayMarkOthersUnknown: () => boolean;
+  /** Whether agents that want to connect are told to return later, by any instance. */
+  isDeferringAgents: () => boolean;
   slowPollMs: () => number;
   ownerlessGraceMs: number;
   clock: Clock;
@@ -101,7 +104,10 @@ export class Reaper {
     if (run !== writer().run) return;
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
-    await this.#markUnknown(this.#ownerless.read(rows.filter((row) => this.#isOwnerless(row, run))));
+    const ownerless = rows.filter((row) => this.#isOwnerless(row, run));
+    // An agent that was told to return is late because it obeys.
+    const extraMs = this.#deps.isDeferringAgents() ? MAX_RETURN_MS : 0;
+    await this.#markUnknown(this.#ownerless.read(ownerless, extraMs));
   }
 
   async #read(database: Queryable, run: string): Promise<PolledRow[]> {

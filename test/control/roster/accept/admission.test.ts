@@ -183,8 +183,13 @@ t.test('whoever is not known cannot delay the return of agents that are', async 
 t.test('other instances are told whether this one admits agents', async (t) => {
   const state = beginAdmission(0);
   t.equal(admissionOf(state, true, 0), 'open');
-  t.equal(admissionOf(defer(state, KNOWN, 0).state, true, 9_999), 'paced', 'it has just told agents to return');
-  t.equal(admissionOf(defer(state, KNOWN, 0).state, true, 10_000), 'open', 'it told agents to return some time ago');
+  const { state: deferring } = defer(state, KNOWN, 0);
+  t.equal(admissionOf(deferring, true, 9_999), 'paced', 'it has just told an agent to return');
+  t.equal(admissionOf(deferring, true, 10_001), 'open', 'the agent has had time to return');
+  let booked = state;
+  for (let agents = 0; agents < 40_000; agents += 1) booked = defer(booked, KNOWN, 0).state;
+  t.equal(admissionOf(booked, true, 29_999), 'paced', '40,000 agents were spread over 20 s');
+  t.equal(admissionOf(booked, true, 30_001), 'open');
   t.equal(admissionOf(state, false, 0), 'closed', 'it has no room');
   t.equal(admissionOf(measured(state, LATE, 1), true, 250), 'closed', 'it is late');
 });

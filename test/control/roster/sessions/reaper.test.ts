@@ -9,6 +9,7 @@ import { SessionLosses } from '../../../../lib/control/roster/sessions/session-l
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { MAX_RETURN_MS } from '../../../../lib/protocol/limits.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 
@@ -28,6 +29,7 @@ function newReaper() {
   const polls: ((rows: PolledRow[]) => void)[] = [];
   const judged: unknown[] = [];
   const grace = { isOver: true };
+  const arrivals = { areDeferred: false };
   const query = async <Row>(text: string, values?: readonly unknown[]) => {
     if (text.includes('union all'))
       return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
@@ -45,6 +47,7 @@ function newReaper() {
     healthyTimer,
     writer: () => ({ ...writer }),
     mayMarkOthersUnknown: () => grace.isOver,
+    isDeferringAgents: () => arrivals.areDeferred,
     slowPollMs: () => 5000,
     ownerlessGraceMs: 5000,
     clock,
@@ -57,7 +60,7 @@ function newReaper() {
     if (poll === undefined) throw new Error('no poll is on its way');
     poll(rows);
   };
-  return { clock, sessions, writer, reaper, polls, answer, judged, grace };
+  return { clock, sessions, writer, reaper, polls, answer, judged, grace, arrivals };
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
@@ -182,4 +185,32 @@ t.test('a row that says unknown is not ownerless, whoever is on it', async (t) =
     t.equal(reaper.ownerlessRows, 0);
   }
   t.same(judged, []);
+});
+
+t.test('while agents are told to return later, servers have that much longer to come back', async (t) => {
+  const { clock, answer, judged, arrivals } = newReaper();
+  arrivals.areDeferred = true;
+  await clock.advance(0);
+  const began = clock.now();
+  while (judged.length === 0 && clock.now() - began < 2 * MAX_RETURN_MS) {
+    answer([row('dead')]);
+    await clock.advance(1250);
+  }
+  t.ok(clock.now() - began > MAX_RETURN_MS + 5_000, 'the longest return time and the grace have passed');
+  t.same(judged[0], ['server']);
+});
+
+t.test('when agents are no longer told to return, servers that were late become unknown', async (t) => {
+  const { clock, answer, judged, arrivals } = newReaper();
+  const pollOnce = async () => {
+    answer([row('dead')]);
+    await clock.advance(1250);
+  };
+  arrivals.areDeferred = true;
+  await clock.advance(0);
+  for (let poll = 0; poll < 20; poll += 1) await pollOnce();
+  t.same(judged, []);
+  arrivals.areDeferred = false;
+  await pollOnce();
+  t.same(judged[0], ['server']);
 });
