@@ -44,6 +44,35 @@ t.test('a busy instance admits agents slowly and keeps those that it has', async
   for (const agent of [first.agent, ...agents, ...joined]) agent.close();
 });
 
+t.test('while agents are told to return, servers of a dead instance stay running, and no longer', async (t) => {
+  const zone = await freshZone(t);
+  const loop = { share: 1 };
+  const app = await zone.startApp({}, { eventLoop: { busyShare: () => loop.share } });
+  await until(async () => (await metric(app, 'link_admission_rate')) === MIN_RATE, 'the rate to fall to the minimum');
+  const agents = Array.from({ length: AGENTS }, () => new ScriptedAgent(app.url, newMachine()));
+  await Promise.all(agents.map((agent) => agent.open()));
+  t.ok(agents.some(({ refusedWith }) => refusedWith === 503));
+  await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'the instance to say so');
+
+  const { serverUuid } = newMachine();
+  await zone.database.query(
+    `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
+     values ($1::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'running', 'connected', cnapi_now())`,
+    [serverUuid],
+  );
+  const readRow = async () => {
+    const text = 'select status, reason from cnapi_roster_authority where server_uuid = $1::uuid';
+    return (await zone.database.query<{ status: string; reason: string }>(text, [serverUuid])).rows[0];
+  };
+  await until(async () => (await metric(app, 'roster_ownerless_rows')) === 1, 'the row to be seen');
+  // Nothing happens here, so there is nothing to wait for; the grace of these tests is 0.5 s.
+  await systemClock.sleep(3_000);
+  t.equal((await readRow())?.status, 'running', 'its agent may have been told to return');
+  loop.share = 0;
+  await until(async () => (await readRow())?.reason === 'instance-lost', 'the usual grace to hold again');
+  for (const agent of agents) agent.close();
+});
+
 t.test('in a trusted network, nobody uses up what the agent of a server at another address may do', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp({
