@@ -35,7 +35,6 @@ import type { Readiness } from './roster/roster.ts';
 import { migrations } from './schema.ts';
 import { requireServerOf } from './servers/routes/server-precondition.ts';
 import { subsystems } from './subsystems.ts';
-import { type Parts, partsOf } from './systems.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -67,7 +66,6 @@ export class App {
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
-  readonly #parts: Parts;
 
   constructor(deps: AppDeps) {
     const { config, clock, random, log } = deps;
@@ -108,9 +106,8 @@ export class App {
       newServers: this.#newServers,
       lifecycle: this.#lifecycle,
     });
-    this.#parts = partsOf(this.#core);
     this.#lifecycle.open(subsystems, {
-      ...this.#parts,
+      ...this.#core,
       documentKinds,
       database,
       writes: this.#writes,
@@ -234,7 +231,7 @@ export class App {
         authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,
-        signing: () => this.#parts.chefAuthentication,
+        signing: () => this.#core.chefAuthentication,
         log,
       }),
     });

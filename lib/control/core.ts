@@ -1,9 +1,10 @@
 /**
- * What all systems of an instance stand on: roster, tasks, duties, waitlist, events, servers, the
- * agent link and legacy agents, over given databases, a given bus and a given listener (`Ingress`).
- * `app.ts` passes real ones. The simulation passes its own and runs these drivers unchanged on a
- * virtual clock. `systems.ts` makes the systems that stand on it. The subsystems (`subsystems.ts`)
- * take what they need from the fields of both; `lifecycle.ts` starts, connects and stops them.
+ * The drivers of an instance that several subsystems use: roster, tasks, duties, waitlist, events,
+ * servers, the agent link, legacy agents, push jobs and organizations, over given databases, a given
+ * bus and a given listener (`Ingress`). `app.ts` passes real ones. The simulation passes its own and
+ * runs these drivers unchanged on a virtual clock. The subsystems (`subsystems.ts`) take what they
+ * need from the fields; `lifecycle.ts` starts, connects and stops them. A driver that one subsystem
+ * alone uses is made in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Clock } from '../platform/clock.ts';
@@ -25,6 +26,9 @@ import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
+import { ChefAuthentication } from './organizations/chef-authentication.ts';
+import { Organizations } from './organizations/organizations.ts';
+import { PushJobs } from './push/push-jobs.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
 import { Roster } from './roster/roster.ts';
 import { Servers } from './servers/servers.ts';
@@ -82,7 +86,6 @@ export class Core {
   /** Aborts when this instance leaves and every open wait must be answered. */
   readonly instanceLeaving: AbortSignal;
   readonly roster: Roster;
-  readonly inventoriedSessions: InventoriedSessions;
   readonly tasks: Tasks;
   readonly duties: DutyKeeper;
   readonly waitlist: Waitlist;
@@ -92,6 +95,9 @@ export class Core {
   readonly agentSources: AgentSources;
   readonly legacyAgentApi: LegacyAgentApi;
   readonly link: LinkServer;
+  readonly pushJobs: PushJobs;
+  readonly organizations: Organizations;
+  readonly chefAuthentication: ChefAuthentication;
 
   constructor(deps: CoreDeps) {
     const { config, log, clock, random, bus, databases, lifecycle } = deps;
@@ -121,7 +127,7 @@ export class Core {
       instance: lifecycle,
     });
     const unsent = new UnsentFrames({ clock, healthyTimer: this.roster.healthyTimer });
-    this.inventoriedSessions = new InventoriedSessions({
+    const inventoriedSessions = new InventoriedSessions({
       sessions: this.roster.sessions,
       unsent,
       run: () => this.roster.membership.run,
@@ -158,7 +164,7 @@ export class Core {
     this.agentSources = new AgentSources({ database, clock, log });
     this.tasks = new Tasks({
       ...common,
-      sessions: this.inventoriedSessions,
+      sessions: inventoriedSessions,
       postDispatch: (outcomes) =>
         new LegacyDispatch({
           ...common,
@@ -176,12 +182,23 @@ export class Core {
       ...common,
       cnapiUuid,
       roster: this.roster,
-      inventoriedSessions: this.inventoriedSessions,
+      inventoriedSessions,
       unsent,
       tasks: this.tasks.dispatcher.reports,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });
+    this.pushJobs = new PushJobs({
+      ...common,
+      run: () => this.roster.membership.run,
+      session: (serverUuid) => inventoriedSessions.session(serverUuid),
+      unsent,
+      hintTasks: (serverUuids) => this.tasks.dispatcher.sessions.hintAll(serverUuids),
+      hintDuties: () => this.duties.hint(),
+      waitlist: this.waitlist,
+    });
+    this.organizations = new Organizations({ database, random });
+    this.chefAuthentication = new ChefAuthentication({ database, organizations: this.organizations });
   }
 
   /**

@@ -6,7 +6,6 @@ import type { DutyHandlers, HeldDuty } from '../../lib/control/duty/duty.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
-import { partsOf } from '../../lib/control/systems.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
@@ -55,7 +54,7 @@ async function startCore(t: Teardown, { config, dutyHandlers = {} }: Given = {})
     random,
     log,
   });
-  lifecycle.open(coreSubsystems, partsOf(instance));
+  lifecycle.open(coreSubsystems, instance);
   lifecycle.add({ name: 'test', dutyHandlers });
   t.teardown(() => lifecycle.stop());
   await lifecycle.start();

@@ -13,7 +13,6 @@ import type { NewPushJob } from '../../lib/control/push/push-store.ts';
 import { migrations } from '../../lib/control/schema.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
 import { coreSubsystems } from '../../lib/control/subsystems.ts';
-import { type Parts, partsOf } from '../../lib/control/systems.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';
@@ -103,11 +102,11 @@ export class SimInstance implements LinkIngress {
   createPushJob(
     job: Pick<NewPushJob, 'id' | 'command' | 'nodes' | 'quorum' | 'concurrency' | 'maxFailures' | 'ticket' | Times>,
   ): void {
-    const { process, parts } = this.#life ?? {};
+    const { process, core } = this.#life ?? {};
     if (!this.isOpen) return;
     const rest = { organization: undefined, options: {}, maskedOptions: undefined, file: undefined, actor: undefined };
     process?.receive(0, () => {
-      parts?.pushJobs
+      core?.pushJobs
         .create({ ...rest, ...job })
         .catch((error: unknown) => isTemporary(error) || isSecond(error) || this.#world.crashed(this.name, error));
     });
@@ -219,10 +218,9 @@ export class SimInstance implements LinkIngress {
     });
     lifecycle.open(beforeCore, core);
     lifecycle.add(ingress.subsystem);
-    const parts = partsOf(core);
-    lifecycle.open(overCore, { ...parts, schedule: EACH_MINUTE });
+    lifecycle.open(overCore, { ...core, schedule: EACH_MINUTE });
     if (hasDuties) lifecycle.add({ name: 'simulated duties', dutyHandlers: { [DUTY_KIND]: duties } });
-    return { process, ingress, lifecycle, core, parts, duties, routes: lifecycle.routes };
+    return { process, ingress, lifecycle, core, duties, routes: lifecycle.routes };
   }
 }
 
@@ -235,7 +233,6 @@ interface Life {
   ingress: SimIngress;
   lifecycle: Lifecycle;
   core: Core;
-  parts: Parts;
   duties: SimDutyHandler;
   routes: readonly Route[];
 }

@@ -191,9 +191,10 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/servers',
     'control/legacy',
     'control/link',
+    'control/push',
+    'control/organizations',
     'control/lifecycle.ts',
   ],
-  'control/systems.ts': ['control/core.ts', 'control/*/subsystem.ts'],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
   'control/*/subsystem.ts': [
     ...database,
@@ -237,7 +238,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/nouns/lists.ts',
     'control/schema.ts',
     'control/subsystems.ts',
-    'control/systems.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [

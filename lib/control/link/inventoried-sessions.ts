@@ -6,13 +6,13 @@ import type { UnsentFrames } from './unsent-frames.ts';
 interface InventoriedSessionsDeps {
   sessions: SessionTable;
   run: () => string;
-  unsent: Pick<UnsentFrames, 'isFull' | 'isHalfFull'>;
+  unsent: Pick<UnsentFrames, 'isFull'>;
 }
 
 export class InventoriedSessions implements TaskSessions {
   readonly #sessions: SessionTable;
   readonly #run: () => string;
-  readonly #unsent: Pick<UnsentFrames, 'isFull' | 'isHalfFull'>;
+  readonly #unsent: Pick<UnsentFrames, 'isFull'>;
   readonly #views = new WeakMap<Session, TaskSession>();
 
   constructor({ sessions, run, unsent }: InventoriedSessionsDeps) {
@@ -23,10 +23,6 @@ export class InventoriedSessions implements TaskSessions {
 
   get isFull(): boolean {
     return this.#unsent.isFull;
-  }
-
-  get isHalfFull(): boolean {
-    return this.#unsent.isHalfFull;
   }
 
   run(): string {

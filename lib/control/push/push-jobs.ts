@@ -1,7 +1,7 @@
 /**
  * Push jobs of an instance: what callers ask of them, and the two drivers behind it. The messenger
  * talks to this instance's agents; the coordinator carries out the jobs whose duties this instance
- * holds. The followers are told what happens. Created by `systems.ts`.
+ * holds. The followers are told what happens. Made by `core.ts`.
  */
 import type { Bus } from '../../platform/bus/bus.ts';
 import type { Clock } from '../../platform/clock.ts';

@@ -3,32 +3,13 @@ import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { jobExpiry } from './job-expiry.ts';
-import { PushJobs, type PushJobsDeps } from './push-jobs.ts';
+import type { PushJobs } from './push-jobs.ts';
 import { PUSH_DUTY } from './push-store.ts';
 import { type PushEventRouteDeps, pushEventRoutes } from './routes/push-event-routes.ts';
 import { type PushJobRouteDeps, pushJobRoutes } from './routes/push-job-routes.ts';
 import { pushNodeRoutes } from './routes/push-node-routes.ts';
 
 const KEEP_DAYS = 30;
-
-/** What push jobs need of an instance. */
-interface PushParts
-  extends Pick<PushJobsDeps, 'database' | 'bus' | 'clock' | 'random' | 'log' | 'config' | 'waitlist'> {
-  inventoriedSessions: { run(): string; readonly isHalfFull: boolean; session: PushJobsDeps['session'] };
-  tasks: { dispatcher: { sessions: { hintAll: PushJobsDeps['hintTasks'] } } };
-  duties: { hint(): void };
-}
-
-export function makePushJobs({ inventoriedSessions: sessions, tasks, duties, ...deps }: PushParts): PushJobs {
-  return new PushJobs({
-    ...deps,
-    run: () => sessions.run(),
-    session: (serverUuid) => sessions.session(serverUuid),
-    unsent: sessions,
-    hintTasks: (serverUuids) => tasks.dispatcher.sessions.hintAll(serverUuids),
-    hintDuties: () => duties.hint(),
-  });
-}
 
 interface PushOwnDeps {
   pushJobs: PushJobs;

@@ -16,9 +16,8 @@ import { RequestMetrics } from '../../../lib/control/http/listener/request-metri
 import { bind, ok, type Route } from '../../../lib/control/http/route.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
-import type { Organizations } from '../../../lib/control/organizations/organizations.ts';
+import { Organizations } from '../../../lib/control/organizations/organizations.ts';
 import { requireAccess } from '../../../lib/control/organizations/requestor.ts';
-import { makeOrganizations } from '../../../lib/control/organizations/subsystem.ts';
 import { migrations } from '../../../lib/control/schema.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
@@ -113,7 +112,7 @@ function placeRoutes(chef: ChefAuthentication): Route[] {
 
 export async function signedZone(t: Teardown): Promise<SignedZone> {
   const { database, open } = await freshDatabase(t, { migrations });
-  const { organizations } = makeOrganizations({ database, random });
+  const organizations = new Organizations({ database, random });
   await organizations.prepare();
   return {
     database,
@@ -142,7 +141,7 @@ async function startApi(
   } as const;
   const signIn = new SignIn({ database, backgroundDatabase: database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
-  const { organizations } = makeOrganizations({ database, random });
+  const organizations = new Organizations({ database, random });
   const chef = new ChefAuthentication({ database, organizations, maxChanges });
   const authenticator = new Authenticator({ config: access, clock, signIn });
   const limits = {
