@@ -2,9 +2,9 @@
  * The drivers of an instance that several subsystems use: roster, tasks, duties, waitlist, events,
  * servers, the agent link, legacy agents, push jobs and organizations, over given databases, a given
  * bus and a given listener (`Ingress`). `app.ts` passes real ones. The simulation passes its own and
- * runs these drivers unchanged on a virtual clock. The subsystems (`subsystems.ts`) take what they
- * need from the fields; `lifecycle.ts` starts, connects and stops them. A driver that one subsystem
- * alone uses is made in its `open`.
+ * runs these drivers unchanged on a virtual clock. The subsystems (`subsystem-list.ts`) take what they
+ * need from the fields; `lifecycle.ts` starts, connects and stops them. A driver that only one
+ * subsystem uses is made in its `open`.
  */
 import type { Bus } from '../platform/bus/bus.ts';
 import type { Clock } from '../platform/clock.ts';

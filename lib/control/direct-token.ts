@@ -16,7 +16,7 @@ import { readTokens } from './access/token-store.ts';
 import { type TokenRequest, Tokens } from './access/tokens.ts';
 import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
 import { type Config, loadConfig } from './config.ts';
-import { migrations } from './schema.ts';
+import { migrations } from './subsystem-list.ts';
 
 type DirectRequest = Omit<TokenRequest, 'createdBy'>;
 

@@ -6,7 +6,7 @@
  */
 import pg from 'pg';
 import t from 'tap';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 const KEYS = `

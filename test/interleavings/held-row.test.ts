@@ -13,7 +13,7 @@ import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control
 import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
 import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/roster-store.ts';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../lib/control/tasks/deadlines/deadline-store.ts';
 import { Reconciler } from '../../lib/control/tasks/dispatch/reconciler.ts';
 import type { TaskSession } from '../../lib/control/tasks/record/sessions.ts';

@@ -4,7 +4,7 @@
 import { randomUUID } from 'node:crypto';
 import { App, type AppDeps } from '../../lib/control/app.ts';
 import { parseConfig } from '../../lib/control/config.ts';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';

@@ -8,7 +8,7 @@ import t from 'tap';
 import * as nouns from '../../lib/control/nouns/nouns.ts';
 import { serversBucket } from '../../lib/control/servers/server-schema.ts';
 import type { SubsystemDefinition } from '../../lib/control/subsystem.ts';
-import { subsystems } from '../../lib/control/subsystems.ts';
+import { subsystems } from '../../lib/control/subsystem-list.ts';
 import { WORLDS } from '../interleavings/worlds.ts';
 import { simulatedSubsystems } from '../sim/sim-instance.ts';
 import { subsystemCoverage, tablesFor } from './subsystem-coverage.ts';

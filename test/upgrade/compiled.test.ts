@@ -3,7 +3,7 @@
  * before 18 then compiles it each time it runs, which takes longer than the query.
  */
 import t from 'tap';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { freshDatabase } from '../support/postgres.ts';
 
 t.test('functions that use no sequential scans are not compiled', async (t) => {

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { keyOf } from '../../lib/platform/postgres/migrations.ts';
 import { freshDatabase } from '../support/postgres.ts';
 

@@ -7,7 +7,7 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 import { VERSION } from '../../lib/platform/version.ts';
 import type { Teardown } from '../support/postgres.ts';

@@ -5,7 +5,7 @@
  * versions run.
  */
 import t from 'tap';
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { silentLogger as log } from '../../lib/platform/log.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { migrate } from '../../lib/platform/postgres/migrations.ts';

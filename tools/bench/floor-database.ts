@@ -1,5 +1,5 @@
 /** A database with the product's tables for pgbench alone, on the Postgres that the zones use. */
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';

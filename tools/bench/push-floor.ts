@@ -3,7 +3,7 @@
  * recorded by the product's own statements, each after the other, in a database without any other
  * work; nobody votes, and nothing is sent.
  */
-import { migrations } from '../../lib/control/schema.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { claimTasks, readDispatches } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { type AttemptReport, recordReports } from '../../lib/control/tasks/reports/report-store.ts';
 import { systemClock as clock, isoNow } from '../../lib/platform/clock.ts';

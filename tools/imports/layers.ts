@@ -215,13 +215,13 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
   'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
-  'control/subsystems.ts': [
+  'control/subsystem-list.ts': [
+    ...database,
     'control/*/subsystem.ts',
     'control/push/schedules/subsystem.ts',
     'control/documents',
     'control/nouns/nouns.ts',
   ],
-  'control/schema.ts': [...database, 'control/subsystems.ts'],
   'control/app.ts': [
     ...database,
     'control/metrics',
@@ -236,8 +236,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
-    'control/schema.ts',
-    'control/subsystems.ts',
+    'control/subsystem-list.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
   'control/direct-token.ts': [
@@ -246,7 +245,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/config.ts',
     'control/access',
     'control/audit',
-    'control/schema.ts',
+    'control/subsystem-list.ts',
   ],
   'control/doctor': [
     ...database,
@@ -257,8 +256,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/descriptors',
     'control/roster',
     'control/http',
-    'control/schema.ts',
-    'control/subsystems.ts',
+    'control/subsystem-list.ts',
   ],
 
   // Programs that run elsewhere share with the control plane only the platform and the protocol.

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { documentRoutes } from '../../../lib/control/documents/document-routes.ts';
 import { Documents } from '../../../lib/control/documents/documents.ts';
 import type { RequestContext, WithRecord } from '../../../lib/control/http/route.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { CnapiError } from '../../../lib/platform/errors.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';

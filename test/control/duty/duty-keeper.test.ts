@@ -2,7 +2,7 @@
 import t from 'tap';
 import { DutyLostError } from '../../../lib/control/duty/duty.ts';
 import { DutyKeeper } from '../../../lib/control/duty/duty-keeper.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

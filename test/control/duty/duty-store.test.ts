@@ -10,7 +10,7 @@ import {
   type SettledDuties,
   settleDuties,
 } from '../../../lib/control/duty/duty-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { createDuties } from '../../support/create-duties.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';

@@ -1,6 +1,6 @@
 /** An instance with duties, while the answers of its database come late. */
 import t from 'tap';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { createDuties } from '../../support/create-duties.ts';
 import { holdAnswers } from '../../support/hold-answers.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';

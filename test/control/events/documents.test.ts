@@ -1,6 +1,6 @@
 import t from 'tap';
 import { numberEvents } from '../../../lib/control/events/event-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { documentBucket } from '../../../lib/platform/moray/bucket.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import { matchLists } from '../../support/match-lists.ts';

@@ -5,7 +5,7 @@
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { forgetEvents, numberEvents, readLog, trimEvents } from '../../../lib/control/events/event-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { blocksRead } from '../../support/blocks-read.ts';
 import { freshDatabase } from '../../support/postgres.ts';

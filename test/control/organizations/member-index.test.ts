@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { readGroups, readPresentRights } from '../../../lib/control/organizations/organization-store.ts';
 import { Organizations } from '../../../lib/control/organizations/organizations.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { freshDatabase } from '../../support/postgres.ts';

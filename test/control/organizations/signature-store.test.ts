@@ -6,7 +6,7 @@ import {
   permitRepetition,
   rememberSignature,
 } from '../../../lib/control/organizations/signature-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 t.test('signatures of requests', async (t) => {

@@ -18,7 +18,7 @@ import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { ChefAuthentication } from '../../../lib/control/organizations/chef-authentication.ts';
 import { Organizations } from '../../../lib/control/organizations/organizations.ts';
 import { requireAccess } from '../../../lib/control/organizations/requestor.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
 import { silentLogger as log } from '../../../lib/platform/log.ts';

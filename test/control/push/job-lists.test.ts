@@ -4,7 +4,7 @@ import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.
 import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
 import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
 import { listOrganizationJobs } from '../../../lib/control/pushy/organization-jobs-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Place } from '../../../lib/protocol/api/place.ts';
 import { PUSHY_JOB_STATUSES, type PushyJobStatus } from '../../../lib/protocol/api/pushy.ts';

@@ -5,7 +5,7 @@ import { claimDuties } from '../../../lib/control/duty/duty-store.ts';
 import { advanceJob, startNodes } from '../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, type NewPushJob, PUSH_DUTY } from '../../../lib/control/push/push-store.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { newPushJob, votesOf } from '../../interleavings/push-statements.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';

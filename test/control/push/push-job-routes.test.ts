@@ -4,7 +4,7 @@ import t from 'tap';
 import { createPushJob, readPushJob, readPushJobByKey, requestAbort } from '../../../lib/control/push/push-store.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
 import { pushJobFor } from '../../../lib/control/push/routes/push-job-view.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import type { NodeState } from '../../../lib/control/push/push-job.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { NODE_REASONS, type NodeReason, TASK_REASONS, VOTE_REASONS } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { NODE_EVENTS, type NodeEvent, type NodeStage, nextStateOf, reasonOfEvent, STAGES } from './push-node-rules.ts';

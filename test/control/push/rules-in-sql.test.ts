@@ -1,7 +1,7 @@
 /** Rules of push jobs that the database needs as well: both say the same. */
 import t from 'tap';
 import { quorumOf } from '../../../lib/control/push/push-job.ts';
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 import { OPEN_NODE_STATUSES } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -36,8 +36,8 @@ t.test('a tree whose imports run one way has no findings', async (t) => {
     'lib/control/tasks/record/task.ts': `import type { Clock } from '../../../platform/clock.ts';\nimport { createHash } from 'node:crypto';`,
     'lib/control/tasks/routes/task-routes.ts': `import { x } from '../record/task.ts';`,
     'lib/control/tasks/subsystem.ts': `import { x } from './routes/task-routes.ts';`,
-    'lib/control/subsystems.ts': `import { x } from './tasks/subsystem.ts';`,
-    'lib/control/app.ts': `import { x } from './subsystems.ts';`,
+    'lib/control/subsystem-list.ts': `import { x } from './tasks/subsystem.ts';`,
+    'lib/control/app.ts': `import { x } from './subsystem-list.ts';`,
     'server.ts': `import { x } from './lib/control/app.ts';`,
   });
   t.strictSame(found, []);

@@ -3,7 +3,7 @@
  * an outage, when all its servers have queued tasks. The floor is a plain update of as many rows of
  * the same table.
  */
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { claimTasks } from '../../../lib/control/tasks/dispatch/claim-store.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

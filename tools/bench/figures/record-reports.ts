@@ -4,7 +4,7 @@
  * an update of as many rows of the same table by `unnest`. Both sizes should have the same rate,
  * because the cost of a statement is linear.
  */
-import { migrations } from '../../../lib/control/schema.ts';
+import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { type AttemptReport, recordReports } from '../../../lib/control/tasks/reports/report-store.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';

@@ -14,7 +14,7 @@ import {
 import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
 import { actionsOf, type CoordinatorAction } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import { newPushJob, votesOf } from '../../../interleavings/push-statements.ts';

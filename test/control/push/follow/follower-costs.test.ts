@@ -6,7 +6,7 @@ import type { FollowUpdate } from '../../../../lib/control/push/follow/node-foll
 import type { JobState } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../../../../lib/control/push/push-topics.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { systemClock, type Timer } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import type { Queryable, StatementOptions, Values } from '../../../../lib/platform/postgres/database.ts';

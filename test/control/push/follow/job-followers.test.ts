@@ -4,7 +4,7 @@ import t from 'tap';
 import { type FeedEvent, readFeed } from '../../../../lib/control/push/follow/feed-store.ts';
 import { JobFollowers } from '../../../../lib/control/push/follow/job-followers.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { systemClock as clock } from '../../../../lib/platform/clock.ts';
 import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';

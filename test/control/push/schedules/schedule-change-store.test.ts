@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { pauseSchedule, resumeSchedule } from '../../../../lib/control/push/schedules/schedule-change-store.ts';
 import { createSchedule } from '../../../../lib/control/push/schedules/schedule-store.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 
 const DUE = Date.parse('2020-01-01T00:00:00Z');

@@ -7,7 +7,7 @@ import {
   listSchedules,
   type ScheduleFilter,
 } from '../../../../lib/control/push/schedules/schedule-store.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { parsePlace } from '../../../../lib/protocol/api/place.ts';
 import { freshDatabase } from '../../../support/postgres.ts';

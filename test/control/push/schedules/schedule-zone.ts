@@ -7,7 +7,7 @@ import {
   type ScheduleChanges,
   type ScheduleRequest,
 } from '../../../../lib/control/push/schedules/schedules.ts';
-import { migrations } from '../../../../lib/control/schema.ts';
+import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import type { Bus } from '../../../../lib/platform/bus/bus.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';

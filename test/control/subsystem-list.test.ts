@@ -1,8 +1,7 @@
 import { globSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import { migrations } from '../../lib/control/schema.ts';
-import { subsystems } from '../../lib/control/subsystems.ts';
+import { migrations, subsystems } from '../../lib/control/subsystem-list.ts';
 import { matchLists } from '../support/match-lists.ts';
 
 const LIB = path.join(import.meta.dirname, '../../lib');

@@ -2,6 +2,7 @@
  * The subsystems of an instance, in the order in which their migrations are applied and in which
  * they start. A new one is a folder and a line here.
  */
+import type { Migration } from '../platform/postgres/migrations.ts';
 import { accessSubsystem } from './access/subsystem.ts';
 import { auditSubsystem } from './audit/subsystem.ts';
 import { busSubsystem } from './bus/subsystem.ts';
@@ -53,3 +54,5 @@ export const subsystems = [
   pushySubsystem,
   housekeepingSubsystem,
 ];
+
+export const migrations: readonly Migration[] = subsystems.flatMap(({ migrations = [] }) => migrations);
