@@ -12,7 +12,6 @@ import {
   raiseBeat,
   readLive,
 } from '../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
   markOwnerlessUnknown,
@@ -22,7 +21,6 @@ import {
   recordLosses,
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
-import { morayMigrations } from '../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
@@ -30,6 +28,7 @@ import { removeAuthority } from '../support/remove-authority.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './roster/model.ts';
+import { migrationsOf } from '../support/migrations-of.ts';
 
 /** One server and a few runs: few enough that operations affect each other. */
 class Fleet {
@@ -177,7 +176,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
 t.setTimeout(COMPUTING_TIMEOUT_MS);
 
 t.test("the model of the roster gives the same rows as the roster's statements", async (t) => {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   await checkConformance(t, {
     seed: 20_260_101,
     sequences: 80,

@@ -5,7 +5,7 @@
  */
 import pg from 'pg';
 import { migrations } from '../../lib/control/subsystem-list.ts';
-import { serversBucket } from '../../lib/control/servers/server-schema.ts';
+import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';

@@ -9,7 +9,7 @@
  */
 import { type PGlite, types } from '@electric-sql/pglite';
 import { migrations } from '../../lib/control/subsystem-list.ts';
-import { serversBucket } from '../../lib/control/servers/server-schema.ts';
+import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';

@@ -6,7 +6,7 @@ import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
 import * as nouns from '../../lib/control/nouns/nouns.ts';
-import { serversBucket } from '../../lib/control/servers/server-schema.ts';
+import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
 import type { SubsystemDefinition } from '../../lib/control/subsystem.ts';
 import { subsystems } from '../../lib/control/subsystem-list.ts';
 import { WORLDS } from '../interleavings/worlds.ts';

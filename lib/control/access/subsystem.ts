@@ -1,4 +1,5 @@
 /** What access contributes to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { checkAccess } from '../doctor/access.ts';
@@ -8,7 +9,6 @@ import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
 import { tokenRoutes } from './token-routes.ts';
-import { tokenMigrations } from './token-schema.ts';
 import { forgetTokens } from './token-store.ts';
 import { Tokens } from './tokens.ts';
 
@@ -32,7 +32,7 @@ interface AccessParts {
 }
 
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
-  migrations: tokenMigrations,
+  migrations: readMigrations('access', import.meta.dirname),
   checks: { access: checkAccess },
   open({ authenticator, signIn, newServers, database, random, ...connections }): Subsystem {
     const { stats } = authenticator;

@@ -1,17 +1,17 @@
 /** What the audit contributes to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
 import { auditRoutes } from './audit-routes.ts';
-import { auditMigrations } from './audit-schema.ts';
 import { forgetAudit } from './audit-store.ts';
 
 const KEEP_DAYS = 400;
 const FORGET_BATCH = 5_000;
 
 export const auditSubsystem: SubsystemDefinition<{ audit: AuditLog; database: Queryable }> = {
-  migrations: auditMigrations,
+  migrations: readMigrations('audit', import.meta.dirname),
   open({ audit, database }): Subsystem {
     return {
       name: 'audit',

@@ -10,7 +10,6 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Chore } from '../subsystem.ts';
 
 interface HousekeepingDeps {
@@ -25,8 +24,6 @@ interface HousekeepingDeps {
 const HOURLY = '23 * * * *';
 const MINUTE_MS = 60_000;
 const MAX_BATCHES = 1_000;
-
-export const housekeepingMigrations = readMigrations('housekeeping', import.meta.dirname);
 
 export class Housekeeping {
   readonly #deps: HousekeepingDeps;

@@ -1,9 +1,10 @@
 /** What housekeeping contributes to an instance. It is opened last, after all that have chores. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Chore, Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { Housekeeping, housekeepingMigrations } from './housekeeping.ts';
+import { Housekeeping } from './housekeeping.ts';
 
 interface HousekeepingParts {
   database: Queryable;
@@ -16,7 +17,7 @@ interface HousekeepingParts {
 }
 
 export const housekeepingSubsystem: SubsystemDefinition<HousekeepingParts> = {
-  migrations: housekeepingMigrations,
+  migrations: readMigrations('housekeeping', import.meta.dirname),
   open({ lifecycle, ...deps }): Subsystem {
     const housekeeping = new Housekeeping({ ...deps, chores: lifecycle.chores });
     return { name: 'housekeeping', start: () => housekeeping.start(), stop: () => housekeeping.stop() };

@@ -1,4 +1,5 @@
 /** What legacy agents contribute to an instance: agents that post to it instead of connecting. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
@@ -7,7 +8,6 @@ import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
 import { forgetHeartbeats } from './heartbeat-store.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './legacy-agent-routes.ts';
-import { legacyMigrations } from './legacy-schema.ts';
 import { forgetSources } from './source-store.ts';
 
 /** After this time without a post from an address, no agent is called there. */
@@ -26,7 +26,7 @@ interface LegacyParts {
 }
 
 export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
-  migrations: legacyMigrations,
+  migrations: readMigrations('legacy', import.meta.dirname),
   open({
     heartbeatMonitor: monitor,
     legacyAgentApi: api,

@@ -1,4 +1,5 @@
 /** What the roster contributes to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
@@ -6,7 +7,6 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { instanceRoutes } from './instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
-import { rosterMigrations } from './roster-schema.ts';
 import type { RunListener } from './run-listener.ts';
 import { forgetStatusHistory } from './status/status-history.ts';
 
@@ -21,7 +21,7 @@ interface RosterParts {
 }
 
 export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
-  migrations: rosterMigrations,
+  migrations: readMigrations('roster', import.meta.dirname),
   checks: { dns: checkName, instances: checkPeers },
   open({ roster, database, lifecycle }): Subsystem {
     return {

@@ -31,7 +31,7 @@ import {
   type ServerDocument,
   type ServerObject,
 } from './server.ts';
-import { serversBucket } from './server-schema.ts';
+import { serversBucket } from './server-bucket.ts';
 import * as store from './server-store.ts';
 import { applyUpdate, checkUpdate, type ServerUpdate } from './server-update.ts';
 

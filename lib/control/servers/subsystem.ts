@@ -1,9 +1,9 @@
 /** What servers contribute to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverRoutes } from './routes/server-routes.ts';
-import { serverMigrations } from './server-schema.ts';
 import type { Servers } from './servers.ts';
 
 interface ServerParts {
@@ -16,7 +16,7 @@ interface ServerParts {
 }
 
 export const serversSubsystem: SubsystemDefinition<ServerParts> = {
-  migrations: serverMigrations,
+  migrations: readMigrations('servers', import.meta.dirname),
   open({ servers, roster, cnapiUuid, clock }): Subsystem {
     const lastHeartbeat = (serverUuid: string) => {
       const session = roster.sessions.get(serverUuid);

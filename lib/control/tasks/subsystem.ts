@@ -1,9 +1,9 @@
 /** What tasks contribute to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverTaskRoutes } from './routes/server-task-routes.ts';
 import { taskRoutes } from './routes/task-routes.ts';
-import { taskMigrations } from './task-schema.ts';
 import { hintedServers } from './task-topics.ts';
 import type { TaskStats, Tasks } from './tasks.ts';
 
@@ -13,7 +13,9 @@ const SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_
 type TaskParts = Parameters<typeof serverTaskRoutes>[0] & { tasks: Tasks };
 
 export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
-  migrations: taskMigrations,
+  // Their functions lock the roster row first, then tasks by id (or `skip locked`), and read the
+  // time once, after the locks (law 5). Only the stores call them.
+  migrations: readMigrations('tasks', import.meta.dirname),
   open(parts): Subsystem {
     const { tasks } = parts;
     const stat = (key: keyof TaskStats) => () => tasks.stats()[key];

@@ -1,8 +1,7 @@
 /**
  * The tasks subsystem as the rest of the instance sees it. REST creates, reads, waits for, cancels
  * and follows tasks. The agent link passes in inventories, events and ends. The bus subscriber of
- * this run passes in hints. Any instance answers for any task (law 2). Needs `taskMigrations` and
- * the roster's table.
+ * this run passes in hints. Any instance answers for any task (law 2).
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';

@@ -1,9 +1,9 @@
 /** What the waitlist contributes to an instance. */
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { ticketRoutes } from './routes/ticket-routes.ts';
 import type { Waitlist } from './waitlist.ts';
-import { waitlistMigrations } from './waitlist-schema.ts';
 
 const KEEP_DAYS = 30;
 const LOCK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400];
@@ -11,7 +11,7 @@ const LOCK_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400
 type WaitlistParts = Parameters<typeof ticketRoutes>[0] & { waitlist: Waitlist };
 
 export const waitlistSubsystem: SubsystemDefinition<WaitlistParts> = {
-  migrations: waitlistMigrations,
+  migrations: readMigrations('waitlist', import.meta.dirname),
   open({ waitlist, instanceLeaving }): Subsystem {
     return {
       name: 'waitlist',

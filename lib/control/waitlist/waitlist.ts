@@ -1,8 +1,7 @@
 /**
  * The waitlist as the rest of the instance uses it: REST creates, reads, waits for, releases,
- * renews and deletes tickets. Any instance answers for any ticket (law 2). Needs
- * `waitlistMigrations`. Each operation is one statement. After the commit the waits are notified of
- * the tickets that moved, by ids alone (law 1).
+ * renews and deletes tickets. Any instance answers for any ticket (law 2). Each operation is one
+ * statement. After the commit the waits are notified of the tickets that moved, by ids alone (law 1).
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';

@@ -5,20 +5,19 @@ import {
   type UnparsedRequest,
 } from '../../../lib/control/access/authenticator.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
-import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const ANOTHER = '564d5b45-3a8c-4c1f-9d0a-00000000dead';
 const ADDRESS = '192.0.2.1';
 
 async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'access') });
   const clock = new ManualClock();
   const signIn = new SignIn({ database, backgroundDatabase: database, clock, log: silentLogger });
   const authenticator = new Authenticator({

@@ -1,24 +1,23 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
-import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import type { TokenFilter } from '../../../lib/control/access/token-store.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 /** Part of the statement that checks held tokens by uuid. */
 const FULL_CHECK = 'left join cnapi_tokens';
 
 async function start(t: Test) {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...tokenMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'access') });
   const clock = new ManualClock();
   const link = {
     ...{ isCut: false, statements: 0, answers: 0, hold: undefined as Promise<void> | undefined },

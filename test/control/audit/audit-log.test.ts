@@ -2,11 +2,9 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { AuditLog, type AuditSubject } from '../../../lib/control/audit/audit-log.ts';
-import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
 import { forgetAudit } from '../../../lib/control/audit/audit-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { combineStatement, Parameters } from '../../../lib/platform/sql-text.ts';
@@ -14,6 +12,7 @@ import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const INSTANCE = '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f';
@@ -34,7 +33,7 @@ const subjectWith = (some: Partial<AuditSubject> = {}): AuditSubject => ({ ...fi
 const done = { status: 202, code: undefined, object: 'a-task' };
 
 async function start(t: Test) {
-  const { database, url } = await freshDatabase(t, { migrations: [...morayMigrations, ...auditMigrations] });
+  const { database, url } = await freshDatabase(t, { migrations: migrationsOf('moray', 'audit') });
   const clock = new ManualClock();
   const link = { isCut: false, losesAnswers: false };
   const queryable: Queryable = {

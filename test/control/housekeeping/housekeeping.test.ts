@@ -1,14 +1,14 @@
 import t from 'tap';
-import { Housekeeping, housekeepingMigrations } from '../../../lib/control/housekeeping/housekeeping.ts';
+import { Housekeeping } from '../../../lib/control/housekeeping/housekeeping.ts';
 import type { Chore } from '../../../lib/control/subsystem.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
-const migrations = [...morayMigrations, ...housekeepingMigrations];
+const migrations = migrationsOf('moray', 'housekeeping');
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const open = (t: Teardown) => freshDatabase(t, { migrations });

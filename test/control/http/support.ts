@@ -7,11 +7,9 @@ import { Authenticator, type AuthenticatorConfig } from '../../../lib/control/ac
 import { NewServers } from '../../../lib/control/access/new-servers.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenRoutes } from '../../../lib/control/access/token-routes.ts';
-import { tokenMigrations } from '../../../lib/control/access/token-schema.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
 import { auditRoutes } from '../../../lib/control/audit/audit-routes.ts';
-import { auditMigrations } from '../../../lib/control/audit/audit-schema.ts';
 import { eventRoutes } from '../../../lib/control/events/event-routes.ts';
 import { CallerLimits, type CallerLimitsConfig } from '../../../lib/control/http/limits/caller-limits.ts';
 import type { Certificates } from '../../../lib/control/http/listener/certificates.ts';
@@ -21,7 +19,6 @@ import { RequestMetrics } from '../../../lib/control/http/listener/request-metri
 import type { RequestSigning } from '../../../lib/control/http/listener/request-signing.ts';
 import { processRoutes } from '../../../lib/control/http/process-routes.ts';
 import { legacyAgentRoutes } from '../../../lib/control/legacy/legacy-agent-routes.ts';
-import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { Metrics } from '../../../lib/control/metrics/metrics.ts';
 import { PushJobNotFoundError } from '../../../lib/control/push/push-errors.ts';
 import { pushEventRoutes } from '../../../lib/control/push/routes/push-event-routes.ts';
@@ -30,23 +27,19 @@ import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-route
 import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { pushScheduleRoutes } from '../../../lib/control/push/schedules/schedule-routes.ts';
 import { instanceRoutes } from '../../../lib/control/roster/instance-routes.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
-import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
 import type { SubsystemDefinition } from '../../../lib/control/subsystem.ts';
 import { serverTaskRoutes } from '../../../lib/control/tasks/routes/server-task-routes.ts';
 import { taskRoutes } from '../../../lib/control/tasks/routes/task-routes.ts';
 import { tasksSubsystem } from '../../../lib/control/tasks/subsystem.ts';
-import { taskMigrations } from '../../../lib/control/tasks/task-schema.ts';
 import type { TaskStats } from '../../../lib/control/tasks/tasks.ts';
 import { ticketRoutes } from '../../../lib/control/waitlist/routes/ticket-routes.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import type { CnapiError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
@@ -55,6 +48,7 @@ import { checkAnswer } from '../../support/contracts.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { FakeLegacyAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 export const STRANGER = '00000000-0000-4000-8000-00000000dead';
@@ -170,8 +164,7 @@ const noSchedules: Parts['pushSchedules'] = {
 };
 
 export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<Api> {
-  const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
-  migrations.push(...tokenMigrations, ...auditMigrations, ...taskMigrations);
+  const migrations = migrationsOf('moray', 'access', 'audit', 'roster', 'legacy', 'servers', 'tasks');
   const fresh = await freshDatabase(t, { migrations });
   const { database } = fresh;
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'testdc' });

@@ -5,14 +5,10 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
-import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { forgetSources, readSources, recordSources } from '../../../lib/control/legacy/source-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { freshZone } from '../../support/apps.ts';
@@ -22,8 +18,9 @@ import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
-const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
+const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
 
 t.test('addresses are stored while another instance holds those that must go', async (t) => {
   const { database, open } = await freshDatabase(t, { migrations });

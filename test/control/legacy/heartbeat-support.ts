@@ -4,18 +4,15 @@
  */
 import { randomUUID } from 'node:crypto';
 import { readHeartbeatRows, recordHeartbeats, recordSilences } from '../../../lib/control/legacy/heartbeat-store.ts';
-import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, type RunIdentity, readRow } from '../../../lib/control/roster/status/roster-store.ts';
-import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
-export const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
+export const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
 
 export async function openFleet(database: Database) {
   const servers = new Servers({ database, clock: systemClock, log: silentLogger, datacenter: 'dc' });

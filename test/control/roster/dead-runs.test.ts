@@ -5,16 +5,15 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { Authority } from '../../../lib/control/roster/accept/authority.ts';
 import { endRun, insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { type SessionSocket, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import type { SessionLosses } from '../../../lib/control/roster/sessions/session-losses.ts';
 import { acceptSession, type RunIdentity, readRow, renewRun } from '../../../lib/control/roster/status/roster-store.ts';
 import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { HelloFrame } from '../../../lib/protocol/frames.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 const newHello = (serverUuid: string): HelloFrame =>
   ({
@@ -27,7 +26,7 @@ const newHello = (serverUuid: string): HelloFrame =>
   }) as unknown as HelloFrame;
 
 async function start(t: Test) {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const newRun = async (cnapiUuid: string): Promise<RunIdentity> => {
     const run = randomUUID();
     const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };

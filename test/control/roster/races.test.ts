@@ -12,7 +12,6 @@ import {
   insertRun,
   raiseBeat,
 } from '../../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import {
   acceptSession,
   acceptSessions,
@@ -22,13 +21,13 @@ import {
   recordLosses,
   renewRun,
 } from '../../../lib/control/roster/status/roster-store.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 t.test('concurrent statements of the roster in both orders', async (t) => {
-  const { url, open } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { url, open } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const database = open({ maxConnections: 10 });
   const me = { cnapiUuid: randomUUID(), run: randomUUID() };
   const other = { cnapiUuid: randomUUID(), run: randomUUID() };
@@ -161,7 +160,7 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
   });
 
   t.test('of two instances that leave at once one stays, and one that dies meanwhile does not count', async (t) => {
-    const { url, database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+    const { url, database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
     const queued = <Results extends unknown[]>(lock: string, legs: { [Index in keyof Results]: Leg<Results[Index]> }) =>
       runBehindLock<Results>(url, lock, legs);
     const identity = (cnapiUuid: string) => ({ cnapiUuid, url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' });

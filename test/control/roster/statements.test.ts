@@ -7,7 +7,6 @@ import {
   raiseBeat,
   readLive,
 } from '../../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/authority-row.ts';
 import {
   acceptSession,
@@ -20,14 +19,14 @@ import {
   renewRun,
 } from '../../../lib/control/roster/status/roster-store.ts';
 import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { removeAuthority } from '../../support/remove-authority.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
-const migrations = [...morayMigrations, ...rosterMigrations];
+const migrations = migrationsOf('moray', 'roster');
 const identity = (cnapiUuid: string) => ({
   cnapiUuid,
   url: 'http://127.0.0.1:1',

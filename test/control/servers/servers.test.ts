@@ -1,20 +1,17 @@
 import t from 'tap';
-import { legacyMigrations } from '../../../lib/control/legacy/legacy-schema.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
-import { serverMigrations } from '../../../lib/control/servers/server-schema.ts';
 import { ServerNotFoundError, Servers, SysinfoMismatchError } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { EtagConflictError } from '../../../lib/platform/moray/moray-errors.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';
-const migrations = [...morayMigrations, ...rosterMigrations, ...legacyMigrations, ...serverMigrations];
+const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
 const everything = {
   filter: {},
   partSelection: { agents: true, report: true, sysinfo: true, lastHeartbeat: true },

@@ -6,7 +6,7 @@ import { tree } from './tree.ts';
 const tables = {
   'lib/control/roster/migrations/001-authority.sql': 'create table cnapi_roster_authority (server_uuid uuid);',
   'lib/control/tasks/migrations/001-tasks.sql': 'create table if not exists cnapi_tasks (id uuid);',
-  'lib/control/servers/server-schema.ts': `export const bucket = documentBucket({\n  name: 'cnapi_servers',\n});`,
+  'lib/control/servers/server-bucket.ts': `export const bucket = documentBucket({\n  name: 'cnapi_servers',\n});`,
 };
 const none = { reads: [], writes: [] };
 const use = (part: string, table: string) => ({ part, table, why: 'a reason' });

@@ -1,5 +1,5 @@
 -- The parts of a server that have rows of their own. The server's document is in the bucket
--- `cnapi_servers` (server-schema.ts).
+-- `cnapi_servers` (server-bucket.ts).
 
 create table cnapi_server_sysinfo (
   server_uuid uuid primary key,

@@ -6,24 +6,23 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../../../lib/control/config.ts';
 import { Roster } from '../../../../lib/control/roster/roster.ts';
-import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import type { Session } from '../../../../lib/control/roster/sessions/session.ts';
 import { readRow } from '../../../../lib/control/roster/status/roster-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 
 const socket = idleSocket();
 
 t.test('an agent that is accepted again stays running although its earlier loss could not be written', async (t) => {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const world = { isAway: true, refusals: 0, writes: 0 };
   /** The connection for status changes. It can fail while the others work. */
   const statusDatabase: Queryable = {

@@ -6,20 +6,19 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { insertRun, readLive, wasAskedToDrain } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
-import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 
 /** Only the beat is short, so that nothing lapses during a test. */
 const times = { beatMs: 50, leaseMs: 600_000, silenceMs: 600_000, startGraceMs: 18_000 };
 
 async function startInstance(t: Test, { hasSibling }: { hasSibling: boolean }) {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const cnapiUuid = randomUUID();
   const identity = { cnapiUuid, url: 'http://127.0.0.1:1', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 250 });

@@ -14,7 +14,6 @@ import {
 import { readTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import { type Creation, createTaskUnderTicket } from '../../../../lib/control/tasks/record/ticketed-store.ts';
 import { deleteTicket, expireTickets, releaseTicket } from '../../../../lib/control/waitlist/ticket-store.ts';
-import { waitlistMigrations } from '../../../../lib/control/waitlist/waitlist-schema.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../../support/lock-waits.ts';
 import { MemoryHub } from '../../../support/memory-bus.ts';
@@ -22,9 +21,10 @@ import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { addOne, backdate, newQueue, statusOf } from '../../waitlist/support/waitlist-database.ts';
 import { startInstance } from '../support/fake-agents.ts';
-import { newTask, migrations as taskMigrations } from '../support/task-database.ts';
+import { newTask } from '../support/task-database.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 
-const migrations = [...taskMigrations, ...waitlistMigrations];
+const migrations = migrationsOf('moray', 'roster', 'legacy', 'tasks', 'waitlist');
 
 type Tap = { teardown(work: () => unknown): void };
 const databases: [string, (t: Tap) => Promise<Database>][] = [

@@ -4,8 +4,6 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { legacyMigrations } from '../../../../lib/control/legacy/legacy-schema.ts';
-import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { ticksOf } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks, readDispatches, type TaskToSend } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
@@ -14,17 +12,11 @@ import { createTask, type NewTask, readTask } from '../../../../lib/control/task
 import type { ChangedTask } from '../../../../lib/control/tasks/record/written.ts';
 import type { Report } from '../../../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/reports/report-store.ts';
-import { taskMigrations } from '../../../../lib/control/tasks/task-schema.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 
-export const migrations: readonly Migration[] = [
-  ...morayMigrations,
-  ...rosterMigrations,
-  ...legacyMigrations,
-  ...taskMigrations,
-];
+export const migrations: readonly Migration[] = migrationsOf('moray', 'roster', 'legacy', 'tasks');
 
 export const overdueMs = 60_000;
 export const resendMs = 5_000;

@@ -10,12 +10,11 @@ import {
   type TicketRefusal,
   type TicketRow,
 } from '../../../../lib/control/waitlist/ticket-store.ts';
-import { waitlistMigrations } from '../../../../lib/control/waitlist/waitlist-schema.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 
-export const migrations: readonly Migration[] = [...morayMigrations, ...waitlistMigrations];
+export const migrations: readonly Migration[] = migrationsOf('moray', 'waitlist');
 
 /** A queue that no other test uses. */
 export interface Place {

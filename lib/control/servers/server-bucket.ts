@@ -1,9 +1,5 @@
-/**
- * The servers' bucket, and migrations: the parts of a server that have rows of their own, and its
- * removal.
- */
+/** The servers' bucket. */
 import { documentBucket } from '../../platform/moray/bucket.ts';
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
 
 /**
  * Key: the server's uuid, or `default` for the initial values of new servers (its `uuid` column is
@@ -22,5 +18,3 @@ export const serversBucket = documentBucket({
     uuid: { type: 'uuid', unique: true },
   },
 });
-
-export const serverMigrations = readMigrations('servers', import.meta.dirname);

@@ -1,4 +1,0 @@
-/** Migrations of the audit. */
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
-
-export const auditMigrations = readMigrations('audit', import.meta.dirname);
