@@ -27,7 +27,7 @@ import { Certificates } from './http/listener/certificates.ts';
 import { type Handlers, HttpListener } from './http/listener/listener.ts';
 import { RequestAuthorizer } from './http/listener/request-authorizer.ts';
 import { RequestMetrics } from './http/listener/request-metrics.ts';
-import type { ProcessRouteDeps } from './http/process-routes.ts';
+import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';

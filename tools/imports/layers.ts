@@ -92,26 +92,24 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/waitlist',
   ],
   'control/push/job-expiry.ts': [...base, 'control/audit'],
-  'control/push/schedules/schedule-routes.ts': [...rest, 'control/access', 'control/push', 'control/push/routes'],
+  'control/push/schedules/routes': [...rest, 'control/access', 'control/push', 'control/push/routes'],
   'control/push/schedules/subsystem.ts': [
     ...database,
     ...subsystem,
     'control/push',
     'control/push/job-expiry.ts',
-    'control/push/schedules/schedule-routes.ts',
+    'control/push/schedules/routes',
   ],
   'control/push/routes': [...rest, 'control/access', 'control/servers', 'control/tasks/routes', 'control/push'],
   'control/link': [...base, 'protocol', 'control/tasks', 'control/roster'],
   'control/http': [...base, 'control/metrics', 'protocol', 'protocol/api', 'control/access', 'control/audit'],
-  // The routes of each noun.
-  'control/waitlist/routes': [...rest, 'control/waitlist'],
+  // The routes of each noun are in its folder `routes`. Those that use other nouns have a line.
+  'control/*/routes': [...rest, 'control/*'],
   'control/tasks/routes': [...rest, 'protocol', 'control/access', 'control/tasks', 'control/servers', 'control/legacy'],
   'control/servers/routes': [...rest, 'protocol', 'control/servers'],
-  'control/legacy/legacy-agent-routes.ts': [...rest, 'control/access', 'control/servers', 'control/legacy'],
-  'control/roster/instance-routes.ts': [...rest, 'control/roster'],
-  'control/access/token-routes.ts': [...rest, 'control/access'],
-  'control/audit/audit-routes.ts': [...rest, 'control/audit'],
-  'control/events/event-routes.ts': [...rest, 'control/events'],
+  'control/legacy/routes': [...rest, 'control/access', 'control/servers', 'control/legacy'],
+  'control/documents/routes': [...rest, 'platform/moray', 'control/documents'],
+  'control/organizations/routes': [...rest, 'control/documents/routes', 'control/organizations'],
   // Documents of the bucket store, and the nouns that consist of them. A noun that needs another one
   // gets a line of its own.
   'control/documents': [
@@ -131,6 +129,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/http',
     'control/documents',
+    'control/documents/routes',
     'control/nouns/*/contract.ts',
   ],
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
@@ -202,7 +201,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/*',
     'control/doctor',
     'control/*/routes',
-    'control/*/*-routes.ts',
   ],
   'control/push/subsystem.ts': [
     ...database,
@@ -214,7 +212,6 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   'control/bus/subsystem.ts': [...base, ...subsystem, 'platform/bus', 'control/doctor'],
   'control/database/subsystem.ts': [...database, ...subsystem, 'platform/moray', 'control/doctor'],
   'control/promotion/subsystem.ts': [...database, 'control/subsystem.ts', 'control/promotion', 'control/roster'],
-  'control/legacy/subsystem.ts': [...database, ...subsystem, 'control/legacy', 'control/legacy/legacy-agent-routes.ts'],
   'control/subsystem-list.ts': [
     ...database,
     'control/*/subsystem.ts',
@@ -233,6 +230,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/roster',
     'control/servers/routes',
     'control/http',
+    'control/http/routes',
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',

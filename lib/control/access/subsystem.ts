@@ -8,7 +8,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
-import { tokenRoutes } from './token-routes.ts';
+import { tokenRoutes } from './routes/token-routes.ts';
 import { forgetTokens } from './token-store.ts';
 import { Tokens } from './tokens.ts';
 

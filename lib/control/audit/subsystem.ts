@@ -4,7 +4,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
-import { auditRoutes } from './audit-routes.ts';
+import { auditRoutes } from './routes/audit-routes.ts';
 import { forgetAudit } from './audit-store.ts';
 
 const KEEP_DAYS = 400;

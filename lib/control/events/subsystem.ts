@@ -2,7 +2,7 @@
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { eventRoutes } from './event-routes.ts';
+import { eventRoutes } from './routes/event-routes.ts';
 import type { Events } from './events.ts';
 
 const KEEP_DAYS = 7;

@@ -7,7 +7,7 @@ import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
 import { forgetHeartbeats } from './heartbeat-store.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
-import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './legacy-agent-routes.ts';
+import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './routes/legacy-agent-routes.ts';
 import { forgetSources } from './source-store.ts';
 
 /** After this time without a post from an address, no agent is called there. */

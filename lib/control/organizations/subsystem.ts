@@ -3,7 +3,7 @@ import type { Database } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { ChefAuthentication } from './chef-authentication.ts';
-import { organizationRoutes } from './organization-routes.ts';
+import { organizationRoutes } from './routes/organization-routes.ts';
 import type { Organizations } from './organizations.ts';
 import { forgetSignatures } from './signature-store.ts';
 

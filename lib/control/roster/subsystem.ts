@@ -4,7 +4,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { instanceRoutes } from './instance-routes.ts';
+import { instanceRoutes } from './routes/instance-routes.ts';
 import { forgetEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
 import type { RunListener } from './run-listener.ts';

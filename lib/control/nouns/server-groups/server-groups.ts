@@ -1,8 +1,8 @@
 /** Groups of servers: their documents, their routes and their rule. */
 import { serverGroups as noun, type ServerGroup } from '../../../protocol/api/server-groups.ts';
-import { documentRoutes } from '../../documents/document-routes.ts';
 import { Documents } from '../../documents/documents.ts';
 import type { NounDefinition } from '../../documents/noun.ts';
+import { documentRoutes } from '../../documents/routes/document-routes.ts';
 import { InvalidArgumentError } from '../../http/http-errors.ts';
 import type { Subsystem } from '../../subsystem.ts';
 

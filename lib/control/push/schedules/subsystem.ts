@@ -4,7 +4,7 @@ import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
 import { jobExpiry } from '../job-expiry.ts';
 import type { PushJobs } from '../push-jobs.ts';
-import { pushScheduleRoutes } from './schedule-routes.ts';
+import { pushScheduleRoutes } from './routes/schedule-routes.ts';
 import type { SchedulerDeps } from './scheduler.ts';
 import { PushSchedules } from './schedules.ts';
 

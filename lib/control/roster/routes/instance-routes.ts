@@ -1,7 +1,7 @@
 /** Answers the routes of instances (lib/protocol/api/instances.ts). */
-import { instanceContracts } from '../../protocol/api/instances.ts';
-import { accepted, bind, ok, type Route } from '../http/route.ts';
-import type { Roster } from './roster.ts';
+import { instanceContracts } from '../../../protocol/api/instances.ts';
+import { accepted, bind, ok, type Route } from '../../http/route.ts';
+import type { Roster } from '../roster.ts';
 
 export function instanceRoutes({ roster }: { roster: Pick<Roster, 'listInstances' | 'drain'> }): Route[] {
   return bind(instanceContracts, {

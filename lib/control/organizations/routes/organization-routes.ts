@@ -1,11 +1,11 @@
 /** Answers the routes of organizations (lib/protocol/api/organizations.ts). */
-import { listContracts, requestorContracts } from '../../protocol/api/organizations.ts';
-import { documentRoutes, ifMatch, versionedReply } from '../documents/document-routes.ts';
-import { bind, ok, type Route } from '../http/route.ts';
-import type { ChefAuthentication } from './chef-authentication.ts';
-import { makeKeyPair } from './key-material.ts';
-import type { Organizations } from './organizations.ts';
-import { mayAct } from './requestor.ts';
+import { listContracts, requestorContracts } from '../../../protocol/api/organizations.ts';
+import { documentRoutes, ifMatch, versionedReply } from '../../documents/routes/document-routes.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
+import type { ChefAuthentication } from '../chef-authentication.ts';
+import { makeKeyPair } from '../key-material.ts';
+import type { Organizations } from '../organizations.ts';
+import { mayAct } from '../requestor.ts';
 
 type Lists = Readonly<Record<string, readonly string[]>>;
 

@@ -1,11 +1,11 @@
 /** What callers see of a schedule. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { Actor } from '../../../../lib/control/access/token.ts';
-import { pushScheduleRoutes } from '../../../../lib/control/push/schedules/schedule-routes.ts';
-import type { ScheduleRow } from '../../../../lib/control/push/schedules/schedule-store.ts';
-import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { Role } from '../../../../lib/protocol/api/roles.ts';
+import type { Actor } from '../../../../../lib/control/access/token.ts';
+import { pushScheduleRoutes } from '../../../../../lib/control/push/schedules/routes/schedule-routes.ts';
+import type { ScheduleRow } from '../../../../../lib/control/push/schedules/schedule-store.ts';
+import { systemRandom } from '../../../../../lib/platform/random.ts';
+import type { Role } from '../../../../../lib/protocol/api/roles.ts';
 
 const row: ScheduleRow = {
   ...{ id: randomUUID(), at: null, cron: '@daily', time_zone: 'UTC', overlap: 'skip', actor: 'alice' },

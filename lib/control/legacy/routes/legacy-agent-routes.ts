@@ -1,10 +1,10 @@
 /** Answers the posts of agents without a link (lib/protocol/api/legacy-agents.ts). */
-import { legacyAgentContracts } from '../../protocol/api/legacy-agents.ts';
-import type { NewServers } from '../access/new-servers.ts';
-import { bind, empty, type Route } from '../http/route.ts';
-import { ServerNotFoundError, type Servers } from '../servers/servers.ts';
-import type { AgentSources } from './agent-sources.ts';
-import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
+import { legacyAgentContracts } from '../../../protocol/api/legacy-agents.ts';
+import type { NewServers } from '../../access/new-servers.ts';
+import { bind, empty, type Route } from '../../http/route.ts';
+import { ServerNotFoundError, type Servers } from '../../servers/servers.ts';
+import type { AgentSources } from '../agent-sources.ts';
+import type { HeartbeatMonitor } from '../heartbeat-monitor.ts';
 
 export interface LegacyAgentRouteDeps {
   servers: Pick<Servers, 'recordSysinfo' | 'recordReport'>;

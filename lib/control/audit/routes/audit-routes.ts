@@ -1,8 +1,8 @@
 /** Answers the route of the audit (lib/protocol/api/audit.ts). */
-import { AUDIT_PAGE, auditContracts } from '../../protocol/api/audit.ts';
-import { bind, ok, type Route } from '../http/route.ts';
-import type { AuditLog } from './audit-log.ts';
-import { AUDIT_PAGE_BYTES } from './audit-store.ts';
+import { AUDIT_PAGE, auditContracts } from '../../../protocol/api/audit.ts';
+import { bind, ok, type Route } from '../../http/route.ts';
+import type { AuditLog } from '../audit-log.ts';
+import { AUDIT_PAGE_BYTES } from '../audit-store.ts';
 
 export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route[] {
   return bind(

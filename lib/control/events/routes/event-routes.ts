@@ -1,11 +1,11 @@
 /**
  * Answers the route of live events (lib/protocol/api/events.ts). Any instance serves all of them.
  */
-import { InvalidParametersError } from '../../platform/errors.ts';
-import { EVENT_KINDS, eventContracts } from '../../protocol/api/events.ts';
-import { STREAM_BYTES } from '../http/reply/event-stream.ts';
-import { bind, type Route, type ServerSentEvent, stream } from '../http/route.ts';
-import type { DeliveredEvent, Events } from './events.ts';
+import { InvalidParametersError } from '../../../platform/errors.ts';
+import { EVENT_KINDS, eventContracts } from '../../../protocol/api/events.ts';
+import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { bind, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
+import type { DeliveredEvent, Events } from '../events.ts';
 
 interface EventRouteDeps {
   events: Pick<Events, 'follow'>;

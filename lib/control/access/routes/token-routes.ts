@@ -1,8 +1,8 @@
 /** Answers the routes of tokens (lib/protocol/api/tokens.ts). */
-import { invalidParameter } from '../../platform/errors.ts';
-import { MAX_TOKENS, tokenContracts } from '../../protocol/api/tokens.ts';
-import { bind, empty, ok, type Route } from '../http/route.ts';
-import type { Tokens } from './tokens.ts';
+import { invalidParameter } from '../../../platform/errors.ts';
+import { MAX_TOKENS, tokenContracts } from '../../../protocol/api/tokens.ts';
+import { bind, empty, ok, type Route } from '../../http/route.ts';
+import type { Tokens } from '../tokens.ts';
 
 export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list' | 'revoke'> }): Route[] {
   return bind(

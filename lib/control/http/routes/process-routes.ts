@@ -1,6 +1,6 @@
 /** Answers the routes about the answering process (lib/protocol/api/process.ts). */
-import { processContracts } from '../../protocol/api/process.ts';
-import { bind, content, empty, ok, type Route } from './route.ts';
+import { processContracts } from '../../../protocol/api/process.ts';
+import { bind, content, empty, ok, type Route } from '../route.ts';
 
 export interface ProcessRouteDeps {
   version: string;

@@ -1,18 +1,18 @@
 /** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
-import { optionalField } from '../../../platform/optional-field.ts';
-import type { Random } from '../../../platform/random.ts';
-import { PUSH_PAGE } from '../../../protocol/api/push-jobs.ts';
-import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../protocol/api/push-schedules.ts';
-import { type Actor, hasRight } from '../../access/token.ts';
-import { idempotencyKey } from '../../http/idempotency-key.ts';
-import { bind, empty, ok, type Route } from '../../http/route.ts';
-import { statusOf } from '../push-job.ts';
-import type { PushJobs } from '../push-jobs.ts';
-import { repeatOfRun } from '../request/job-request.ts';
-import { pushJobFor } from '../routes/push-job-view.ts';
-import { scheduleStatusOf } from './schedule.ts';
-import type { ScheduleRow } from './schedule-store.ts';
-import type { PushSchedules } from './schedules.ts';
+import { optionalField } from '../../../../platform/optional-field.ts';
+import type { Random } from '../../../../platform/random.ts';
+import { PUSH_PAGE } from '../../../../protocol/api/push-jobs.ts';
+import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../../protocol/api/push-schedules.ts';
+import { type Actor, hasRight } from '../../../access/token.ts';
+import { idempotencyKey } from '../../../http/idempotency-key.ts';
+import { bind, empty, ok, type Route } from '../../../http/route.ts';
+import { statusOf } from '../../push-job.ts';
+import type { PushJobs } from '../../push-jobs.ts';
+import { repeatOfRun } from '../../request/job-request.ts';
+import { pushJobFor } from '../../routes/push-job-view.ts';
+import { scheduleStatusOf } from '../schedule.ts';
+import type { ScheduleRow } from '../schedule-store.ts';
+import type { PushSchedules } from '../schedules.ts';
 
 /** Limits the jobs of a page; the last one may exceed it. */
 const PAGE_BYTES = 1024 * 1024;

@@ -1,7 +1,7 @@
 import t from 'tap';
-import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { FakeLegacyAgents } from '../http/stand-ins.ts';
-import { SERVER, STRANGER, startApi } from '../http/support.ts';
+import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { FakeLegacyAgents } from '../../http/stand-ins.ts';
+import { SERVER, STRANGER, startApi } from '../../http/support.ts';
 
 t.test('a legacy heartbeat is recorded and not logged', async (t) => {
   const { call, legacyAgents, logged } = await startApi(t);
