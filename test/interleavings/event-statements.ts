@@ -4,7 +4,7 @@ import {
   numberEvents,
   readEventPage,
   readLog,
-  readPlaceAt,
+  readPositionAt,
   trimEvents,
 } from '../../lib/control/events/event-store.ts';
 import { reads, type Statement, writes } from './statement.ts';
@@ -14,6 +14,6 @@ export const eventStatements: readonly Statement[] = [
   writes(trimEvents, { 'all but one': { args: () => [1, 1_000] } }),
   writes(forgetEvents, { 'of today': { args: () => [0, 1_000] } }),
   reads(readLog, () => [1]),
-  reads(readPlaceAt, () => [60_000]),
+  reads(readPositionAt, () => [60_000]),
   reads(readEventPage, () => [{}, { from: 0, upTo: 1_000, limit: 10 }]),
 ];

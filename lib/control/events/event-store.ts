@@ -58,7 +58,7 @@ export async function readLog(database: Queryable, id: number): Promise<LogState
 /**
  * The position in the log `msAgo` milliseconds ago: after all events that had been stored by then.
  */
-export async function readPlaceAt(database: Queryable, msAgo: number): Promise<Position> {
+export async function readPositionAt(database: Queryable, msAgo: number): Promise<Position> {
   const { rows } = await database.query<{ id: number; stored_at: Date | null }>(
     `select coalesce(e.id, o.before, n.last_id) as id, e.stored_at
        from (select last_id from cnapi_event_numberings order by id desc limit 1) as n

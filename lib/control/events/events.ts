@@ -23,7 +23,7 @@ import {
   positionState,
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
-import { forgetEvents, numberEvents, readEventPage, readLog, readPlaceAt, trimEvents } from './event-store.ts';
+import { forgetEvents, numberEvents, readEventPage, readLog, readPositionAt, trimEvents } from './event-store.ts';
 import { type EventWindowPage, LogReader } from './reader.ts';
 
 export interface EventsDeps {
@@ -186,7 +186,7 @@ export class Events {
 
   async #since(ms: number): Promise<Position> {
     await this.#number();
-    return readPlaceAt(this.#deps.database, ms);
+    return readPositionAt(this.#deps.database, ms);
   }
 
   async #find(text: string): Promise<Position> {

@@ -1,7 +1,7 @@
 /** SQL that deletes ended push jobs: by their age, and by their number in an organization. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type ExpiryPart, fromMicroseconds, inMicroseconds, Parameters } from '../../platform/sql-text.ts';
-import type { Place } from '../../protocol/api/place.ts';
+import type { Cursor } from '../../protocol/api/cursor.ts';
 import { END_DETAILS } from './job-details.ts';
 
 /** `nodes`: of all of them together. `records`: for the audit, in the same commit. */
@@ -24,7 +24,7 @@ export function deleteEndedPushJobs(
 /** The ended jobs of an organization that are too many: those that ended up to `upTo`. */
 export interface SurplusJobs {
   organization: string;
-  upTo: Place | undefined;
+  upTo: Cursor | undefined;
 }
 
 /**
@@ -54,10 +54,10 @@ export async function readSurplusJobs(
   return { organization, upTo: at === null || id === null ? undefined : { at, id } };
 }
 
-/** Deletes jobs of the organization that ended up to this place; returns how many. */
+/** Deletes jobs of the organization that ended up to this one; returns how many. */
 export function deleteSurplusJobs(
   database: Queryable,
-  { organization, upTo, ...batch }: Batch & { organization: string; upTo: Place },
+  { organization, upTo, ...batch }: Batch & { organization: string; upTo: Cursor },
 ): Promise<number> {
   const parameters = new Parameters();
   const where = `organization is not null and organization = ${parameters.add(organization, 'text')}

@@ -5,11 +5,11 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/sql-text.ts';
-import type { Place } from '../../protocol/api/place.ts';
+import type { Cursor } from '../../protocol/api/cursor.ts';
 
 interface PageBounds {
   /** Where the page before ended. The job there may have been deleted since. */
-  after?: Place | undefined;
+  after?: Cursor | undefined;
   limit: number;
   /** Limits the commands and options of a page; its last job may exceed it. */
   bytes: number;
@@ -20,7 +20,7 @@ interface PageBounds {
 export interface JobPage<Row> {
   jobs: Row[];
   /** Where the next page begins; undefined after the last one. */
-  next: Place | undefined;
+  next: Cursor | undefined;
 }
 
 /** How many nodes of `j` are in each state. Those of a job that has ended are in its row. */
@@ -28,14 +28,14 @@ export const NODE_COUNTS = 'coalesce(j.counts, cnapi_count_push_nodes(j.id))';
 
 const NEWEST_FIRST = 'created_at desc, id desc';
 
-/** The place of the job `j` in these lists, from which the next page continues. */
-export const PLACE = `json_build_object('at', ${inMicroseconds('j.created_at')}, 'id', j.id)`;
+/** The cursor of the job `j`: the next page continues after it. */
+export const CURSOR = `json_build_object('at', ${inMicroseconds('j.created_at')}, 'id', j.id)`;
 
 /**
- * `columns` and `where` are SQL about the job `j`, and one of the columns is `place`. `values` are
+ * `columns` and `where` are SQL about the job `j`, and one of the columns is `cursor`. `values` are
  * the parameters to which they refer.
  */
-export async function readJobPage<Row extends { place: Place }>(
+export async function readJobPage<Row extends { cursor: Cursor }>(
   database: Queryable,
   { columns, where, values }: { columns: string; where: string; values: readonly unknown[] },
   { after, limit, bytes, nodes }: PageBounds,
@@ -62,6 +62,6 @@ export async function readJobPage<Row extends { place: Place }>(
   const isLastPage = last === undefined || (rows.length === last.found && last.found < limit);
   return {
     jobs: rows,
-    next: isLastPage ? undefined : last.place,
+    next: isLastPage ? undefined : last.cursor,
   };
 }

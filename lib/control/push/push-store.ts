@@ -8,11 +8,11 @@ import {
   statementName,
 } from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
-import type { Place } from '../../protocol/api/place.ts';
+import type { Cursor } from '../../protocol/api/cursor.ts';
 import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
-import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from './job-page-store.ts';
+import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
@@ -244,12 +244,12 @@ export interface PushJobRow {
    */
   coordinator?: string | null;
   /** Only in lists: where the job is. */
-  place: Place;
+  cursor: Cursor;
 }
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.has_file,
   j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
-  j.reason, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${PLACE} as place`;
+  j.reason, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${CURSOR} as cursor`;
 
 export async function readPushJob(database: Queryable, id: string): Promise<PushJobRow | undefined> {
   const { rows } = await database.query<PushJobRow>(
@@ -267,7 +267,7 @@ export interface JobFilter {
   /** The schedule that started it, which may have been deleted since. */
   schedule?: string | undefined;
   /** Where the page before ended. */
-  after?: Place | undefined;
+  after?: Cursor | undefined;
   limit: number;
 }
 

@@ -1,9 +1,9 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../platform/sql-text.ts';
-import type { Place } from '../../protocol/api/place.ts';
+import type { Cursor } from '../../protocol/api/cursor.ts';
 import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
-import { type JobPage, NODE_COUNTS, PLACE, readJobPage } from '../push/job-page-store.ts';
+import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from '../push/job-page-store.ts';
 import type { NodeState } from '../push/push-job.ts';
 import type { PushOptions } from '../push/push-store.ts';
 
@@ -28,7 +28,7 @@ export interface OrganizationJob {
   /** Time since the job's end; null before it. */
   endedMs: number | null;
   /** Only in lists: where the job is. */
-  place: Place;
+  cursor: Cursor;
 }
 
 /**
@@ -42,7 +42,7 @@ const COLUMNS = `j.id, j.command, coalesce(j.masked_options, j.options) as optio
   j.requestor, j.node_count as "nodeCount", j.quorum, j.run_timeout_ms as "runTimeoutMs",
   ${STATUS} as status, j.last_event as "lastEvent", j.created_at as "createdAt", j.state_since as "stateSince",
   ${inMicroseconds('j.created_at')} as "createdAtUs",
-  case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs", ${PLACE} as place`;
+  case when j.state = 'ended' then (1000 * extract(epoch from cnapi_now() - j.state_since))::float8 end as "endedMs", ${CURSOR} as cursor`;
 
 /** Undefined also for the job of another organization. */
 export async function readOrganizationJob(
@@ -75,7 +75,7 @@ export async function readUnfinishedJobs(database: Queryable): Promise<{ id: str
 export interface OrganizationJobFilter {
   status?: PushyJobStatus | undefined;
   /** Where the page before ended. */
-  after?: Place | undefined;
+  after?: Cursor | undefined;
   limit: number;
   bytes: number;
   withCounts: boolean;

@@ -7,7 +7,7 @@ import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_T
 import { NODE_REASONS } from '../push.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
-import { nextPlace, place } from './place.ts';
+import { cursor, nextCursor } from './cursor.ts';
 import { pushEnvironment, secretNames } from './push-environment.ts';
 import { pushFile } from './push-file.ts';
 import { complaintsOfMembers } from './push-job-rules.ts';
@@ -110,7 +110,7 @@ export type PushJob = Known<z.output<typeof pushJob>>;
 
 const page = answer({
   jobs: z.array(pushJob),
-  next: nextPlace(),
+  next: nextCursor(),
 }).meta({ id: 'PushJobPage' });
 
 export const pushNode = answer({
@@ -263,7 +263,7 @@ export const pushJobContracts = contracts({
         .describe('Only jobs with this status'),
       id_prefix: idPrefix.optional().describe('The beginning of its id'),
       schedule: uuid().optional().describe('Only jobs that this push schedule started, also when it was deleted since'),
-      after: place.optional().describe('The `next` of a page'),
+      after: cursor.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
     preconditions: [],

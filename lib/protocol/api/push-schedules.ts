@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
 import { answer, checked, contracts, errorResponse, type Known } from './contract.ts';
-import { nextPlace, place } from './place.ts';
+import { cursor, nextCursor } from './cursor.ts';
 import { JOB_STATUSES, nodeCounts, PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
@@ -92,7 +92,7 @@ export type PushSchedule = Known<z.output<typeof schedule>>;
 
 const page = answer({
   schedules: z.array(schedule),
-  next: nextPlace(),
+  next: nextCursor(),
 }).meta({ id: 'PushSchedulePage' });
 
 /** A later time has, in UTC, a year of five digits, which nothing here can read. */
@@ -212,7 +212,7 @@ export const pushScheduleContracts = contracts({
         .enum(SCHEDULE_STATUSES, `value is none of ${SCHEDULE_STATUSES.join(', ')}`)
         .optional()
         .describe('Only schedules with this status'),
-      after: place.optional().describe('The `next` of a page'),
+      after: cursor.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${PUSH_PAGE} when absent`),
     }),
     responses: {

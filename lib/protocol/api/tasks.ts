@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
-import { nextPlace, place } from './place.ts';
+import { cursor, nextCursor } from './cursor.ts';
 import { boundedText, integer, moment, taskWaitSeconds, uuid } from './rules.ts';
 
 /** The maximum of an SQL integer. */
@@ -86,7 +86,7 @@ export type ListedTask = Known<z.output<typeof listedTask>>;
 
 const page = answer({
   tasks: z.array(listedTask),
-  next: nextPlace(),
+  next: nextCursor(),
 }).meta({ id: 'TaskPage' });
 
 export type TaskPage = Known<z.output<typeof page>>;
@@ -180,7 +180,7 @@ export const taskContracts = contracts({
       id_prefix: idPrefix.optional().describe('The beginning of its id'),
       since: moment().describe('ISO 8601 with an offset, or a date; created from then on'),
       until: moment().describe('ISO 8601 with an offset, or a date; created before then'),
-      after: place.optional().describe('The `next` of a page'),
+      after: cursor.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${TASK_PAGE} when absent`),
     }),
     preconditions: [],

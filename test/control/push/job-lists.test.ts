@@ -6,7 +6,7 @@ import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../
 import { listOrganizationJobs } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import type { Place } from '../../../lib/protocol/api/place.ts';
+import type { Cursor } from '../../../lib/protocol/api/cursor.ts';
 import { PUSHY_JOB_STATUSES, type PushyJobStatus } from '../../../lib/protocol/api/pushy.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -26,7 +26,7 @@ t.test('lists of push jobs', async (t) => {
     bytes?: number;
     nodes?: number;
   }
-  type Read = (after: Place | undefined, bounds: Required<Bounds>) => Promise<JobPage<{ id: string }>>;
+  type Read = (after: Cursor | undefined, bounds: Required<Bounds>) => Promise<JobPage<{ id: string }>>;
   const lists: Record<string, Read> = {
     'all jobs': (after, { limit, bytes, nodes }) => listPushJobs(database, { after, limit }, { bytes, nodes }),
     'those of an organization': (after, { limit, bytes }) =>
@@ -34,7 +34,7 @@ t.test('lists of push jobs', async (t) => {
   };
   const pagesOf = async (read: Read, { limit = 10, bytes = 1_000_000, nodes = 1_000_000 }: Bounds) => {
     const pages: string[][] = [];
-    for (let after: Place | undefined; ; ) {
+    for (let after: Cursor | undefined; ; ) {
       const page = await read(after, { limit, bytes, nodes });
       pages.push(page.jobs.map(({ id }) => id));
       after = page.next;

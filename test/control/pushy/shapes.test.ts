@@ -19,7 +19,7 @@ const JOB: OrganizationJob = {
   lastEvent: 7,
   createdAt: new Date('2012-09-04T23:01:02.345Z'),
   stateSince: new Date('2012-09-04T23:17:56Z'),
-  place: { at: '0', id: '' },
+  cursor: { at: '0', id: '' },
   createdAtUs: String(Date.parse('2012-09-04T23:01:02.345Z') * 1000 + 678),
   endedMs: null,
 };

@@ -8,10 +8,10 @@
  */
 import type { RowText } from '../route.ts';
 
-interface Chunk<Row, Place> {
+interface Chunk<Row, Cursor> {
   rows: readonly Row[];
   /** Where the next chunk starts; undefined after the last row. */
-  next: Place | undefined;
+  next: Cursor | undefined;
 }
 
 interface ChunkSize {
@@ -20,11 +20,11 @@ interface ChunkSize {
   bytes: number;
 }
 
-interface RowSource<Row, Place> {
+interface RowSource<Row, Cursor> {
   limit: number;
   /** Default: a few rows, which show how large rows are. Larger if rows are known to be small. */
   firstChunk?: ChunkSize | undefined;
-  read(after: Place | undefined, size: ChunkSize): Promise<Chunk<Row, Place>>;
+  read(after: Cursor | undefined, size: ChunkSize): Promise<Chunk<Row, Cursor>>;
 }
 
 type RowReply =
@@ -41,7 +41,7 @@ const MAX_ROWS = 500;
  * The answer: complete if one chunk is all, else a stream. @throws what reading the first chunk
  * throws
  */
-export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Promise<RowReply> {
+export async function answerRows<Row, Cursor>(source: RowSource<Row, Cursor>): Promise<RowReply> {
   const texts = readTexts(source);
   const first = await texts.next();
   if (first.done !== true && !first.value.isLast)
@@ -55,21 +55,21 @@ export async function answerRows<Row, Place>(source: RowSource<Row, Place>): Pro
  * process work at the same time. The second waits for the first, whose text shows how large rows
  * are.
  */
-async function* readTexts<Row, Place>(source: RowSource<Row, Place>): AsyncGenerator<RowText, undefined> {
+async function* readTexts<Row, Cursor>(source: RowSource<Row, Cursor>): AsyncGenerator<RowText, undefined> {
   const { limit, read, firstChunk = FIRST_CHUNK } = source;
   let left = limit;
   let size = firstChunk;
-  const readFrom = (place: Place | undefined) => {
-    const reading = read(place, { rows: Math.min(size.rows, left), bytes: size.bytes });
+  const readFrom = (cursor: Cursor | undefined) => {
+    const reading = read(cursor, { rows: Math.min(size.rows, left), bytes: size.bytes });
     // Nobody waits for it if the caller goes away.
     reading.catch(() => {});
     return reading;
   };
-  const readNext = ({ rows, next }: Chunk<Row, Place>) => {
+  const readNext = ({ rows, next }: Chunk<Row, Cursor>) => {
     left -= rows.length;
     return next === undefined || left <= 0 ? undefined : readFrom(next);
   };
-  const textOf = ({ rows }: Chunk<Row, Place>) => {
+  const textOf = ({ rows }: Chunk<Row, Cursor>) => {
     const text = JSON.stringify(rows).slice(1, -1);
     const fitting = Math.floor((rows.length * CHUNK_BYTES) / Math.max(1, text.length));
     size = { rows: Math.max(1, Math.min(MAX_ROWS, fitting)), bytes: CHUNK_BYTES };

@@ -1,6 +1,6 @@
 /** Answers the routes of push jobs (lib/protocol/api/push-jobs.ts). */
 import type { Random } from '../../../platform/random.ts';
-import { formatPlace } from '../../../protocol/api/place.ts';
+import { formatCursor } from '../../../protocol/api/cursor.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
@@ -54,7 +54,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
         const { jobs, next } = await pushJobs.list({ status, idPrefix, schedule, after, limit });
         return ok({
           jobs: jobs.map((job) => pushJobFor(actor, job)),
-          ...(next === undefined ? {} : { next: formatPlace(next) }),
+          ...(next === undefined ? {} : { next: formatCursor(next) }),
         });
       },
       GetPushJob: async ({ params, actor }) => ok(pushJobFor(actor, await pushJobs.get(params.id))),

@@ -10,7 +10,7 @@ import {
   type StatementPart,
   statementName,
 } from '../../../platform/sql-text.ts';
-import { formatPlace, type Place } from '../../../protocol/api/place.ts';
+import { formatCursor, type Cursor } from '../../../protocol/api/cursor.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
 import type { JobOutcome, JobState, NodeState } from '../push-job.ts';
@@ -97,7 +97,7 @@ export async function readSchedule(database: Queryable, id: string): Promise<Sch
 export interface ScheduleFilter {
   status?: ScheduleStatus | undefined;
   /** The end of the page before. */
-  after?: Place | undefined;
+  after?: Cursor | undefined;
   limit: number;
   bytes: number;
 }
@@ -110,8 +110,8 @@ export async function listSchedules(
   database: Queryable,
   { status, after, limit, bytes }: ScheduleFilter,
 ): Promise<{ schedules: ScheduleRow[]; next: string | undefined }> {
-  const { rows } = await database.query<ScheduleRow & { found: number; place: string }>(
-    `select ${columns}, p.found::int, ${inMicroseconds('s.created_at')} as place
+  const { rows } = await database.query<ScheduleRow & { found: number; at: string }>(
+    `select ${columns}, p.found::int, ${inMicroseconds('s.created_at')} as at
        from (
          select w.id, count(*) over () as found,
              sum(w.job_bytes) over (order by w.created_at desc, w.id desc) - w.job_bytes as before
@@ -133,8 +133,8 @@ export async function listSchedules(
   const last = rows.at(-1);
   const hasMore = last !== undefined && (rows.length < last.found || last.found === limit);
   return {
-    schedules: rows.map(({ found: _, place: __, ...schedule }) => schedule),
-    next: hasMore ? formatPlace({ at: last.place, id: last.id }) : undefined,
+    schedules: rows.map(({ found: _, at: __, ...schedule }) => schedule),
+    next: hasMore ? formatCursor({ at: last.at, id: last.id }) : undefined,
   };
 }
 

@@ -6,7 +6,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
-import type { Place } from '../../../protocol/api/place.ts';
+import type { Cursor } from '../../../protocol/api/cursor.ts';
 import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
@@ -150,11 +150,11 @@ function jobRoutes(
         const authorized = await authorize(context, 'read');
         const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
         const withContents = maySeeContents(authorized);
-        const first = cursor === undefined ? undefined : (await jobIn(authorized, cursor)).place;
+        const first = cursor === undefined ? undefined : (await jobIn(authorized, cursor)).cursor;
         return answerRows({
           limit,
           firstChunk: FIRST_JOBS,
-          async read(after: Place | undefined, { rows, bytes }) {
+          async read(after: Cursor | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
             const page = await store.listOrganizationJobs(database, authorized.organization.uuid, filter);
             return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next: page.next };

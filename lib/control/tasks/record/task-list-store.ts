@@ -6,7 +6,7 @@
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { fromMicroseconds, inMicroseconds } from '../../../platform/sql-text.ts';
 import { idRangeOf } from '../../../protocol/api/id-prefix.ts';
-import { formatPlace, type Place } from '../../../protocol/api/place.ts';
+import { formatCursor, type Cursor } from '../../../protocol/api/cursor.ts';
 import type { ListedTask, TaskPage } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import type { TaskFilter } from './task-list.ts';
@@ -55,7 +55,7 @@ export async function listAllTasks(
   );
   const tasks = rows.map(toListed);
   const last = rows.length === filter.limit ? rows.at(-1) : await lastLookedAt(database, range, maxLookedAt);
-  return { tasks, ...(last === undefined ? {} : { next: formatPlace(last) }) };
+  return { tasks, ...(last === undefined ? {} : { next: formatCursor(last) }) };
 }
 
 /** Undefined if the bound on rows was not reached. */
@@ -63,8 +63,8 @@ async function lastLookedAt(
   database: Queryable,
   { conditions, values }: Conditions,
   maxLookedAt: number,
-): Promise<Place | undefined> {
-  const { rows } = await database.query<Place>(
+): Promise<Cursor | undefined> {
+  const { rows } = await database.query<Cursor>(
     `select ${AT}, id from cnapi_tasks ${where(conditions)} ${NEWEST_FIRST} offset $${values.length + 1}::int limit 1`,
     [...values, maxLookedAt - 1],
   );

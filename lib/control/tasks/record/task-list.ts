@@ -1,9 +1,5 @@
-/**
- * A task as lists over many servers show it: small, whatever its params and its output. Pure. Each
- * page starts where the one before it ended, at a place among the tasks and not at an offset, so
- * new tasks shift nothing.
- */
-import type { Place } from '../../../protocol/api/place.ts';
+/** A task as lists over many servers show it: small, whatever its params and its output. Pure. */
+import type { Cursor } from '../../../protocol/api/cursor.ts';
 import type { ListedTask } from '../../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 
@@ -20,7 +16,7 @@ export interface TaskFilter {
   /** ISO 8601: created before this. */
   until?: string | undefined;
   /** Returns the page after the one that ended here. */
-  after?: Place | undefined;
+  after?: Cursor | undefined;
   limit: number;
 }
 

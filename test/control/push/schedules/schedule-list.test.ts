@@ -9,7 +9,7 @@ import {
 } from '../../../../lib/control/push/schedules/schedule-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import { parsePlace } from '../../../../lib/protocol/api/place.ts';
+import { parseCursor } from '../../../../lib/protocol/api/cursor.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 
 const NEXT_AT = Date.parse('2100-01-01T00:00:00Z');
@@ -37,7 +37,7 @@ async function pagesOf(database: Queryable, filter: Filter, between?: (ids: read
     const ids = schedules.map(({ id }) => id);
     pages.push(ids);
     if (next === undefined) return pages;
-    after = parsePlace(next);
+    after = parseCursor(next);
     await between?.(ids);
   }
 }

@@ -6,7 +6,7 @@ import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/record
 import { listAllTasks } from '../../../../lib/control/tasks/record/task-list-store.ts';
 import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
-import { parsePlace } from '../../../../lib/protocol/api/place.ts';
+import { parseCursor } from '../../../../lib/protocol/api/cursor.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { backdate, claim, complete, create, migrations, record, seat } from '../support/task-database.ts';
@@ -43,7 +43,7 @@ t.test('a summary is the beginning of what a task does, in one line, however lon
 
 t.test('a page position is only what a page returned', async (t) => {
   const id = randomUUID();
-  t.same(parsePlace(`1893456000000001_${id}`), { at: '1893456000000001', id });
+  t.same(parseCursor(`1893456000000001_${id}`), { at: '1893456000000001', id });
   for (const text of [
     '',
     'x',
@@ -54,7 +54,7 @@ t.test('a page position is only what a page returned', async (t) => {
     `${'9'.repeat(19)}_${id}`,
     `1_${id.toUpperCase()}`,
   ])
-    t.equal(parsePlace(text), undefined, text);
+    t.equal(parseCursor(text), undefined, text);
 });
 
 t.test('on Postgres', async (t) => storeTests(t, (await freshDatabase(t, { migrations })).database));
@@ -145,7 +145,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     do {
       const page: Awaited<ReturnType<typeof list>> = await list({
         limit: 1,
-        after: next === undefined ? undefined : parsePlace(next),
+        after: next === undefined ? undefined : parseCursor(next),
       });
       seen.push(...page.tasks.map(({ id }) => id));
       const made = await create(db, one.serverUuid);
@@ -162,7 +162,7 @@ async function storeTests(t: Test, db: Database): Promise<void> {
     let next: string | undefined;
     do {
       const page: Awaited<ReturnType<typeof list>> = await list(
-        { status: 'failure', after: next === undefined ? undefined : parsePlace(next) },
+        { status: 'failure', after: next === undefined ? undefined : parseCursor(next) },
         1,
       );
       pages.push(page.tasks.map(({ id }) => id));
