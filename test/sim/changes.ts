@@ -1,7 +1,7 @@
 /**
  * What the database tells the checks: each change of a coordination row, in the order of commits.
  */
-import type { NodeState } from '../../lib/control/push/push-job.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push-jobs.ts';
 import type { NodeReason } from '../../lib/protocol/push.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
 import { dutyStepsSql } from './sim-duty.ts';
@@ -88,7 +88,7 @@ export interface PushJobRow {
 export interface PushNodeRow {
   job: string;
   server_uuid: string;
-  state: NodeState;
+  state: NodeStatus;
   reason: NodeReason | null;
   incarnation: string | null;
   task: string | null;

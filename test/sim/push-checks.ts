@@ -9,7 +9,7 @@
  * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what it
  * read just before; so an end is judged by the most lenient of the values that were ever in force.
  */
-import type { NodeState } from '../../lib/control/push/push-job.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push-jobs.ts';
 import type { PushBusyRow, PushJobRow, PushNodeRow } from './changes.ts';
 import { TICKET_TIMEOUT_MS } from './push.ts';
 import { isStepOfNode } from './push-node-steps.ts';
@@ -20,7 +20,7 @@ import type { World } from './world.ts';
 const TICK_SLACK_MS = 1_200;
 /** After a slow poll, a connected agent is told again what to end. */
 const SLACK_MS = 3_000;
-const UNENDED: readonly NodeState[] = ['new', 'ready', 'running'];
+const UNENDED: readonly NodeStatus[] = ['new', 'ready', 'running'];
 const FAILURES = ['failed', 'crashed', 'timed_out'];
 const NEXT: Record<PushJobRow['state'], readonly PushJobRow['state'][]> = {
   waiting: ['waiting', 'voting', 'aborting'],

@@ -1,10 +1,10 @@
 /** Whether a change of a node of a push job follows the rules of `push-node-rules.ts`. Pure. */
-import type { NodeState } from '../../lib/control/push/push-job.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push-jobs.ts';
 import { type NodeEvent, type NodeStage, nextStateOf } from '../control/push/push-node-rules.ts';
 import type { PushNodeRow } from './changes.ts';
 
 /** The events of nodes that have no reason afterwards. */
-const EVENT_OF: Readonly<Partial<Record<NodeState, NodeEvent>>> = {
+const EVENT_OF: Readonly<Partial<Record<NodeStatus, NodeEvent>>> = {
   ready: 'voted',
   running: 'started',
   succeeded: 'succeeded',

@@ -12,21 +12,16 @@
  * Only a job with a ticket begins in `waiting`; one that loses its ticket later is aborted.
  */
 import { RateLimit } from '../../platform/rate-limiter.ts';
-import type { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
+import type { NodeStatus } from '../../protocol/api/push-jobs.ts';
 
 export type JobState = 'waiting' | 'voting' | 'running' | 'aborting' | 'ended';
 export type JobOutcome = 'complete' | 'quorum_failed' | 'timed_out' | 'aborted';
 
-/**
- * The states of a node, which is one server in one job. migrations/001-push-jobs.sql draws them.
- */
-export type NodeState = (typeof NODE_STATUSES)[number];
-
-/** How many nodes are in each state. */
-export type NodeCounts = Readonly<Record<NodeState, number>>;
+/** How many nodes have each status. */
+export type NodeCounts = Readonly<Record<NodeStatus, number>>;
 
 /** Ends that count as failures for `maxFailures`: the command ran, and not to success. */
-const FAILURES: readonly NodeState[] = ['failed', 'crashed', 'timed_out'];
+const FAILURES: readonly NodeStatus[] = ['failed', 'crashed', 'timed_out'];
 
 /**
  * The ticket that a job holds, or waits for. `lost`: it has expired, or somebody else has released

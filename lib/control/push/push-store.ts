@@ -9,11 +9,11 @@ import {
 } from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
-import type { PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
+import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, NodeState, statusOf } from './push-job.ts';
+import type { JobOutcome, JobState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
@@ -237,7 +237,7 @@ export interface PushJobRow {
   created_at: Date;
   state_since: Date;
   /** Number of nodes by state. */
-  counts: Partial<Record<NodeState, number>>;
+  counts: Partial<Record<NodeStatus, number>>;
   /**
    * The instance that carries it out at present; null: none does, or it has ended. Not in lists,
    * which would look up the duty of each job.
@@ -291,7 +291,7 @@ export function listPushJobs(
 export interface PushNodeRow {
   server_uuid: string;
   name: string;
-  state: NodeState;
+  state: NodeStatus;
   reason: NodeReason | null;
   message: string | null;
   busy_with: string | null;
@@ -308,7 +308,7 @@ export const nodeColumns =
 const MAX_NODES = 1_000;
 
 export interface NodePage {
-  state?: NodeState | undefined;
+  state?: NodeStatus | undefined;
   /** The uuid of the last server of the page before. */
   after?: string | undefined;
   limit?: number | undefined;

@@ -1,7 +1,7 @@
 /** A push job and its nodes in the form of Chef. Pure. */
+import type { NodeStatus } from '../../protocol/api/push-jobs.ts';
 import { optionalField } from '../../platform/optional-field.ts';
 import type { PushyJob, PushyListedJob, PushyNodeState } from '../../protocol/api/pushy.ts';
-import type { NodeState } from '../push/push-job.ts';
 import type { NodeStateRow } from '../push/push-store.ts';
 import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 
@@ -34,7 +34,7 @@ export function countedJobOf(job: CountedJob, withContents: boolean): PushyListe
 }
 
 interface JobDetails {
-  nodes: readonly { state: NodeState; names: string[] }[];
+  nodes: readonly { state: NodeStatus; names: string[] }[];
   withContents: boolean;
   /** The contents of its file, if the caller wants them. */
   file?: Buffer | undefined;

@@ -1,10 +1,10 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
+import type { NodeStatus } from '../../protocol/api/push-jobs.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../platform/sql-text.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
 import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from '../push/job-page-store.ts';
-import type { NodeState } from '../push/push-job.ts';
 import type { PushOptions } from '../push/push-store.ts';
 
 export interface OrganizationJob {
@@ -83,7 +83,7 @@ export interface OrganizationJobFilter {
 
 export interface CountedJob extends OrganizationJob {
   /** Number of nodes by state, if they were asked for. */
-  counts: Partial<Record<NodeState, number>> | null;
+  counts: Partial<Record<NodeStatus, number>> | null;
 }
 
 /** Nodes that are counted for one page. */
@@ -106,8 +106,8 @@ export function listOrganizationJobs(
 export async function readNodeNames(
   database: Queryable,
   job: string,
-): Promise<{ state: NodeState; names: string[] }[]> {
-  const { rows } = await database.query<{ state: NodeState; names: string[] }>(
+): Promise<{ state: NodeStatus; names: string[] }[]> {
+  const { rows } = await database.query<{ state: NodeStatus; names: string[] }>(
     `select state, array_agg(name order by name) as names from cnapi_push_nodes where job = $1::uuid group by state`,
     [job],
     { name: 'read node names of push job' },
@@ -126,7 +126,7 @@ export async function readPushFile(database: Queryable, job: string): Promise<Bu
 }
 
 export interface NamedNode {
-  state: NodeState;
+  state: NodeStatus;
   task: string | null;
 }
 

@@ -48,6 +48,7 @@ export const NODE_STATUSES = [
   'timed_out',
   'was_ready',
 ] as const;
+export type NodeStatus = (typeof NODE_STATUSES)[number];
 
 const example = {
   id: 'c0ffee00-1a2b-4c3d-8e4f-5a6b7c8d9e0f',

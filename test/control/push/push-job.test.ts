@@ -1,21 +1,12 @@
 /** The specification's table for a job (5.7.3), row by row, and what this system adds to it. */
 
 import t from 'tap';
-import {
-  actionsOf,
-  type JobSnapshot,
-  type NodeCounts,
-  type NodeState,
-  type PushJob,
-  quorumOf,
-  StartRateLimiter,
-  statusOf,
-} from '../../../lib/control/push/push-job.ts';
-import { NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
+import { actionsOf, type JobSnapshot, type NodeCounts, type PushJob, quorumOf, StartRateLimiter, statusOf } from '../../../lib/control/push/push-job.ts';
+import { type NodeStatus, NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
 
 function view(
   job: Partial<PushJob>,
-  counts: Partial<Record<NodeState, number>>,
+  counts: Partial<Record<NodeStatus, number>>,
   more: Partial<JobSnapshot> = {},
 ): JobSnapshot {
   const nodeCounts = Object.fromEntries(NODE_STATUSES.map((state) => [state, counts[state] ?? 0])) as NodeCounts;

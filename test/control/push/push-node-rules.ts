@@ -2,7 +2,7 @@
  * The specification of a node in a push job (5.7.2), and what this system adds to it. The product
  * has these rules in SQL: `push-node.test.ts` compares, and the simulation checks what nodes do.
  */
-import type { NodeState } from '../../../lib/control/push/push-job.ts';
+import type { NodeStatus } from '../../../lib/protocol/api/push-jobs.ts';
 import { NODE_REASONS, type NodeReason } from '../../../lib/protocol/push.ts';
 
 /** Where a node is that has not ended. `starting`: it is `ready` and has its task. */
@@ -16,7 +16,7 @@ const EVENTS_WITHOUT_REASON = ['voted', 'started', 'succeeded', 'failed'] as con
 export type NodeEvent = (typeof EVENTS_WITHOUT_REASON)[number] | NodeReason;
 export const NODE_EVENTS: readonly NodeEvent[] = [...EVENTS_WITHOUT_REASON, ...NODE_REASONS];
 
-type States = readonly [NodeState | '', NodeState | '', NodeState | '', NodeState | ''];
+type States = readonly [NodeStatus | '', NodeStatus | '', NodeStatus | '', NodeStatus | ''];
 const votesNo: States = ['nacked', 'unavailable', '', ''];
 const cannotVote: States = ['unavailable', 'unavailable', '', ''];
 const refusesStart: States = ['', '', 'unavailable', 'crashed'];
@@ -67,7 +67,7 @@ const LATE_STATES: Readonly<Partial<Record<NodeEvent, States>>> = {
 };
 
 /** Null if the event cannot happen in this stage. `isLate`: the job ends because its time is over. */
-export function nextStateOf(stage: NodeStage, event: NodeEvent, isLate: boolean): NodeState | null {
+export function nextStateOf(stage: NodeStage, event: NodeEvent, isLate: boolean): NodeStatus | null {
   const states = (isLate && LATE_STATES[event]) || NEXT_STATES[event];
   return states[STAGES.indexOf(stage)] || null;
 }

@@ -1,7 +1,7 @@
 /** What becomes of a node of a push job, in SQL: the rules of `push-node-rules.ts`, row by row. */
+import type { NodeStatus } from '../../../lib/protocol/api/push-jobs.ts';
 import { readFileSync } from 'node:fs';
 import t from 'tap';
-import type { NodeState } from '../../../lib/control/push/push-job.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { NODE_REASONS, type NodeReason, TASK_REASONS, VOTE_REASONS } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -9,7 +9,7 @@ import { NODE_EVENTS, type NodeEvent, type NodeStage, nextStateOf, reasonOfEvent
 
 const { database } = await freshDatabase(t, { migrations });
 
-type Next = [NodeState, NodeReason | null] | 'cannot happen';
+type Next = [NodeStatus, NodeReason | null] | 'cannot happen';
 
 /** READY of the specification is `ready` and `starting`, EXECUTING `running`. */
 const specified: Record<string, [NodeStage, NodeEvent, Next]> = {
@@ -42,7 +42,7 @@ const specified: Record<string, [NodeStage, NodeEvent, Next]> = {
 
 for (const [name, [stage, event, next]] of Object.entries(specified))
   t.test(name, async (t) => {
-    const { rows } = await database.query<{ state: NodeState | null; reason: NodeReason | null }>(
+    const { rows } = await database.query<{ state: NodeStatus | null; reason: NodeReason | null }>(
       `select cnapi_next_push_node($1::text, $2::text, false) as state,
          cnapi_push_node_reason($2::text) as reason`,
       [stage, event],
@@ -112,7 +112,7 @@ t.test('a task says what happened to its node', async (t) => {
 });
 
 t.test('each vote but ready, each end of a task, and each loss of the agent ends the node', async (t) => {
-  const isEnd = (state: NodeState | null) => state !== null && !['new', 'ready', 'running'].includes(state);
+  const isEnd = (state: NodeStatus | null) => state !== null && !['new', 'ready', 'running'].includes(state);
   for (const reason of VOTE_REASONS)
     for (const stage of ['new', 'ready'] as const)
       t.ok(isEnd(nextStateOf(stage, reason, false)), `${reason}, ${stage}`);

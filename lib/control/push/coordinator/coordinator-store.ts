@@ -1,13 +1,13 @@
 /** SQL of a job's coordinator. Each function is fenced by the duty it holds. */
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import { type NodeStatus, NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceOf } from '../duty-fence.ts';
-import type { JobOutcome, JobSnapshot, JobState, NodeCounts, NodeState } from '../push-job.ts';
+import type { JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
 
 interface AdvanceRow {
   state: JobState;
@@ -33,7 +33,7 @@ interface AdvanceRow {
   more: boolean;
   in_rehab: number;
   new_events: number;
-  states: NodeState[];
+  states: NodeStatus[];
   counts: number[];
 }
 

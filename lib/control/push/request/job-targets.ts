@@ -4,7 +4,7 @@
  * Called by `job-request.ts`, for each job anew.
  */
 import { invalidParameter } from '../../../platform/errors.ts';
-import type { NODE_STATUSES } from '../../../protocol/api/push-jobs.ts';
+import type { NodeStatus } from '../../../protocol/api/push-jobs.ts';
 import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
 import { MAX_PUSH_NODES } from '../../../protocol/limits.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
@@ -37,7 +37,7 @@ interface TargetRequest {
   where?: readonly string[] | undefined;
   group?: string | undefined;
   from_job?: string | undefined;
-  from_status?: (typeof NODE_STATUSES)[number] | undefined;
+  from_status?: NodeStatus | undefined;
 }
 
 const PAGE = 1_000;

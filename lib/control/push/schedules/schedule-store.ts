@@ -1,4 +1,5 @@
 /** SQL of schedules of push jobs. */
+import type { NodeStatus } from '../../../protocol/api/push-jobs.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
   combineStatement,
@@ -13,7 +14,7 @@ import {
 import { formatCursor, type Cursor } from '../../../protocol/api/cursor.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
-import type { JobOutcome, JobState, NodeState } from '../push-job.ts';
+import type { JobOutcome, JobState } from '../push-job.ts';
 import type { JobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
 
@@ -76,7 +77,7 @@ export interface ScheduleRow {
   last_job_state: JobState | null;
   last_job_outcome: JobOutcome | null;
   /** Number of nodes by state; null until it has ended, because they would have to be counted. */
-  last_job_counts: Partial<Record<NodeState, number>> | null;
+  last_job_counts: Partial<Record<NodeStatus, number>> | null;
   created_at: Date;
 }
 
