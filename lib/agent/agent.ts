@@ -33,7 +33,7 @@ import type { Machine } from './machine/machine.ts';
 import { Reports } from './machine/reports.ts';
 import type { AllowedCommands } from './push/allow-list.ts';
 import type { NodeState } from './push/node-state.ts';
-import { PushNode } from './push/push-node.ts';
+import { PushParticipant } from './push/push-participant.ts';
 import { refusalOf } from './push/refusal.ts';
 import type { Outbox } from './runner/outbox.ts';
 import { Runner } from './runner/runner.ts';
@@ -77,7 +77,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   readonly #deps: AgentDeps;
   readonly #link: Link;
   readonly #runner: Runner;
-  readonly #push: PushNode;
+  readonly #push: PushParticipant;
   readonly #reports: Reports;
   readonly #posted: PostedTasks;
   readonly #legacyCnapi: LegacyCnapiClient;
@@ -106,7 +106,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
     });
     const { allowReboot } = deps;
     const outbox = this.#outbox();
-    this.#push = new PushNode({
+    this.#push = new PushParticipant({
       clock,
       log,
       serverUuid,

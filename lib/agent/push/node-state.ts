@@ -1,6 +1,6 @@
 /**
  * What an agent does about push jobs: the specification's table for a node (5.6), row by row. Pure;
- * driven by `push-node.ts`.
+ * driven by `push-participant.ts`.
  *
  *     startup ──▶ pending ──first session──▶ ready ──prepare──▶ waiting ──start──▶ running
  *                                              ▲                  │                  │ │

@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
-import type { PushRun } from '../push/push-node.ts';
+import type { PushRun } from '../push/push-participant.ts';
 import type { OutputStream } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 

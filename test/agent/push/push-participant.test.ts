@@ -6,7 +6,7 @@ import t, { type Test } from 'tap';
 import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
-import { PushNode, type PushNodeDeps } from '../../../lib/agent/push/push-node.ts';
+import { PushParticipant, type PushParticipantDeps } from '../../../lib/agent/push/push-participant.ts';
 import type { Refusal } from '../../../lib/agent/push/refusal.ts';
 import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
@@ -17,7 +17,7 @@ import { until } from '../../support/until.ts';
 import { prepareFrame } from './prepare-frame.ts';
 
 /** Its timers fire when the test says so. */
-function node(fields: Partial<PushNodeDeps> = {}) {
+function node(fields: Partial<PushParticipantDeps> = {}) {
   const sent: AgentFrame[] = [];
   const timers = new Map<number, () => void>();
   const clock: Clock = {
@@ -29,13 +29,13 @@ function node(fields: Partial<PushNodeDeps> = {}) {
   };
   const send = (frame: AgentFrame) => sent.push(frame) > 0;
   const deps = { clock, log: silentLogger, serverUuid: random.uuid(), send, refusalOf: async () => undefined };
-  const made = new PushNode({ ...deps, ...fields });
+  const made = new PushParticipant({ ...deps, ...fields });
   made.recovered();
   made.entered();
   return { node: made, timers, sent: () => sent.splice(0) };
 }
 
-const started = (made: PushNode, job: string) => () => made.begin(job);
+const started = (made: PushParticipant, job: string) => () => made.begin(job);
 const refused = { code: 'StartRefused', message: /nothing was started/ };
 
 t.test('a ready agent votes again in a new session, and only once in the same one', async (t) => {

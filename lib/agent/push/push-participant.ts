@@ -14,7 +14,7 @@ import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
 import type { Refusal } from './refusal.ts';
 
-export interface PushNodeDeps {
+export interface PushParticipantDeps {
   clock: Clock;
   log: Logger;
   serverUuid: string;
@@ -43,8 +43,8 @@ interface Vote {
 const MAX_CHECKS = 16;
 const MAX_REMEMBERED = 1_000;
 
-export class PushNode {
-  readonly #deps: PushNodeDeps;
+export class PushParticipant {
+  readonly #deps: PushParticipantDeps;
   #state: NodeState = { name: 'startup' };
   #prepared: PushPrepareFrame | undefined;
   /** The time limit that replaced the one of the command's task. */
@@ -59,7 +59,7 @@ export class PushNode {
   /** The last jobs whose commands this process has started. */
   readonly #hasRun = new BoundedMap<string, true>(MAX_REMEMBERED);
 
-  constructor(deps: PushNodeDeps) {
+  constructor(deps: PushParticipantDeps) {
     this.#deps = deps;
   }
 
