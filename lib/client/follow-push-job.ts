@@ -5,7 +5,7 @@
  */
 
 import { PUSH_EVENTS, type PushEvent, pushEventContracts } from '../protocol/api/push-events.ts';
-import { JOB_ENDS } from '../protocol/api/push-jobs.ts';
+import { JOB_ENDS } from '../protocol/api/push-job-schemas.ts';
 import { TASK_EVENTS } from '../protocol/api/tasks.ts';
 import type { Caller } from './caller.ts';
 import { follow } from './follow.ts';

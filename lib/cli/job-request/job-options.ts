@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
-import { NODE_STATUSES } from '../../protocol/api/push-jobs.ts';
+import { NODE_STATUSES } from '../../protocol/api/push-job-schemas.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { collectValues } from '../invocation/command-runner.ts';

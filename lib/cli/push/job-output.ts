@@ -1,7 +1,8 @@
 /** `cnapi job output`: what the command of a push job wrote, on one node or on all of them. */
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
-import { type PushNode, pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

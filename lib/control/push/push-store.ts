@@ -9,7 +9,7 @@ import {
 } from '../../platform/sql-text.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
-import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-jobs.ts';
+import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';

@@ -1,5 +1,5 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
-import type { NodeStatus } from '../../protocol/api/push-jobs.ts';
+import type { NodeStatus } from '../../protocol/api/push-job-schemas.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../platform/sql-text.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';

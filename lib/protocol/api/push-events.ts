@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { pushJob, pushNode } from './push-jobs.ts';
+import { pushJob, pushNode } from './push-job-schemas.ts';
 import { boundedText, uuid } from './rules.ts';
 import { taskEvent } from './tasks.ts';
 

@@ -8,7 +8,8 @@ import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
 import { answer, checked, contracts, errorResponse, type Known } from './contract.ts';
 import { cursor, nextCursor } from './cursor.ts';
-import { JOB_STATUSES, nodeCounts, PUSH_PAGE, pushJob, pushJobContracts } from './push-jobs.ts';
+import { JOB_STATUSES, nodeCounts, pushJob } from './push-job-schemas.ts';
+import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
 import { boundedText, integer, uuid } from './rules.ts';
 
 export const MAX_CRON_CHARS = 200;

@@ -11,7 +11,8 @@ import {
   MAX_TASK_TIMEOUT_MS,
 } from '../limits.ts';
 import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
-import { DEFAULT_RUN_TIMEOUT_MS, NODE_STATUSES } from './push-jobs.ts';
+import { NODE_STATUSES } from './push-job-schemas.ts';
+import { DEFAULT_RUN_TIMEOUT_MS } from './push-jobs.ts';
 import { integer } from './rules.ts';
 
 export const MAX_PUSHY_BODY_BYTES = 1_000_000;

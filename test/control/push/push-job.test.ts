@@ -2,7 +2,7 @@
 
 import t from 'tap';
 import { actionsOf, type JobSnapshot, type NodeCounts, type PushJob, quorumOf, StartRateLimiter, statusOf } from '../../../lib/control/push/push-job.ts';
-import { type NodeStatus, NODE_STATUSES } from '../../../lib/protocol/api/push-jobs.ts';
+import { type NodeStatus, NODE_STATUSES } from '../../../lib/protocol/api/push-job-schemas.ts';
 
 function view(
   job: Partial<PushJob>,

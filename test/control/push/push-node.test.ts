@@ -1,5 +1,5 @@
 /** What becomes of a node of a push job, in SQL: the rules of `push-node-rules.ts`, row by row. */
-import type { NodeStatus } from '../../../lib/protocol/api/push-jobs.ts';
+import type { NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { migrations } from '../../../lib/control/subsystem-list.ts';

@@ -1,5 +1,5 @@
 /** SQL of schedules of push jobs. */
-import type { NodeStatus } from '../../../protocol/api/push-jobs.ts';
+import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
   combineStatement,
