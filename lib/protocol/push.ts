@@ -40,7 +40,7 @@ const FOUND_REASONS = [
   'down',
   'restarted',
   'no-vote',
-  'aborted',
+  'node-aborted',
   'job-ended',
   'given-up',
 ] as const;

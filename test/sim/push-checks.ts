@@ -315,7 +315,7 @@ export class PushChecks {
     };
     if ([...nodes.values()].some(isLeft))
       this.#violated(row.id, 'ended with tasks that are neither over nor cancelled');
-    const isUnasked = ({ state, reason }: PushNodeRow) => state === 'was_ready' && reason !== 'aborted';
+    const isUnasked = ({ state, reason }: PushNodeRow) => state === 'was_ready' && reason !== 'node-aborted';
     if (row.outcome === 'complete' && [...nodes.values()].some(isUnasked))
       this.#violated(row.id, 'is complete, and did not start a node that was ready');
     if (row.outcome === 'quorum_failed' && [...nodes.values()].some(({ task }) => task !== null))
@@ -337,9 +337,9 @@ export class PushChecks {
     if (reason === 'restarted' && present?.incarnation === before.incarnation) wrong('its agent is the one that voted');
     if (reason === 'no-vote' && this.#world.time.now - askedAt < minVotingTimeoutMs - TICK_SLACK_MS)
       wrong('the time to vote was not over');
-    if (reason === 'aborted' && after.abort_requested === null) wrong('nobody asked for that');
+    if (reason === 'node-aborted' && after.abort_requested === null) wrong('nobody asked for that');
     if (
-      reason !== 'aborted' &&
+      reason !== 'node-aborted' &&
       ['was_ready', 'job-ended', 'given-up'].some((word) => word === state || word === reason) &&
       !this.isEnding(row.id)
     )

@@ -61,6 +61,7 @@ const WHY: Readonly<Record<string, string>> = {
   restarted: 'it was not started: the agent was restarted meanwhile',
   stopping: 'it was not started: the agent is stopping',
   'no-vote': 'it was not started: the agent did not answer in time',
+  'node-aborted': 'cancelled before it was started',
   unsupported:
     'it was not started: the agent does not know push jobs, which run a command on several servers; run cnapi exec on this server alone',
   'permission-denied': 'it was not started: permission denied',

@@ -85,7 +85,7 @@ t.test('a node whose command did not run is told from one whose command failed',
   };
   t.equal(nothingRan({ status: 'nacked', reason: 'busy' }), true);
   t.equal(nothingRan({ status: 'unavailable', reason: 'down' }), true);
-  t.equal(nothingRan({ status: 'was_ready', reason: 'aborted' }), true);
+  t.equal(nothingRan({ status: 'was_ready', reason: 'node-aborted' }), true);
   t.equal(nothingRan({ status: 'failed', reason: 'permission-denied' }), true);
   t.equal(nothingRan({ status: 'failed', exit_code: 3 }), false);
   t.equal(nothingRan({ status: 'crashed', reason: 'down' }), false);

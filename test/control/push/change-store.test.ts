@@ -206,10 +206,10 @@ t.test('only the nodes for which a caller asked that are aborted, and only once 
 
   await request('soft', firstOf(ready));
   await abortNodes(database, duty, 10);
-  t.same(await nodes(), [...others, ['was_ready', 'aborted'], 'new'], 'what has not started need not end');
+  t.same(await nodes(), [...others, ['was_ready', 'node-aborted'], 'new'], 'what has not started need not end');
   await request('hard', firstOf(unasked));
   await abortNodes(database, duty, 10);
-  t.same(await nodes(), [...others, ['was_ready', 'aborted'], ['unavailable', 'aborted']]);
+  t.same(await nodes(), [...others, ['was_ready', 'node-aborted'], ['unavailable', 'node-aborted']]);
   const { rows } = await database.query<{ server_uuid: string }>(
     'select server_uuid from cnapi_push_busy where rehab_since is not null',
   );

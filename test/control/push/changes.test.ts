@@ -46,7 +46,7 @@ t.test('a zone of two instances', async (t) => {
     t.match(await abort(a, id, { nodes: chosen }), { status: 202 }, 'repeating it is harmless');
     t.match(
       (await nodesOfJob(a, id)).find(({ server_uuid }) => server_uuid === chosen[1]),
-      { status: 'was_ready', reason: 'aborted' },
+      { status: 'was_ready', reason: 'node-aborted' },
     );
     await abort(b, id);
     t.match(await endedJob(a, id), { status: 'aborted', counts: { aborted: 4, was_ready: 1 } });

@@ -39,7 +39,7 @@ const NEXT_STATES: Readonly<Record<NodeEvent, States>> = {
   down: ['unavailable', 'unavailable', 'unavailable', 'crashed'],
   restarted: ['', 'unavailable', 'unavailable', 'crashed'],
   'no-vote': ['unavailable', '', '', ''],
-  aborted: ['unavailable', 'was_ready', '', ''],
+  'node-aborted': ['unavailable', 'was_ready', '', ''],
   'job-ended': ['unavailable', 'was_ready', '', ''],
   'given-up': ['unavailable', 'was_ready', 'was_ready', 'aborted'],
   TaskTimeout: ['', '', 'timed_out', 'timed_out'],

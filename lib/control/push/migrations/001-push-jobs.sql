@@ -108,7 +108,7 @@ create table cnapi_push_nodes (
     'failed', 'aborted', 'crashed', 'nacked', 'unavailable', 'timed_out', 'was_ready')),
   reason text check (reason in ('busy', 'not-allowed', 'bad-options', 'paused', 'stopping',
     'waited-too-long', 'unsupported', 'refused', 'permission-denied', 'down', 'restarted', 'no-vote',
-    'aborted', 'job-ended', 'given-up', 'TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped',
+    'node-aborted', 'job-ended', 'given-up', 'TaskTimeout', 'Aborted', 'Cancelled', 'AgentStopped',
     'StartRefused', 'NotTaken', 'AgentPaused', 'AgentFull', 'UnknownTask', 'TaskError', 'SpawnFailed',
     'InvalidParameters', 'AgentRestarted', 'OutcomeUnknown')),
   message text,
@@ -180,7 +180,7 @@ language sql immutable as $$
     -- The voting is over.
     when p_event = 'no-vote' then case p_stage when 'new' then 'unavailable' end
     -- A caller aborts this node. One that has its task is cancelled, as when the job is aborted.
-    when p_event = 'aborted' then
+    when p_event = 'node-aborted' then
       case p_stage when 'new' then 'unavailable' when 'ready' then 'was_ready' end
     when p_event = 'job-ended' then case p_stage when 'new' then 'unavailable'
       when 'ready' then case when p_is_late then 'timed_out' else 'was_ready' end end

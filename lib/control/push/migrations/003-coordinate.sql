@@ -230,7 +230,7 @@ begin
   if not found or job.state = 'ended' then
     return;
   end if;
-  perform cnapi_release_push_nodes(p_job, true, 'aborted', false, p_most);
+  perform cnapi_release_push_nodes(p_job, true, 'node-aborted', false, p_most);
   picked := cnapi_cancel_push_nodes(p_job, true, p_most, p_cancelled, p_cancelled_uncertain);
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
