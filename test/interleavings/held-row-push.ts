@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import type { Test } from 'tap';
 import { DutyKeeper } from '../../lib/control/duty/duty-keeper.ts';
 import { Coordinator } from '../../lib/control/push/coordinator/coordinator.ts';
-import { deleteEndedPushJobs } from '../../lib/control/push/job-expiry-store.ts';
+import { deleteEndedPushJobs } from '../../lib/control/push/expiry/expiry-store.ts';
 import { AgentMessenger, type PushSession } from '../../lib/control/push/messenger/agent-messenger.ts';
 import { storeVotes } from '../../lib/control/push/messenger/messenger-store.ts';
 import { createPushJob, PUSH_DUTY } from '../../lib/control/push/push-store.ts';

@@ -19,7 +19,7 @@ import {
 } from '../../lib/control/push/coordinator/coordinator-store.ts';
 import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
 import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
-import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/job-expiry-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/expiry/expiry-store.ts';
 import {
   endRehab,
   endRehabOfRemoved,

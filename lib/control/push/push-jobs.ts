@@ -27,7 +27,7 @@ import {
 import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToTell } from './coordinator/coordinator-store.ts';
 import { JobFollowers } from './follow/job-followers.ts';
-import { deleteEndedPushJobs } from './job-expiry-store.ts';
+import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
 import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';
 import {
@@ -58,7 +58,7 @@ import {
   requestAbort,
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from './push-topics.ts';
-import { SurplusJobDeletion } from './surplus-jobs.ts';
+import { SurplusJobDeletion } from './expiry/surplus-job-deletion.ts';
 import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
 export interface PushJobsDeps {

@@ -2,7 +2,7 @@
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { jobExpiry } from './job-expiry.ts';
+import { expiryRecord } from './expiry/expiry-record.ts';
 import type { PushJobs } from './push-jobs.ts';
 import { PUSH_DUTY } from './push-store.ts';
 import { type PushEventRouteDeps, pushEventRoutes } from './routes/push-event-routes.ts';
@@ -21,7 +21,7 @@ export const pushSubsystem: SubsystemDefinition<PushJobRouteDeps & PushEventRout
   migrations: readMigrations('push', import.meta.dirname),
   open({ pushJobs, servers, random, config }): Subsystem {
     const { coordinator, messenger, followers } = pushJobs;
-    const records = jobExpiry(config.cnapiUuid);
+    const records = expiryRecord(config.cnapiUuid);
     return {
       name: 'push jobs',
       routes: [

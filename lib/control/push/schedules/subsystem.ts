@@ -2,7 +2,7 @@
 import { readMigrations } from '../../../platform/postgres/migration-files.ts';
 import { counter } from '../../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../../subsystem.ts';
-import { jobExpiry } from '../job-expiry.ts';
+import { expiryRecord } from '../expiry/expiry-record.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushScheduleRoutes } from './routes/schedule-routes.ts';
 import type { SchedulerDeps } from './scheduler.ts';
@@ -17,7 +17,7 @@ export const scheduleSubsystem: SubsystemDefinition<
   migrations: readMigrations('push-schedules', import.meta.dirname),
   open({ pushJobs, database, clock, random, log, config, servers }): Subsystem {
     const pushSchedules = new PushSchedules({ pushJobs, database, clock, random, log, config, servers });
-    const records = jobExpiry(config.cnapiUuid);
+    const records = expiryRecord(config.cnapiUuid);
     const stats = () => pushSchedules.scheduler.stats();
     return {
       name: 'push schedules',

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { listAudit } from '../../../../lib/control/audit/audit-store.ts';
-import { jobExpiry } from '../../../../lib/control/push/job-expiry.ts';
+import { expiryRecord } from '../../../../lib/control/push/expiry/expiry-record.ts';
 import type { ScheduleRequest } from '../../../../lib/control/push/schedules/schedules.ts';
 import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
@@ -355,7 +355,7 @@ t.test('of the jobs of a schedule, those that ended are kept up to a hundred', a
   const { id } = request({});
   await one.create(request({ id, cron: '@daily' }));
   await addOldJobs(database, id, [{ nodes: 1, runs: true }, ...Array(102).fill({ nodes: 1 })]);
-  const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
+  const deleteOld = () => one.deleteOldJobs(expiryRecord(randomUUID()));
   t.equal(await deleteOld(), 2);
   t.equal(await deleteOld(), 0);
   const { rows } = await database.query('select count(*)::int as count from cnapi_push_jobs');
@@ -370,6 +370,6 @@ t.test('old jobs of schedules are deleted by their number of nodes, and at least
   const { id } = request({});
   await one.create(request({ id, cron: '@daily' }));
   await addOldJobs(database, id, [{ nodes: 20_000 }, ...Array(103).fill({ nodes: 5_000 })]);
-  const deleteOld = () => one.deleteOldJobs(jobExpiry(randomUUID()));
+  const deleteOld = () => one.deleteOldJobs(expiryRecord(randomUUID()));
   t.same([await deleteOld(), await deleteOld(), await deleteOld()], [1, 2, 1]);
 });

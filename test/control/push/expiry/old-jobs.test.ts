@@ -1,13 +1,13 @@
 /** The deletion of old push jobs on a real Postgres. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { expiryPart, listAudit } from '../../../lib/control/audit/audit-store.ts';
-import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../../lib/control/push/job-expiry-store.ts';
-import { createPushJob } from '../../../lib/control/push/push-store.ts';
-import { SurplusJobDeletion } from '../../../lib/control/push/surplus-jobs.ts';
-import { newPushJob } from '../../interleavings/push-statements.ts';
-import { matchLists } from '../../support/match-lists.ts';
-import { rowsRead, seatedDatabase } from './job-rows.ts';
+import { expiryPart, listAudit } from '../../../../lib/control/audit/audit-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../../../lib/control/push/expiry/expiry-store.ts';
+import { createPushJob } from '../../../../lib/control/push/push-store.ts';
+import { SurplusJobDeletion } from '../../../../lib/control/push/expiry/surplus-job-deletion.ts';
+import { newPushJob } from '../../../interleavings/push-statements.ts';
+import { matchLists } from '../../../support/match-lists.ts';
+import { rowsRead, seatedDatabase } from '../job-rows.ts';
 
 t.test('one statement deletes jobs of a bounded number of nodes, the oldest first, and at least one', async (t) => {
   const { database, seats } = await seatedDatabase(t, 4);

@@ -2,9 +2,9 @@
  * Deletes the oldest ended jobs of organizations that have too many. Goes through the organizations
  * one by one, and reads once for each which of its jobs are too many.
  */
-import type { Queryable } from '../../platform/postgres/database.ts';
-import type { ExpiryPart } from '../../platform/sql-text.ts';
-import { deleteSurplusJobs, readSurplusJobs, type SurplusJobs } from './job-expiry-store.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { ExpiryPart } from '../../../platform/sql-text.ts';
+import { deleteSurplusJobs, readSurplusJobs, type SurplusJobs } from './expiry-store.ts';
 
 interface Bounds {
   /** How many ended jobs of each organization are kept. */
