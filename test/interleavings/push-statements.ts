@@ -17,8 +17,8 @@ import {
   readTasksOfJob,
   startNodes,
 } from '../../lib/control/push/coordinator/coordinator-store.ts';
-import { readFeed } from '../../lib/control/push/follow/feed-store.ts';
-import { readChangedNodes, readJobPositions } from '../../lib/control/push/follow/follow-store.ts';
+import { readFeed } from '../../lib/control/push/followers/feed-store.ts';
+import { readChangedNodes, readJobPositions } from '../../lib/control/push/followers/follow-store.ts';
 import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/expiry/expiry-store.ts';
 import {
   endRehab,

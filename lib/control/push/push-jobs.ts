@@ -26,7 +26,7 @@ import {
 } from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToTell } from './coordinator/coordinator-store.ts';
-import { JobFollowers } from './follow/job-followers.ts';
+import { JobFollowers } from './followers/job-followers.ts';
 import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
 import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';

@@ -1,6 +1,6 @@
 /** Events of push jobs as Chef sends them. Pure. */
 import { optionalField } from '../../platform/optional-field.ts';
-import type { FeedEvent } from '../push/follow/feed-store.ts';
+import type { FeedEvent } from '../push/followers/feed-store.ts';
 import type { OrganizationJob } from './organization-jobs-store.ts';
 
 interface PushyEvent {

@@ -20,7 +20,7 @@ import type { Events } from '../events/events.ts';
 import type { ServerSentEvent } from '../http/route.ts';
 import type { AccessRechecker } from '../organizations/access-rechecker.ts';
 import type { Requestor } from '../organizations/requestor.ts';
-import { SharedRead } from '../push/follow/shared-read.ts';
+import { SharedRead } from '../push/followers/shared-read.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
 import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
 import { jobOf, pushyIdOf } from './job-shape.ts';

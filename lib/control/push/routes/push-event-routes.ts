@@ -5,7 +5,7 @@ import type { Actor } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import { eventFor } from '../../tasks/routes/task-view.ts';
-import type { FollowUpdate } from '../follow/node-follower.ts';
+import type { FollowUpdate } from '../followers/node-follower.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 

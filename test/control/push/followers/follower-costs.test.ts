@@ -1,8 +1,8 @@
 /** What followers of push jobs cost the database, with rows that the test writes itself. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { JobFollowers } from '../../../../lib/control/push/follow/job-followers.ts';
-import type { FollowUpdate } from '../../../../lib/control/push/follow/node-follower.ts';
+import { JobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
+import type { FollowUpdate } from '../../../../lib/control/push/followers/node-follower.ts';
 import type { JobState } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { PUSH_PROGRESS_TOPIC } from '../../../../lib/control/push/push-topics.ts';

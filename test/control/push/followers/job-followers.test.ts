@@ -1,8 +1,8 @@
 /** The feed of a push job of an organization: written by its coordinator, sent by any instance. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { type FeedEvent, readFeed } from '../../../../lib/control/push/follow/feed-store.ts';
-import { JobFollowers } from '../../../../lib/control/push/follow/job-followers.ts';
+import { type FeedEvent, readFeed } from '../../../../lib/control/push/followers/feed-store.ts';
+import { JobFollowers } from '../../../../lib/control/push/followers/job-followers.ts';
 import { createPushJob, type NewPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { systemClock as clock } from '../../../../lib/platform/clock.ts';
