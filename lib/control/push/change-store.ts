@@ -2,7 +2,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type RecordPart, statementName } from '../../platform/sql-text.ts';
 import { TICK_MS } from '../tasks/deadlines/deadline-counter.ts';
-import { addedDetailsOf, changeDetailsOf, nodeAbortDetailsOf } from './job-details.ts';
+import { addedNodesDetails, nodeAbortDetails } from './audit-details.ts';
 import type { JobState } from './push-job.ts';
 import type { NewNode } from './push-store.ts';
 
@@ -60,7 +60,7 @@ export async function changePushJob(
        where j.id = $1::uuid and j.abort_requested is null and coalesce($2::int, 0) <= j.node_count
          and (j.state in ('waiting', 'voting') or j.state = 'running' and coalesce($2::int, $3::float8) is null)`,
     parameters,
-    record && ((all) => record(all, all.add(changeDetailsOf(changes), 'jsonb'))),
+    record && ((all) => record(all, all.add(JSON.stringify(changes), 'jsonb'))),
   );
   const name = statementName('change push job', record);
   const { rowCount } = await database.query(text, values, { name });
@@ -97,7 +97,7 @@ export async function addPushNodes(
   const { text, values } = combineStatement(
     `select * from cnapi_add_push_nodes($1::uuid, $2::uuid[], $3::text[], $4::int, $5::int)`,
     parameters,
-    record && ((all) => record(all, all.add(addedDetailsOf(nodes), 'jsonb'), '$2::uuid[]')),
+    record && ((all) => record(all, all.add(addedNodesDetails(nodes), 'jsonb'), '$2::uuid[]')),
   );
   const name = statementName('add push nodes', record);
   const { rows } = await database.query<AddedNodes>(text, values, { name });
@@ -129,7 +129,7 @@ export async function requestAbortOfNodes(
   const { text, values } = combineStatement(
     `select * from cnapi_request_abort_of_push_nodes($1::uuid, $2::uuid[], $3::text)`,
     parameters,
-    record && ((all) => record(all, all.add(nodeAbortDetailsOf(how, nodes), 'jsonb'), '$2::uuid[]')),
+    record && ((all) => record(all, all.add(nodeAbortDetails(how, nodes), 'jsonb'), '$2::uuid[]')),
   );
   const name = statementName('request abort of push nodes', record);
   const { rows } = await database.query<ChangeOfNodes>(text, values, { name });

@@ -11,7 +11,7 @@ import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
 import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
-import { changeDetailsOf, detailsOf, END_DETAILS, type Selection } from './job-details.ts';
+import { END_DETAILS, newJobDetails, type Selection } from './audit-details.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
@@ -177,7 +177,7 @@ export async function createPushJob(database: Queryable, job: NewPushJob): Promi
      select guard.has_room, duty.id is not null as is_made
        from guard left join (select cnapi_create_duties(array[made.id], $7::text) as id from made) as duty on true`,
     parameters,
-    record && ((all) => record(all, all.add(detailsOf(job), 'jsonb'), '$4::uuid[]')),
+    record && ((all) => record(all, all.add(newJobDetails(job), 'jsonb'), '$4::uuid[]')),
   );
   const name = statementName(`create push job${job.guard === undefined ? '' : ` if ${job.guard.name}`}`, record);
   const { rows } = await database
@@ -349,7 +349,7 @@ export async function requestAbort(
          abort_actor = coalesce(abort_actor, $3::text)
        where id = $1::uuid and state <> 'ended'`,
     parameters,
-    record && ((all) => record(all, all.add(changeDetailsOf({ how }), 'jsonb'))),
+    record && ((all) => record(all, all.add(JSON.stringify({ how }), 'jsonb'))),
   );
   const name = statementName('request abort of push job', record);
   const { rowCount } = await database.query(text, values, { name });

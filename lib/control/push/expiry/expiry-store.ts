@@ -2,7 +2,7 @@
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { type ExpiryPart, fromMicroseconds, inMicroseconds, Parameters } from '../../../platform/sql-text.ts';
 import type { Cursor } from '../../../protocol/api/cursor.ts';
-import { END_DETAILS } from '../job-details.ts';
+import { END_DETAILS } from '../audit-details.ts';
 
 /** `nodes`: of all of them together. `records`: for the audit, in the same commit. */
 interface Batch {

@@ -1,7 +1,7 @@
 /** SQL of what callers do with a schedule that exists: change, pause, resume, delete and run it. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { combineIfChanged, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
-import { scheduleChangeDetailsOf } from '../job-details.ts';
+import { scheduleChangeDetails } from '../audit-details.ts';
 import type { JobGuard } from '../push-store.ts';
 import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
 
@@ -56,7 +56,7 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
     record &&
       ((all) => {
         const servers = all.add(job.servers ?? null, 'uuid[]');
-        return record(all, all.add(scheduleChangeDetailsOf(asked), 'jsonb'), servers, 'changed');
+        return record(all, all.add(scheduleChangeDetails(asked), 'jsonb'), servers, 'changed');
       }),
   );
   const name = statementName('change push schedule', record);

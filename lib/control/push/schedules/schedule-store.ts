@@ -13,7 +13,7 @@ import {
 } from '../../../platform/sql-text.ts';
 import { formatCursor, type Cursor } from '../../../protocol/api/cursor.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
-import { END_DETAILS, scheduleDetailsOf } from '../job-details.ts';
+import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
 import type { JobOutcome, JobState } from '../push-job.ts';
 import type { JobGuard } from '../push-store.ts';
 import type { FiringOutcome, Overlap, ScheduleStatus } from './schedule.ts';
@@ -43,7 +43,7 @@ export async function createSchedule(database: Queryable, schedule: NewSchedule,
       ...[id, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
       ...[timeOf(nextAt), most],
     ]),
-    record && ((all) => record(all, all.add(scheduleDetailsOf(job), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
+    record && ((all) => record(all, all.add(newScheduleDetails(job), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
   );
   const name = statementName('create push schedule', record);
   const { rows } = await database.query<{ is_created: boolean }>(text, values, { name });

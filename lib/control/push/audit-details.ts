@@ -43,7 +43,7 @@ interface WantedJob {
 }
 
 /** Details of a new job, as JSON. */
-export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string {
+export function newJobDetails({ options, maskedOptions, ...job }: WantedJob): string {
   const { user, dir, env, capture } = maskedOptions ?? options;
   return JSON.stringify({
     organization: job.organization,
@@ -61,13 +61,10 @@ export function detailsOf({ options, maskedOptions, ...job }: WantedJob): string
 }
 
 /** Details of nodes that are added to a job, as JSON. */
-export const addedDetailsOf = (nodes: WantedJob['nodes']): string => JSON.stringify(namesOf(nodes));
-
-/** Details of a change or an abort of a job, as JSON. */
-export const changeDetailsOf = (changes: object): string => JSON.stringify(changes);
+export const addedNodesDetails = (nodes: WantedJob['nodes']): string => JSON.stringify(namesOf(nodes));
 
 /** Details of an abort of some nodes, as JSON. `nodes`: the uuids of their servers. */
-export const nodeAbortDetailsOf = (how: 'soft' | 'hard', nodes: readonly string[]): string =>
+export const nodeAbortDetails = (how: 'soft' | 'hard', nodes: readonly string[]): string =>
   JSON.stringify({ how, ...namesOf(nodes.map((name) => ({ name }))) });
 
 function namesOf(nodes: WantedJob['nodes']) {
@@ -90,10 +87,10 @@ const selectionOf = ({ where, group, from_job, from_status }: SelectionBody) => 
 });
 
 /** Details of a new schedule, as JSON. */
-export const scheduleDetailsOf = (job: JobBody): string => JSON.stringify(bodyDetailsOf(job));
+export const newScheduleDetails = (job: JobBody): string => JSON.stringify(bodyDetailsOf(job));
 
 /** Details of a change of a schedule, as JSON. `job`: those members of its job that change. */
-export const scheduleChangeDetailsOf = ({ job, ...others }: { job?: JobBody | undefined }): string =>
+export const scheduleChangeDetails = ({ job, ...others }: { job?: JobBody | undefined }): string =>
   JSON.stringify({ ...others, ...(job && { job_fields: fieldsOf(job), ...bodyDetailsOf(job) }) });
 
 const fieldsOf = (job: JobBody): string[] =>

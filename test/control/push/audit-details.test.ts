@@ -1,6 +1,6 @@
 /** How much the audit keeps of a push job or a schedule, whatever its size. */
 import t from 'tap';
-import { detailsOf, scheduleChangeDetailsOf, scheduleDetailsOf } from '../../../lib/control/push/job-details.ts';
+import { newJobDetails, scheduleChangeDetails, newScheduleDetails } from '../../../lib/control/push/audit-details.ts';
 
 t.test('the details of a job say how many variables and conditions there are, if some are left out', async (t) => {
   const variables = (count: number) =>
@@ -9,9 +9,9 @@ t.test('the details of a job say how many variables and conditions there are, if
   const details = (env: Record<string, string>, conditions: readonly string[]) => {
     const common = { organization: undefined, command: 'true', maskedOptions: undefined, file: undefined, nodes: [] };
     return [
-      detailsOf({ ...common, options: { env }, selection: { where: conditions } }),
-      scheduleDetailsOf({ command: 'true', env, where: conditions }),
-      scheduleChangeDetailsOf({ job: { env, where: conditions } }),
+      newJobDetails({ ...common, options: { env }, selection: { where: conditions } }),
+      newScheduleDetails({ command: 'true', env, where: conditions }),
+      scheduleChangeDetails({ job: { env, where: conditions } }),
     ].map((text) => JSON.parse(text));
   };
   for (const found of details(variables(21), where(6))) {
@@ -27,7 +27,7 @@ t.test('the details of a job say how many variables and conditions there are, if
 
 t.test('the details of a change name a bounded part of its members, also of long names', async (t) => {
   const names = Array.from({ length: 1_000 }, (_, each) => `${each}${'x'.repeat(1_000)}`);
-  const details = scheduleChangeDetailsOf({ job: Object.fromEntries(names.map((name) => [name, null])) });
+  const details = scheduleChangeDetails({ job: Object.fromEntries(names.map((name) => [name, null])) });
   t.match(JSON.parse(details), { job_fields: { 0: /^0x{39}$/ } });
   t.ok(details.length < 4_096, `${details.length} characters`);
 });
