@@ -65,8 +65,8 @@ const WITHOUT_EFFECT = [
   'advanceTicks: from the first tick',
   // Not coordination rows, so they are not counted; test/control/events tests these statements.
   'numberEvents: recorded changes',
-  'trimEvents: all but one',
-  'forgetEvents: of today',
+  'deleteSurplusEvents: all but one',
+  'deleteOldEvents: of today',
 ];
 
 const hasEffect = (footprints: Footprints, call: Call): boolean =>

@@ -44,8 +44,8 @@ import {
 } from '../../lib/control/push/push-store.ts';
 import {
   beginVoting,
-  forgetPushTicket,
-  notePushTicket,
+  deletePushTicket,
+  recordPushTicket,
   readPushTicket,
 } from '../../lib/control/push/tickets/ticket-store.ts';
 import {
@@ -236,8 +236,8 @@ const statements: readonly Statement[] = [
     },
   }),
   reads(readSurplusJobs, () => [{ after: '', keep: 0 }]),
-  writes(notePushTicket, { waiting: coordinated('waiting', randomUUID()) }),
-  writes(forgetPushTicket, { waiting: coordinated('waiting') }),
+  writes(recordPushTicket, { waiting: coordinated('waiting', randomUUID()) }),
+  writes(deletePushTicket, { waiting: coordinated('waiting') }),
   writes(beginVoting, { waiting: coordinated('waiting') }),
   reads(readPushTicket, ofJob('waiting')),
   reads(readPushJob, ofJob('running')),

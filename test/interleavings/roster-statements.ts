@@ -2,7 +2,7 @@
 
 import {
   foldHeartbeats,
-  forgetHeartbeats,
+  deleteOrphanedHeartbeats,
   readHeartbeatRows,
   recordHeartbeats,
   recordSilences,
@@ -11,7 +11,7 @@ import {
   declareLapsed,
   drainRun,
   endRun,
-  forgetEndedRuns,
+  deleteEndedRuns,
   insertRun,
   isLive,
   raiseBeat,
@@ -30,7 +30,7 @@ import {
   recordLosses,
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
-import { forgetStatusHistory, readStatusHistory } from '../../lib/control/roster/status/status-history.ts';
+import { deleteOldStatusHistory, readStatusHistory } from '../../lib/control/roster/status/status-history.ts';
 import { selectServers } from '../../lib/control/servers/selection-store.ts';
 import {
   ALL_PARTS,
@@ -92,7 +92,7 @@ const instances: Statement[] = [
     },
   }),
   writes(endRun, { mine: { args: (world) => [world.me.run], weight: 1 } }),
-  writes(forgetEndedRuns, { all: { args: () => [] } }),
+  writes(deleteEndedRuns, { all: { args: () => [] } }),
   reads(readLive, () => []),
   reads(wasAskedToDrain, ({ me }) => [me.run]),
   reads(isLive, ({ me }) => [me.run]),
@@ -172,7 +172,7 @@ const roster: Statement[] = [
   reads(readRow, ({ seat }) => [seat.serverUuid]),
   reads(pollRows, ({ me }) => [me.run]),
   reads(readStatusHistory, ({ seat }) => [seat.serverUuid, { limit: 10, offset: 0 }]),
-  writes(forgetStatusHistory, { 'older than a day': { args: () => [1, 1000] } }),
+  writes(deleteOldStatusHistory, { 'older than a day': { args: () => [1, 1000] } }),
 ];
 
 const heartbeats: Statement[] = [
@@ -204,7 +204,7 @@ const heartbeats: Statement[] = [
     },
   }),
   writes(foldHeartbeats, { all: { args: ({ seats }) => [Math.max(...seats.map(({ lastRecord }) => lastRecord))] } }),
-  writes(forgetHeartbeats, { all: { args: () => [1000] } }),
+  writes(deleteOrphanedHeartbeats, { all: { args: () => [1000] } }),
   reads(readHeartbeatRows, () => [1000]),
 ];
 

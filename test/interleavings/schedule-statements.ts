@@ -15,7 +15,7 @@ import {
   deleteOldJobs,
   listSchedules,
   type NewSchedule,
-  noteFailedTry,
+  recordFailedTry,
   type PassedTime,
   passSchedule,
   readClaimedSchedules,
@@ -70,7 +70,7 @@ const ofSchedule = (kind: ScheduleKind): CallOf<[string], unknown> => ({
   },
 });
 
-type Noted = Parameters<typeof noteFailedTry> extends [unknown, ...infer Rest] ? Rest : never;
+type Noted = Parameters<typeof recordFailedTry> extends [unknown, ...infer Rest] ? Rest : never;
 type Passed = Parameters<typeof passSchedule> extends [unknown, ...infer Rest] ? Rest : never;
 const pass = (kind: 'due' | 'queued', time: Partial<PassedTime>): CallOf<Passed, boolean> => ({
   args(world) {
@@ -125,7 +125,7 @@ const statements: readonly Statement[] = [
       exclusive: (ids) => ids.map((id) => `the claim of schedule ${id}`),
     },
   }),
-  writes(noteFailedTry as never as (database: Queryable, ...args: Noted) => Promise<void>, {
+  writes(recordFailedTry as never as (database: Queryable, ...args: Noted) => Promise<void>, {
     due: {
       args(world) {
         const schedule = asRead(world, 'due');

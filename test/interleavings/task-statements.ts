@@ -11,7 +11,7 @@ import {
 } from '../../lib/control/legacy/post-store.ts';
 import {
   advanceTicks,
-  noteFullServers,
+  recordFullServers,
   sweepTasks,
   takeOverdue,
 } from '../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -215,7 +215,7 @@ const tasks: Statement[] = [
       },
     },
   }),
-  writes(noteFullServers, { server: { args: ({ seat }) => [[seat.serverUuid]] } }),
+  writes(recordFullServers, { server: { args: ({ seat }) => [[seat.serverUuid]] } }),
   writes(sweepTasks, {
     all: { args: () => [{ startByMs: PATIENCE_MS, overdueMs: PATIENCE_MS }], exclusive: (ids) => ends(ids) },
   }),

@@ -20,7 +20,7 @@ import { TimedDatabase } from '../../platform/postgres/timed.ts';
 import { type Actor, matchesHash, parseToken, type TokenText } from './token.ts';
 import {
   type KnownToken,
-  noteTokensUsed,
+  recordTokenUses,
   readEndedTokens,
   readTokens,
   readTokensEndedSince,
@@ -268,7 +268,7 @@ export class SignIn {
     const left = new Set(uuids);
     try {
       await inBatches(uuids, async (batch) => {
-        await noteTokensUsed(this.#deps.backgroundDatabase, batch);
+        await recordTokenUses(this.#deps.backgroundDatabase, batch);
         for (const uuid of batch) left.delete(uuid);
       });
     } finally {

@@ -9,12 +9,12 @@ import type { Authenticator } from './authenticator.ts';
 import type { NewServers } from './new-servers.ts';
 import type { SignIn } from './sign-in.ts';
 import { tokenRoutes } from './routes/token-routes.ts';
-import { forgetTokens } from './token-store.ts';
+import { deleteEndedTokens } from './token-store.ts';
 import { Tokens } from './tokens.ts';
 
 /** Counted from the end of the token. */
 const KEEP_TOKENS_DAYS = 400;
-const FORGET_BATCH = 5_000;
+const DELETE_BATCH = 5_000;
 
 interface AccessParts {
   authenticator: Authenticator;
@@ -64,7 +64,7 @@ export const accessSubsystem: SubsystemDefinition<AccessParts> = {
           () => newServers.refused,
         ),
       ],
-      chores: [{ name: 'ended tokens', batch: () => forgetTokens(database, KEEP_TOKENS_DAYS, FORGET_BATCH) }],
+      chores: [{ name: 'ended tokens', batch: () => deleteEndedTokens(database, KEEP_TOKENS_DAYS, DELETE_BATCH) }],
     };
   },
 };

@@ -160,7 +160,7 @@ export async function readTokensEndedSince(
 }
 
 /** Stored to the minute, to avoid a write per request. */
-export async function noteTokensUsed(database: Queryable, uuids: readonly string[]): Promise<void> {
+export async function recordTokenUses(database: Queryable, uuids: readonly string[]): Promise<void> {
   await database.query(
     `update cnapi_tokens set last_used_at = cnapi_now() where uuid in (
        select uuid from cnapi_tokens
@@ -171,7 +171,7 @@ export async function noteTokensUsed(database: Queryable, uuids: readonly string
 }
 
 /** Deletes at most `limit` tokens that were revoked, or expired, more than `days` ago. */
-export async function forgetTokens(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteEndedTokens(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_tokens where uuid in (
        select uuid from cnapi_tokens where coalesce(revoked_at, expires_at) < cnapi_now() - make_interval(days => $1::int)

@@ -243,7 +243,7 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
 }
 
 /** Deletes at most `limit` records older than `days`. */
-export async function forgetAudit(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteOldAudit(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_audit where id in (
        select id from cnapi_audit where time < cnapi_now() - make_interval(days => $1::int)

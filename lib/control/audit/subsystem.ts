@@ -5,10 +5,10 @@ import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
 import { auditRoutes } from './routes/audit-routes.ts';
-import { forgetAudit } from './audit-store.ts';
+import { deleteOldAudit } from './audit-store.ts';
 
 const KEEP_DAYS = 400;
-const FORGET_BATCH = 5_000;
+const DELETE_BATCH = 5_000;
 
 export const auditSubsystem: SubsystemDefinition<{ audit: AuditLog; database: Queryable }> = {
   migrations: readMigrations('audit', import.meta.dirname),
@@ -29,7 +29,7 @@ export const auditSubsystem: SubsystemDefinition<{ audit: AuditLog; database: Qu
           () => audit.unkept,
         ),
       ],
-      chores: [{ name: 'old audit', batch: () => forgetAudit(database, KEEP_DAYS, FORGET_BATCH) }],
+      chores: [{ name: 'old audit', batch: () => deleteOldAudit(database, KEEP_DAYS, DELETE_BATCH) }],
     };
   },
 };

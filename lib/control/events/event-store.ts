@@ -106,7 +106,7 @@ export async function readEventPage(
  * deleted. It always deletes a prefix, so the oldest remaining event shows what is missing;
  * therefore it waits for other deletions.
  */
-export async function trimEvents(database: Queryable, keep: number, limit: number): Promise<number> {
+export async function deleteSurplusEvents(database: Queryable, keep: number, limit: number): Promise<number> {
   const { rows } = await database.query<{ count: number }>(
     `with picked as (
        select id from cnapi_events
@@ -122,7 +122,7 @@ export async function trimEvents(database: Queryable, keep: number, limit: numbe
  * Deletes the oldest events, at most `limit`, up to the first one that is not older than `days`.
  * Returns how many it deleted.
  */
-export async function forgetEvents(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteOldEvents(database: Queryable, days: number, limit: number): Promise<number> {
   const { rows } = await database.query<{ count: number }>(
     `with first as materialized (
        select id, stored_at from cnapi_events where id > ${TRIMMED} order by id limit $2::int

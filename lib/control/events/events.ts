@@ -23,7 +23,7 @@ import {
   positionState,
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
-import { forgetEvents, numberEvents, readEventPage, readLog, readPositionAt, trimEvents } from './event-store.ts';
+import { deleteOldEvents, numberEvents, readEventPage, readLog, readPositionAt, deleteSurplusEvents } from './event-store.ts';
 import { type EventWindowPage, LogReader } from './reader.ts';
 
 export interface EventsDeps {
@@ -55,7 +55,7 @@ interface EventStats {
 }
 
 const NUMBER_BATCH = 5_000;
-const TRIM_BATCH = 20_000;
+const DELETE_BATCH = 20_000;
 const PAGE = 100;
 /**
  * Concurrent reads of the log for all followers: the connections are shared with the rest of the
@@ -150,8 +150,8 @@ export class Events {
   }
 
   /** Deletes one batch of the events older than `days`; returns how many it deleted. */
-  forgetOlderThan(days: number): Promise<number> {
-    return forgetEvents(this.#deps.database, days, TRIM_BATCH);
+  deleteOlderThan(days: number): Promise<number> {
+    return deleteOldEvents(this.#deps.database, days, DELETE_BATCH);
   }
 
   stats(): EventStats {
@@ -278,7 +278,7 @@ export class Events {
   async #poll(): Promise<void> {
     const { database, keep = KEEP } = this.#deps;
     await this.#number();
-    while (!this.#isStopped && (await trimEvents(database, keep, TRIM_BATCH)) === TRIM_BATCH);
+    while (!this.#isStopped && (await deleteSurplusEvents(database, keep, DELETE_BATCH)) === DELETE_BATCH);
   }
 }
 

@@ -34,7 +34,7 @@ export const eventsSubsystem: SubsystemDefinition<EventParts> = {
           () => events.stats().lagMs / 1000,
         ),
       ],
-      chores: [{ name: 'old events', batch: () => events.forgetOlderThan(KEEP_DAYS) }],
+      chores: [{ name: 'old events', batch: () => events.deleteOlderThan(KEEP_DAYS) }],
     };
   },
 };

@@ -93,7 +93,7 @@ export async function foldHeartbeats(database: Queryable, upTo: number): Promise
 }
 
 /** Deletes the heartbeat rows of servers that were removed over a day ago. */
-export async function forgetHeartbeats(database: Queryable, limit: number): Promise<number> {
+export async function deleteOrphanedHeartbeats(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_status where server_uuid in (
        select status.server_uuid from cnapi_status status

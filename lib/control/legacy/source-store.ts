@@ -76,7 +76,7 @@ export async function readSources(database: Queryable, serverUuid: string): Prom
 }
 
 /** Deletes the addresses whose last post was more than `days` ago. */
-export async function forgetSources(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteOldSources(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_agent_sources where (server_uuid, address) in (
        select server_uuid, address from cnapi_agent_sources where heard_at < cnapi_now() - make_interval(days => $1::int)

@@ -5,14 +5,14 @@ import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AgentSources } from './agent-sources.ts';
 import type { HeartbeatMonitor } from './heartbeat-monitor.ts';
-import { forgetHeartbeats } from './heartbeat-store.ts';
+import { deleteOrphanedHeartbeats } from './heartbeat-store.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import { type LegacyAgentRouteDeps, legacyAgentRoutes } from './routes/legacy-agent-routes.ts';
-import { forgetSources } from './source-store.ts';
+import { deleteOldSources } from './source-store.ts';
 
 /** After this time without a post from an address, no agent is called there. */
 const KEEP_SOURCES_DAYS = 7;
-const FORGET_BATCH = 5_000;
+const DELETE_BATCH = 5_000;
 
 interface LegacyParts {
   heartbeatMonitor: HeartbeatMonitor;
@@ -85,8 +85,8 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
         ),
       ],
       chores: [
-        { name: 'heartbeats of removed servers', batch: () => forgetHeartbeats(database, FORGET_BATCH) },
-        { name: 'addresses of legacy agents', batch: () => forgetSources(database, KEEP_SOURCES_DAYS, FORGET_BATCH) },
+        { name: 'heartbeats of removed servers', batch: () => deleteOrphanedHeartbeats(database, DELETE_BATCH) },
+        { name: 'addresses of legacy agents', batch: () => deleteOldSources(database, KEEP_SOURCES_DAYS, DELETE_BATCH) },
       ],
     };
   },

@@ -75,7 +75,7 @@ export async function permitRepetition(database: Queryable, { digest, source }: 
 }
 
 /** Deletes at most `limit` signatures that are no longer valid. */
-export async function forgetSignatures(database: Queryable, limit: number): Promise<number> {
+export async function deleteOldSignatures(database: Queryable, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_request_signatures where digest in (
        select digest from cnapi_request_signatures where received_at < cnapi_now() - make_interval(secs => $1::float8)

@@ -5,7 +5,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { ChefAuthentication } from './chef-authentication.ts';
 import { organizationRoutes } from './routes/organization-routes.ts';
 import type { Organizations } from './organizations.ts';
-import { forgetSignatures } from './signature-store.ts';
+import { deleteOldSignatures } from './signature-store.ts';
 
 interface OrganizationParts {
   organizations: Organizations;
@@ -13,7 +13,7 @@ interface OrganizationParts {
   database: Database;
 }
 
-const FORGET_BATCH = 5_000;
+const DELETE_BATCH = 5_000;
 
 export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
   migrations: readMigrations('organizations', import.meta.dirname),
@@ -24,7 +24,7 @@ export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
       routes: organizationRoutes({ organizations, chefAuthentication }),
       chores: [
         { name: 'remains of organizations', batch: () => organizations.deleteOrphans() },
-        { name: 'signatures of requests', batch: () => forgetSignatures(database, FORGET_BATCH) },
+        { name: 'signatures of requests', batch: () => deleteOldSignatures(database, DELETE_BATCH) },
       ],
     };
   },

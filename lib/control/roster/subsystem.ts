@@ -5,13 +5,13 @@ import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { instanceRoutes } from './routes/instance-routes.ts';
-import { forgetEndedRuns } from './membership/instance-store.ts';
+import { deleteEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
 import type { RunListener } from './run-listener.ts';
-import { forgetStatusHistory } from './status/status-history.ts';
+import { deleteOldStatusHistory } from './status/status-history.ts';
 
 const KEEP_HISTORY_DAYS = 90;
-const FORGET_BATCH = 5_000;
+const DELETE_BATCH = 5_000;
 
 interface RosterParts {
   roster: Roster;
@@ -81,8 +81,8 @@ export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
         ),
       ],
       chores: [
-        { name: 'old status history', batch: () => forgetStatusHistory(database, KEEP_HISTORY_DAYS, FORGET_BATCH) },
-        { name: 'ended runs', batch: () => forgetEndedRuns(database) },
+        { name: 'old status history', batch: () => deleteOldStatusHistory(database, KEEP_HISTORY_DAYS, DELETE_BATCH) },
+        { name: 'ended runs', batch: () => deleteEndedRuns(database) },
       ],
     };
   },

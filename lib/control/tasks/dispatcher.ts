@@ -20,7 +20,7 @@ import { runEachStep } from '../../platform/postgres/each-step.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import type { InventoryFrame, TaskEndFrame, TaskEventFrame } from '../../protocol/frames.ts';
 import { DeadlineCounter, tickLagMs } from './deadlines/deadline-counter.ts';
-import { advanceTicks, noteFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
+import { advanceTicks, recordFullServers, type SweepOptions, sweepTasks } from './deadlines/deadline-store.ts';
 import type { PostDispatch, PostOutcomes, PostStats } from './dispatch/post-dispatch.ts';
 import { Reconciler } from './dispatch/reconciler.ts';
 import { SessionDispatch } from './dispatch/session-dispatch.ts';
@@ -197,7 +197,7 @@ export class Dispatcher {
   async #noteUnansweredClaims(): Promise<void> {
     const servers = [...this.sessions.endClaimPeriod(), ...this.posts.endClaimPeriod()];
     for (let start = 0; start < servers.length; start += MAX_NOTED_AT_ONCE)
-      await noteFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
+      await recordFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
   }
 
   /**

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import t, { type Test } from 'tap';
 import { AuditLog, type AuditSubject } from '../../../lib/control/audit/audit-log.ts';
-import { forgetAudit } from '../../../lib/control/audit/audit-store.ts';
+import { deleteOldAudit } from '../../../lib/control/audit/audit-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
@@ -271,7 +271,7 @@ t.test('records can be filtered by actor, action, object and time, and paged', a
     [ids[0]],
   );
   t.equal((await list({ since: '2021-01-01T00:00:00Z' })).length, 3);
-  t.equal(await forgetAudit(database, 400, 10), 1);
+  t.equal(await deleteOldAudit(database, 400, 10), 1);
   t.equal((await list()).length, 3);
 });
 

@@ -7,11 +7,11 @@ import t from 'tap';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import {
-  forgetEvents,
+  deleteOldEvents,
   numberEvents,
   readEventPage,
-  readPlaceAt,
-  trimEvents,
+  readPositionAt,
+  deleteSurplusEvents,
 } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
@@ -272,19 +272,19 @@ t.test('only the beginning of the log is deleted, so that no gap is hidden in it
   await database.query(`update cnapi_events set stored_at = stored_at - interval '9 days' where id in (1, 2, 4)`);
   const ids = async () =>
     (await database.query<{ id: number }>('select id from cnapi_events order by id')).rows.map(({ id }) => id);
-  t.equal(await forgetEvents(database, 7, 1), 1);
+  t.equal(await deleteOldEvents(database, 7, 1), 1);
   t.same(await ids(), [2, 3, 4, 5, 6]);
-  t.equal(await forgetEvents(database, 7, 100), 1);
-  t.equal(await forgetEvents(database, 7, 100), 0);
+  t.equal(await deleteOldEvents(database, 7, 100), 1);
+  t.equal(await deleteOldEvents(database, 7, 100), 0);
   t.same(await ids(), [3, 4, 5, 6]);
-  t.equal(await forgetEvents(database, 0, 100), 4, 'all events may be deleted');
+  t.equal(await deleteOldEvents(database, 0, 100), 4, 'all events may be deleted');
 });
 
 t.test('a follower can begin with the events of the last hour', async (t) => {
   const { database, events } = await startEvents(t);
   const hours = (count: number) => count * 3_600_000;
   const placeAt = async (msAgo: number) => {
-    const { id, storedAtMs } = await readPlaceAt(database, msAgo);
+    const { id, storedAtMs } = await readPositionAt(database, msAgo);
     return [id, storedAtMs > 0];
   };
   t.same(await placeAt(hours(1)), [0, false], 'an empty log');
@@ -297,9 +297,9 @@ t.test('a follower can begin with the events of the last hour', async (t) => {
   const follower = (await events.follow({}, { sinceMs: hours(1) }))[Symbol.asyncIterator]();
   t.same(idsOf(await take(follower, 2)), [3, 4]);
   await follower.return?.();
-  await trimEvents(database, 2, 1);
+  await deleteSurplusEvents(database, 2, 1);
   t.same(await placeAt(hours(3)), [1, false], 'the log begins later');
-  await trimEvents(database, 0, 100);
+  await deleteSurplusEvents(database, 0, 100);
   t.same(await placeAt(hours(1)), [4, false], 'no event is kept');
 });
 

@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { forgetEvents, numberEvents, readLog, trimEvents } from '../../../lib/control/events/event-store.ts';
+import { deleteOldEvents, numberEvents, readLog, deleteSurplusEvents } from '../../../lib/control/events/event-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { blocksRead } from '../../support/blocks-read.ts';
@@ -231,8 +231,8 @@ t.test('an open snapshot slows neither the oldest event nor removals, however ma
   await dump.query('select count(*) from cnapi_events');
   const works: Record<string, (counted: Queryable) => Promise<unknown>> = {
     readLog: (counted) => readLog(counted, 0),
-    trimEvents: (counted) => trimEvents(counted, 100, MOST),
-    forgetEvents: (counted) => forgetEvents(counted, 7, 10),
+    deleteSurplusEvents: (counted) => deleteSurplusEvents(counted, 100, MOST),
+    deleteOldEvents: (counted) => deleteOldEvents(counted, 7, 10),
   };
   const measure = async () => {
     const read: Record<string, number> = {};
@@ -242,7 +242,7 @@ t.test('an open snapshot slows neither the oldest event nor removals, however ma
   const removeAfter = async (count: number) => {
     await add('one of many', count);
     await number();
-    return await trimEvents(database, 100, MOST);
+    return await deleteSurplusEvents(database, 100, MOST);
   };
   await removeAfter(200);
   await measure();

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { AgentSources } from '../../../lib/control/legacy/agent-sources.ts';
-import { forgetSources, readSources, recordSources } from '../../../lib/control/legacy/source-store.ts';
+import { deleteOldSources, readSources, recordSources } from '../../../lib/control/legacy/source-store.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -99,7 +99,7 @@ t.test('source addresses are stored when new, for existing servers, and a few of
     "update cnapi_agent_sources set heard_at = heard_at - interval '8 days' where server_uuid = $1",
     [two],
   );
-  t.equal(await forgetSources(database, 7, 100), 1);
+  t.equal(await deleteOldSources(database, 7, 100), 1);
   t.same(await of(two), []);
 });
 

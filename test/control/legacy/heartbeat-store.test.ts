@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
-  forgetHeartbeats,
+  deleteOrphanedHeartbeats,
   readHeartbeatRows,
   recordHeartbeats,
   recordSilences,
@@ -201,7 +201,7 @@ for (const [kind, open] of databases) {
         `update cnapi_status set last_heartbeat = cnapi_now() - interval '25 hours' where server_uuid = any ($1::uuid[])`,
         [[kept, removed]],
       );
-      t.equal(await forgetHeartbeats(database, 100), 1);
+      t.equal(await deleteOrphanedHeartbeats(database, 100), 1);
       const { rows } = await database.query<{ server_uuid: string }>(
         'select server_uuid from cnapi_status where server_uuid = any ($1::uuid[])',
         [[kept, removed, fresh]],

@@ -2,7 +2,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import t from 'tap';
 import {
-  forgetSignatures,
+  deleteOldSignatures,
   permitRepetition,
   rememberSignature,
 } from '../../../lib/control/organizations/signature-store.ts';
@@ -31,9 +31,9 @@ t.test('signatures of requests', async (t) => {
   t.test('they are forgotten after an hour, a limited number at once', async (t) => {
     const valid = await received(59);
     for (let count = 0; count < 3; count += 1) await received(61);
-    t.equal(await forgetSignatures(database, 2), 2);
-    t.equal(await forgetSignatures(database, 2), 1);
-    t.equal(await forgetSignatures(database, 2), 0);
+    t.equal(await deleteOldSignatures(database, 2), 2);
+    t.equal(await deleteOldSignatures(database, 2), 1);
+    t.equal(await deleteOldSignatures(database, 2), 0);
     t.ok(await isRemembered(valid));
   });
 
@@ -42,7 +42,7 @@ t.test('signatures of requests', async (t) => {
     const other = await received(61);
     await database.transaction(async (holder) => {
       await holder.query('select 1 from cnapi_request_signatures where digest = $1 for update', [digest]);
-      t.equal(await forgetSignatures(database, 9), 1);
+      t.equal(await deleteOldSignatures(database, 9), 1);
     });
     t.ok(await isRemembered(digest));
     t.notOk(await isRemembered(other));

@@ -226,7 +226,7 @@ export async function readNextTime(
 }
 
 /** Stores why the job of the present time has to wait. */
-export async function noteFailedTry(
+export async function recordFailedTry(
   database: Queryable,
   { id, changes, next_at, queued_at }: AsRead,
   { reason, message }: { reason: string; message: string },

@@ -23,7 +23,7 @@ import {
   claimDueSchedules,
   type DueSchedule,
   firingGuard,
-  noteFailedTry,
+  recordFailedTry,
   type PassedTime,
   passSchedule,
   readClaimedSchedules,
@@ -107,7 +107,7 @@ export class Scheduler {
     const { database, log } = this.#deps;
     try {
       await this.#use(schedule).catch(async (error: unknown) => {
-        if (error instanceof TooManyPushJobsError) await noteFailedTry(database, schedule, refusalOf(error));
+        if (error instanceof TooManyPushJobsError) await recordFailedTry(database, schedule, refusalOf(error));
         throw error;
       });
     } catch (error) {

@@ -11,7 +11,7 @@ import type { HeldDuty } from '../../duty/duty.ts';
 import { TicketEndedError, TicketNotFoundError, TooManyTicketsError } from '../../waitlist/ticket-errors.ts';
 import type { Waitlist } from '../../waitlist/waitlist.ts';
 import type { TicketHold } from '../push-job.ts';
-import { forgetPushTicket, notePushTicket, type PushTicketRow } from './ticket-store.ts';
+import { deletePushTicket, recordPushTicket, type PushTicketRow } from './ticket-store.ts';
 
 export interface JobTicketDeps {
   database: Queryable;
@@ -80,7 +80,7 @@ export class JobTicket {
     } catch (error) {
       if (!isOver(error) && !(error instanceof TooManyTicketsError)) throw error;
     }
-    await forgetPushTicket(database, this.#duty);
+    await deletePushTicket(database, this.#duty);
   }
 
   get #expiry() {
@@ -99,7 +99,7 @@ export class JobTicket {
       ...{ serverUuid, scope, id, actor, expiry: this.#expiry },
       ...{ action: 'push-job', extra: { push_job: job }, reqId: job, idempotencyKey: `push-job ${job}` },
     });
-    await notePushTicket(database, this.#duty, uuid);
+    await recordPushTicket(database, this.#duty, uuid);
     this.#ticket = uuid;
     return uuid;
   }

@@ -44,14 +44,14 @@ export async function readPushTicket(database: Queryable, job: string): Promise<
 }
 
 /** @throws DutyLostError */
-export async function notePushTicket(database: Queryable, duty: HeldDuty, ticket: string): Promise<void> {
+export async function recordPushTicket(database: Queryable, duty: HeldDuty, ticket: string): Promise<void> {
   await fenced(database, duty, 'select cnapi_note_push_ticket($1::uuid, $2::uuid, $3::int, $4::uuid) as held', [
     ticket,
   ]);
 }
 
 /** @throws DutyLostError */
-export async function forgetPushTicket(database: Queryable, duty: HeldDuty): Promise<void> {
+export async function deletePushTicket(database: Queryable, duty: HeldDuty): Promise<void> {
   await fenced(database, duty, 'select cnapi_forget_push_ticket($1::uuid, $2::uuid, $3::int) as held');
 }
 

@@ -131,7 +131,7 @@ export async function endRun(database: Queryable, run: string): Promise<void> {
 }
 
 /** Deletes runs that ended over a day ago and that no `running` row names. */
-export async function forgetEndedRuns(database: Queryable): Promise<number> {
+export async function deleteEndedRuns(database: Queryable): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_instances where run = any (array(
        select run from cnapi_instances instance

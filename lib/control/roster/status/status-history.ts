@@ -23,7 +23,7 @@ export async function readStatusHistory(
 }
 
 /** Deletes at most `limit` entries older than `days`; a server's newest entry stays. */
-export async function forgetStatusHistory(database: Queryable, days: number, limit: number): Promise<number> {
+export async function deleteOldStatusHistory(database: Queryable, days: number, limit: number): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_status_history where id in (
        select old.id from cnapi_status_history old

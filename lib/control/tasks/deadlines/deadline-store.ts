@@ -74,7 +74,7 @@ export async function takeOverdue(
 }
 
 /** The queues of these servers are full; the time to start of their tasks begins anew. */
-export async function noteFullServers(database: Queryable, serverUuids: readonly string[]): Promise<void> {
+export async function recordFullServers(database: Queryable, serverUuids: readonly string[]): Promise<void> {
   await database.query('select cnapi_note_full_servers($1::uuid[])', [serverUuids]);
 }
 

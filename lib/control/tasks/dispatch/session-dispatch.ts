@@ -19,7 +19,7 @@ import type { Database, Queryable } from '../../../platform/postgres/database.ts
 import { runEachStep } from '../../../platform/postgres/each-step.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { taskCapability } from '../../../protocol/tasks.ts';
-import { noteFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
+import { recordFullServers, takeOverdue } from '../deadlines/deadline-store.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';
 import { type TaskError, taskEnds } from '../record/task.ts';
 import type { ReportSubject } from '../reports/report.ts';
@@ -277,7 +277,7 @@ export class SessionDispatch {
     const moving = sessions.filter((one) => one.unsentBytes < (this.#unsentBytes.get(one) ?? Number.POSITIVE_INFINITY));
     this.#unsentBytes = new Map(sessions.map((session) => [session, session.unsentBytes]));
     if (moving.length === 0) return;
-    await noteFullServers(
+    await recordFullServers(
       this.#deps.database,
       moving.map(({ serverUuid }) => serverUuid),
     );

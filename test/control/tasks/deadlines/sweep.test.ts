@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import {
   advanceTicks,
-  noteFullServers,
+  recordFullServers,
   sweepTasks,
   takeOverdue,
 } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -223,7 +223,7 @@ for (const [name, open] of databases) {
       const mine = await seat(db);
       const waiting = await create(db, mine.serverUuid);
       await ticksPass(31);
-      await noteFullServers(db, [mine.serverUuid]);
+      await recordFullServers(db, [mine.serverUuid]);
       t.same(await sweepTasks(db, sweepTimes), []);
       await ticksPass(30);
       t.same(await sweepTasks(db, sweepTimes), []);
