@@ -30,7 +30,7 @@ import {
   type HolderState,
   pauseAfterMs,
   roomFor,
-  step,
+  stepHolder,
 } from './duty.ts';
 import {
   type ClaimedDuty,
@@ -324,7 +324,7 @@ export class DutyKeeper {
 
   #apply(held: Held, event: HolderEvent): void {
     const from = held.state.name;
-    const { state, effects } = step(held.state, event, held.duty.id);
+    const { state, effects } = stepHolder(held.state, event, held.duty.id);
     held.state = state;
     if (event.name === 'lost' && from !== 'lost' && from !== 'over') this.#noteLoss(held, from);
     for (const effect of effects) this.#do(held, effect);

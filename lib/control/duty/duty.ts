@@ -82,7 +82,7 @@ export class DutyLostError extends Error {
 }
 
 /** @throws for an event that cannot happen in this state */
-export function step(state: HolderState, event: HolderEvent, id: string): Step {
+export function stepHolder(state: HolderState, event: HolderEvent, id: string): Step {
   switch (state.name) {
     case 'working':
       if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', why: 'leave' }] };

@@ -15,7 +15,7 @@ import { createHash } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Organization } from '../../protocol/api/organizations.ts';
 import type { Actor, Principal } from '../access/token.ts';
-import type { RequestHead, SignedCaller } from '../http/listener/request-signing.ts';
+import type { SignedRequestHead, SignedCaller } from '../http/listener/request-signing.ts';
 import {
   NotAssociatedError,
   NotAuthenticatedError,
@@ -58,18 +58,18 @@ export class ChefAuthentication {
   }
 
   /** Checks the headers alone, before anything else is done for the request. @throws the refusal */
-  check({ header }: Pick<RequestHead, 'header'>): void {
+  check({ header }: Pick<SignedRequestHead, 'header'>): void {
     claimOf(header);
   }
 
   /** See `RequestSigning`. The cost is that of checking a signature or two. */
-  isKnown(request: RequestHead, organizationName: string): boolean {
+  isKnown(request: SignedRequestHead, organizationName: string): boolean {
     const claim = claimOf(request.header);
     return this.#knownKeyOf(claim, canonicalText(claim, request), organizationName) !== undefined;
   }
 
   /** Who signed the headers of the request about this organization. @throws the refusals above */
-  async authenticate(request: RequestHead, organizationName: string): Promise<SignedCaller> {
+  async authenticate(request: SignedRequestHead, organizationName: string): Promise<SignedCaller> {
     const claim = claimOf(request.header);
     const { userId } = claim;
     const text = canonicalText(claim, request);
@@ -145,7 +145,7 @@ export class ChefAuthentication {
 }
 
 /** @throws UnsignedRequestError, NotAuthenticatedError */
-function claimOf(header: RequestHead['header']): SignatureClaim {
+function claimOf(header: SignedRequestHead['header']): SignatureClaim {
   const claim = readClaim(header);
   if (!isRefusal(claim)) return claim;
   if (claim.status === 400) throw new UnsignedRequestError(claim.message);

@@ -8,7 +8,7 @@ import {
   type InstanceLoad,
   pauseAfterMs,
   roomFor,
-  step,
+  stepHolder,
 } from '../../../lib/control/duty/duty.ts';
 
 const END = { kind: 'end' } as const;
@@ -71,7 +71,7 @@ t.test('each event in each state', async (t) => {
   for (const from of Object.keys(states) as (keyof typeof states)[])
     for (const event of Object.keys(events) as (keyof typeof events)[]) {
       const row = rows.find(([, state, name]) => state === from && name === event);
-      const act = () => step(states[from], events[event], 'one');
+      const act = () => stepHolder(states[from], events[event], 'one');
       if (row === undefined) {
         t.throws(act, new Error(`duty one: ${event} in state ${from}`), `${event} is illegal in ${from}`);
         continue;

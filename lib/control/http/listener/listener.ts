@@ -32,7 +32,7 @@ import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
 import { replyAndHangUp } from '../reply/raw-reply.ts';
 import {
-  headOf,
+  readRequestHead,
   MAX_URL_CHARS,
   namesOf,
   type OwnNames,
@@ -270,7 +270,7 @@ export class HttpListener {
   /** False for a request that is refused; answers a refused upgrade on the bare socket. */
   #checkHead(request: IncomingMessage, response: UpgradableResponse): boolean {
     const refusal = this.#deps.authorizer.rateLimitRefusal(request);
-    const reason = refusal ?? reasonToRefuse(headOf(request, this.#scheme), this.#own);
+    const reason = refusal ?? reasonToRefuse(readRequestHead(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);

@@ -23,7 +23,7 @@ import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
   isSigned as hasSignature,
-  headOf,
+  readSignedHead,
   isRefusedForNow,
   type RequestSigning,
   type SignedCaller,
@@ -175,7 +175,7 @@ export class RequestAuthorizer {
       if (known !== undefined) record?.by(known);
       // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
-        this.#signing().check(headOf(request));
+        this.#signing().check(readSignedHead(request));
       throw error;
     });
     exchange.actor = actor;
@@ -196,7 +196,7 @@ export class RequestAuthorizer {
     record: AuditEntry | undefined,
   ): Promise<{ actor: Actor; body: Buffer; signed: SignedCaller }> {
     const organization = path.organization ?? '';
-    const head = headOf(request);
+    const head = readSignedHead(request);
     const address = request.socket.remoteAddress ?? '';
     const signing = this.#signing();
     signing.check(head);

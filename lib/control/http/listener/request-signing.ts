@@ -9,7 +9,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { Actor } from '../../access/token.ts';
 
 /** A request of which the body has not been read. */
-export interface RequestHead {
+export interface SignedRequestHead {
   method: string;
   /** Path and query as received. */
   target: string;
@@ -35,14 +35,14 @@ export interface SignedCaller {
 
 export interface RequestSigning {
   /** Checks the form of the headers. @throws the refusal */
-  check(request: Pick<RequestHead, 'header'>): void;
+  check(request: Pick<SignedRequestHead, 'header'>): void;
   /**
    * Whether they are signed with a key that this instance has found valid, as far as is known
    * without the database; decides nothing. @throws the refusal
    */
-  isKnown(request: RequestHead, organization: string): boolean;
+  isKnown(request: SignedRequestHead, organization: string): boolean;
   /** Who signed the headers. @throws the refusal, DatabaseUnavailableError */
-  authenticate(request: RequestHead, organization: string): Promise<SignedCaller>;
+  authenticate(request: SignedRequestHead, organization: string): Promise<SignedCaller>;
 }
 
 /** Refusals of a statement that promise that nothing was changed, and ask to try again. */
@@ -57,7 +57,7 @@ export function isSigned({ headers }: Pick<IncomingMessage, 'headers'>): boolean
   return Object.keys(headers).some((name) => name.startsWith('x-ops-') && name !== 'x-ops-server-api-version');
 }
 
-export function headOf({ method = '', url = '', headersDistinct }: IncomingMessage): RequestHead {
+export function readSignedHead({ method = '', url = '', headersDistinct }: IncomingMessage): SignedRequestHead {
   const header = (name: string) => {
     const values = headersDistinct[name.toLowerCase()];
     return values?.length === 1 ? values[0] : undefined;

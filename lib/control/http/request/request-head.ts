@@ -31,7 +31,7 @@ interface RequestHead {
   hasToken: boolean;
 }
 
-export function headOf(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
+export function readRequestHead(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
   const { url = '', httpVersion, headers, headersDistinct } = request;
   const hasSignature = headers['x-ops-sign'] !== undefined && SIGNED_PATH.test(url);
   const hasToken = headers.authorization !== undefined || hasSignature;

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { headOf, reasonToRefuse } from '../../../../lib/control/http/request/request-head.ts';
+import { readRequestHead, reasonToRefuse } from '../../../../lib/control/http/request/request-head.ts';
 import { raw, SERVER, startApi } from '../support.ts';
 
 t.test('a Host that is not this instance is 403, which prevents DNS rebinding', async (t) => {
@@ -174,7 +174,7 @@ t.test('with tokens, a signature admits any name of the host, where it is checke
   const own = { names: new Set<string>(), anyAddress: true };
   const refusal = (url: string, headers: Record<string, string>) => {
     const request = { url, httpVersion: '1.1', headers, headersDistinct: { host: ['chef.example'] } };
-    return reasonToRefuse(headOf(request, 'https'), own)?.statusCode;
+    return reasonToRefuse(readRequestHead(request, 'https'), own)?.statusCode;
   };
   const signed = { 'x-ops-sign': 'algorithm=sha256;version=1.3;' };
   t.equal(refusal('/organizations/acme/pushy/jobs', signed), undefined);
