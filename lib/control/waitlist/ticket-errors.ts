@@ -1,6 +1,7 @@
 /** Ticket errors that a caller can act on. Thrown by the facade. */
 import { CnapiError } from '../../platform/errors.ts';
-import type { Complaint, TicketStatus } from './ticket.ts';
+import type { Issue } from '../../protocol/api/contract.ts';
+import type { TicketStatus } from './ticket.ts';
 
 /**
  * The ticket does not exist or was deleted. The texts are Triton's; a wait has its own text.
@@ -15,7 +16,7 @@ export class TicketNotFoundError extends CnapiError {
 
 /** A field has a value that no ticket can have. Triton's CNAPI crashed on it. */
 export class InvalidTicketError extends CnapiError {
-  constructor({ field, message }: Complaint) {
+  constructor({ field, message }: Issue) {
     super('InvalidParameters', 400, 'Request parameters failed validation', {
       errors: [{ field, code: 'Invalid', message: `${field} ${message}` }],
     });

@@ -11,6 +11,7 @@
  */
 
 import type { StatementPart } from '../../platform/sql-text.ts';
+import type { Issue } from '../../protocol/api/contract.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { isDate } from '../../protocol/date.ts';
@@ -62,16 +63,11 @@ export const TICKET_LIMITS = {
 /** Maximum of `expires_in`: one hundred years. */
 export const MAX_EXPIRES_IN_SECONDS = 3_155_760_000;
 
-export interface Complaint {
-  field: string;
-  message: string;
-}
-
 /**
  * Returns what is wrong with a request for a ticket, without checking its expiry; undefined when it
  * is valid.
  */
-export function complaintOf(request: TicketRequest): Complaint | undefined {
+export function findTicketIssue(request: TicketRequest): Issue | undefined {
   const { serverUuid, scope, id, action, reqId, extra } = request;
   const required = { server_uuid: serverUuid, scope, id };
   for (const [field, text] of Object.entries(required)) {
@@ -96,7 +92,7 @@ function reasonNotText(text: string, maxBytes: number): string | undefined {
  */
 const ISO_8601 = /^(\d{4}(?:-\d\d(?:-\d\d)?)?)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(Z|[+-]\d\d:\d\d)?)?$/i;
 
-export function parseExpiry(request: ExpiryRequest): Expiry | Complaint {
+export function parseExpiry(request: ExpiryRequest): Expiry | Issue {
   if ('expiresInSeconds' in request) return parseDuration(request.expiresInSeconds);
   const text = request.expiresAt;
   const atMs = parseTime(text);
@@ -107,7 +103,7 @@ export function parseExpiry(request: ExpiryRequest): Expiry | Complaint {
   return { atMs, text };
 }
 
-function parseDuration(seconds: number): Expiry | Complaint {
+function parseDuration(seconds: number): Expiry | Issue {
   const inMs = Math.round(seconds * 1000);
   if (inMs >= 1 && seconds <= MAX_EXPIRES_IN_SECONDS) return { inMs };
   return {

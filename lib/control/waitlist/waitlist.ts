@@ -13,15 +13,15 @@ import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
+import type { Issue } from '../../protocol/api/contract.ts';
 import type { CreatedTicket, Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
 import {
-  type Complaint,
-  complaintOf,
   type Expiry,
   type ExpiryRequest,
+  findTicketIssue,
   isEnded,
   lifeStage,
   outcomeOf,
@@ -175,8 +175,8 @@ export class Waitlist {
    * DatabaseUnavailableError
    */
   async create(request: TicketRequest): Promise<CreatedTicket> {
-    const complaint = complaintOf(request);
-    if (complaint !== undefined) throw new InvalidTicketError(complaint);
+    const issue = findTicketIssue(request);
+    if (issue !== undefined) throw new InvalidTicketError(issue);
     const { serverUuid, scope, id, action, extra = {}, reqId, actor, record } = request;
     const uuid = this.#deps.random.uuid();
     const expiry = validExpiry(request.expiry);
@@ -348,7 +348,7 @@ export class Waitlist {
 }
 
 function validExpiry(request: ExpiryRequest): Expiry {
-  const expiry: Expiry | Complaint = parseExpiry(request);
+  const expiry: Expiry | Issue = parseExpiry(request);
   if ('field' in expiry) throw new InvalidTicketError(expiry);
   return expiry;
 }

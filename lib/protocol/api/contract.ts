@@ -83,7 +83,7 @@ export interface Contract {
    */
   params: z.ZodObject;
   /** How the parameters must fit together: also called with parameters that are wrong by themselves. */
-  complaintsOf?: (params: Readonly<Record<string, unknown>>) => readonly Complaint[];
+  findIssues?: (params: Readonly<Record<string, unknown>>) => readonly Issue[];
   /** Ignores undeclared parameters instead of refusing them. */
   lenient?: boolean;
   /** The handler stores undeclared parameters: the whole body is one value. With `lenient`. */
@@ -110,23 +110,23 @@ export interface Contract {
 }
 
 /** Why a parameter is refused. */
-export interface Complaint {
+export interface Issue {
   field: string;
   message: string;
 }
 
 /** The parsed parameters, if there are no issues: of each parameter, and of how they fit together. */
 export function checked<Params extends z.ZodObject>(
-  { params, complaintsOf }: Pick<Contract, 'complaintsOf'> & { params: Params },
+  { params, findIssues }: Pick<Contract, 'findIssues'> & { params: Params },
   given: Readonly<Record<string, unknown>>,
-): { data: z.output<Params> | undefined; issues: readonly (Complaint & { isBadRequest: boolean })[] } {
+): { data: z.output<Params> | undefined; issues: readonly (Issue & { isBadRequest: boolean })[] } {
   const { data, error } = params.safeParse(given);
   const issues = (error?.issues ?? []).map((issue) => ({
     field: String(issue.path[0] ?? ''),
     message: issue.message,
     isBadRequest: issue.code === 'custom' && issue.params?.statusCode === 400,
   }));
-  const unfit = (complaintsOf?.(given) ?? []).map((complaint) => ({ ...complaint, isBadRequest: true }));
+  const unfit = (findIssues?.(given) ?? []).map((issue) => ({ ...issue, isBadRequest: true }));
   return { data, issues: [...issues, ...unfit] };
 }
 

@@ -9,7 +9,7 @@ import { cursor, nextCursor } from './cursor.ts';
 import { idPrefix } from './id-prefix.ts';
 import { pushEnvironment, secretNames } from './push-environment.ts';
 import { pushFile } from './push-file.ts';
-import { complaintsOfMembers } from './push-job-rules.ts';
+import { findMemberIssues } from './push-job-rules.ts';
 import { JOB_STATUSES, NODE_STATUSES, pushJob, pushNode } from './push-job-schemas.ts';
 import { pushQuorum } from './push-quorum.ts';
 import { wantedTicket } from './push-tickets.ts';
@@ -141,7 +141,7 @@ export const pushJobContracts = contracts({
       ticket: wantedTicket.optional(),
       capture_output: boolean().optional().describe('For clients of Chef; output is kept in any case'),
     }),
-    complaintsOf: complaintsOfMembers,
+    findIssues: findMemberIssues,
     requestHeaders: {
       'Idempotency-Key': 'The same key of the same caller gives the same push job, in its present state',
     },

@@ -118,7 +118,7 @@ const request = pushJobContracts.CreatePushJob;
 const MAX_MEMBERS = 100;
 
 /** The body is stored as it was sent, and read again whenever the schedule creates a job. */
-const jobBody = (complaintsOf: (value: JsonObject) => readonly string[]) =>
+const jobBody = (findIssues: (value: JsonObject) => readonly string[]) =>
   z
     .unknown()
     .transform((value, context): JsonObject => {
@@ -130,35 +130,35 @@ const jobBody = (complaintsOf: (value: JsonObject) => readonly string[]) =>
         context.addIssue(`value has more than ${MAX_MEMBERS} members`);
         return z.NEVER;
       }
-      for (const complaint of complaintsOf(value)) context.addIssue(complaint);
+      for (const issue of findIssues(value)) context.addIssue(issue);
       return value;
     })
     .meta({ type: 'object', additionalProperties: {}, maxProperties: MAX_MEMBERS });
 
 /** A body of POST /push-jobs. */
-const job = jobBody(complaintsOfJob);
+const job = jobBody(findJobIssues);
 
 /** Some members of a job. Whether they fit its other members is checked where those are known. */
 const jobMembers = jobBody(() => []);
 
-const MAX_COMPLAINTS = 20;
+const MAX_ISSUES = 20;
 const MAX_NAME_CHARS = 100;
 
-/** One complaint for each of these names that is not a member of push jobs. */
-export const complaintsOfNames = (names: readonly string[]): string[] =>
+/** One issue for each of these names that is not a member of push jobs. */
+export const findUnknownMembers = (names: readonly string[]): string[] =>
   names
     .filter((name) => !Object.hasOwn(request.params.shape, name))
-    .slice(0, MAX_COMPLAINTS)
+    .slice(0, MAX_ISSUES)
     .map((name) => `${name.slice(0, MAX_NAME_CHARS)}: a push job has no such member`);
 
 /** Why the body cannot be the job of a schedule. */
-export function complaintsOfJob(body: JsonObject): string[] {
+export function findJobIssues(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
   const others = checked(request, body)
-    .issues.slice(0, MAX_COMPLAINTS)
+    .issues.slice(0, MAX_ISSUES)
     .map(({ field, message }) => (field === '' ? message : `${field.slice(0, MAX_NAME_CHARS)}: ${message}`));
-  return [...new Set([...complaintsOfNames(Object.keys(body)), ...others])].slice(0, MAX_COMPLAINTS);
+  return [...new Set([...findUnknownMembers(Object.keys(body)), ...others])].slice(0, MAX_ISSUES);
 }
 
 const noSchedule = { 404: errorResponse('No such push schedule', 'ResourceNotFound') };

@@ -1,6 +1,6 @@
 import t from 'tap';
 import {
-  complaintOf,
+  findTicketIssue,
   type ExpiryRequest,
   lifeStage,
   MAX_EXPIRES_IN_SECONDS,
@@ -87,7 +87,7 @@ t.test('an expiry can be a duration, to the millisecond', async (t) => {
 t.test('a request is accepted, or refused for its first field that cannot be kept', async (t) => {
   const expiry: ExpiryRequest = { expiresAt: '3000' };
   const complaint = (fields: Partial<TicketRequest>) =>
-    complaintOf({ serverUuid: 'default', scope: 'vm', id: 'x', expiry, ...fields })?.field;
+    findTicketIssue({ serverUuid: 'default', scope: 'vm', id: 'x', expiry, ...fields })?.field;
   t.equal(complaint({}), undefined);
   t.equal(complaint({ action: '', reqId: '', extra: {} }), undefined);
   t.equal(complaint({ serverUuid: '' }), 'server_uuid');

@@ -61,7 +61,7 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
       yield* deaths(state);
     },
     keyOf,
-    complaintOf: ({ wrong, truth, rows }) => wrong ?? lateStatusChange(truth.dead, rows),
+    findTicketIssue: ({ wrong, truth, rows }) => wrong ?? lateStatusChange(truth.dead, rows),
     isEnd: ({ agents, rows, instances }) =>
       agents.every(({ isDead, at }, server) => {
         if (isDead) return rows[server]?.status === 'unknown';

@@ -6,7 +6,7 @@
  */
 import type { z } from 'zod';
 import { type FieldError, InvalidParametersError } from '../../../platform/errors.ts';
-import { type Complaint, type Contract, checked, pathParamsOf } from '../../../protocol/api/contract.ts';
+import { type Issue, type Contract, checked, pathParamsOf } from '../../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, printable } from '../http-errors.ts';
@@ -98,7 +98,7 @@ export function parseParams(route: Contract, params: Params): z.output<z.ZodObje
  * Each failure of each field, as Triton's CNAPI lists them; once if many elements of a list fail
  * alike.
  */
-function fieldErrors(issues: readonly Complaint[]): FieldError[] {
+function fieldErrors(issues: readonly Issue[]): FieldError[] {
   const errors = new Map<string, FieldError>();
   for (const { field, message } of issues) errors.set(`${field} ${message}`, { field, code: 'Invalid', message });
   return [...errors.values()];

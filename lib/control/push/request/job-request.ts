@@ -5,7 +5,7 @@
 
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
-import { complaintsOfQuorum } from '../../../protocol/api/push-job-rules.ts';
+import { findQuorumIssues } from '../../../protocol/api/push-job-rules.ts';
 import { DEFAULT_ABORT_TIMEOUT_MS, DEFAULT_RUN_TIMEOUT_MS, DEFAULT_VOTING_TIMEOUT_MS, type pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
 import { digestOf } from '../../../protocol/canonical-json.ts';
@@ -59,7 +59,7 @@ export async function newPushJobOf(
     async () => {
       const nodes = await targetsOf(request, known);
       const quorum = quorumOf(wanted, nodes.length);
-      for (const { field, message } of complaintsOfQuorum(quorum, nodes.length)) throw invalidParameter(field, message);
+      for (const { field, message } of findQuorumIssues(quorum, nodes.length)) throw invalidParameter(field, message);
       return { nodes, quorum };
     },
     () => wantedTicketOf(request.ticket, known.servers),

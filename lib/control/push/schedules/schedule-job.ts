@@ -3,7 +3,7 @@ import { InvalidParametersError, invalidParameter } from '../../../platform/erro
 import { checked } from '../../../protocol/api/contract.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push-job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
-import { complaintsOfJob, complaintsOfNames } from '../../../protocol/api/push-schedules.ts';
+import { findJobIssues, findUnknownMembers } from '../../../protocol/api/push-schedules.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { NewPushJob } from '../push-store.ts';
 import { newPushJobOf } from '../request/job-request.ts';
@@ -36,7 +36,7 @@ export function changedJob(present: JsonObject, changes: JsonObject): JsonObject
   const job = Object.fromEntries(all) as JsonObject;
   // A name that the job has can be removed, also if it is that of another version.
   const newNames = Object.keys(changes).filter((name) => changes[name] === null && !Object.hasOwn(present, name));
-  const complaints = [...complaintsOfNames(newNames), ...complaintsOfJob(job)];
-  if (complaints.length > 0) throw invalidParameter('job', complaints.join('; '));
+  const issues = [...findUnknownMembers(newNames), ...findJobIssues(job)];
+  if (issues.length > 0) throw invalidParameter('job', issues.join('; '));
   return job;
 }

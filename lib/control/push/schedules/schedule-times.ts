@@ -1,6 +1,6 @@
 /** The times of a schedule: as callers ask for them, and the next one. Pure. */
 import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
-import { complaintOfCron, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
+import { findCronIssue, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
 import type { WholeSchedule } from './schedule-change-store.ts';
 
 export interface ScheduleTimes {
@@ -19,8 +19,8 @@ export function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now
   const at = text === undefined ? undefined : Date.parse(text);
   if ((at === undefined) === (cron === undefined)) refuse('at', 'give either at or cron, and not both');
   else if (at !== undefined && at <= now) refuse('at', 'value is not in the future');
-  const complaint = cron === undefined ? undefined : complaintOfCron(cron);
-  if (complaint !== undefined) refuse('cron', complaint);
+  const issue = cron === undefined ? undefined : findCronIssue(cron);
+  if (issue !== undefined) refuse('cron', issue);
   if (!isTimeZone(timeZone)) refuse('time_zone', NO_TIME_ZONE);
   if (errors.length > 0) throw new InvalidParametersError(400, errors);
   const nextAt = nextTime({ at, cron, timeZone }, now);
