@@ -16,7 +16,7 @@ import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
 import { openApiDocument } from '../protocol/api/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
-import { NewServers } from './access/new-servers.ts';
+import { NewServerLimiter } from './access/new-server-limiter.ts';
 import { SignIn } from './access/sign-in.ts';
 import { senderGroupOf } from './access/token.ts';
 import { AuditLog } from './audit/audit-log.ts';
@@ -61,7 +61,7 @@ export class App {
   readonly #certificates: Certificates | undefined;
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
-  readonly #newServers: NewServers;
+  readonly #newServers: NewServerLimiter;
   readonly #listener: HttpListener;
   readonly #lifecycle: Lifecycle;
   readonly #core: Core;
@@ -88,7 +88,7 @@ export class App {
     this.#authenticator = new Authenticator({ config, clock, signIn });
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
-    this.#newServers = new NewServers({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
+    this.#newServers = new NewServerLimiter({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
     const limits = new CallerLimits(config, { clock, log });
     this.#listener = this.#createListener(limits);
 

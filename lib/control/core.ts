@@ -14,7 +14,7 @@ import { BucketStore } from '../platform/moray/bucket-store.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
-import type { NewServers } from './access/new-servers.ts';
+import type { NewServerLimiter } from './access/new-server-limiter.ts';
 import { agentNetworksOf, type Config } from './config.ts';
 import { DutyKeeper } from './duty/duty-keeper.ts';
 import { Events } from './events/events.ts';
@@ -66,7 +66,7 @@ export interface CoreDeps {
   bus: Bus;
   ingress: Ingress;
   /** Who may register new servers. */
-  newServers: Pick<NewServers, 'refusalOf'>;
+  newServers: Pick<NewServerLimiter, 'refusalOf'>;
   lifecycle: Lifecycle;
 }
 

@@ -9,7 +9,7 @@ import t, { type Test } from 'tap';
 import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-store.ts';
 import { Authority } from '../../lib/control/roster/accept/authority.ts';
 import { ProbeCaller } from '../../lib/control/roster/accept/probe.ts';
-import { declareLapsed, insertRun, raiseBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
+import { declareLapsed, insertRun, incrementBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
 import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
 import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/roster-store.ts';
@@ -305,7 +305,7 @@ async function beatWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
       name: 'beats',
       holds: { cnapi_instances: `run = '${heldOf(runs)}'` },
       begin: () => {
-        for (const run of runs) turns(t, () => raiseBeat(database, run, 0))();
+        for (const run of runs) turns(t, () => incrementBeat(database, run, 0))();
       },
       isDone: () => isBeating(others(runs)),
       isWhole: () => isBeating(runs),

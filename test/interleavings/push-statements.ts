@@ -23,7 +23,7 @@ import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../l
 import {
   endRehab,
   endRehabOfRemoved,
-  readEngaged,
+  readOpenNodes,
   readOrders,
   readPrepares,
   readTimeoutChanges,
@@ -279,7 +279,7 @@ const statements: readonly Statement[] = [
   reads(readOrders, () => [{ most: 10 }]),
   reads(readVoters, () => [{ most: 10 }]),
   reads(readTimeoutChanges, () => []),
-  reads(readEngaged, (world) => {
+  reads(readOpenNodes, (world) => {
     const duty = world.pushJob('running');
     return duty && [world.seats.map(({ serverUuid }) => ({ job: duty.id, serverUuid }))];
   }),

@@ -14,7 +14,7 @@ import {
   deleteEndedRuns,
   insertRun,
   isLive,
-  raiseBeat,
+  incrementBeat,
   readLive,
   wasAskedToDrain,
 } from '../../lib/control/roster/membership/instance-store.ts';
@@ -77,7 +77,7 @@ const instances: Statement[] = [
     'a new one': { args: (world) => [world.uuid(), identity(world.other.cnapiUuid), null] },
     repeated: { args: (world) => [world.me.run, identity(world.me.cnapiUuid), null] },
   }),
-  writes(raiseBeat, { mine: { args: (world) => [world.me.run, 3] } }),
+  writes(incrementBeat, { mine: { args: (world) => [world.me.run, 3] } }),
   writes(drainRun, {
     me: { args: (world) => [world.me.run], weight: 1 },
     'the other one': { args: (world) => [world.other.run], weight: 1 },

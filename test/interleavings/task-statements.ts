@@ -27,7 +27,7 @@ import {
   settleInventory,
 } from '../../lib/control/tasks/dispatch/claim-store.ts';
 import { type InventoryDecision, taskEnds } from '../../lib/control/tasks/record/task.ts';
-import type { PostRoom } from '../../lib/control/tasks/record/task-limits.ts';
+import type { PostLimits } from '../../lib/control/tasks/record/task-limits.ts';
 import { listAllTasks, readTaskTimes } from '../../lib/control/tasks/record/task-list-store.ts';
 import {
   cancelTask,
@@ -53,7 +53,7 @@ import { type CallOf, isSession, reads, type Statement, some, type TaskKind, typ
  * hours.
  */
 export const PATIENCE_MS = 3_600_000;
-const ROOM: PostRoom = { posts: 100, bytes: 1_000_000 };
+const ROOM: PostLimits = { posts: 100, bytes: 1_000_000 };
 
 /** The sessions of one run, in the leg's order. */
 function sessionsOfOneRun(world: World): { run: string; sessions: ClaimingSession[] } | undefined {

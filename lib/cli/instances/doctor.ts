@@ -3,7 +3,7 @@
  * before or after the instance is started.
  */
 import { Command } from 'commander';
-import type { Finding, Level } from '../../control/doctor/finding.ts';
+import type { Finding, Severity } from '../../control/doctor/finding.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -43,13 +43,13 @@ async function doctor(context: Context, _: unknown, options: DoctorOptions): Pro
   return failed === 0 ? 0 : 1;
 }
 
-const COLORS: Record<Level, Color> = { ok: 'green', warn: 'yellow', fail: 'red' };
+const COLORS: Record<Severity, Color> = { ok: 'green', warn: 'yellow', fail: 'red' };
 
 function show({ output }: Context, found: readonly Finding[]): void {
   for (const { part, level, found: text, todo } of found) {
     output.raw(`${output.paint(COLORS[level], level.padEnd(4))}  ${part.padEnd(11)}  ${escapeControls(text)}\n`);
     if (todo !== undefined) output.line(`${' '.repeat(19)}${escapeControls(todo)}`);
   }
-  const count = (wanted: Level) => found.filter(({ level }) => level === wanted).length;
+  const count = (wanted: Severity) => found.filter(({ level }) => level === wanted).length;
   output.note(`${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} to fix`);
 }

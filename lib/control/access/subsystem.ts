@@ -6,7 +6,7 @@ import { checkAccess } from '../doctor/access.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
-import type { NewServers } from './new-servers.ts';
+import type { NewServerLimiter } from './new-server-limiter.ts';
 import type { SignIn } from './sign-in.ts';
 import { tokenRoutes } from './routes/token-routes.ts';
 import { deleteEndedTokens } from './token-store.ts';
@@ -19,7 +19,7 @@ const DELETE_BATCH = 5_000;
 interface AccessParts {
   authenticator: Authenticator;
   signIn: SignIn;
-  newServers: NewServers;
+  newServers: NewServerLimiter;
   database: Database;
   random: Random;
   /**

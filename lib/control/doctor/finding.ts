@@ -24,12 +24,12 @@ export interface CheckInput {
 /** A check that rejects or takes too long becomes a finding. */
 export type Check = (examined: CheckInput) => Promise<Finding[]>;
 
-export type Level = 'ok' | 'warn' | 'fail';
+export type Severity = 'ok' | 'warn' | 'fail';
 
 export interface Finding {
   /** The part that was checked: config, database, bus, … */
   part: string;
-  level: Level;
+  level: Severity;
   found: string;
   /** Present when the user should do something. */
   todo?: string;

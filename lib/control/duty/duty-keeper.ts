@@ -41,7 +41,7 @@ import {
   type SettlementRow,
   settleDuties,
 } from './duty-store.ts';
-import { workPatiently } from './patient-work.ts';
+import { carryOutWithRetries } from './duty-retries.ts';
 
 interface DutyKeeperDeps {
   database: Queryable;
@@ -308,7 +308,7 @@ export class DutyKeeper {
       const onRetry = () => {
         this.#counts.retried += 1;
       };
-      await workPatiently({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
+      await carryOutWithRetries({ ...this.#deps, handlers: this.#handlers, onRetry }, duty, stopping.signal);
       this.#apply(held, { name: 'done' });
     } catch (error) {
       if (error instanceof DutyLostError) this.#apply(held, { name: 'lost' });

@@ -59,7 +59,7 @@ export function parsePosition(text: string): Position | undefined {
  * Whether this event has the position's number but is another one: the log was set back, and the
  * number was given again.
  */
-export function isAnother(event: LoggedEvent | undefined, { id, storedAtMs }: Position): boolean {
+export function wasRenumbered(event: LoggedEvent | undefined, { id, storedAtMs }: Position): boolean {
   return event !== undefined && event.id === id && storedAtMs !== 0 && event.storedAt.getTime() !== storedAtMs;
 }
 

@@ -14,7 +14,7 @@ import type { Config } from '../config.ts';
 import {
   type EventFilter,
   formatPosition,
-  isAnother,
+  wasRenumbered,
   isWanted,
   type LoggedEvent,
   type Position,
@@ -247,7 +247,7 @@ export class Events {
     // Read afterwards: events that were deleted meanwhile may be missing from the page.
     const log = await readLog(database, at.id);
     const { oldest } = log;
-    if (isAnother(events[0], at) || positionState(at, log) === 'foreign') return 'foreign';
+    if (wasRenumbered(events[0], at) || positionState(at, log) === 'foreign') return 'foreign';
     if (at.id + 1 >= oldest) return pageOf({ events, isEnd: (events.at(-1)?.id ?? at.id) >= last }, at, filter);
     this.#gaps += 1;
     const { storedAt = new Date(clock.wallTime()) } = await readLog(database, oldest);

@@ -13,7 +13,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { isAnother, type LoggedEvent, type Position, positionOf } from './event.ts';
+import { wasRenumbered, type LoggedEvent, type Position, positionOf } from './event.ts';
 import { readEventPage } from './event-store.ts';
 
 interface ReaderDeps {
@@ -35,7 +35,7 @@ export interface EventWindowPage {
 
 const READ_MS = 150;
 const PAGE = 1_000;
-export const WINDOW = 4_000;
+export const WINDOW_EVENTS = 4_000;
 
 export class LogReader {
   readonly #deps: ReaderDeps;
@@ -78,7 +78,7 @@ export class LogReader {
     const place = position.id - (first?.id ?? position.id);
     const known = this.#window[place];
     if (known === undefined) return undefined;
-    if (isAnother(known, position)) return 'foreign';
+    if (wasRenumbered(known, position)) return 'foreign';
     const end = place + 1 + limit;
     return { events: this.#window.slice(place + 1, end), isEnd: end >= this.#window.length };
   }
@@ -101,7 +101,7 @@ export class LogReader {
     do {
       const range = { from: at.id, upTo: last, limit: PAGE };
       const page = last < at.id ? [] : await readEventPage(this.#deps.database, {}, range);
-      if (last < at.id || isAnother(page[0], at)) {
+      if (last < at.id || wasRenumbered(page[0], at)) {
         await this.#begin(last);
         return this.#deps.onSetBack();
       }

@@ -12,7 +12,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { recordSources, type Source } from './source-store.ts';
+import { recordSources, type AgentSource } from './source-store.ts';
 
 interface AgentSourcesDeps {
   database: Queryable;
@@ -33,11 +33,11 @@ export class AgentSources {
   readonly #deps: AgentSourcesDeps;
   /** When each was written, by server and address; the oldest write comes first. */
   readonly #known = new BoundedMap<string, number>(MAX_KNOWN);
-  readonly #heard: BatchQueue<Source>;
+  readonly #heard: BatchQueue<AgentSource>;
 
   constructor(deps: AgentSourcesDeps) {
     this.#deps = deps;
-    this.#heard = new BatchQueue<Source>({
+    this.#heard = new BatchQueue<AgentSource>({
       ...deps,
       what: 'addresses of legacy agents',
       keyOf,
@@ -65,13 +65,13 @@ export class AgentSources {
     if (!this.#isKnown(keyOf(source), SYSINFO_AGAIN_MS)) await this.#write([source], this.#deps.database);
   }
 
-  async #write(sources: readonly Source[], database: Queryable): Promise<void> {
+  async #write(sources: readonly AgentSource[], database: Queryable): Promise<void> {
     const stored = await recordSources(database, sources);
     const now = this.#deps.clock.now();
     for (const source of stored) this.#known.set(keyOf(source), now);
   }
 
-  #drop({ serverUuid, address }: Source, error: unknown): undefined {
+  #drop({ serverUuid, address }: AgentSource, error: unknown): undefined {
     const fields = { server_uuid: serverUuid, address, reason: messageOf(error) };
     this.#deps.log.error(fields, 'legacy agents: an address could not be stored');
   }
@@ -82,4 +82,4 @@ export class AgentSources {
   }
 }
 
-const keyOf = ({ serverUuid, address }: Source): string => `${serverUuid} ${address}`;
+const keyOf = ({ serverUuid, address }: AgentSource): string => `${serverUuid} ${address}`;

@@ -28,7 +28,7 @@ import { MAX_READ_BYTES, MAX_READ_TASKS } from '../tasks/dispatch/claim-store.ts
 import { failedReads } from '../tasks/dispatch/failed-reads.ts';
 import type { PostDispatch, PostOutcomes, PostStats } from '../tasks/dispatch/post-dispatch.ts';
 import { taskEnds } from '../tasks/record/task.ts';
-import type { PostRoom } from '../tasks/record/task-limits.ts';
+import type { PostLimits } from '../tasks/record/task-limits.ts';
 import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
 import { DeadPosts } from './dead-posts.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
@@ -53,7 +53,7 @@ interface LegacyDispatchDeps extends PostOutcomes {
   log: Logger;
   config: { taskOverdueMs: number; ownerlessGraceMs: number; slowPollMs: number };
   /** Limits of what is held at once. Default 2,000 posts with 64 MiB of params. */
-  room?: PostRoom;
+  room?: PostLimits;
 }
 
 /** A task that this process claimed. It is read first, and then posted. */
@@ -65,7 +65,7 @@ interface Post {
   end?: EndReport;
 }
 
-const DEFAULT_ROOM: PostRoom = { posts: 2_000, bytes: 64 * 1024 * 1024 };
+const DEFAULT_ROOM: PostLimits = { posts: 2_000, bytes: 64 * 1024 * 1024 };
 /** Limit for the ends not recorded yet; above it the results are dropped. */
 const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
@@ -84,7 +84,7 @@ export const POSTS_TOPIC = 'posts';
 
 export class LegacyDispatch implements PostDispatch {
   readonly #deps: LegacyDispatchDeps;
-  readonly #room: PostRoom;
+  readonly #room: PostLimits;
   /** Servers to claim for. */
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
@@ -217,7 +217,7 @@ export class LegacyDispatch implements PostDispatch {
     return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#deadPosts.ended };
   }
 
-  get #freeRoom(): PostRoom {
+  get #freeRoom(): PostLimits {
     const { posts, bytes } = this.#room;
     return { posts: posts - this.#held.size, bytes: bytes - this.#bytes };
   }

@@ -5,7 +5,7 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { taskEnds } from '../tasks/record/task.ts';
-import { MAX_POSTS_OF_SERVER, type PostRoom } from '../tasks/record/task-limits.ts';
+import { MAX_POSTS_OF_SERVER, type PostLimits } from '../tasks/record/task-limits.ts';
 import type { DeadPostingRun } from './dead-posting-runs.ts';
 
 /** A task to post. */
@@ -52,7 +52,7 @@ interface WaitingServers {
 export async function readWaitingServers(
   database: Queryable,
   limit: number,
-  ofServer: PostRoom = MAX_POSTS_OF_SERVER,
+  ofServer: PostLimits = MAX_POSTS_OF_SERVER,
 ): Promise<WaitingServers> {
   const { rows } = await database.query<{ server_uuid: string; is_full: boolean }>(
     `select m.server_uuid, has.tasks >= $2::int or has.bytes >= $3::bigint as is_full
@@ -80,7 +80,7 @@ export async function claimPosts(
     servers,
     room,
     ofServer = MAX_POSTS_OF_SERVER,
-  }: { servers: readonly string[]; room: PostRoom; ofServer?: PostRoom },
+  }: { servers: readonly string[]; room: PostLimits; ofServer?: PostLimits },
 ): Promise<ClaimedPosts> {
   const { rows } = await database.query<ClaimedPostRow & { what: 'post' | 'full' | 'again' }>(
     'select * from cnapi_claim_for_posts($1::uuid, $2::uuid[], $3::int, $4::bigint, $5::int, $6::bigint)',

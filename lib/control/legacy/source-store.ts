@@ -5,7 +5,7 @@
 
 import type { Queryable } from '../../platform/postgres/database.ts';
 
-export interface Source {
+export interface AgentSource {
   serverUuid: string;
   address: string;
 }
@@ -32,9 +32,9 @@ const IS_NAMED = `coalesce(crowded.address in (i.sysinfo ->> 'CN Agent IP', i.sy
  * names. Tasks are sent only to those, and posts from elsewhere in the server's name must not push
  * them out.
  */
-export async function recordSources(database: Queryable, posted: readonly Source[]): Promise<Source[]> {
+export async function recordSources(database: Queryable, posted: readonly AgentSource[]): Promise<AgentSource[]> {
   const servers = posted.map(({ serverUuid }) => serverUuid);
-  const { rows } = await database.query<Source>(
+  const { rows } = await database.query<AgentSource>(
     `insert into cnapi_agent_sources (server_uuid, address, heard_at)
        select distinct heard.server_uuid, heard.address, cnapi_now()
          from unnest($1::uuid[], $2::text[]) as heard (server_uuid, address)

@@ -19,7 +19,7 @@ export interface AgentListener {
   frames?: FrameHandlers;
 }
 
-export function passFrame(listeners: readonly AgentListener[], session: Session, frame: NounFrame): void {
+export function dispatchFrame(listeners: readonly AgentListener[], session: Session, frame: NounFrame): void {
   for (const { frames = {} } of listeners) handle(frames, frame.type, session, frame);
 }
 

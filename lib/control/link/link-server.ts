@@ -20,7 +20,7 @@ import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
 import type { TaskReports } from '../tasks/dispatcher.ts';
-import { type AgentListener, passFrame } from './agent-listener.ts';
+import { type AgentListener, dispatchFrame } from './agent-listener.ts';
 import {
   Connection,
   type ConnectionDeps,
@@ -351,7 +351,7 @@ export class LinkServer {
         servers.queueReport(serverUuid, frame.status, size);
         break;
       default:
-        passFrame(this.#listeners, session, frame);
+        dispatchFrame(this.#listeners, session, frame);
     }
   }
 

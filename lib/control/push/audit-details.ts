@@ -23,7 +23,7 @@ interface Options {
 }
 
 /** How a request says which servers it is about, if it does not name them. */
-export interface Selection {
+export interface TargetSelection {
   where?: readonly string[] | undefined;
   group?: string | undefined;
   from_job?: string | undefined;
@@ -38,7 +38,7 @@ interface WantedJob {
   maskedOptions: Options | undefined;
   file: Buffer | undefined;
   nodes: readonly { name: string }[];
-  selection?: Selection | undefined;
+  selection?: TargetSelection | undefined;
   schedule?: string | undefined;
 }
 
@@ -113,7 +113,7 @@ const bodyDetailsOf = (job: JobBody) => ({
  * A body of POST /push-jobs, or the members of it that change: null removes one. It has been checked,
  * and has no secrets.
  */
-type SelectionBody = { [Name in keyof Selection]: Selection[Name] | null };
+type SelectionBody = { [Name in keyof TargetSelection]: TargetSelection[Name] | null };
 type JobBody = SelectionBody & {
   command?: unknown;
   user?: string | null;

@@ -9,8 +9,8 @@ export async function fenced(
   sql: string,
   more: readonly unknown[] = [],
 ): Promise<void> {
-  const { rows } = await database.query<{ held: boolean }>(sql, [...fenceOf(duty), ...more]);
+  const { rows } = await database.query<{ held: boolean }>(sql, [...fenceValues(duty), ...more]);
   if (rows[0]?.held !== true) throw new DutyLostError(duty);
 }
 
-export const fenceOf = ({ id, run, generation }: HeldDuty): unknown[] => [id, run, generation];
+export const fenceValues = ({ id, run, generation }: HeldDuty): unknown[] => [id, run, generation];

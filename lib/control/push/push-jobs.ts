@@ -25,7 +25,7 @@ import {
   requestAbortOfNodes,
 } from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
-import type { ServerToTell } from './coordinator/coordinator-store.ts';
+import type { ServerToNotify } from './coordinator/coordinator-store.ts';
 import { JobFollowers } from './followers/job-followers.ts';
 import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
 import type { JobPage } from './job-page-store.ts';
@@ -229,7 +229,7 @@ export class PushJobs {
     return this.#surplus.batch(records);
   }
 
-  #tell(servers: readonly ServerToTell[]): void {
+  #tell(servers: readonly ServerToNotify[]): void {
     const { run, bus, hintTasks } = this.#deps;
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);

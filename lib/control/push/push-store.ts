@@ -11,7 +11,7 @@ import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
 import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
-import { END_DETAILS, newJobDetails, type Selection } from './audit-details.ts';
+import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, statusOf } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
@@ -55,7 +55,7 @@ export interface NewPushJob {
   file: Buffer | undefined;
   nodes: readonly NewNode[];
   /** For the audit; undefined: the caller named the nodes. */
-  selection?: Selection | undefined;
+  selection?: TargetSelection | undefined;
   /** How many nodes must be ready. */
   quorum: number;
   /** If the quorum is a share of the nodes: it follows nodes that are added. */
@@ -125,13 +125,13 @@ function wantedColumns(job: NewPushJob) {
  * `full`: there are as many jobs as may be. `unmet`: the guard was not met, or another job has the
  * key.
  */
-export type Creation = 'created' | 'full' | 'unmet';
+export type PushJobCreation = 'created' | 'full' | 'unmet';
 
 /**
  * Creates the job, its nodes and its duty, or nothing. Nodes whose servers are not running do not
  * take part.
  */
-export async function createPushJob(database: Queryable, job: NewPushJob): Promise<Creation> {
+export async function createPushJob(database: Queryable, job: NewPushJob): Promise<PushJobCreation> {
   const { record } = job;
   const wanted = wantedColumns(job);
   const columns = Object.keys(wanted).join(', ');

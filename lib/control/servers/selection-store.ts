@@ -8,7 +8,7 @@ interface SelectedServer {
   hostname: string;
 }
 
-export interface Selection {
+export interface SelectedServers {
   /** In order of uuid. */
   servers: SelectedServer[];
   /**
@@ -32,7 +32,7 @@ export async function selectServers(
   database: Queryable,
   conditions: readonly WhereCondition[],
   most: number,
-): Promise<Selection> {
+): Promise<SelectedServers> {
   const parameters = new Parameters([most]);
   const meets = conditions.map(({ path, isNot, parts }) => {
     const [name = '', ...rest] = path;

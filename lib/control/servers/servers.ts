@@ -20,7 +20,7 @@ import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
 import { bucketOf } from '../documents/document-bucket.ts';
 import { ReportQueue } from './report-queue.ts';
-import { type Selection, selectServers } from './selection-store.ts';
+import { type SelectedServers, selectServers } from './selection-store.ts';
 import {
   applySysinfo,
   composeServer,
@@ -186,7 +186,7 @@ export class Servers {
   }
 
   /** The servers that meet all of these conditions, at most `most`. */
-  select(conditions: readonly WhereCondition[], most: number): Promise<Selection> {
+  select(conditions: readonly WhereCondition[], most: number): Promise<SelectedServers> {
     return selectServers(this.#database, conditions, most);
   }
 

@@ -14,7 +14,7 @@ import {
   deleteSurplusEvents,
 } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
-import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/reader.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
@@ -84,11 +84,11 @@ t.test('a follower takes a bounded number of events from the window at once', as
   t.teardown(stopListening);
   const from = { id: 1, storedAtMs: 0 };
   await until(() => reader.since(from, 1) !== undefined, 'the first event');
-  await addTasks(database, WINDOW - 1);
-  await until(() => reader.isPast(WINDOW - 1), 'all events');
+  await addTasks(database, WINDOW_EVENTS - 1);
+  await until(() => reader.isPast(WINDOW_EVENTS - 1), 'all events');
   const news = reader.since(from, 100);
   t.match(news, { events: { length: 100 }, isEnd: false });
-  t.match(reader.since({ id: WINDOW - 10, storedAtMs: 0 }, 100), { events: { length: 10 }, isEnd: true });
+  t.match(reader.since({ id: WINDOW_EVENTS - 10, storedAtMs: 0 }, 100), { events: { length: 10 }, isEnd: true });
 });
 
 t.test('a follower whose filter passes few events is sent its position now and then', async (t) => {

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { LoggedEvent } from '../../../lib/control/events/event.ts';
 import { positionOf } from '../../../lib/control/events/event.ts';
-import { LogReader, WINDOW } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/reader.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -120,12 +120,12 @@ t.test('many new events are read page by page into a window of bounded size', as
     calls += 1;
   });
   await clock.advance(ROUND_MS);
-  append(WINDOW + 500);
+  append(WINDOW_EVENTS + 500);
   const before = world.pages;
   await clock.advance(ROUND_MS);
   t.equal(world.pages - before, 5);
   t.equal(calls, 6, 'followers are woken at each page');
-  const oldest = world.last - WINDOW + 1;
+  const oldest = world.last - WINDOW_EVENTS + 1;
   t.equal(since(oldest - 1), undefined);
   t.same(since(oldest, 1), { ids: [oldest + 1], isEnd: false });
   t.same(since(world.last - 1), { ids: [world.last], isEnd: true });

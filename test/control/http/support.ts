@@ -4,7 +4,7 @@
  */
 import { connect } from 'node:net';
 import { Authenticator, type AuthenticatorConfig } from '../../../lib/control/access/authenticator.ts';
-import { NewServers } from '../../../lib/control/access/new-servers.ts';
+import { NewServerLimiter } from '../../../lib/control/access/new-server-limiter.ts';
 import { SignIn } from '../../../lib/control/access/sign-in.ts';
 import { tokenRoutes } from '../../../lib/control/access/routes/token-routes.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
@@ -218,7 +218,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     heartbeats: legacyAgents,
     agentSources: { heard: () => undefined, record: async () => {} },
     tokens: new Tokens({ database, random: systemRandom }),
-    newServers: new NewServers({ newServersPerHour: 0, clock: systemClock }),
+    newServers: new NewServerLimiter({ newServersPerHour: 0, clock: systemClock }),
     audit,
     health: () => health,
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),

@@ -4,7 +4,7 @@ import {
   declareLapsed,
   endRun,
   insertRun,
-  raiseBeat,
+  incrementBeat,
   readLive,
 } from '../../../lib/control/roster/membership/instance-store.ts';
 import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/authority-row.ts';
@@ -303,14 +303,14 @@ for (const [kind, open] of databases) {
     t.test('a declaration of death compares the beat, and is final', async (t) => {
       const { cnapiUuid, run } = newWriter();
       await insertRun(database, run, identity(cnapiUuid), null);
-      t.same(await raiseBeat(database, run, 7), { isDraining: false });
+      t.same(await incrementBeat(database, run, 7), { isDraining: false });
       t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten meanwhile');
       t.match(
         (await readLive(database)).find((one) => one.run === run),
         { beat: 1, agents: 7 },
       );
       t.same(await declareLapsed(database, [{ run, beat: 1 }]), [run]);
-      t.equal(await raiseBeat(database, run, 7), undefined);
+      t.equal(await incrementBeat(database, run, 7), undefined);
       await endRun(database, run);
       t.equal(
         (await readLive(database)).some((one) => one.run === run),

@@ -3,7 +3,7 @@
  * written a second time for the small worlds. `roster-conformance.test.ts` compares it with the
  * statements themselves.
  */
-import type { DrainAnswer } from '../../../lib/control/roster/membership/instance-store.ts';
+import type { DrainResult } from '../../../lib/control/roster/membership/instance-store.ts';
 import type { BeatReading } from '../../../lib/control/roster/membership/lease.ts';
 import type { HeldRow, HelloIdentity, RosterRow } from '../../../lib/control/roster/status/authority-row.ts';
 import { MAX_EPOCH_LEAD } from '../../../lib/protocol/limits.ts';
@@ -117,8 +117,8 @@ export function insertRun(runs: readonly Run[], { run, cnapiUuid }: Pick<Run, 'r
   return [...runs, { run, cnapiUuid, isLive: true, isDraining: false, beat: 0 }];
 }
 
-/** `raiseBeat`; undefined: the run is dead. */
-export function raiseBeat(runs: readonly Run[], run: string): Run[] | undefined {
+/** `incrementBeat`; undefined: the run is dead. */
+export function incrementBeat(runs: readonly Run[], run: string): Run[] | undefined {
   const mine = runs.find(isNamed(run));
   if (!mine?.isLive) return undefined;
   return runs.map((other) => (other === mine ? { ...mine, beat: mine.beat + 1 } : other));
@@ -135,7 +135,7 @@ export function endRun(runs: readonly Run[], run: string): Run[] {
 }
 
 /** `drainRun`. */
-export function drainRun(runs: readonly Run[], run: string): { runs: Run[]; answer: DrainAnswer } {
+export function drainRun(runs: readonly Run[], run: string): { runs: Run[]; answer: DrainResult } {
   const mine = runs.find(isNamed(run));
   const stays = (other: Run) => other.isLive && !other.isDraining && other.cnapiUuid !== mine?.cnapiUuid;
   if (!mine?.isLive) return { runs: [...runs], answer: 'gone' };

@@ -7,7 +7,7 @@ import { type ObservedLeases, observeLeases } from '../../../lib/control/roster/
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { countTick, endSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { Move, World } from '../explorer.ts';
-import { declareLapsed, insertRun, raiseBeat, recordLoss, recordOwnerless, renewRun } from '../roster/model.ts';
+import { declareLapsed, insertRun, incrementBeat, recordLoss, recordOwnerless, renewRun } from '../roster/model.ts';
 import {
   type Budget,
   firstState,
@@ -275,7 +275,7 @@ function written(product: Rules, before: State, at: number): State {
 /** `Membership.#beatOnce`; a dead instance gets a new run, and the rows of live sessions follow. */
 function beaten(before: State, at: number): State {
   const { run, sessions } = before.instances[at] as InstanceState;
-  const runs = raiseBeat(before.runs, run);
+  const runs = incrementBeat(before.runs, run);
   const unbeaten = (state: State, of: string) => ({ ...state.truth, unbeaten: { ...state.truth.unbeaten, [of]: 0 } });
   if (runs !== undefined) return { ...before, runs, truth: unbeaten(before, run) };
   const newRun = `${run.charAt(0)}${Number(run.slice(1)) + 1}`;

@@ -30,7 +30,7 @@ import type { CallerLimits } from '../limits/caller-limits.ts';
 import { ErrorForms } from '../reply/error-forms.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
-import { replyAndHangUp } from '../reply/raw-reply.ts';
+import { replyAndClose } from '../reply/raw-reply.ts';
 import {
   readRequestHead,
   MAX_URL_CHARS,
@@ -263,7 +263,7 @@ export class HttpListener {
       authorizer.linked(request.socket, actor);
     } catch (error) {
       if (isDefect(error)) this.#deps.log.error({ err: error, server_uuid: serverUuid }, 'link: upgrade failed');
-      replyAndHangUp(socket, errorReply(error));
+      replyAndClose(socket, errorReply(error));
     }
   }
 
@@ -275,7 +275,7 @@ export class HttpListener {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
       const refusal = reason ?? this.#reasonNotToUpgrade(request);
-      if (refusal !== undefined) replyAndHangUp(response.claimUpgrade().socket, errorReply(refusal));
+      if (refusal !== undefined) replyAndClose(response.claimUpgrade().socket, errorReply(refusal));
       return refusal === undefined;
     }
     const exchange = this.#exchange(request, response);
@@ -369,7 +369,7 @@ export class HttpListener {
   #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
     const isAnswering = [...this.#exchanges.values()].some((one) => one.request.socket === socket && one.isAnswered);
     if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    else replyAndHangUp(socket, errorReply(new UnreadableRequestError(error)));
+    else replyAndClose(socket, errorReply(new UnreadableRequestError(error)));
   }
 
   async #stop(): Promise<void> {

@@ -14,7 +14,7 @@ export const STUCK_READER_MS = 60_000;
 /** Answer memory of a stream without events. */
 export const STREAM_BYTES = 4 * 1024;
 /** A reader that continues within this time learns why its stream ended. */
-export const LAST_WORD_MS = 10_000;
+export const END_EVENT_MS = 10_000;
 const CUT_OFF = `: cut off: nothing was read for ${STUCK_READER_MS / 1000} s; resume with Last-Event-ID\n\n`;
 
 /**
@@ -57,7 +57,7 @@ export async function sendEvents(
 /** Goes behind the buffered bytes, which are bounded. */
 async function endWithComment(response: ServerResponse, clock: Clock, signal: AbortSignal): Promise<void> {
   response.end(CUT_OFF);
-  await untilDrained(response, LAST_WORD_MS, { clock, signal });
+  await untilDrained(response, END_EVENT_MS, { clock, signal });
 }
 
 function frame({ id, name, data }: ServerSentEvent): string {

@@ -10,7 +10,7 @@ import type { Reply } from '../route.ts';
  * Sends `reply` and closes both directions: a caller that never closes its own would hold the
  * connection for ever.
  */
-export function replyAndHangUp(socket: Duplex, reply: Reply): void {
+export function replyAndClose(socket: Duplex, reply: Reply): void {
   const content = JSON.stringify(reply.body);
   const head = [
     `HTTP/1.1 ${reply.status} ${STATUS_CODES[reply.status] ?? 'Refused'}`,

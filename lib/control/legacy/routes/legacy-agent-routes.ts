@@ -1,6 +1,6 @@
 /** Answers the posts of agents without a link (lib/protocol/api/legacy-agents.ts). */
 import { legacyAgentContracts } from '../../../protocol/api/legacy-agents.ts';
-import type { NewServers } from '../../access/new-servers.ts';
+import type { NewServerLimiter } from '../../access/new-server-limiter.ts';
 import { bind, empty, type Route } from '../../http/route.ts';
 import { ServerNotFoundError, type Servers } from '../../servers/servers.ts';
 import type { AgentSources } from '../agent-sources.ts';
@@ -10,7 +10,7 @@ export interface LegacyAgentRouteDeps {
   servers: Pick<Servers, 'recordSysinfo' | 'recordReport'>;
   heartbeats: Pick<HeartbeatMonitor, 'heartbeat' | 'created'>;
   agentSources: Pick<AgentSources, 'heard' | 'record'>;
-  newServers: Pick<NewServers, 'refusalOf'>;
+  newServers: Pick<NewServerLimiter, 'refusalOf'>;
 }
 
 export function legacyAgentRoutes({ servers, heartbeats, agentSources, newServers }: LegacyAgentRouteDeps): Route[] {

@@ -6,7 +6,7 @@ import { PUSH_TASK } from '../../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
-import { fenced, fenceOf } from '../duty-fence.ts';
+import { fenced, fenceValues } from '../duty-fence.ts';
 import type { JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
 
 interface AdvanceRow {
@@ -50,13 +50,13 @@ export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'
 }
 
 /** A server to tell that there is something for it, and the run that acts for it. */
-export interface ServerToTell {
+export interface ServerToNotify {
   serverUuid: string;
   /** The run that acts for the server; undefined if none does at present. */
   run: string | undefined;
 }
 
-interface StartedNode extends ServerToTell {
+interface StartedNode extends ServerToNotify {
   task: string;
 }
 
@@ -74,7 +74,7 @@ const ENDS_OF_CNAPI = Object.values(taskEnds).map((end) => JSON.stringify(end));
 export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<JobRound> {
   const { rows } = await database.query<AdvanceRow>(
     'select * from cnapi_advance_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json, $7::text[])',
-    [...fenceOf(duty), NODES_A_STEP, ...CANCELS, ENDS_OF_CNAPI],
+    [...fenceValues(duty), NODES_A_STEP, ...CANCELS, ENDS_OF_CNAPI],
     { name: 'advance push job' },
   );
   const row = rows[0];
@@ -123,7 +123,7 @@ export async function startNodes(
 ): Promise<StartedNode[]> {
   const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
     'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::uuid[], $6::text, $7::int, $8::float8)',
-    [...fenceOf(duty), changes, ids, PUSH_TASK, runMs, unpaidMs],
+    [...fenceValues(duty), changes, ids, PUSH_TASK, runMs, unpaidMs],
     { name: 'start push nodes' },
   );
   return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));
@@ -142,10 +142,10 @@ export async function closeVoting(database: Queryable, duty: HeldDuty, changes: 
 }
 
 /** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
-export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToTell[]> {
+export async function abortNodes(database: Queryable, duty: HeldDuty, most: number): Promise<ServerToNotify[]> {
   const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
     'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
-    [...fenceOf(duty), most, ...CANCELS],
+    [...fenceValues(duty), most, ...CANCELS],
   );
   return rows.map(toServerToTell);
 }
@@ -161,11 +161,11 @@ interface AbortOptions {
 }
 
 /** Cancels the tasks of some nodes; a round says how many are left. */
-export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToTell[]> {
+export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToNotify[]> {
   const { changes, ending, soft, reason, most } = options;
   const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
     'select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::text, $6::boolean, $7::text, $8::int, $9::json, $10::json)',
-    [...fenceOf(duty), changes, ending, soft, reason, most, ...CANCELS],
+    [...fenceValues(duty), changes, ending, soft, reason, most, ...CANCELS],
     { name: 'abort push job' },
   );
   return rows.map(toServerToTell);
@@ -178,7 +178,7 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
 export async function endJob(database: Queryable, duty: HeldDuty, outcome: JobOutcome): Promise<number> {
   const { rows } = await database.query<{ unended: number | null }>(
     'select cnapi_end_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::int, $6::json, $7::json) as unended',
-    [...fenceOf(duty), outcome, NODES_A_STEP, ...CANCELS],
+    [...fenceValues(duty), outcome, NODES_A_STEP, ...CANCELS],
   );
   const unended = rows[0]?.unended ?? null;
   if (unended === null) throw new DutyLostError(duty);

@@ -33,7 +33,7 @@ import {
   type JobRound,
   NODES_A_STEP,
   readTasksOfJob,
-  type ServerToTell,
+  type ServerToNotify,
   startNodes,
 } from './coordinator-store.ts';
 
@@ -45,7 +45,7 @@ interface CoordinatorDeps extends JobTicketDeps {
   log: Logger;
   config: { slowPollMs: number };
   /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
-  tell(servers: readonly ServerToTell[]): void;
+  tell(servers: readonly ServerToNotify[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
   sendOrders(job: string): void;
 }

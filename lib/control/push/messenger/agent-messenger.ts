@@ -27,8 +27,8 @@ import {
   endRehab,
   endRehabOfRemoved,
   type PushOrder,
-  type Release,
-  readEngaged,
+  type NodeKey,
+  readOpenNodes,
   readOrders,
   readPrepares,
   readTimeoutChanges,
@@ -68,7 +68,7 @@ export interface AgentMessengerDeps {
 type Reason = { job: string } | { serverUuid: string } | 'poll';
 
 /** Whose orders are read; without either: all. */
-interface Selection {
+interface OrderFilter {
   jobs?: readonly string[];
   servers?: readonly string[];
 }
@@ -95,7 +95,7 @@ export class AgentMessenger {
   /** These wait for room in the memory for unsent frames. */
   readonly #asks: BatchQueue<Reason>;
   readonly #votes: AnswerQueue<Vote>;
-  readonly #releases: AnswerQueue<Release>;
+  readonly #releases: AnswerQueue<NodeKey>;
   /** By server, the job of its last vote `ready` that was dropped: the agent may wait for its start. */
   readonly #dropped = new Map<string, string>();
   readonly #poll: SlowPoll;
@@ -136,7 +136,7 @@ export class AgentMessenger {
       what: 'votes of push jobs',
       work: (votes, database) => this.#store(votes, database),
     });
-    this.#releases = new AnswerQueue<Release>({
+    this.#releases = new AnswerQueue<NodeKey>({
       ...deps,
       what: 'servers that leave rehab',
       work: async (releases, database) => {
@@ -199,7 +199,7 @@ export class AgentMessenger {
     return { ...this.#counts };
   }
 
-  async #tell(database: Queryable, selection: Selection): Promise<void> {
+  async #tell(database: Queryable, selection: OrderFilter): Promise<void> {
     const changes = selection.servers === undefined ? await readTimeoutChanges(database, selection.jobs) : [];
     const timeoutsSince = changes.flatMap((one) => this.#unread(one));
     const pages = pagesOf((page) => readOrders(database, { ...selection, timeoutsSince, ...page }));
@@ -229,7 +229,7 @@ export class AgentMessenger {
     for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
   }
 
-  async #askVoters(database: Queryable, selection: Selection): Promise<void> {
+  async #askVoters(database: Queryable, selection: OrderFilter): Promise<void> {
     for await (const voters of pagesOf((page) => readVoters(database, { ...selection, ...page }))) {
       const here = voters.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined);
       const nodes = Map.groupBy(here, ({ job }) => job);
@@ -242,7 +242,7 @@ export class AgentMessenger {
   }
 
   /** A frame may have a megabyte: it is encoded once, and other work goes on between some. */
-  async #askAll(nodes: readonly Release[], frame: PushPrepareFrame): Promise<void> {
+  async #askAll(nodes: readonly NodeKey[], frame: PushPrepareFrame): Promise<void> {
     const { clock } = this.#deps;
     const text = encodeFrame(frame);
     const atOnce = Math.ceil(BYTES_AT_ONCE / text.length);
@@ -320,7 +320,7 @@ export class AgentMessenger {
     const blocked = votes.flatMap(({ serverUuid, busyWith }) =>
       busyWith === undefined ? [] : { serverUuid, job: busyWith },
     );
-    await this.#forgetUnlessEngaged(blocked, database);
+    await this.#forgetEnded(blocked, database);
   }
 
   /**
@@ -331,17 +331,17 @@ export class AgentMessenger {
     const dropped = Array.from(this.#dropped, ([serverUuid, job]) => ({ serverUuid, job }));
     for (let start = 0; start < dropped.length; start += MAX_SERVERS) {
       const some = dropped.slice(start, start + MAX_SERVERS);
-      const told = await this.#forgetUnlessEngaged(some, database);
+      const told = await this.#forgetEnded(some, database);
       for (const { serverUuid, job } of told)
         if (this.#dropped.get(serverUuid) === job) this.#dropped.delete(serverUuid);
     }
   }
 
   /** Returns those of these nodes that have ended: their agents were told, if they have sessions here. */
-  async #forgetUnlessEngaged(nodes: readonly Release[], database: Queryable): Promise<Release[]> {
+  async #forgetEnded(nodes: readonly NodeKey[], database: Queryable): Promise<NodeKey[]> {
     if (nodes.length === 0) return [];
-    const engaged = await readEngaged(database, nodes);
-    const strays = nodes.filter(({ job, serverUuid }) => !engaged.has(`${job} ${serverUuid}`));
+    const open = await readOpenNodes(database, nodes);
+    const strays = nodes.filter(({ job, serverUuid }) => !open.has(`${job} ${serverUuid}`));
     for (const { job, serverUuid } of strays) this.#forgetAt(serverUuid, job);
     return strays;
   }
@@ -357,7 +357,7 @@ function keyOf(reason: Reason): string {
   return 'job' in reason ? `job ${reason.job}` : reason.serverUuid;
 }
 
-function selectionsOf(reasons: readonly Reason[]): Selection[] {
+function selectionsOf(reasons: readonly Reason[]): OrderFilter[] {
   const servers: string[] = [];
   const jobs: string[] = [];
   for (const reason of reasons) {
@@ -365,17 +365,17 @@ function selectionsOf(reasons: readonly Reason[]): Selection[] {
     if ('job' in reason) jobs.push(reason.job);
     else servers.push(reason.serverUuid);
   }
-  const selections: Selection[] = servers.length > 0 ? [{ servers }] : [];
+  const selections: OrderFilter[] = servers.length > 0 ? [{ servers }] : [];
   if (reasons.includes('poll')) selections.push({});
   else if (jobs.length > 0) selections.push({ jobs });
   return selections;
 }
 
 /** Pages of a list that is ordered by job and server. */
-async function* pagesOf<Row extends Release>(
-  read: (page: { after: Release | undefined; most: number }) => Promise<Row[]>,
+async function* pagesOf<Row extends NodeKey>(
+  read: (page: { after: NodeKey | undefined; most: number }) => Promise<Row[]>,
 ): AsyncGenerator<Row[]> {
-  let after: Release | undefined;
+  let after: NodeKey | undefined;
   do {
     const rows = await read({ after, most: ORDERS_A_PAGE });
     yield rows;

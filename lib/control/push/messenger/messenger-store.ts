@@ -5,7 +5,7 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { VOTE_REASONS, type VoteReason } from '../../../protocol/push.ts';
 
 /** A server whose agent is to be told another limit of its command, or to forget a job. */
-export interface PushOrder extends Release {
+export interface PushOrder extends NodeKey {
   what: 'timeout' | 'abort';
   /** With `timeout`: the limit of the command. */
   timeoutMs: number | null;
@@ -30,16 +30,16 @@ export async function readTimeoutChanges(database: Queryable, jobs?: readonly st
 }
 
 /** Some jobs, some servers, or all; ordered by job and server: continue `after` the last one. */
-interface Selection {
+interface OrderFilter {
   jobs?: readonly string[];
   servers?: readonly string[];
-  after?: Release | undefined;
+  after?: NodeKey | undefined;
   most: number;
 }
 
 /** The servers that have not voted, whichever instance holds their agents. */
-export async function readVoters(database: Queryable, { jobs, servers, after, most }: Selection): Promise<Release[]> {
-  const { rows } = await database.query<Release>(
+export async function readVoters(database: Queryable, { jobs, servers, after, most }: OrderFilter): Promise<NodeKey[]> {
+  const { rows } = await database.query<NodeKey>(
     `select n.job, n.server_uuid as "serverUuid"
        from cnapi_push_jobs j
        join cnapi_push_nodes n on n.job = j.id and n.state = 'new'
@@ -60,7 +60,7 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
  */
 export async function readOrders(
   database: Queryable,
-  { jobs, servers, after, most, timeoutsSince = [] }: Selection & { timeoutsSince?: readonly TimeoutChanges[] },
+  { jobs, servers, after, most, timeoutsSince = [] }: OrderFilter & { timeoutsSince?: readonly TimeoutChanges[] },
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
     `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
@@ -173,13 +173,13 @@ function reasonOf({ ready, reason }: Vote): VoteReason | null {
   return ready ? null : (VOTE_REASONS.find((one) => one === reason) ?? 'refused');
 }
 
-export interface Release {
+export interface NodeKey {
   job: string;
   serverUuid: string;
 }
 
 /** These servers leave rehab. Returns those whose rows are locked. */
-export async function endRehab(database: Queryable, releases: readonly Release[]): Promise<Set<string>> {
+export async function endRehab(database: Queryable, releases: readonly NodeKey[]): Promise<Set<string>> {
   const { rows } = await database.query<{ server_uuid: string }>(
     'select cnapi_end_push_rehab($1::uuid[], $2::uuid[]) as server_uuid',
     [releases.map(({ serverUuid }) => serverUuid), releases.map(({ job }) => job)],
@@ -207,7 +207,7 @@ export async function endRehabOfRemoved(database: Queryable, limit: number): Pro
 /**
  * Returns those of these nodes that have not ended: their agents may be in the job.
  */
-export async function readEngaged(database: Queryable, nodes: readonly Release[]): Promise<Set<string>> {
+export async function readOpenNodes(database: Queryable, nodes: readonly NodeKey[]): Promise<Set<string>> {
   const { rows } = await database.query<{ key: string }>(
     `select n.job || ' ' || n.server_uuid as key
        from unnest($1::uuid[], $2::uuid[]) as a (job, server_uuid)

@@ -14,7 +14,7 @@ import { type DaysOfMonth, daysOf } from './cron-days.ts';
 /** Milliseconds since 1970. */
 type Instant = number;
 
-export interface Times {
+export interface CronTimes {
   /** The first time after this one; undefined if there is none. */
   next(after: Instant): Instant | undefined;
 }
@@ -53,7 +53,7 @@ export function isTimeZone(name: string): boolean {
 }
 
 /** @throws for an expression or a time zone that is not valid */
-export function cronTimes(expression: string, timeZone: string): Times {
+export function cronTimes(expression: string, timeZone: string): CronTimes {
   const fields = localTimesOf(expression.trim());
   const offsetAt = offsetsOf(timeZone);
   return { next: (after) => search(after, fields, offsetAt) };

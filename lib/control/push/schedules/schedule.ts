@@ -11,7 +11,7 @@
  * for its job) or refused (the job cannot be created).
  */
 import type { FIRING_OUTCOMES, OVERLAPS, SCHEDULE_STATUSES } from '../../../protocol/api/push-schedules.ts';
-import type { Times } from './cron-times.ts';
+import type { CronTimes } from './cron-times.ts';
 
 /** What happens at a time when the last job has not ended. */
 export type Overlap = (typeof OVERLAPS)[number];
@@ -41,7 +41,7 @@ export type Firing =
  * What becomes of a schedule at a time. Of several times that have passed, for example while all
  * instances were down, only the last one counts. `times`: of its cron expression, if it has one.
  */
-export function decideFiring(schedule: ScheduleState, times: Times | undefined, now: number): Firing {
+export function decideFiring(schedule: ScheduleState, times: CronTimes | undefined, now: number): Firing {
   const { overlap, nextAt, queuedAt, isBusy } = schedule;
   if (queuedAt !== undefined && (overlap === 'allow' || !isBusy)) return { do: 'start', at: queuedAt, thenAt: nextAt };
   if (nextAt === undefined || nextAt > now) return { do: 'wait' };
@@ -57,7 +57,7 @@ export function decideFiring(schedule: ScheduleState, times: Times | undefined, 
 }
 
 /** The last time up to now, and the one after it. */
-function lastTime(nextAt: number, times: Times | undefined, now: number) {
+function lastTime(nextAt: number, times: CronTimes | undefined, now: number) {
   let at = nextAt;
   // After a long time without an instance: not through all times since then.
   if (at < now - CATCH_UP_MS) {

@@ -49,14 +49,14 @@ export async function insertRun(
 }
 
 /** What the run's row says; undefined when the run was declared dead, which is final. */
-export type BeatAnswer = { isDraining: boolean } | undefined;
+export type BeatResult = { isDraining: boolean } | undefined;
 
-export async function raiseBeat(
+export async function incrementBeat(
   database: Queryable,
   run: string,
   agents: number,
   admission: Admission = 'open',
-): Promise<BeatAnswer> {
+): Promise<BeatResult> {
   const { rows } = await database.query<{ is_draining: boolean }>(
     `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text where run = $1::uuid and state = 'live'
      returning draining_since is not null as is_draining`,
@@ -66,12 +66,12 @@ export async function raiseBeat(
 }
 
 /** `last`: no other instance would stay. `gone`: the run is dead. */
-export type DrainAnswer = 'draining' | 'last' | 'gone';
+export type DrainResult = 'draining' | 'last' | 'gone';
 
 /** Marks a run as about to leave; repeating is harmless. */
-export async function drainRun(database: Queryable, run: string): Promise<DrainAnswer> {
-  const { rows } = await database.query<{ answer: DrainAnswer }>('select cnapi_drain($1::uuid) as answer', [run]);
-  return (rows[0] as { answer: DrainAnswer }).answer;
+export async function drainRun(database: Queryable, run: string): Promise<DrainResult> {
+  const { rows } = await database.query<{ answer: DrainResult }>('select cnapi_drain($1::uuid) as answer', [run]);
+  return (rows[0] as { answer: DrainResult }).answer;
 }
 
 /** False for a run that was declared dead, has ended or was deleted; it never comes back. */

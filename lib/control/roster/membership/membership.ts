@@ -21,15 +21,15 @@ import { writeTroubleOf } from '../../../platform/postgres/unavailable.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { Admission } from '../../../protocol/api/instances.ts';
 import {
-  type BeatAnswer,
-  type DrainAnswer,
+  type BeatResult,
+  type DrainResult,
   declareLapsed,
   drainRun,
   endRun,
   type InstanceIdentity,
   type InstanceRow,
   insertRun,
-  raiseBeat,
+  incrementBeat,
   readLive,
   wasAskedToDrain,
 } from './instance-store.ts';
@@ -156,7 +156,7 @@ export class Membership {
   }
 
   /** Announces in the database that this instance is about to leave. */
-  async announceDrain(): Promise<DrainAnswer> {
+  async announceDrain(): Promise<DrainResult> {
     const answer = await drainRun(this.#deps.database, this.#run);
     if (answer === 'draining') this.#isDraining = true;
     return answer;
@@ -209,7 +209,7 @@ export class Membership {
       return;
     }
     try {
-      const row = await this.#raiseBeat();
+      const row = await this.#incrementBeat();
       if (row === undefined) await this.#renewRun();
       await this.#observe();
       if (row !== 'busy' && row?.isDraining) this.#onDrainRequested();
@@ -228,11 +228,11 @@ export class Membership {
    * While a run's row is locked, nobody can declare the run dead. The database is healthy, and the
    * others are watched as usual.
    */
-  async #raiseBeat(): Promise<BeatAnswer | 'busy'> {
+  async #incrementBeat(): Promise<BeatResult | 'busy'> {
     try {
       const { admission, clock, countAgents, database } = this.#deps;
       const sentAt = clock.now();
-      const answer = await raiseBeat(database, this.#run, countAgents(), admission());
+      const answer = await incrementBeat(database, this.#run, countAgents(), admission());
       this.#roundTrip.note(clock.now() - sentAt, clock.now());
       return answer;
     } catch (error) {

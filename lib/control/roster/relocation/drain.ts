@@ -15,7 +15,7 @@
  * instance may be the only one left, and another may come back before the agents' time is up.
  */
 import { MAX_GOAWAY_MS } from '../../../protocol/limits.ts';
-import type { DrainAnswer } from '../membership/instance-store.ts';
+import type { DrainResult } from '../membership/instance-store.ts';
 
 type DrainPhase = 'announcing' | 'moving' | 'finishing' | 'left';
 
@@ -41,7 +41,7 @@ export interface DrainState {
 }
 
 export type DrainEvent =
-  | { type: 'announced'; answer: DrainAnswer }
+  | { type: 'announced'; answer: DrainResult }
   /** The database did not answer. */
   | { type: 'unannounced' }
   | { type: 'tick'; view: DrainView };

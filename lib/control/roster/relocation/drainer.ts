@@ -9,7 +9,7 @@ import type { Clock, Timer } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Address } from '../../../protocol/frames.ts';
-import type { DrainAnswer } from '../membership/instance-store.ts';
+import type { DrainResult } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
 import { Relocation } from './relocation.ts';
@@ -17,7 +17,7 @@ import { Relocation } from './relocation.ts';
 interface DrainerDeps {
   sessions: SessionTable;
   /** Announces to all instances that this one leaves. */
-  announce: () => Promise<DrainAnswer>;
+  announce: () => Promise<DrainResult>;
   /** Where agents can go. */
   otherAddresses: () => Address[];
   /**

@@ -15,7 +15,7 @@ export const TICK_MS = 1_000;
 const MAX_POLL_PERIODS = 3;
 
 /** Add `by` ticks if the counter is `seen`. */
-export interface Proposal {
+export interface TickAdvance {
   seen: number | null;
   by: number;
 }
@@ -34,13 +34,13 @@ export class DeadlineCounter {
     this.#maxGapMs = maxGapMs;
   }
 
-  propose(now: number): Proposal {
+  propose(now: number): TickAdvance {
     if (this.#seen === undefined || now - this.#answeredAt > this.#maxGapMs) return { seen: null, by: 0 };
     return { seen: this.#seen.tick, by: Math.floor((now - this.#seen.at) / TICK_MS) };
   }
 
   /** `tick`: the counter's value after the proposal, whether it was applied or not. */
-  answered({ seen, by }: Proposal, tick: number, now: number): void {
+  answered({ seen, by }: TickAdvance, tick: number, now: number): void {
     this.#answeredAt = now;
     // The rest of a tick counts with the next proposal.
     if (this.#seen !== undefined && seen !== null && tick === seen + by)

@@ -11,14 +11,14 @@ import {
   MAX_UNACCEPTED_BYTES,
 } from '../record/task-limits.ts';
 import type { ClaimingSession } from '../record/written.ts';
-import { type Proposal, TICK_MS, ticksOf } from './deadline-counter.ts';
+import { type TickAdvance, TICK_MS, ticksOf } from './deadline-counter.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;
 const MAX_CANCELS_PER_SERVER = 100;
 const MAX_CANCELS_AT_ONCE = 5_000;
 
 /** Advances the counter unless another instance did so first. Returns its value. */
-export async function advanceTicks(database: Queryable, { seen, by }: Proposal): Promise<number> {
+export async function advanceTicks(database: Queryable, { seen, by }: TickAdvance): Promise<number> {
   const { rows } = await database.query<{ tick: number }>('select cnapi_advance_ticks($1::bigint, $2::int) as tick', [
     seen,
     by,

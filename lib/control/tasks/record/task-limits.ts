@@ -13,7 +13,7 @@ export const MAX_UNACCEPTED_BYTES = 4 * 1024 * 1024;
 export const MAX_HELD_BYTES = 48 * 1024 * 1024;
 
 /** Limits of posts: tasks, and bytes of their params. */
-export interface PostRoom {
+export interface PostLimits {
   posts: number;
   bytes: number;
 }
@@ -22,4 +22,4 @@ export interface PostRoom {
  * Limits of the posts to one server at a time, over all instances. A legacy agent starts a process
  * for each at once. A task that waits behind this many does not count as refused by its server.
  */
-export const MAX_POSTS_OF_SERVER: PostRoom = { posts: 128, bytes: 16 * 1024 * 1024 };
+export const MAX_POSTS_OF_SERVER: PostLimits = { posts: 128, bytes: 16 * 1024 * 1024 };

@@ -15,7 +15,7 @@ export interface TicketCheck {
   serverUuid: string;
 }
 
-export type Creation =
+export type TicketedCreation =
   | ({ kind: 'made' } & CreatedTask)
   /** Not active, of another server's queue, or not found. */
   | { kind: 'refused'; ticket: TicketCheck | undefined }
@@ -30,7 +30,7 @@ interface CreationRow extends TicketCheck, CreatedTask {
  * Creates a task under the ticket that it names, which must be active and of its server or of
  * `default`.
  */
-export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<Creation> {
+export async function createTaskUnderTicket(database: Queryable, task: NewTask): Promise<TicketedCreation> {
   const parameters = new Parameters(taskInsertionValues(task));
   const { rows } = await database.query<CreationRow>(
     `with ${taskRecord(task, parameters)}ticket as (

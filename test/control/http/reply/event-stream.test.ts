@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import {
   KEEPALIVE_MS,
-  LAST_WORD_MS,
+  END_EVENT_MS,
   STUCK_READER_MS,
   sendEvents,
 } from '../../../../lib/control/http/reply/event-stream.ts';
@@ -152,7 +152,7 @@ t.test('a reader that does not read stops the events, and is disconnected after 
   const cut = new Promise((done) => reader.once('close', done));
   clock.advance(STUCK_READER_MS);
   await until(() => clock.armed === 2, 'the final comment to be sent');
-  clock.advance(LAST_WORD_MS);
+  clock.advance(END_EVENT_MS);
   await sent;
   reader.resume();
   await cut;

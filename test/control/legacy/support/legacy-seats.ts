@@ -6,7 +6,7 @@ import {
   readPosts,
   readWaitingServers,
 } from '../../../../lib/control/legacy/post-store.ts';
-import type { PostRoom } from '../../../../lib/control/tasks/record/task-limits.ts';
+import type { PostLimits } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { setRunningByHeartbeats } from '../../../support/fake-legacy-agent.ts';
 
@@ -35,12 +35,12 @@ export async function killRun(database: Queryable, run: string, agoMs?: number):
   );
 }
 
-const room: PostRoom = { posts: 100, bytes: 1_000_000 };
+const room: PostLimits = { posts: 100, bytes: 1_000_000 };
 
 export async function claimPostsFor(
   database: Queryable,
   run: string,
-  options: { servers: readonly string[]; room?: PostRoom; ofServer?: PostRoom },
+  options: { servers: readonly string[]; room?: PostLimits; ofServer?: PostLimits },
 ): Promise<PostOrder[]> {
   const { given } = await claimPosts(database, run, { room, ...options });
   const ids = given.map(({ id }) => id);

@@ -2,7 +2,7 @@ import type { LegacyAgentApi, PostedTask } from '../../../../lib/control/legacy/
 import { LegacyDispatch } from '../../../../lib/control/legacy/legacy-dispatch.ts';
 import type { PostedEnd } from '../../../../lib/control/legacy/task-reply.ts';
 import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
-import type { PostRoom } from '../../../../lib/control/tasks/record/task-limits.ts';
+import type { PostLimits } from '../../../../lib/control/tasks/record/task-limits.ts';
 import type { EndReport, ReportSubject } from '../../../../lib/control/tasks/reports/report.ts';
 import { recordReports } from '../../../../lib/control/tasks/reports/report-store.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
@@ -72,7 +72,7 @@ export interface World {
 }
 
 /** An instance's posts; `records` says whether ends reach the database at the moment. */
-export async function instance(t: Teardown, { database, hub }: World, options: { room?: PostRoom } = {}) {
+export async function instance(t: Teardown, { database, hub }: World, options: { room?: PostLimits } = {}) {
   const made = {
     run: await liveRun(database),
     agents: new ScriptedAgents(),

@@ -1,6 +1,6 @@
 /** One instance among others: it ends their runs when their leases lapse, drains when told, and ends its own run. */
 import t from 'tap';
-import type { DrainAnswer } from '../../../../lib/control/roster/membership/instance-store.ts';
+import type { DrainResult } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Membership } from '../../../../lib/control/roster/membership/membership.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
@@ -23,7 +23,7 @@ async function startInstance() {
     isOwnRunDead: false,
     isRowDraining: false,
     wasAsked: false,
-    drainAnswer: 'draining' as DrainAnswer,
+    drainAnswer: 'draining' as DrainResult,
     drains: [] as string[],
     ended: [] as string[],
     endFails: false,

@@ -1,6 +1,6 @@
 /** The drain of an instance on a clock, with agents and a database that do what the test says. */
 import t from 'tap';
-import type { DrainAnswer } from '../../../../lib/control/roster/membership/instance-store.ts';
+import type { DrainResult } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Drainer } from '../../../../lib/control/roster/relocation/drainer.ts';
 import { SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
@@ -14,7 +14,7 @@ interface Scene {
   agents?: number;
   /** Agents leave when they are asked. */
   isObeyed?: boolean;
-  announce?: () => Promise<DrainAnswer>;
+  announce?: () => Promise<DrainResult>;
 }
 
 function setUp({ agents = 0, isObeyed = true, announce = async () => 'draining' as const }: Scene = {}) {
@@ -165,7 +165,7 @@ t.test('the last instance leaves its agents alone', async (t) => {
 });
 
 t.test('a drain that is stopped waits for its announcement and does nothing more', async (t) => {
-  const answer = Promise.withResolvers<DrainAnswer>();
+  const answer = Promise.withResolvers<DrainResult>();
   const { clock, done, drainer, logged } = setUp({ announce: () => answer.promise });
   drainer.begin('asked');
   await clock.advance(1_000);

@@ -12,7 +12,7 @@ import {
   TooManyTasksError,
 } from '../../../../lib/control/tasks/record/task-errors.ts';
 import { readTask } from '../../../../lib/control/tasks/record/task-store.ts';
-import { type Creation, createTaskUnderTicket } from '../../../../lib/control/tasks/record/ticketed-store.ts';
+import { type TicketedCreation, createTaskUnderTicket } from '../../../../lib/control/tasks/record/ticketed-store.ts';
 import { deleteTicket, expireTickets, releaseTicket } from '../../../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../../support/lock-waits.ts';
@@ -116,8 +116,8 @@ t.test('ticket changes and task creation in both orders', async (t) => {
   const leg = <Result>(name: string, run: () => Promise<Result>): Leg<Result> => ({ name, run });
   const lockTicket = (uuid: string) => `select 1 from cnapi_waitlist_tickets where uuid = '${uuid}' for update`;
   const creating = (ticketUuid: string, serverUuid: string) =>
-    leg<Creation>('create', () => createTaskUnderTicket(db, newTask(serverUuid, { ticketUuid })));
-  const made = async (creation: Creation) =>
+    leg<TicketedCreation>('create', () => createTaskUnderTicket(db, newTask(serverUuid, { ticketUuid })));
+  const made = async (creation: TicketedCreation) =>
     creation.kind === 'made' ? (await readTask(db, creation.id))?.ticket_uuid : undefined;
 
   /** What ends a ticket after waiting for its lock, and the ticket's status then. */
@@ -129,8 +129,8 @@ t.test('ticket changes and task creation in both orders', async (t) => {
     t.test(`a ticket that is ${name} before its task makes no task`, async (t) => {
       const { queue, uuid } = await ticket();
       const ending = leg('end', () => end(uuid));
-      const legs = [ending, creating(uuid, queue.serverUuid)] as [Leg<unknown>, Leg<Creation>];
-      const [, creation] = await runBehindLock<[unknown, Creation]>(url, lockTicket(uuid), legs);
+      const legs = [ending, creating(uuid, queue.serverUuid)] as [Leg<unknown>, Leg<TicketedCreation>];
+      const [, creation] = await runBehindLock<[unknown, TicketedCreation]>(url, lockTicket(uuid), legs);
       t.match(creation, { kind: 'refused', ticket: status === 'gone' ? undefined : { status } });
       t.equal(await statusOf(db, uuid), status);
     });
@@ -138,8 +138,8 @@ t.test('ticket changes and task creation in both orders', async (t) => {
     t.test(`a task that comes before its ticket is ${name} is created`, async (t) => {
       const { queue, uuid } = await ticket();
       const ending = leg('end', () => end(uuid));
-      const legs = [creating(uuid, queue.serverUuid), ending] as [Leg<Creation>, Leg<unknown>];
-      const [creation] = await runBehindLock<[Creation, unknown]>(url, lockTicket(uuid), legs);
+      const legs = [creating(uuid, queue.serverUuid), ending] as [Leg<TicketedCreation>, Leg<unknown>];
+      const [creation] = await runBehindLock<[TicketedCreation, unknown]>(url, lockTicket(uuid), legs);
       t.equal(await made(creation), uuid);
       t.equal(await statusOf(db, uuid), status);
     });
@@ -149,7 +149,7 @@ t.test('ticket changes and task creation in both orders', async (t) => {
   t.test('a ticket that expires before its task makes no task', async (t) => {
     const { queue, uuid } = await ticket();
     const expireSql = 'select * from cnapi_expire_tickets(100)';
-    const [creation] = await runBehindLock<[Creation]>(url, expireSql, [creating(uuid, queue.serverUuid)]);
+    const [creation] = await runBehindLock<[TicketedCreation]>(url, expireSql, [creating(uuid, queue.serverUuid)]);
     t.match(creation, { kind: 'refused', ticket: { status: 'expired' } });
     t.equal(await statusOf(db, uuid), 'expired');
   });
@@ -170,7 +170,7 @@ t.test('ticket changes and task creation in both orders', async (t) => {
     const { queue, uuid: first } = await ticket();
     const next = await addOne(db, queue);
     const releasing = leg('release', () => releaseTicket(db, first));
-    const [, creation] = await runBehindLock<[unknown, Creation]>(url, lockTicket(next), [
+    const [, creation] = await runBehindLock<[unknown, TicketedCreation]>(url, lockTicket(next), [
       releasing,
       creating(next, queue.serverUuid),
     ]);

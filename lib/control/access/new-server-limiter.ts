@@ -29,7 +29,7 @@ const HOUR_MS = 3_600_000;
 /** With more, the count of the one that was seen longest ago starts again. */
 const MAX_CALLERS = 1_000;
 
-export class NewServers {
+export class NewServerLimiter {
   readonly #limit: number;
   readonly #clock: Pick<Clock, 'now'>;
   /** When each server connected, the earliest first, by caller. */

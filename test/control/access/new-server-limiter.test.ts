@@ -1,7 +1,7 @@
 /** How many unknown servers one caller may register. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { NewServers } from '../../../lib/control/access/new-servers.ts';
+import { NewServerLimiter } from '../../../lib/control/access/new-server-limiter.ts';
 import type { Actor } from '../../../lib/control/access/token.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -13,7 +13,7 @@ const agent: Actor = { name: 'fleet', roles: ['agent'], tokenUuid: randomUUID() 
 
 t.test('one caller may register a number of new servers per hour; each counts once', async (t) => {
   const clock = new ManualClock();
-  const servers = new NewServers({ newServersPerHour: 2, clock });
+  const servers = new NewServerLimiter({ newServersPerHour: 2, clock });
   const refusal = (uuid: string, actor = agent) => servers.refusalOf(actor, '10.0.0.1', uuid);
   const [first, second, third] = [randomUUID(), randomUUID(), randomUUID()];
   t.equal(refusal(first), undefined);
@@ -31,11 +31,11 @@ t.test('one caller may register a number of new servers per hour; each counts on
 
 t.test('without a token the address is the caller; 0 means no limit', async (t) => {
   const trusted: Actor = { name: 'network 10.0.0.0/8', roles: ['agent'] };
-  const one = new NewServers({ newServersPerHour: 1, clock: new ManualClock() });
+  const one = new NewServerLimiter({ newServersPerHour: 1, clock: new ManualClock() });
   t.equal(one.refusalOf(trusted, '10.0.0.1', randomUUID()), undefined);
   t.ok(one.refusalOf(trusted, '::ffff:10.0.0.1', randomUUID()));
   t.equal(one.refusalOf(trusted, '10.0.0.2', randomUUID()), undefined);
-  const none = new NewServers({ newServersPerHour: 0, clock: new ManualClock() });
+  const none = new NewServerLimiter({ newServersPerHour: 0, clock: new ManualClock() });
   for (let each = 0; each < 5; each += 1) t.equal(none.refusalOf(trusted, '10.0.0.1', randomUUID()), undefined);
 });
 

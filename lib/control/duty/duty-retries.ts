@@ -20,7 +20,7 @@ interface WorkDeps {
 }
 
 /** @throws the error of the handler, and what `signal` aborts with */
-export async function workPatiently(
+export async function carryOutWithRetries(
   { clock, log, handlers, onRetry }: WorkDeps,
   duty: HeldDuty,
   signal: AbortSignal,
