@@ -33,7 +33,7 @@ import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
 import type { Readiness } from './roster/roster.ts';
 import { migrations, subsystems } from './subsystem-list.ts';
-import { requireServerOf } from './servers/routes/server-precondition.ts';
+import { createServerPrecondition } from './servers/routes/server-precondition.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };
@@ -239,7 +239,7 @@ export class App {
   #handlers(): Omit<Handlers, 'routes'> {
     const { link, servers } = this.#core;
     return {
-      requireServer: requireServerOf(servers),
+      requireServer: createServerPrecondition(servers),
       onArrival: (isKnown) => link.arrive(isKnown),
       onUpgrade: (request, upgrade, actor) => {
         const address = request.socket.remoteAddress ?? '';

@@ -5,7 +5,7 @@
  */
 import { OPEN_ACTOR } from '../../lib/control/access/token.ts';
 import { validateAndHandle } from '../../lib/control/http/request/pipeline.ts';
-import { requireServerOf } from '../../lib/control/servers/routes/server-precondition.ts';
+import { createServerPrecondition } from '../../lib/control/servers/routes/server-precondition.ts';
 import { CnapiError } from '../../lib/platform/errors.ts';
 import type { SeededRandom } from './seeded-random.ts';
 import type { SimInstance } from './sim-instance.ts';
@@ -94,7 +94,7 @@ export class SimClient {
     if (core === undefined || route === undefined) throw new Error(`there is no route ${name}`);
     try {
       const header = (key: string) => headers[key];
-      const requireServer = requireServerOf(core.servers);
+      const requireServer = createServerPrecondition(core.servers);
       const call = {
         rawParams: params,
         requireServer,

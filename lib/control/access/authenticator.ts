@@ -21,7 +21,7 @@ import {
   UnauthorizedError,
 } from './access-errors.ts';
 import type { SignIn } from './sign-in.ts';
-import { type Actor, ANONYMOUS_ACTOR, bearerOf, isBasic, OPEN_ACTOR, permits } from './token.ts';
+import { type Actor, ANONYMOUS_ACTOR, parseBearer, isBasic, OPEN_ACTOR, permits } from './token.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {
@@ -205,7 +205,7 @@ export class Authenticator {
    * this instance has never seen it to be valid.
    */
   remembered([header, ...others]: readonly string[]): Actor | undefined {
-    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
+    const token = header === undefined || others.length > 0 ? undefined : parseBearer(header);
     return token === undefined ? undefined : this.#signIn.remembered(token);
   }
 
@@ -226,7 +226,7 @@ export class Authenticator {
   async #whoIs({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
     const [header, ...others] = authorization;
     if (!carriesToken(authorization)) return this.#trusted(address);
-    const token = header === undefined || others.length > 0 ? undefined : bearerOf(header);
+    const token = header === undefined || others.length > 0 ? undefined : parseBearer(header);
     // A known valid token always passes: invalid tokens of other callers behind the same address
     // must not lock out its owner.
     const failures = this.#isRemembered(authorization)

@@ -37,7 +37,7 @@ export interface Actor {
  * The caller that limits count: its token; or the user or client who signed the request, whatever
  * their address; otherwise the address, also before the caller is authenticated.
  */
-export function limitedCallerOf(actor: Actor | undefined, address: string): string {
+export function callerKey(actor: Actor | undefined, address: string): string {
   return actor?.tokenUuid ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
 }
 
@@ -77,7 +77,7 @@ export function parseToken(text: string): TokenText | undefined {
 }
 
 /** The token of an `Authorization` header; undefined for any other kind of header. */
-export function bearerOf(authorization: string): string | undefined {
+export function parseBearer(authorization: string): string | undefined {
   return BEARER.exec(authorization.trim())?.[1];
 }
 

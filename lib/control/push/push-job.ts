@@ -92,7 +92,7 @@ export type CoordinatorAction =
  * What applies, in this order; never empty. The holder of the duty takes the next one only if the one before
  * changes nothing, because rows are locked. Timeouts of the job come first.
  */
-export function actionsOf(view: JobSnapshot): Iterable<CoordinatorAction> {
+export function decideActions(view: JobSnapshot): Iterable<CoordinatorAction> {
   switch (view.job.state) {
     case 'waiting':
       return [whileWaiting(view)];
@@ -234,7 +234,7 @@ const abort = (ending: JobOutcome, reason: string, soft = false): CoordinatorAct
 });
 
 /** The status of a job for callers of /push-jobs; /pushy shows another one while it is aborting. */
-export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {
+export function toJobStatus(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {
   return state === 'ended' ? (outcome ?? 'aborted') : state;
 }
 
@@ -242,6 +242,6 @@ export function statusOf(state: JobState, outcome: JobOutcome | null): Exclude<J
  * How many nodes a quorum is: a number of nodes, or a percentage of them, rounded up. In SQL:
  * cnapi_push_quorum.
  */
-export function quorumOf(quorum: number | { percent: number }, nodes: number): number {
+export function countQuorum(quorum: number | { percent: number }, nodes: number): number {
   return typeof quorum === 'number' ? quorum : Math.max(1, Math.ceil((quorum.percent / 100) * nodes - 1e-9));
 }

@@ -13,7 +13,7 @@ import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { shareHint } from '../../protocol/api/push-job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
-import { hintTasksOf } from '../tasks/task-topics.ts';
+import { publishTaskHint } from '../tasks/task-topics.ts';
 import {
   type AdditionRefusal,
   addPushNodes,
@@ -234,7 +234,7 @@ export class PushJobs {
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);
       if (of === run()) hintTasks(uuids);
-      else if (of !== undefined) hintTasksOf(bus, of, uuids);
+      else if (of !== undefined) publishTaskHint(bus, of, uuids);
     }
   }
 }

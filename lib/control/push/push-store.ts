@@ -13,7 +13,7 @@ import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
 import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
-import type { JobOutcome, JobState, statusOf } from './push-job.ts';
+import type { JobOutcome, JobState, toJobStatus } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 
 /** The kind of the duties that carry out push jobs. The id of the duty is that of the job. */
@@ -261,7 +261,7 @@ export async function readPushJob(database: Queryable, id: string): Promise<Push
 }
 
 export interface JobFilter {
-  status?: ReturnType<typeof statusOf> | undefined;
+  status?: ReturnType<typeof toJobStatus> | undefined;
   /** Only jobs whose ids begin like this. */
   idPrefix?: string | undefined;
   /** The schedule that started it, which may have been deleted since. */

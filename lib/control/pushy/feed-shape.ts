@@ -10,12 +10,12 @@ interface PushyEvent {
 }
 
 /** The number in the id of an event of a job's feed; undefined for any other text. */
-export function numberOfJobEvent(id: string | undefined): number | undefined {
+export function parseJobEventId(id: string | undefined): number | undefined {
   const [, digits] = /^job-(\d{1,9})$/.exec(id ?? '') ?? [];
   return digits === undefined ? undefined : Number(digits);
 }
 
-export function eventOf({ number, name, node, status, atUs }: FeedEvent): PushyEvent {
+export function toPushyEvent({ number, name, node, status, atUs }: FeedEvent): PushyEvent {
   return {
     id: `job-${number}`,
     name,
@@ -28,7 +28,7 @@ export function eventOf({ number, name, node, status, atUs }: FeedEvent): PushyE
 }
 
 /** `withContents`: whether the caller may see the command and its options. */
-export function startOf(job: OrganizationJob, withContents: boolean, id = 'job-1'): PushyEvent {
+export function toStartEvent(job: OrganizationJob, withContents: boolean, id = 'job-1'): PushyEvent {
   const { user, dir, env, capture = false } = job.options;
   const contents = {
     command: job.command,

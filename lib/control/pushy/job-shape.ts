@@ -6,10 +6,10 @@ import type { NodeStateRow } from '../push/push-store.ts';
 import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 
 /** 32 hexadecimal digits, as Chef writes an id. */
-export const pushyIdOf = (uuid: string): string => uuid.replaceAll('-', '');
+export const toPushyId = (uuid: string): string => uuid.replaceAll('-', '');
 
 /** The uuid of a job, written with dashes or without them; undefined for any other text. */
-export function uuidOfPushyId(text: string): string | undefined {
+export function parsePushyId(text: string): string | undefined {
   const digits = text.toLowerCase();
   const [, ...parts] =
     /^([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})$/.exec(digits) ?? [];
@@ -17,9 +17,9 @@ export function uuidOfPushyId(text: string): string | undefined {
 }
 
 /** `withContents`: whether the caller may see the command and its options. */
-export function listedJobOf(job: OrganizationJob, withContents: boolean): PushyListedJob {
+export function toListedPushyJob(job: OrganizationJob, withContents: boolean): PushyListedJob {
   return {
-    id: pushyIdOf(job.id),
+    id: toPushyId(job.id),
     ...(withContents ? contentsOf(job) : { withheld: true }),
     status: job.status,
     run_timeout: job.runTimeoutMs / 1000,
@@ -28,8 +28,8 @@ export function listedJobOf(job: OrganizationJob, withContents: boolean): PushyL
   };
 }
 
-export function countedJobOf(job: CountedJob, withContents: boolean): PushyListedJob {
-  const listed = listedJobOf(job, withContents);
+export function toCountedPushyJob(job: CountedJob, withContents: boolean): PushyListedJob {
+  const listed = toListedPushyJob(job, withContents);
   return job.counts === null ? listed : { ...listed, counts: job.counts };
 }
 
@@ -40,8 +40,8 @@ interface JobDetails {
   file?: Buffer | undefined;
 }
 
-export function jobOf(job: OrganizationJob, { nodes, withContents, file }: JobDetails): PushyJob {
-  const { file_specified: hasFile, ...listed } = listedJobOf(job, withContents);
+export function toPushyJob(job: OrganizationJob, { nodes, withContents, file }: JobDetails): PushyJob {
+  const { file_specified: hasFile, ...listed } = toListedPushyJob(job, withContents);
   return {
     ...listed,
     ...(hasFile !== true ? {} : file === undefined ? { file_specified: true } : { file: fileTextOf(file) }),
@@ -68,7 +68,7 @@ function fileTextOf(file: Buffer): string {
 }
 
 /** A node that runs a job is available, as in Chef. */
-export function nodeStateOf(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
+export function toPushyNodeState(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
   const { state = 'down', since = null } = row ?? {};
   return {
     node_name: name,

@@ -21,7 +21,7 @@ interface JobOrder {
 const NAMED = 10;
 
 /** @throws InvalidJobError */
-export function newJobOf({ id, body, organization, requestor, nodes }: JobOrder): NewPushJob {
+export function buildPushJob({ id, body, organization, requestor, nodes }: JobOrder): NewPushJob {
   const { command, user, dir, env, capture, file, quorum, runTimeoutMs } = body;
   if (!isAllowed(command, organization.allowed_commands ?? undefined))
     throw new InvalidJobError(

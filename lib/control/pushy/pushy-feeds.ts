@@ -22,8 +22,8 @@ import type { AccessRechecker } from '../organizations/access-rechecker.ts';
 import type { Requestor } from '../organizations/requestor.ts';
 import { SharedRead } from '../push/followers/shared-read.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
-import { eventOf, feedTime, numberOfJobEvent, startOf } from './feed-shape.ts';
-import { jobOf, pushyIdOf } from './job-shape.ts';
+import { toPushyEvent, feedTime, parseJobEventId, toStartEvent } from './feed-shape.ts';
+import { toPushyJob, toPushyId } from './job-shape.ts';
 import { type OrganizationJob, readNodeNames, readOrganizationJob } from './organization-jobs-store.ts';
 import { TooManyFeedFollowersError } from './pushy-errors.ts';
 
@@ -85,7 +85,7 @@ export class PushyFeeds {
 
   /** @throws TooManyFeedFollowersError, TooManyWaitersError, WaitStoppedError */
   followJob(job: OrganizationJob, follower: Follower): AsyncIterable<ServerSentEvent> {
-    const number = numberOfJobEvent(follower.lastEventId);
+    const number = parseJobEventId(follower.lastEventId);
     const known = number !== undefined && number <= job.lastEvent ? number : 0;
     const isOver = job.endedMs !== null && job.endedMs > LINGER_MS;
     if (isOver && known <= 1) return this.#summary(job, follower);
@@ -157,14 +157,14 @@ export class PushyFeeds {
     events: ReturnType<PushJobs['followers']['feed']>,
     { isNew, withContents }: Follower & { isNew: boolean },
   ): AsyncGenerator<ServerSentEvent, void, undefined> {
-    if (isNew) yield startOf(job, withContents);
-    for await (const event of events) yield eventOf(event);
+    if (isNew) yield toStartEvent(job, withContents);
+    for await (const event of events) yield toPushyEvent(event);
   }
 
   async *#summary(job: OrganizationJob, { withContents }: Follower): AsyncGenerator<ServerSentEvent, void, undefined> {
     const nodes = await readNodeNames(this.#deps.database, job.id);
     const timestamp = feedTime(job.stateSince.getTime() * 1000);
-    yield { id: 'job-1', name: 'summary', data: { timestamp, ...jobOf(job, { nodes, withContents }) } };
+    yield { id: 'job-1', name: 'summary', data: { timestamp, ...toPushyJob(job, { nodes, withContents }) } };
   }
 
   async #history(organization: string, follower: Follower): Promise<AsyncIterable<ServerSentEvent>> {
@@ -202,13 +202,13 @@ export class PushyFeeds {
     if (event.kind === 'gap') return { id, name: 'start_of_history', data: { timestamp: times.of(event.storedAt) } };
     const { id: jobId, status } = event.body as { id: string; status: string };
     if (event.body.organization !== organization) return undefined;
-    const job = pushyIdOf(jobId);
+    const job = toPushyId(jobId);
     const timestamp = times.of(event.storedAt);
     if (ENDS.includes(status)) return { id, name: 'job_complete', data: { timestamp, job, status } };
     if (status !== 'voting') return undefined;
     const row = await this.#started.ask({ organization, job: jobId });
     if (row === undefined) return undefined;
-    const start = startOf(row, follower.withContents, id);
+    const start = toStartEvent(row, follower.withContents, id);
     return { ...start, data: { ...start.data, timestamp, job } };
   }
 }

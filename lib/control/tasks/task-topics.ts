@@ -15,7 +15,7 @@ export const taskTopic = (taskId: string): string => `task:${taskId}`;
 const SERVERS_A_MESSAGE = 80;
 
 /** These servers, for which this run acts, may have queued tasks, or a cancel for their agents. */
-export function hintTasksOf(bus: Bus, run: string, serverUuids: readonly string[]): void {
+export function publishTaskHint(bus: Bus, run: string, serverUuids: readonly string[]): void {
   for (let start = 0; start < serverUuids.length; start += SERVERS_A_MESSAGE)
     bus.publish(runTopic(run), { kind: 'tasks', server_uuids: serverUuids.slice(start, start + SERVERS_A_MESSAGE) });
 }

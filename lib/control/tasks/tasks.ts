@@ -57,7 +57,7 @@ import {
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
 import { Waiters, type WaitOptions } from './record/waiters.ts';
-import { hintTasksOf, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
+import { publishTaskHint, TASK_ENDS_TOPIC, taskTopic } from './task-topics.ts';
 
 export type { WaitOptions } from './record/waiters.ts';
 
@@ -292,7 +292,7 @@ export class Tasks {
   #notifyAuthority(serverUuid: string, run: string | null): void {
     if (run === null) return this.dispatcher.posts.hint(serverUuid);
     this.dispatcher.sessions.hint(serverUuid);
-    if (run !== this.#deps.sessions.run()) hintTasksOf(this.#deps.bus, run, [serverUuid]);
+    if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
   }
 
   async #poll(): Promise<void> {

@@ -134,7 +134,7 @@ export type WaitOutcome = 'active' | 'finished' | 'expired' | 'deleted' | 'timeo
 /**
  * The outcome of a wait for a ticket with this standing; undefined while the wait must continue.
  */
-export function outcomeOf(standing: TicketState): Exclude<WaitOutcome, 'timeout'> | undefined {
+export function decideWaitOutcome(standing: TicketState): Exclude<WaitOutcome, 'timeout'> | undefined {
   if (standing === undefined) return 'deleted';
   return standing === 'queued' ? undefined : standing;
 }

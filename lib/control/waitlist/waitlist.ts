@@ -24,7 +24,7 @@ import {
   findTicketIssue,
   isEnded,
   lifeStage,
-  outcomeOf,
+  decideWaitOutcome,
   parseExpiry,
   type TicketRequest,
   type TicketStatus,
@@ -238,15 +238,15 @@ export class Waitlist {
     let isKnown = false;
     try {
       const seen = await watch.until((ticketStatus) => {
-        const isOver = outcomeOf(ticketStatus) !== undefined;
+        const isOver = decideWaitOutcome(ticketStatus) !== undefined;
         isKnown ||= !isOver;
         return isOver;
       }, options);
       // The time is up. A last read shows a change that no message announced or that could not be
       // read before.
-      const ticketStatus = seen && outcomeOf(seen.position) ? seen.position : await this.#readStatus(uuid);
+      const ticketStatus = seen && decideWaitOutcome(seen.position) ? seen.position : await this.#readStatus(uuid);
       if (ticketStatus === undefined && !isKnown) throw new TicketNotFoundError(uuid, { isAwaited: true });
-      return { outcome: outcomeOf(ticketStatus) ?? 'timeout', atOnce: !isKnown };
+      return { outcome: decideWaitOutcome(ticketStatus) ?? 'timeout', atOnce: !isKnown };
     } finally {
       watch.close();
     }

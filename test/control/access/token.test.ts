@@ -1,9 +1,9 @@
 import t from 'tap';
 import {
-  bearerOf,
+  parseBearer,
   formatToken,
   hashSecret,
-  limitedCallerOf,
+  callerKey,
   matchesHash,
   OPEN_ACTOR,
   parseToken,
@@ -41,7 +41,7 @@ t.test('limits count a token, else who signed, else the address', async (t) => {
     ['a caller in a trusted network', { name: 'a', roles: ['reader'] }, '192.0.2.1'],
     ['somebody who is not authenticated yet', undefined, '192.0.2.1'],
   ] as const)
-    t.equal(limitedCallerOf(actor, '::ffff:192.0.2.1'), caller, who);
+    t.equal(callerKey(actor, '::ffff:192.0.2.1'), caller, who);
 });
 
 t.test('malformed tokens are refused', async (t) => {
@@ -68,10 +68,10 @@ t.test('token names may not hold terminal escapes or clash with names in the aud
 });
 
 t.test('the Authorization header follows RFC 6750, with a case-insensitive scheme', async (t) => {
-  t.equal(bearerOf('Bearer abc'), 'abc');
-  t.equal(bearerOf('bearer  abc '), 'abc');
+  t.equal(parseBearer('Bearer abc'), 'abc');
+  t.equal(parseBearer('bearer  abc '), 'abc');
   for (const header of ['', 'Bearer', 'Bearer ', 'Basic abc', 'Bearer a b', `Bearer ${'x'.repeat(201)}`])
-    t.equal(bearerOf(header), undefined, header);
+    t.equal(parseBearer(header), undefined, header);
 });
 
 t.test('a secret is checked against its hash', async (t) => {

@@ -27,7 +27,7 @@ import { pushNodeRoutes } from '../../../lib/control/push/routes/push-node-route
 import { PushScheduleNotFoundError } from '../../../lib/control/push/schedules/schedule-errors.ts';
 import { pushScheduleRoutes } from '../../../lib/control/push/schedules/routes/schedule-routes.ts';
 import { instanceRoutes } from '../../../lib/control/roster/routes/instance-routes.ts';
-import { requireServerOf } from '../../../lib/control/servers/routes/server-precondition.ts';
+import { createServerPrecondition } from '../../../lib/control/servers/routes/server-precondition.ts';
 import { serverRoutes } from '../../../lib/control/servers/routes/server-routes.ts';
 import { Servers } from '../../../lib/control/servers/servers.ts';
 import { serversSubsystem } from '../../../lib/control/servers/subsystem.ts';
@@ -270,7 +270,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   });
   await listener.start({
     routes: [...nouns, ...others].flatMap((routes) => routes(parts)),
-    requireServer: requireServerOf(parts.servers),
+    requireServer: createServerPrecondition(parts.servers),
     onArrival(isKnown) {
       arrivals.push(isKnown());
       return undefined;

@@ -1,7 +1,7 @@
 /** The specification's table for a job (5.7.3), row by row, and what this system adds to it. */
 
 import t from 'tap';
-import { actionsOf, type JobSnapshot, type NodeCounts, type PushJob, quorumOf, StartRateLimiter, statusOf } from '../../../lib/control/push/push-job.ts';
+import { decideActions, type JobSnapshot, type NodeCounts, type PushJob, countQuorum, StartRateLimiter, toJobStatus } from '../../../lib/control/push/push-job.ts';
 import { type NodeStatus, NODE_STATUSES } from '../../../lib/protocol/api/push-job-schemas.ts';
 
 function view(
@@ -41,7 +41,7 @@ function view(
 }
 
 /** The first of those that apply. */
-const nextActionOf = (view: JobSnapshot) => [...actionsOf(view)][0];
+const nextActionOf = (view: JobSnapshot) => [...decideActions(view)][0];
 
 const rows: Record<string, [JobSnapshot, Record<string, unknown>]> = {
   'WAITING, its ticket is queued: it asks nobody': [
@@ -335,7 +335,7 @@ const orders: Record<string, [JobSnapshot, string[]]> = {
 for (const [name, [given, wanted]] of Object.entries(orders))
   t.test(name, async (t) =>
     t.same(
-      [...actionsOf(given)].map((action) => action.do),
+      [...decideActions(given)].map((action) => action.do),
       wanted,
     ),
   );
@@ -374,14 +374,14 @@ t.test('after the start rate was raised, the starts at the old one count as one 
 });
 
 t.test('a quorum is a number of nodes, or a percentage rounded up', async (t) => {
-  t.equal(quorumOf(3, 10), 3);
-  t.equal(quorumOf({ percent: 80 }, 21), 17);
-  t.equal(quorumOf({ percent: 100 }, 7), 7);
-  t.equal(quorumOf({ percent: 10 }, 10), 1, 'not 2, although 0.1 * 10 is not exact');
-  t.equal(quorumOf({ percent: 0.1 }, 21), 1);
+  t.equal(countQuorum(3, 10), 3);
+  t.equal(countQuorum({ percent: 80 }, 21), 17);
+  t.equal(countQuorum({ percent: 100 }, 7), 7);
+  t.equal(countQuorum({ percent: 10 }, 10), 1, 'not 2, although 0.1 * 10 is not exact');
+  t.equal(countQuorum({ percent: 0.1 }, 21), 1);
 });
 
 t.test('an ended job shows its outcome, any other its state', async (t) => {
-  t.equal(statusOf('running', null), 'running');
-  t.equal(statusOf('ended', 'quorum_failed'), 'quorum_failed');
+  t.equal(toJobStatus('running', null), 'running');
+  t.equal(toJobStatus('ended', 'quorum_failed'), 'quorum_failed');
 });

@@ -1,6 +1,6 @@
 /** Rules of push jobs that the database needs as well: both say the same. */
 import t from 'tap';
-import { quorumOf } from '../../../lib/control/push/push-job.ts';
+import { countQuorum } from '../../../lib/control/push/push-job.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { NODE_STATUSES } from '../../../lib/protocol/api/push-job-schemas.ts';
 import { OPEN_NODE_STATUSES } from '../../../lib/protocol/push.ts';
@@ -18,7 +18,7 @@ t.test('a percentage is as many nodes in SQL as in TypeScript', async (t) => {
   );
   t.equal(rows.length, PERCENTS.length * NODES.length);
   for (const { percent, nodes, quorum } of rows)
-    t.equal(quorum, quorumOf({ percent }, nodes), `${percent}% of ${nodes} nodes`);
+    t.equal(quorum, countQuorum({ percent }, nodes), `${percent}% of ${nodes} nodes`);
 });
 
 t.test('the same nodes have not ended in SQL as in TypeScript', async (t) => {

@@ -3,7 +3,7 @@ import t from 'tap';
 import type { NodeLookup } from '../../../lib/control/organizations/organizations.ts';
 import { neededGroups, type Requestor } from '../../../lib/control/organizations/requestor.ts';
 import type { JobBody } from '../../../lib/control/pushy/job-body.ts';
-import { newJobOf } from '../../../lib/control/pushy/new-job.ts';
+import { buildPushJob } from '../../../lib/control/pushy/new-job.ts';
 import type { Organization } from '../../../lib/protocol/api/organizations.ts';
 
 const ACME = { uuid: 'acme-uuid', name: 'acme' } as Organization;
@@ -44,7 +44,7 @@ interface Given {
 }
 
 const jobOf = ({ body = {}, allowed = null, requestor = ALICE }: Given = {}) =>
-  newJobOf({
+  buildPushJob({
     id: 'a-job',
     body: { ...BODY, ...body },
     organization: { ...ACME, allowed_commands: allowed } as Organization,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { hintedServers, hintTasksOf } from '../../../lib/control/tasks/task-topics.ts';
+import { hintedServers, publishTaskHint } from '../../../lib/control/tasks/task-topics.ts';
 import type { BusMessage } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -16,7 +16,7 @@ t.test('a hint for more servers than fit into one message reaches the run whole'
   const received: BusMessage[] = [];
   await new Promise<void>((ready) => bus.subscribe('run:x', (message) => received.push(message), ready));
   const servers = Array.from({ length: 200 }, () => randomUUID());
-  hintTasksOf(bus, 'x', servers);
+  publishTaskHint(bus, 'x', servers);
   await until(() => received.flatMap(hintedServers).length === servers.length, 'all servers');
   t.strictSame(received.flatMap(hintedServers), servers);
 });

@@ -4,7 +4,7 @@ import {
   type ExpiryRequest,
   lifeStage,
   MAX_EXPIRES_IN_SECONDS,
-  outcomeOf,
+  decideWaitOutcome,
   parseExpiry,
   TICKET_LIMITS,
   type TicketRequest,
@@ -14,7 +14,7 @@ import {
 const statuses: TicketStatus[] = ['queued', 'active', 'finished', 'expired'];
 
 t.test('each state of a ticket gives the answer of a wait and its progress', async (t) => {
-  const told = [...statuses, undefined].map((standing) => [outcomeOf(standing), lifeStage(standing)]);
+  const told = [...statuses, undefined].map((standing) => [decideWaitOutcome(standing), lifeStage(standing)]);
   t.same(told, [
     [undefined, 0],
     ['active', 1],

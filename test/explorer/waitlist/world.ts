@@ -5,7 +5,7 @@
  */
 import {
   lifeStage,
-  outcomeOf,
+  decideWaitOutcome,
   type TicketState,
   type TicketStatus,
   type WaitOutcome,
@@ -51,13 +51,13 @@ export interface WaitlistState {
 
 export interface Rules {
   advance: (queue: Queue) => Queue;
-  outcomeOf: typeof outcomeOf;
+  decideWaitOutcome: typeof decideWaitOutcome;
   /** Registers, then reads. */
   readsAtFirst: boolean;
   pollsSlowly: boolean;
 }
 
-export const rules: Rules = { advance, outcomeOf, readsAtFirst: true, pollsSlowly: true };
+export const rules: Rules = { advance, decideWaitOutcome, readsAtFirst: true, pollsSlowly: true };
 
 export interface WaitlistBounds {
   name: string;
@@ -190,7 +190,7 @@ function receiveRead(product: Rules, state: WaitlistState, at: number, index: nu
   if (seen !== null && seen.position !== null) watch.move(seen.position);
   void watch.until((position) => {
     last = position ?? null;
-    reached = product.outcomeOf(position);
+    reached = product.decideWaitOutcome(position);
     return reached !== undefined;
   }, {});
   watch.move(standing);

@@ -11,7 +11,7 @@ import { cutForLog, type Logger } from '../../../platform/log.ts';
 import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
-import { type Actor, ANONYMOUS_ACTOR, limitedCallerOf, OPEN_ACTOR } from '../../access/token.ts';
+import { type Actor, ANONYMOUS_ACTOR, callerKey, OPEN_ACTOR } from '../../access/token.ts';
 import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
@@ -86,7 +86,7 @@ export class Exchange {
 
   /** Identifies a caller for quotas. */
   get caller(): string | undefined {
-    return this.#deps.limits.isOpen ? undefined : limitedCallerOf(this.actor, this.#address);
+    return this.#deps.limits.isOpen ? undefined : callerKey(this.actor, this.#address);
   }
 
   /**

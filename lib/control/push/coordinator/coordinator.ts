@@ -19,7 +19,7 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
-import { actionsOf, type CoordinatorAction, type JobSnapshot, type JobState, StartRateLimiter } from '../push-job.ts';
+import { decideActions, type CoordinatorAction, type JobSnapshot, type JobState, StartRateLimiter } from '../push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
 import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';
@@ -203,7 +203,7 @@ export class Coordinator implements DutyHandler {
     const before = active.steps;
     const steps = new Set<string>();
     active.steps = steps;
-    for (const action of actionsOf(view)) {
+    for (const action of decideActions(view)) {
       if (action.do === 'wait') {
         if (steps.size === 0) return this.#wait(active, { pauseMs, roundMs: roundMsOf(view), ...action }, signal);
         break;

@@ -10,10 +10,10 @@ import { DEFAULT_ABORT_TIMEOUT_MS, DEFAULT_RUN_TIMEOUT_MS, DEFAULT_VOTING_TIMEOU
 import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
 import { digestOf } from '../../../protocol/canonical-json.ts';
 import { SECRET_MASK } from '../../../protocol/secret-params.ts';
-import { quorumOf } from '../push-job.ts';
+import { countQuorum } from '../push-job.ts';
 import type { NewPushJob, PushOptions, RequestKey } from '../push-store.ts';
 import type { WantedTicket } from '../tickets/ticket-store.ts';
-import { type KnownJobs, type KnownServers, targetsOf } from './job-targets.ts';
+import { type KnownJobs, type KnownServers, resolveTargets } from './job-targets.ts';
 
 type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
 
@@ -21,7 +21,7 @@ type JobRequest = ParamsOf<typeof pushJobContracts.CreatePushJob>;
  * The key of a request, with a hash of the request. The hash is stored, so it is computed without
  * the values of secret variables: it cannot be used to test guesses of them.
  */
-export function repeatOf(
+export function createRequestKey(
   request: JobRequest,
   key: string | undefined,
   actor: string | undefined,
@@ -33,7 +33,7 @@ export function repeatOf(
 }
 
 /** The key of a request that runs a schedule once. */
-export const repeatOfRun = (
+export const createRunRequestKey = (
   schedule: string,
   key: string | undefined,
   actor: string | undefined,
@@ -49,7 +49,7 @@ const masked = (env: Readonly<Record<string, string>>, secrets: readonly string[
  * The request obeys the rules of its contract. @throws InvalidParametersError with all that is wrong
  * with its servers, its quorum and its ticket
  */
-export async function newPushJobOf(
+export async function resolvePushJob(
   request: JobRequest,
   { id, actor, ...known }: { id: string; actor: string | undefined; servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewPushJob> {
@@ -57,8 +57,8 @@ export async function newPushJobOf(
   const wanted = request.quorum ?? { percent: 100 };
   const [{ nodes, quorum }, ticket] = await checkAll(
     async () => {
-      const nodes = await targetsOf(request, known);
-      const quorum = quorumOf(wanted, nodes.length);
+      const nodes = await resolveTargets(request, known);
+      const quorum = countQuorum(wanted, nodes.length);
       for (const { field, message } of findQuorumIssues(quorum, nodes.length)) throw invalidParameter(field, message);
       return { nodes, quorum };
     },

@@ -46,20 +46,20 @@ const PAGE = 1_000;
  * The contract of the request has been checked, so it has one kind of target. @throws
  * InvalidParametersError when there are no such servers
  */
-export async function targetsOf(
+export async function resolveTargets(
   request: TargetRequest,
   { servers, jobs }: { servers: KnownServers; jobs: KnownJobs },
 ): Promise<NewNode[]> {
   const { servers: uuids, where, group, from_job: job, from_status: status } = request;
-  if (uuids !== undefined) return newNodesOf(uuids, servers);
+  if (uuids !== undefined) return resolveNodes(uuids, servers);
   if (where !== undefined) return selected('where', where, servers);
   if (group !== undefined) return serversOfGroup(group, servers);
-  if (job !== undefined) return newNodesOf(await serversOf(job, status, jobs), servers, 'from_job');
+  if (job !== undefined) return resolveNodes(await serversOf(job, status, jobs), servers, 'from_job');
   throw new Error('a push job without targets was not refused');
 }
 
 /** @throws InvalidParametersError for servers that do not exist */
-export async function newNodesOf(
+export async function resolveNodes(
   uuids: readonly string[],
   servers: Pick<KnownServers, 'hostnames'>,
   field = 'servers',
@@ -77,7 +77,7 @@ async function serversOfGroup(name: string, known: KnownServers): Promise<NewNod
   if (group === undefined) throw invalidParameter('group', `there is no server group ${JSON.stringify(name)}`);
   const { servers = [], where } = group;
   if (where !== undefined) return selected('group', where, known);
-  if (servers.length > 0) return newNodesOf(servers, known, 'group');
+  if (servers.length > 0) return resolveNodes(servers, known, 'group');
   throw invalidParameter('group', `server group ${name} has no servers`);
 }
 

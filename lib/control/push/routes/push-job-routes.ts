@@ -7,8 +7,8 @@ import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { PushJobKeyLostError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
-import { newPushJobOf, repeatOf } from '../request/job-request.ts';
-import { newNodesOf } from '../request/job-targets.ts';
+import { resolvePushJob, createRequestKey } from '../request/job-request.ts';
+import { resolveNodes } from '../request/job-targets.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 
 export interface PushJobRouteDeps {
@@ -34,13 +34,13 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
     pushJobContracts,
     {
       async CreatePushJob({ params, actor, header, withRecord }) {
-        const repeat = repeatOf(params, idempotencyKey(header), actor.name);
+        const repeat = createRequestKey(params, idempotencyKey(header), actor.name);
         // Asked before the servers are looked up, because a repeated request could find other
         // servers.
         const made = await pushJobs.findByIdempotencyKey(repeat);
         const id = made ?? (await create());
         async function create(): Promise<string> {
-          const job = await newPushJobOf(params, { id: random.uuid(), actor: actor.name, servers, jobs: pushJobs });
+          const job = await resolvePushJob(params, { id: random.uuid(), actor: actor.name, servers, jobs: pushJobs });
           const isNew = await withRecord((record) => pushJobs.create({ ...job, repeat, record }), job.id);
           if (isNew) return job.id;
           const first = await pushJobs.findByIdempotencyKey(repeat);
@@ -69,7 +69,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
       },
       async AddPushNodes({ params, actor, withRecord }) {
         const { id } = params;
-        const nodes = await newNodesOf(params.servers, servers);
+        const nodes = await resolveNodes(params.servers, servers);
         await withRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
         return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
       },

@@ -5,7 +5,7 @@
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { PushJob, PushNode } from '../../../protocol/api/push-job-schemas.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import { statusOf } from '../push-job.ts';
+import { toJobStatus } from '../push-job.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';
 
 export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
@@ -13,7 +13,7 @@ export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
   return {
     id: row.id,
     ...contents,
-    status: statusOf(row.state, row.outcome),
+    status: toJobStatus(row.state, row.outcome),
     ...optionalField('reason', row.reason),
     ...optionalField('aborted_by', row.abort_actor),
     ...(row.coordinator === undefined ? {} : { coordinator: row.coordinator }),

@@ -24,7 +24,7 @@ interface MonthKind {
 /** In ascending order, from 1. `month`: from 1. */
 export type DaysOfMonth = (year: number, month: number) => readonly number[];
 
-export function daysOf(fields: DayFields): DaysOfMonth {
+export function parseCronDays(fields: DayFields): DaysOfMonth {
   const known = new Map<number, readonly number[]>();
   return (year, month) => {
     const length = new Date(Date.UTC(year, month, 0)).getUTCDate();

@@ -9,7 +9,7 @@
  */
 import cron from 'node-cron';
 import { MAX_CRON_CHARS } from '../../../protocol/api/push-schedules.ts';
-import { type DaysOfMonth, daysOf } from './cron-days.ts';
+import { type DaysOfMonth, parseCronDays } from './cron-days.ts';
 
 /** Milliseconds since 1970. */
 type Instant = number;
@@ -127,7 +127,7 @@ function localTimesOf(pattern: string): LocalTimes {
   return {
     minutes: minutes.sort((a, b) => a - b),
     months: new Set(month),
-    days: daysOf({ dayOfMonth, dayOfWeek, isEither: isEitherEnough(pattern) }),
+    days: parseCronDays({ dayOfMonth, dayOfWeek, isEither: isEitherEnough(pattern) }),
   };
 }
 

@@ -3,7 +3,7 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import { combineIfChanged, Parameters, type StatementPart, statementName } from '../../../platform/sql-text.ts';
 import { scheduleChangeDetails } from '../audit-details.ts';
 import type { JobGuard } from '../push-store.ts';
-import { type FullSchedule, type NewSchedule, timeOf } from './schedule-store.ts';
+import { type FullSchedule, type NewSchedule, toTimestamp } from './schedule-store.ts';
 
 /** A schedule with everything that callers run or change. */
 export interface WholeSchedule extends FullSchedule {
@@ -50,7 +50,7 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
          held_until = null, tries = 0, failure_reason = null, failure_message = null, updated_at = cnapi_now()
        where s.id = $1::uuid and s.changes = $2::int and (s.next_at is not null or s.queued_at is not null)`,
     new Parameters([
-      ...[id, changes, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), timeOf(nextAt)],
+      ...[id, changes, toTimestamp(at), cron ?? null, timeZone, overlap, JSON.stringify(job), toTimestamp(nextAt)],
       ...[changedBy ?? null, isOtherJob],
     ]),
     record &&
@@ -96,7 +96,7 @@ export async function resumeSchedule(
          last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end,
          last_message = case when $2::timestamptz is null then null else s.last_message end
        where s.id = $1::uuid and s.is_paused and s.changes = $3::int`,
-    [id, timeOf(nextAt), changes],
+    [id, toTimestamp(nextAt), changes],
   );
   return rowCount > 0;
 }

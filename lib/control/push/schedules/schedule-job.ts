@@ -6,7 +6,7 @@ import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { findJobIssues, findUnknownMembers } from '../../../protocol/api/push-schedules.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { NewPushJob } from '../push-store.ts';
-import { newPushJobOf } from '../request/job-request.ts';
+import { resolvePushJob } from '../request/job-request.ts';
 import type { KnownJobs, KnownServers } from '../request/job-targets.ts';
 
 interface JobDeps {
@@ -17,9 +17,9 @@ interface JobDeps {
 }
 
 /** The job as its body says, for the servers that there are now. @throws errors of the request */
-export async function jobOf(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
+export async function resolveScheduledJob(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
   const { data, issues } = checked(pushJobContracts.CreatePushJob, body);
-  if (data !== undefined && issues.length === 0) return newPushJobOf(data, { ...known, jobs });
+  if (data !== undefined && issues.length === 0) return resolvePushJob(data, { ...known, jobs });
   // Written by another version.
   throw new InvalidParametersError(
     400,

@@ -40,8 +40,8 @@ export async function createSchedule(database: Queryable, schedule: NewSchedule,
     `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,
        $8::timestamptz, $9::int) as is_created`,
     new Parameters([
-      ...[id, timeOf(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
-      ...[timeOf(nextAt), most],
+      ...[id, toTimestamp(at), cron ?? null, timeZone, overlap, JSON.stringify(job), actor ?? null],
+      ...[toTimestamp(nextAt), most],
     ]),
     record && ((all) => record(all, all.add(newScheduleDetails(job), 'jsonb'), all.add(job.servers ?? null, 'uuid[]'))),
   );
@@ -142,7 +142,7 @@ export async function listSchedules(
 /** The time by which schedules fire. `instanceTime`: of this instance's clock. */
 export async function readScheduleTime(database: Queryable, instanceTime: number): Promise<number> {
   const { rows } = await database.query<{ now: Date }>('select cnapi_schedule_time($1::timestamptz) as now', [
-    timeOf(instanceTime),
+    toTimestamp(instanceTime),
   ]);
   return (rows[0] as { now: Date }).now.getTime();
 }
@@ -180,7 +180,7 @@ export interface DueSchedule extends FullSchedule {
 export async function claimDueSchedules(database: Queryable, instanceTime: number, most: number): Promise<string[]> {
   const { rows } = await database.query<{ id: string }>(
     'select id from cnapi_claim_due_push_schedules($1::timestamptz, $2::int) as id',
-    [timeOf(instanceTime), most],
+    [toTimestamp(instanceTime), most],
     { name: 'claim due push schedules' },
   );
   return rows.map(({ id }) => id);
@@ -198,7 +198,7 @@ export async function readClaimedSchedules(
        from cnapi_push_schedules s left join cnapi_push_jobs j on j.id = s.last_job
        where s.id = any ($2::uuid[]) and not s.is_paused
        order by least(s.next_at, s.queued_at), s.id`,
-    [timeOf(instanceTime), ids],
+    [toTimestamp(instanceTime), ids],
     { name: 'read claimed push schedules' },
   );
   return rows;
@@ -219,7 +219,7 @@ export async function readNextTime(
          coalesce(bool_or(s.queued_at is not null), false) as "isQueued"
        from cnapi_schedule_time($1::timestamptz) as t (now)
          join cnapi_push_schedules s on not s.is_paused and least(s.next_at, s.queued_at) is not null`,
-    [timeOf(instanceTime)],
+    [toTimestamp(instanceTime)],
     { name: 'read next time of push schedules' },
   );
   return rows[0] as { inMs: number | null; isQueued: boolean };
@@ -255,8 +255,8 @@ export function firingGuard(
       parameters.add(changes, 'int'),
       parameters.add(next_at, 'timestamptz'),
       parameters.add(queued_at, 'timestamptz'),
-      parameters.add(timeOf(at), 'timestamptz'),
-      parameters.add(timeOf(thenAt), 'timestamptz'),
+      parameters.add(toTimestamp(at), 'timestamptz'),
+      parameters.add(toTimestamp(thenAt), 'timestamptz'),
       parameters.add(job, 'uuid'),
     ].join(', ')})`;
   return { name: 'a time has come', condition };
@@ -288,7 +288,7 @@ export async function passSchedule(
     `select cnapi_pass_push_schedule($1::uuid, $10::int, $2::timestamptz, $3::timestamptz, $4::timestamptz,
        $5::timestamptz, $6::timestamptz, $7::text, $8::text, $9::text) as is_passed`,
     [
-      ...[id, next_at, queued_at, timeOf(at), timeOf(thenAt), timeOf(queueAt)],
+      ...[id, next_at, queued_at, toTimestamp(at), toTimestamp(thenAt), toTimestamp(queueAt)],
       ...[outcome ?? null, reason ?? null, message ?? null, changes],
     ],
   );
@@ -351,4 +351,4 @@ export async function deleteOldJobs(
 }
 
 /** The time as a parameter of a statement. */
-export const timeOf = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());
+export const toTimestamp = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());

@@ -13,7 +13,7 @@ export interface ScheduleTimes {
 const NO_TIME_ZONE = 'value is not the name of a time zone';
 
 /** @throws InvalidParametersError with all that is wrong, or when there is no such time after `now` */
-export function timesOf({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
+export function parseScheduleTimes({ at: text, cron, timeZone = 'UTC' }: ScheduleTimes, now: number) {
   const errors: FieldError[] = [];
   const refuse = (field: string, message: string) => errors.push({ field, code: 'Invalid', message });
   const at = text === undefined ? undefined : Date.parse(text);
@@ -54,7 +54,7 @@ export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone
     return { ...present, timeZone: timeZone ?? present.timeZone, nextAt: undefined };
   }
   const wanted = { at: text, cron: cron ?? (text === undefined ? present.cron : undefined) };
-  return timesOf({ ...wanted, timeZone: timeZone ?? present.timeZone }, now);
+  return parseScheduleTimes({ ...wanted, timeZone: timeZone ?? present.timeZone }, now);
 }
 
 export function nextTime(

@@ -74,7 +74,7 @@ function lastTime(nextAt: number, times: CronTimes | undefined, now: number) {
 
 export type ScheduleStatus = (typeof SCHEDULE_STATUSES)[number];
 
-export function scheduleStatusOf(isPaused: boolean, nextAt: unknown, queuedAt: unknown): ScheduleStatus {
+export function toScheduleStatus(isPaused: boolean, nextAt: unknown, queuedAt: unknown): ScheduleStatus {
   if (nextAt === null && queuedAt === null) return 'ended';
   return isPaused ? 'paused' : 'active';
 }

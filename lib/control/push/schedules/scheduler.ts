@@ -18,7 +18,7 @@ import type { PushJobs } from '../push-jobs.ts';
 import type { KnownServers } from '../request/job-targets.ts';
 import { cronTimes } from './cron-times.ts';
 import { decideFiring, type Firing } from './schedule.ts';
-import { jobOf } from './schedule-job.ts';
+import { resolveScheduledJob } from './schedule-job.ts';
 import {
   claimDueSchedules,
   type DueSchedule,
@@ -142,7 +142,7 @@ export class Scheduler {
     const job = random.uuid();
     try {
       const guard = firingGuard(schedule, { at, thenAt, job });
-      const wanted = await jobOf(schedule.job, { id: job, actor: schedule.job_actor ?? undefined, servers, pushJobs });
+      const wanted = await resolveScheduledJob(schedule.job, { id: job, actor: schedule.job_actor ?? undefined, servers, pushJobs });
       if (!(await pushJobs.create({ ...wanted, guard }))) return;
     } catch (error) {
       if (!isRefusal(error, thenAt)) throw error;

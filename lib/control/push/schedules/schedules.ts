@@ -24,7 +24,7 @@ import {
   PushScheduleNotFoundError,
   TooManyPushSchedulesError,
 } from './schedule-errors.ts';
-import { changedJob, jobOf } from './schedule-job.ts';
+import { changedJob, resolveScheduledJob } from './schedule-job.ts';
 import {
   createSchedule,
   deleteEndedSchedules,
@@ -35,7 +35,7 @@ import {
   type ScheduleFilter,
   type ScheduleRow,
 } from './schedule-store.ts';
-import { changedTimes, nextTime, type ScheduleTimes, timesIn, timesOf } from './schedule-times.ts';
+import { changedTimes, nextTime, type ScheduleTimes, timesIn, parseScheduleTimes } from './schedule-times.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
 export interface ScheduleRequest extends ScheduleTimes {
@@ -100,7 +100,7 @@ export class PushSchedules {
     const { database } = this.#deps;
     const now = await this.#now();
     const [times] = await checkAll(
-      () => timesOf(request, now),
+      () => parseScheduleTimes(request, now),
       () => this.#requireGroup(request.job),
     );
     const schedule = { ...request, ...times, overlap };
@@ -110,7 +110,7 @@ export class PushSchedules {
 
   /** The next times of such a schedule, at most `count`. @throws InvalidParametersError */
   async times(request: ScheduleTimes, count: number): Promise<Date[]> {
-    const { nextAt, ...times } = timesOf(request, await this.#now());
+    const { nextAt, ...times } = parseScheduleTimes(request, await this.#now());
     const found = [nextAt];
     while (found.length < count) {
       const next = nextTime(times, found.at(-1) ?? nextAt);
@@ -188,7 +188,7 @@ export class PushSchedules {
     const { pushJobs, servers } = this.#deps;
     const schedule = await this.#whole(id);
     if (!isBusy(schedule)) {
-      const wanted = await jobOf(schedule.job, { id: job, actor, servers, pushJobs });
+      const wanted = await resolveScheduledJob(schedule.job, { id: job, actor, servers, pushJobs });
       const guard = runGuard(schedule, { job, actor, key: repeat?.key });
       if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
     }

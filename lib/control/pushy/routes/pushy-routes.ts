@@ -19,8 +19,8 @@ import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { parseJobBody } from '../job-body.ts';
-import { countedJobOf, jobOf, nodeStateOf, pushyIdOf, uuidOfPushyId } from '../job-shape.ts';
-import { newJobOf } from '../new-job.ts';
+import { toCountedPushyJob, toPushyJob, toPushyNodeState, toPushyId, parsePushyId } from '../job-shape.ts';
+import { buildPushJob } from '../new-job.ts';
 import * as store from '../organization-jobs-store.ts';
 import { JobNotFoundError, NoOutputError, NotJsonError, pushyErrorReply } from '../pushy-errors.ts';
 import type { PushyFeeds } from '../pushy-feeds.ts';
@@ -85,7 +85,7 @@ function authorizer(deps: PushyRouteDeps) {
   }
 
   async function jobIn({ organization }: Authorized, id: string): Promise<store.OrganizationJob> {
-    const uuid = uuidOfPushyId(id);
+    const uuid = parsePushyId(id);
     const job = uuid && (await store.readOrganizationJob(deps.database, organization.uuid, uuid));
     if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
     return job;
@@ -128,7 +128,7 @@ function jobRoutes(
   async function shown(authorized: Authorized, job: store.OrganizationJob, withFile = false) {
     const withContents = maySeeContents(authorized);
     const file = withFile && withContents && job.hasFile ? await store.readPushFile(database, job.id) : undefined;
-    return jobOf(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
+    return toPushyJob(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
   }
 
   return bind(
@@ -140,9 +140,9 @@ function jobRoutes(
         const body = parseJobBody(context.body);
         const { organization } = authorized;
         const nodes = await organizations.nodesOf(organization, body.nodes);
-        const job = newJobOf({ id: random.uuid(), body, organization, requestor: authorized, nodes });
+        const job = buildPushJob({ id: random.uuid(), body, organization, requestor: authorized, nodes });
         await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
-        const id = pushyIdOf(job.id);
+        const id = toPushyId(job.id);
         const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
         return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
       },
@@ -157,7 +157,7 @@ function jobRoutes(
           async read(after: Cursor | undefined, { rows, bytes }) {
             const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
             const page = await store.listOrganizationJobs(database, authorized.organization.uuid, filter);
-            return { rows: page.jobs.map((job) => countedJobOf(job, withContents)), next: page.next };
+            return { rows: page.jobs.map((job) => toCountedPushyJob(job, withContents)), next: page.next };
           },
         });
       },
@@ -233,15 +233,15 @@ function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: 
         const { organization } = await authorize(context, 'read');
         const nodes = await organizations.allNodes(organization);
         const states = await availabilityOf(nodes.map(({ serverUuid }) => serverUuid));
-        return ok(nodes.map(({ name, serverUuid }) => nodeStateOf(name, states.get(serverUuid))));
+        return ok(nodes.map(({ name, serverUuid }) => toPushyNodeState(name, states.get(serverUuid))));
       },
       async GetPushyNodeState(context) {
         const { organization } = await authorize(context, 'read');
         const { node: name } = context.params;
         const node = (await organizations.nodesOf(organization, [name])).get(name);
-        if (node === undefined || typeof node === 'string') return ok(nodeStateOf(name, undefined));
+        if (node === undefined || typeof node === 'string') return ok(toPushyNodeState(name, undefined));
         const states = await availabilityOf([node.serverUuid]);
-        return ok(nodeStateOf(name, states.get(node.serverUuid)));
+        return ok(toPushyNodeState(name, states.get(node.serverUuid)));
       },
     },
     { ListPushyNodeStates: { answerBytes: JOB_BYTES } },

@@ -4,7 +4,7 @@ import type { RequireServer } from '../../http/route.ts';
 import { CORE_PARTS } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
 
-export function requireServerOf(servers: Pick<Servers, 'get'>): RequireServer {
+export function createServerPrecondition(servers: Pick<Servers, 'get'>): RequireServer {
   return async (serverUuid, mustRun) => {
     const found = await servers.get(serverUuid, CORE_PARTS);
     if (found === undefined) throw new ServerNotFoundError(serverUuid);

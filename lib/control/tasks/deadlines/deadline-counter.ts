@@ -58,4 +58,4 @@ export class DeadlineCounter {
 export const tickLagMs = ({ slowPollMs }: { slowPollMs: number }): number => MAX_POLL_PERIODS * slowPollMs;
 
 /** The number of ticks that cover at least this many milliseconds. */
-export const ticksOf = (ms: number): number => Math.ceil(ms / TICK_MS);
+export const toTicks = (ms: number): number => Math.ceil(ms / TICK_MS);

@@ -11,7 +11,7 @@ import {
   MAX_UNACCEPTED_BYTES,
 } from '../record/task-limits.ts';
 import type { ClaimingSession } from '../record/written.ts';
-import { type TickAdvance, TICK_MS, ticksOf } from './deadline-counter.ts';
+import { type TickAdvance, TICK_MS, toTicks } from './deadline-counter.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;
 const MAX_CANCELS_PER_SERVER = 100;
@@ -64,7 +64,7 @@ export async function takeOverdue(
     [
       sessions.map((session) => session.serverUuid),
       sessions.map((session) => session.epoch),
-      ticksOf(overdueMs),
+      toTicks(overdueMs),
       resendMs,
       MAX_CANCELS_PER_SERVER,
       MAX_CANCELS_AT_ONCE,
@@ -99,8 +99,8 @@ export async function sweepTasks(
     `select cnapi_sweep_late_tasks($1::bigint, $2::bigint, $3::text, $4::text, $5::text, $6::int, $7::int, $8::bigint,
        $9::bigint, $10::int, $11::bigint, $12::boolean) as id`,
     [
-      startByMs === undefined ? null : ticksOf(startByMs),
-      overdueMs === undefined ? null : ticksOf(overdueMs),
+      startByMs === undefined ? null : toTicks(startByMs),
+      overdueMs === undefined ? null : toTicks(overdueMs),
       JSON.stringify(taskEnds.notTaken),
       JSON.stringify(taskEnds.notTakenAgain),
       JSON.stringify(taskEnds.timedOut),

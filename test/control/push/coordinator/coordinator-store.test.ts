@@ -12,7 +12,7 @@ import {
   startNodes,
 } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
-import { actionsOf, type CoordinatorAction } from '../../../../lib/control/push/push-job.ts';
+import { decideActions, type CoordinatorAction } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
@@ -44,7 +44,7 @@ t.test('a job whose last node has ended goes on if nodes were added before its e
 
 /** What the coordinator does after this round. */
 const actionOf = (round: JobRound): CoordinatorAction => {
-  const [action] = actionsOf({ ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
+  const [action] = decideActions({ ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 });
   if (action === undefined) throw new Error('no action applies');
   return action;
 };

@@ -2,7 +2,7 @@
 import t from 'tap';
 import { advanceJob, startNodes } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { endRehab, storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
-import { actionsOf } from '../../../../lib/control/push/push-job.ts';
+import { decideActions } from '../../../../lib/control/push/push-job.ts';
 import { listPushNodes } from '../../../../lib/control/push/push-store.ts';
 import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
@@ -47,7 +47,7 @@ t.test('each refused start gives its node an end, and its server leaves the job 
     rows.map(([{ code, message }, status]) => [code, status, message]),
   );
   const view = { ...round, startsPaidMs: 0, ticket: 'none', ticketTimeoutMs: 0 } as const;
-  t.match([...actionsOf(view)][0], { do: 'end', outcome: 'complete' }, 'each node has ended');
+  t.match([...decideActions(view)][0], { do: 'end', outcome: 'complete' }, 'each node has ended');
 
   const busy = async () => (await database.query('select 1 from cnapi_push_busy where rehab_since is not null')).rows;
   t.equal((await busy()).length, rows.length);

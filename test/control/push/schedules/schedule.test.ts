@@ -5,7 +5,7 @@ import {
   decideFiring,
   type Firing,
   type ScheduleState,
-  scheduleStatusOf,
+  toScheduleStatus,
 } from '../../../../lib/control/push/schedules/schedule.ts';
 
 const HOURLY = cronTimes('0 * * * *', 'UTC');
@@ -132,5 +132,5 @@ t.test('a schedule has ended once it has no next time and none that waits, wheth
     [false, null, null, 'ended'],
     [true, null, null, 'ended'],
   ] as const)
-    t.equal(scheduleStatusOf(isPaused, nextAt, queuedAt), status);
+    t.equal(toScheduleStatus(isPaused, nextAt, queuedAt), status);
 });

@@ -4,7 +4,7 @@
  */
 
 import { randomUUID } from 'node:crypto';
-import { ticksOf } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
+import { toTicks } from '../../../../lib/control/tasks/deadlines/deadline-counter.ts';
 import { type OverdueTask, takeOverdue } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';
 import { claimTasks, readDispatches, type TaskToSend } from '../../../../lib/control/tasks/dispatch/claim-store.ts';
 import type { TaskRow } from '../../../../lib/control/tasks/record/task.ts';
@@ -124,6 +124,6 @@ export async function backdate(database: Queryable, id: string, ms: number): Pro
        ended_at = ended_at - $2::int * interval '1 ms', created_at = created_at - $2::int * interval '1 ms',
        queued_tick = queued_tick - $3::int, worked_tick = worked_tick - $3::int
        where id = $1::uuid`,
-    [id, ms, ticksOf(ms)],
+    [id, ms, toTicks(ms)],
   );
 }

@@ -6,11 +6,11 @@ import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../.
 import { type Actor, hasRight } from '../../../access/token.ts';
 import { idempotencyKey } from '../../../http/idempotency-key.ts';
 import { bind, empty, ok, type Route } from '../../../http/route.ts';
-import { statusOf } from '../../push-job.ts';
+import { toJobStatus } from '../../push-job.ts';
 import type { PushJobs } from '../../push-jobs.ts';
-import { repeatOfRun } from '../../request/job-request.ts';
+import { createRunRequestKey } from '../../request/job-request.ts';
 import { pushJobFor } from '../../routes/push-job-view.ts';
-import { scheduleStatusOf } from '../schedule.ts';
+import { toScheduleStatus } from '../schedule.ts';
 import type { ScheduleRow } from '../schedule-store.ts';
 import type { PushSchedules } from '../schedules.ts';
 
@@ -55,7 +55,7 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
         return ok(scheduleFor(actor, await pushSchedules.get(id)));
       },
       async RunPushSchedule({ params: { id }, actor, header, withRecord }) {
-        const repeat = repeatOfRun(id, idempotencyKey(header), actor.name);
+        const repeat = createRunRequestKey(id, idempotencyKey(header), actor.name);
         const job = (await pushJobs.findByIdempotencyKey(repeat)) ?? (await run(random.uuid()));
         function run(newJob: string): Promise<string> {
           const request = { job: newJob, actor: actor.name, repeat };
@@ -90,7 +90,7 @@ function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
   const time = (at: Date | null) => at?.toISOString();
   return {
     id: row.id,
-    status: scheduleStatusOf(row.is_paused, row.next_at, row.queued_at),
+    status: toScheduleStatus(row.is_paused, row.next_at, row.queued_at),
     ...optionalField('at', time(row.at)),
     ...optionalField('cron', row.cron),
     time_zone: row.time_zone,
@@ -102,7 +102,7 @@ function scheduleFor(actor: Actor, row: ScheduleRow): PushSchedule {
     ...optionalField('last_outcome', row.last_outcome),
     ...optionalField('last_reason', row.last_reason),
     ...optionalField('last_job', row.last_job),
-    ...(row.last_job_state === null ? {} : { last_job_status: statusOf(row.last_job_state, row.last_job_outcome) }),
+    ...(row.last_job_state === null ? {} : { last_job_status: toJobStatus(row.last_job_state, row.last_job_outcome) }),
     ...optionalField('last_job_counts', row.last_job_counts),
     actor: row.actor,
     created_at: row.created_at.toISOString(),
