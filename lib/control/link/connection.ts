@@ -97,7 +97,7 @@ const BACKED_UP_BYTES = 64 * 1024;
 const MAX_BACKLOG_BYTES = 16 * 1024 * 1024;
 
 /** More `error` frames of one peer are not logged: they would fill the disk. */
-const MAX_COMPLAINTS_LOGGED = 10;
+const MAX_ERRORS_LOGGED = 10;
 
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
@@ -114,7 +114,7 @@ export class Connection implements SessionSocket {
   #session: Session | undefined;
   #peerVersion = PROTOCOL_VERSION;
   #deadline: Timer | undefined;
-  #complaints = 0;
+  #errorFrames = 0;
   /** Created at the first probe; most connections never need one. */
   #pings: Pings | undefined;
   readonly #reads: ReadLimiter;
@@ -231,14 +231,8 @@ export class Connection implements SessionSocket {
 
   #received(data: RawData, isBinary: boolean): void {
     if (this.#state === 'closed') return;
-    if (isBinary || !Buffer.isBuffer(data)) {
-      this.#fail('frames are text');
-      return;
-    }
-    this.#parse(data.toString());
-  }
-
-  #parse(text: string): void {
+    if (isBinary || !Buffer.isBuffer(data)) return this.#fail('frames are text');
+    const text = data.toString();
     try {
       this.#take(parseAgentFrame(text, this.#reads), text.length);
     } catch (error) {
@@ -251,17 +245,14 @@ export class Connection implements SessionSocket {
     const session = this.#session;
     if (frame.type === 'hello') this.#onHello(frame);
     else if (session === undefined) this.#misplaced(frame);
-    else if (frame.type === 'error') this.#noteComplaint(frame);
+    else if (frame.type === 'error') this.#onError(frame);
     else if (frame.type === 'heartbeat') this.#answerHeartbeat(frame.sequence);
     else if (frame.type === 'inventory') this.#onInventory(session, frame);
     else this.#deps.handlers.frame(this, session, frame, size);
   }
 
   #onHello(frame: HelloFrame): void {
-    if (this.#state !== 'greeting') {
-      this.#misplaced(frame);
-      return;
-    }
+    if (this.#state !== 'greeting') return this.#misplaced(frame);
     this.#state = 'accepting';
     this.#cancelDeadline();
     this.#peerVersion = frame.version;
@@ -269,10 +260,7 @@ export class Connection implements SessionSocket {
   }
 
   #onInventory(session: Session, frame: InventoryFrame): void {
-    if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) {
-      this.#misplaced(frame);
-      return;
-    }
+    if (this.#state !== 'awaiting-inventory' || frame.epoch !== session.epoch) return this.#misplaced(frame);
     this.#state = 'live';
     this.#cancelDeadline();
     void this.#track(this.#deps.handlers.inventory(this, session, frame));
@@ -282,9 +270,9 @@ export class Connection implements SessionSocket {
     this.#fail(`a ${frame.type} frame has no place in state ${this.#state}`);
   }
 
-  #noteComplaint({ code, message }: ErrorFrame): void {
-    this.#complaints += 1;
-    if (this.#complaints > MAX_COMPLAINTS_LOGGED) return;
+  #onError({ code, message }: ErrorFrame): void {
+    this.#errorFrames += 1;
+    if (this.#errorFrames > MAX_ERRORS_LOGGED) return;
     this.warn({ code, message: cutForLog(message) }, 'agent: it did not understand a frame');
   }
 
@@ -379,10 +367,7 @@ export class Connection implements SessionSocket {
     if (this.#state === 'closed') return;
     this.#greetingBytes += chunk.length;
     this.#greetingFrames += this.#reads.consumeRead(chunk, now, MAX_GREETING_FRAMES);
-    if (this.#greetingBytes > MAX_GREETING_BYTES || this.#greetingFrames > MAX_GREETING_FRAMES) this.#refuseFlood();
-  }
-
-  #refuseFlood(): void {
+    if (this.#greetingBytes <= MAX_GREETING_BYTES && this.#greetingFrames <= MAX_GREETING_FRAMES) return;
     this.#fail('a greeting is shorter');
     this.#socket.terminate();
   }

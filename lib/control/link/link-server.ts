@@ -6,9 +6,9 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
-import { CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
-import { cutForLog, type Logger } from '../../platform/log.ts';
-import type { Address, HelloFrame, InventoryFrame, SessionFrame, SysinfoFrame } from '../../protocol/frames.ts';
+import { CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Address, HelloFrame, InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -29,8 +29,8 @@ import {
   type LinkCounters,
 } from './connection.ts';
 import type { InventoriedSessions } from './inventoried-sessions.ts';
-import { KeyedCoalescer } from './keyed-coalescer.ts';
 import { type Sender, SenderAccounts } from './sender-accounts.ts';
+import { SysinfoKeeper } from './sysinfo-keeper.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 
 /** What the link needs of the servers. */
@@ -93,9 +93,6 @@ class HandshakeError extends CnapiError {
 
 const RETRY_AFTER_MS = 1000;
 const INVENTORY_RETRY_MS = 500;
-const SYSINFO_RETRY_MS = 2_000;
-/** Limit for all sysinfos that wait for the database; one has about 40 KB. */
-const MAX_SYSINFO_BYTES_HELD = 64 * 1024 * 1024;
 
 export class LinkServer {
   readonly #deps: LinkServerDeps;
@@ -108,15 +105,14 @@ export class LinkServer {
   readonly #connectionDeps: ConnectionDeps;
   /** Checks for new servers, by connection, until the agent is greeted. */
   readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
-  /** Sysinfo being stored: one at a time for each agent, the latest one last. */
-  readonly #latestSysinfo = new KeyedCoalescer<Connection>();
-  #sysinfoBytesHeld = 0;
+  readonly #sysinfo: SysinfoKeeper;
   #isStopping = false;
   /** Upgrades answered with a time to return. */
   refused = 0;
 
   constructor(deps: LinkServerDeps) {
     this.#deps = deps;
+    this.#sysinfo = new SysinfoKeeper(deps);
     this.#server = new WebSocketServer({
       noServer: true,
       perMessageDeflate: false,
@@ -345,37 +341,13 @@ export class LinkServer {
         tasks.onTaskEnd(inventoriedSessions.view(session), frame);
         break;
       case 'sysinfo':
-        this.#latestSysinfo.run(connection, () => this.#keepSysinfo(connection, frame, size));
+        this.#sysinfo.keep(connection, frame, size);
         break;
       case 'status':
         servers.queueReport(serverUuid, frame.status, size);
         break;
       default:
         dispatchFrame(this.#listeners, session, frame);
-    }
-  }
-
-  /**
-   * The agent sends its sysinfo again only in its next session. Storing it is therefore retried
-   * while the database is unreachable and the connection is open.
-   */
-  async #keepSysinfo(connection: Connection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
-    const { servers, clock } = this.#deps;
-    for (let tries = 1; connection.isOpen || tries === 1; tries++) {
-      try {
-        await servers.recordSysinfo(connection.serverUuid, sysinfo, digest);
-        return;
-      } catch (error) {
-        const isHeld = isTemporary(error) && this.#sysinfoBytesHeld + size <= MAX_SYSINFO_BYTES_HELD;
-        if (tries === 1 || !isHeld) {
-          const fields = { reason: cutForLog(messageOf(error)), tried_again: isHeld };
-          connection.warn(fields, 'server: its sysinfo was not kept');
-        }
-        if (!isHeld) return;
-        this.#sysinfoBytesHeld += size;
-        await clock.sleep(SYSINFO_RETRY_MS);
-        this.#sysinfoBytesHeld -= size;
-      }
     }
   }
 

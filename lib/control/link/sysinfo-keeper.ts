@@ -1,0 +1,55 @@
+/**
+ * Stores the sysinfo that agents send: one at a time for each connection, the latest one last. An
+ * agent sends it again only in its next session, so storing it is retried while the database is
+ * unreachable and the connection is open. Owned by the link server.
+ */
+import type { Clock } from '../../platform/clock.ts';
+import { isTemporary, messageOf } from '../../platform/errors.ts';
+import { cutForLog } from '../../platform/log.ts';
+import type { SysinfoFrame } from '../../protocol/frames.ts';
+import type { Connection } from './connection.ts';
+import { KeyedCoalescer } from './keyed-coalescer.ts';
+
+interface SysinfoKeeperDeps {
+  servers: { recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown> };
+  clock: Clock;
+}
+
+const RETRY_MS = 2_000;
+/** Limit for all sysinfos that wait for the database; one has about 40 KB. */
+const MAX_BYTES_HELD = 64 * 1024 * 1024;
+
+export class SysinfoKeeper {
+  readonly #deps: SysinfoKeeperDeps;
+  readonly #latest = new KeyedCoalescer<Connection>();
+  #bytesHeld = 0;
+
+  constructor(deps: SysinfoKeeperDeps) {
+    this.#deps = deps;
+  }
+
+  /** `size`: characters of the frame. */
+  keep(connection: Connection, frame: SysinfoFrame, size: number): void {
+    this.#latest.run(connection, () => this.#keep(connection, frame, size));
+  }
+
+  async #keep(connection: Connection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
+    const { servers, clock } = this.#deps;
+    for (let tries = 1; connection.isOpen || tries === 1; tries++) {
+      try {
+        await servers.recordSysinfo(connection.serverUuid, sysinfo, digest);
+        return;
+      } catch (error) {
+        const isHeld = isTemporary(error) && this.#bytesHeld + size <= MAX_BYTES_HELD;
+        if (tries === 1 || !isHeld) {
+          const fields = { reason: cutForLog(messageOf(error)), tried_again: isHeld };
+          connection.warn(fields, 'server: its sysinfo was not kept');
+        }
+        if (!isHeld) return;
+        this.#bytesHeld += size;
+        await clock.sleep(RETRY_MS);
+        this.#bytesHeld -= size;
+      }
+    }
+  }
+}
