@@ -43,6 +43,7 @@ import type { Reply, RequireServer, Route } from '../route.ts';
 import type { Certificates } from './certificates.ts';
 import { OLDEST_TLS } from './handshakes.ts';
 import { ListenSockets } from './listen-sockets.ts';
+import { OpenExchanges } from './open-exchanges.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
@@ -84,17 +85,10 @@ const HEADERS_WITHIN_MS = 30_000;
 /** Limits the time to receive a request with its body. An answer has no time limit. */
 const REQUEST_WITHIN_MS = 60_000;
 const KEEP_ALIVE_MS = 65_000;
-/** Longer than the longest wait, so its answer is sent before the cut. */
-const SILENT_SOCKET_MS = 3_660_000;
 const STOP_GRACE_MS = 1000;
 const MAX_HEADERS = 100;
 /** Connections for callers beside the agents. */
 const MAX_CALLERS = 1500;
-/**
- * Per connection, far above what any client sends ahead. With more, replies queue behind a wait,
- * Node stops reading, and a disconnect goes unnoticed.
- */
-const MAX_UNANSWERED = 16;
 
 type UpgradableResponse = ServerResponse & { claimUpgrade?: () => { socket: Duplex; head: Buffer } };
 type Upgrade = { socket: Duplex; head: Buffer; serverUuid: string };
@@ -104,9 +98,7 @@ export class HttpListener {
   readonly #deps: ListenerDeps;
   readonly #own: OwnNames;
   readonly #restify: restify.Server;
-  readonly #exchanges = new Map<IncomingMessage, Exchange>();
-  readonly #unanswered = new WeakMap<Socket, number>();
-  #whenQuiet: (() => void) | undefined;
+  readonly #exchanges = new OpenExchanges();
   readonly #errorForms = new ErrorForms();
   #onArrival: Handlers['onArrival'] = () => new StoppingError();
   readonly #sockets: ListenSockets;
@@ -283,43 +275,14 @@ export class HttpListener {
       void exchange.send(this.#errorForms.replyTo(reason, request.url ?? ''));
       return false;
     }
-    return this.#expect(request, response, exchange);
+    return this.#exchanges.add(exchange, response);
   }
 
   #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
     return new Exchange(request, response, {
       ...this.#deps,
-      isLeaving: () => this.#isLastAnswerOn(request.socket),
+      isLeaving: () => this.#isLeaving && this.#exchanges.isLastOn(request.socket),
     });
-  }
-
-  /** False while others wait on this connection: Node would close it before their answers. */
-  #isLastAnswerOn(socket: Socket): boolean {
-    return this.#isLeaving && (this.#unanswered.get(socket) ?? 0) <= 1;
-  }
-
-  /** False if this connection has sent too many requests ahead; it is cut off. */
-  #expect(request: IncomingMessage, response: ServerResponse, exchange: Exchange): boolean {
-    const { socket } = request;
-    const unanswered = (this.#unanswered.get(socket) ?? 0) + 1;
-    if (unanswered > MAX_UNANSWERED) {
-      socket.destroy();
-      return false;
-    }
-    this.#unanswered.set(socket, unanswered);
-    // Not for all the server's sockets: a link would keep the timer without need.
-    socket.setTimeout(SILENT_SOCKET_MS);
-    this.#exchanges.set(request, exchange);
-    response.once('close', () => {
-      this.#unanswered.set(socket, (this.#unanswered.get(socket) ?? 1) - 1);
-      this.#forget(request);
-    });
-    return true;
-  }
-
-  #forget(request: IncomingMessage): void {
-    this.#exchanges.delete(request);
-    if (this.#exchanges.size === 0) this.#whenQuiet?.();
   }
 
   #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
@@ -367,7 +330,7 @@ export class HttpListener {
 
   /** Input that Node could not parse as a request. Cuts off a reply in progress. */
   #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
-    const isAnswering = [...this.#exchanges.values()].some((one) => one.request.socket === socket && one.isAnswered);
+    const isAnswering = [...this.#exchanges.all()].some((one) => one.request.socket === socket && one.isAnswered);
     if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
     else replyAndClose(socket, errorReply(new UnreadableRequestError(error)));
   }
@@ -376,10 +339,9 @@ export class HttpListener {
     if (this.#port === undefined) return;
     // Upgraded sockets would delay a close; their owner closes them.
     this.#sockets.close();
-    const grace = new AbortController();
-    this.#whenQuiet = () => grace.abort();
-    for (const exchange of this.#exchanges.values()) exchange.abort(new StoppingError());
-    if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, grace.signal);
+    const allAnswered = this.#exchanges.whenEmpty();
+    for (const exchange of this.#exchanges.all()) exchange.abort(new StoppingError());
+    if (this.#exchanges.size > 0) await this.#deps.clock.sleep(STOP_GRACE_MS, allAnswered);
     this.#sockets.cutHandshakes();
     await this.#deps.certificates?.stop();
     this.#server.closeAllConnections();

@@ -12,9 +12,10 @@ import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { LongRequestKind } from '../../../protocol/api/contract.ts';
 import { type Actor, ANONYMOUS_ACTOR, callerKey, OPEN_ACTOR } from '../../access/token.ts';
-import { type BodySize, FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
+import type { BodySize } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';
 import type { Reply, Route } from '../route.ts';
+import { DroppedBody } from './dropped-body.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
 import { writeInSlices } from './write-bounded.ts';
@@ -39,10 +40,8 @@ const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
  */
 const KEEP_ALIVE = 'timeout=4';
 
-/** Limits of reading the rest of a body after its request has been answered. Pieces count too. */
+/** Limits the time for the rest of a body after its request has been answered. */
 const DRAIN_MS = 1000;
-const DRAIN_BYTES = 8 * 1024 * 1024;
-const FREE_DROPPED = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
 /**
  * Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers.
  */
@@ -64,9 +63,7 @@ export class Exchange {
   #isBodyAccepted = false;
   /** What was charged for the body, without what was dropped of it. */
   readonly #charged: BodySize = { bytes: 0, values: 0 };
-  /** The cost of what was dropped of the body. */
-  #dropped = 0;
-  #stopDropping: (() => void) | undefined;
+  readonly #droppedBody: DroppedBody;
   #share: MemoryShare | undefined;
   #leave: (() => void) | undefined;
 
@@ -77,6 +74,7 @@ export class Exchange {
     this.#startedAt = deps.clock.now();
     this.#address = request.socket.remoteAddress ?? '';
     this.requestId = requestIdOf(request) ?? deps.random.uuid();
+    this.#droppedBody = new DroppedBody(request, (bytes) => this.#charge({ bytes, values: 0 }));
     response.once('close', () => {
       this.#abort.abort();
       this.#share?.release();
@@ -202,7 +200,7 @@ export class Exchange {
    * is made, however long that takes. A caller that sends too much is cut off.
    */
   dropBody(): void {
-    this.#stopDropping = this.#drop(() => {
+    this.#droppedBody.drop(() => {
       this.#noteBreak('the caller sends a large body that the route does not take');
       this.#response.destroy();
     });
@@ -358,31 +356,15 @@ export class Exchange {
    */
   #endWhenDrained(): void {
     const { request } = this;
-    this.#stopDropping?.();
     const end = () => {
       timer.cancel();
-      stopDropping();
+      this.#droppedBody.stop();
       request.pause();
       this.#response.end();
     };
     const timer = this.#deps.clock.after(DRAIN_MS, end);
     request.once('end', end).once('close', end);
-    const stopDropping = this.#drop(end);
-  }
-
-  /** Reads, drops and charges for the body, until the returned function is called. */
-  #drop(onTooMuch: () => void): () => void {
-    const { request } = this;
-    const count = (piece: Buffer) => {
-      const cost = piece.length + PIECE_BYTES;
-      this.#dropped += cost;
-      if (this.#dropped > FREE_DROPPED) this.#charge({ bytes: cost, values: 0 });
-      if (this.#dropped > DRAIN_BYTES) onTooMuch();
-    };
-    request.on('data', count);
-    // The reader of a body that it refuses has paused it.
-    request.resume();
-    return () => request.off('data', count);
+    this.#droppedBody.drop(end);
   }
 }
 
