@@ -1,6 +1,7 @@
 /** Converts rows of tickets and queues to the answers for callers. Pure. Called by waitlist.ts. */
 import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
-import type { QueueRow, TicketRow } from './ticket-store.ts';
+import type { QueueRow } from './ticket-list-store.ts';
+import type { TicketRow } from './ticket-store.ts';
 
 export function toTicket(row: TicketRow): Ticket {
   const { uuid, server_uuid, scope, id, action, extra, reqid, actor, status, created_at, updated_at } = row;

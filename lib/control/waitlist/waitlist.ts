@@ -38,28 +38,8 @@ import {
   TooManyTicketsError,
 } from './ticket-errors.ts';
 import { createTicketOnce } from './ticket-keys.ts';
-import {
-  createTicket,
-  deleteEnded,
-  deleteOldTickets,
-  deleteQueues,
-  deleteTicket,
-  listOpenTickets,
-  listQueues,
-  listTickets,
-  type MovedTicket,
-  type NewTicket,
-  type OpenTicketFilter,
-  readLastQueue,
-  readQueueTimes,
-  readQueueUpTo,
-  readTicket,
-  readTicketStatuses,
-  releaseTicket,
-  renewTicket,
-  type TicketChange,
-  type TicketRefusal,
-} from './ticket-store.ts';
+import { listOpenTickets, listQueues, listTickets, type OpenTicketFilter, readQueueTimes } from './ticket-list-store.ts';
+import { createTicket, deleteEnded, deleteOldTickets, deleteQueues, deleteTicket, type MovedTicket, type NewTicket, readLastQueue, readQueueUpTo, readTicket, readTicketStatuses, releaseTicket, renewTicket, type TicketChange, type TicketRefusal } from './ticket-store.ts';
 import { toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;

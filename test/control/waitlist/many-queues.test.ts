@@ -1,12 +1,7 @@
 import t from 'tap';
 import { Director } from '../../../lib/control/waitlist/director.ts';
-import {
-  deleteQueues,
-  listQueues,
-  type QueueRow,
-  readLastQueue,
-  repairQueues,
-} from '../../../lib/control/waitlist/ticket-store.ts';
+import { listQueues, type QueueRow } from '../../../lib/control/waitlist/ticket-list-store.ts';
+import { deleteQueues, readLastQueue, repairQueues } from '../../../lib/control/waitlist/ticket-store.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { MemoryHub } from '../../support/memory-bus.ts';

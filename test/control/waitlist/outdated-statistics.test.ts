@@ -4,15 +4,8 @@
  * and not with the number of all live tickets.
  */
 import t from 'tap';
-import {
-  deleteTicket,
-  expireTickets,
-  listQueues,
-  readQueueUpTo,
-  releaseTicket,
-  renewTicket,
-  repairQueues,
-} from '../../../lib/control/waitlist/ticket-store.ts';
+import { listQueues } from '../../../lib/control/waitlist/ticket-list-store.ts';
+import { deleteTicket, expireTickets, readQueueUpTo, releaseTicket, renewTicket, repairQueues } from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { add, addOne, migrations, newQueue } from './support/waitlist-database.ts';

@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap';
-import { listQueues, readQueueTimes, releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
+import { listQueues, readQueueTimes } from '../../../lib/control/waitlist/ticket-list-store.ts';
+import { releaseTicket } from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshPglite } from '../../support/pglite.ts';
