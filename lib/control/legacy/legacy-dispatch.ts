@@ -29,8 +29,9 @@ import { failedReads } from '../tasks/dispatch/failed-reads.ts';
 import type { PostDispatch, PostOutcomes, PostStats } from '../tasks/dispatch/post-dispatch.ts';
 import { taskEnds } from '../tasks/record/task.ts';
 import type { PostLimits } from '../tasks/record/task-limits.ts';
-import { type EndReport, sizeOf, toEnd, withoutResult } from '../tasks/reports/report.ts';
+import { toEnd } from '../tasks/reports/report.ts';
 import { DeadPosts } from './dead-posts.ts';
+import { HeldPosts, idOf, type Post } from './held-posts.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import {
   type ClaimedPostRow,
@@ -56,18 +57,7 @@ interface LegacyDispatchDeps extends PostOutcomes {
   room?: PostLimits;
 }
 
-/** A task that this process claimed. It is read first, and then posted. */
-interface Post {
-  claimed: ClaimedPostRow;
-  /** The run that the row names. */
-  run: string;
-  giveUp: AbortController;
-  end?: EndReport;
-}
-
 const DEFAULT_ROOM: PostLimits = { posts: 2_000, bytes: 64 * 1024 * 1024 };
-/** Limit for the ends not recorded yet; above it the results are dropped. */
-const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 const MAX_PER_CLAIM = 500;
 const MAX_SERVERS_PER_CLAIM = 500;
 /** Servers found by one slow poll; they are claimed for in several statements, as there is room. */
@@ -84,7 +74,6 @@ export const POSTS_TOPIC = 'posts';
 
 export class LegacyDispatch implements PostDispatch {
   readonly #deps: LegacyDispatchDeps;
-  readonly #room: PostLimits;
   /** Servers to claim for. */
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
@@ -96,12 +85,8 @@ export class LegacyDispatch implements PostDispatch {
   /** Servers to claim for again that were offered since the last slow poll. */
   readonly #offered = new Set<string>();
   readonly #deadPosts: DeadPosts;
-  /** What was claimed and whose end is not recorded yet. */
-  readonly #held = new Map<string, Post>();
+  readonly #held: HeldPosts;
   readonly #posting = new Set<Promise<void>>();
-  /** Bytes of params of held tasks. */
-  #bytes = 0;
-  #endsSize = 0;
   #isStopping = false;
   #hasStoppedClaiming = false;
   /** The last claim or poll; the next one begins after it. */
@@ -111,7 +96,7 @@ export class LegacyDispatch implements PostDispatch {
 
   constructor(deps: LegacyDispatchDeps) {
     this.#deps = deps;
-    this.#room = deps.room ?? DEFAULT_ROOM;
+    this.#held = new HeldPosts(deps.room ?? DEFAULT_ROOM);
     this.#progress = new ClaimProgress(deps.clock, (servers) => {
       for (const serverUuid of servers) this.#hintAgain(serverUuid);
     });
@@ -159,7 +144,7 @@ export class LegacyDispatch implements PostDispatch {
   }
 
   get hasRoom(): boolean {
-    const { posts, bytes } = this.#freeRoom;
+    const { posts, bytes } = this.#held.room;
     return posts > 0 && bytes > 0;
   }
 
@@ -206,7 +191,7 @@ export class LegacyDispatch implements PostDispatch {
     this.#isStopping = true;
     this.#progress.stop();
     this.#offers?.close();
-    for (const { giveUp } of this.#held.values()) giveUp.abort();
+    for (const { giveUp } of this.#held.all()) giveUp.abort();
     await Promise.all([this.#claims.stop(), this.#polls.stop(), this.#moves.stop()]);
     // Reads the tasks of the last claim. Their posts are given up at once, so those tasks end now.
     await this.#reads.finish();
@@ -215,11 +200,6 @@ export class LegacyDispatch implements PostDispatch {
 
   stats(): PostStats {
     return { postsInFlight: this.#held.size, posted: this.#posted, postsLost: this.#deadPosts.ended };
-  }
-
-  get #freeRoom(): PostLimits {
-    const { posts, bytes } = this.#room;
-    return { posts: posts - this.#held.size, bytes: bytes - this.#bytes };
   }
 
   #mayClaim(): boolean {
@@ -256,7 +236,7 @@ export class LegacyDispatch implements PostDispatch {
       return;
     }
     const run = this.#deps.run();
-    const room = { posts: Math.min(MAX_PER_CLAIM, this.#freeRoom.posts), bytes: this.#freeRoom.bytes };
+    const room = { ...this.#held.room, posts: Math.min(MAX_PER_CLAIM, this.#held.room.posts) };
     const claiming = claimPosts(database, run, { servers, room });
     const { given, full, again } = await claiming.catch((error) => this.#progress.failed(servers, error));
     for (const post of given) this.#give(post, run);
@@ -272,10 +252,7 @@ export class LegacyDispatch implements PostDispatch {
   }
 
   #give(claimed: ClaimedPostRow, run: string): void {
-    const post: Post = { claimed, run, giveUp: new AbortController() };
-    this.#held.set(claimed.id, post);
-    this.#bytes += claimed.params_bytes;
-    this.#reads.add(post, GATHER_MS);
+    this.#reads.add(this.#held.add(claimed, run), GATHER_MS);
   }
 
   /**
@@ -296,7 +273,7 @@ export class LegacyDispatch implements PostDispatch {
   async #catchUp(database: Queryable): Promise<undefined> {
     this.#offered.clear();
     const run = this.#deps.run();
-    const known = [...this.#held.values()];
+    const known = this.#held.all();
     const moving = known.filter((one) => one.run !== run);
     for (const one of moving) this.#moves.add(one);
     for (const post of known) this.#record(post);
@@ -344,12 +321,12 @@ export class LegacyDispatch implements PostDispatch {
   /** Finds as many as there is room for; a later poll finds the others. */
   async #findLost(run: string, known: readonly string[], database: Queryable): Promise<void> {
     if (!this.hasRoom) return;
-    const limit = Math.min(MAX_PER_CLAIM, this.#freeRoom.posts);
+    const limit = Math.min(MAX_PER_CLAIM, this.#held.room.posts);
     for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
   }
 
   #begin(post: Post, order: PostOrder): void {
-    if (this.#held.get(order.id) !== post) return;
+    if (!this.#held.has(post)) return;
     this.#posted += 1;
     if (this.#isStopping) post.giveUp.abort();
     const posting = this.#post(post, order).finally(() => this.#posting.delete(posting));
@@ -368,11 +345,8 @@ export class LegacyDispatch implements PostDispatch {
 
   #ended(post: Post, posted: PostedEnd): void {
     const { id, attempt } = post.claimed;
-    if (this.#held.get(id) !== post) return;
-    const end = toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...posted });
-    const isTooMuch = this.#endsSize + sizeOf(end) > MAX_ENDS_SIZE;
-    post.end = isTooMuch ? withoutResult(end, 'too much was waiting to be recorded') : end;
-    this.#endsSize += sizeOf(post.end);
+    if (!this.#held.has(post)) return;
+    this.#held.end(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...posted }));
     this.#record(post);
   }
 
@@ -384,15 +358,10 @@ export class LegacyDispatch implements PostDispatch {
 
   /** The post has ended, here or elsewhere. */
   #forget(post: Post): void {
-    const { id, server_uuid: serverUuid, params_bytes } = post.claimed;
-    if (this.#held.get(id) !== post) return;
-    this.#held.delete(id);
-    this.#bytes -= params_bytes;
-    if (post.end !== undefined) this.#endsSize -= sizeOf(post.end);
+    const { server_uuid: serverUuid } = post.claimed;
+    if (!this.#held.delete(post)) return;
     post.giveUp.abort();
     if (this.#saturatedServers.has(serverUuid)) this.hint(serverUuid);
     else this.#claims.wake();
   }
 }
-
-const idOf = ({ claimed }: Post): string => claimed.id;
