@@ -3,7 +3,7 @@
  * Chef. Limits that Chef does not have are those of POST /push-jobs. Pure.
  */
 import type { z } from 'zod';
-import { parsePushFile } from '../../protocol/api/push-file.ts';
+import { parsePushFile } from '../../protocol/api/push-job-params.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { PUSHY_JOB_KEYS } from '../../protocol/api/pushy.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';

@@ -7,13 +7,11 @@ import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_T
 import { answer, contracts, errorResponse } from './contract.ts';
 import { cursor, nextCursor } from './cursor.ts';
 import { idPrefix } from './id-prefix.ts';
-import { pushEnvironment, secretNames } from './push-environment.ts';
-import { pushFile } from './push-file.ts';
+import { jobServers, pushEnvironment, pushFile, pushQuorum, secretNames, startRate } from './push-job-params.ts';
 import { findMemberIssues } from './push-job-rules.ts';
 import { JOB_STATUSES, NODE_STATUSES, pushJob, pushNode } from './push-job-schemas.ts';
-import { pushQuorum } from './push-quorum.ts';
 import { wantedTicket } from './push-tickets.ts';
-import { boolean, booleanText, boundedText, integer, isUuid, number, serverConditions, text, uuid } from './rules.ts';
+import { boolean, booleanText, boundedText, integer, serverConditions, text, uuid } from './rules.ts';
 
 export const PUSH_PAGE = 100;
 const MAX_PAGE = 1000;
@@ -55,32 +53,6 @@ const nodeExample = {
 const noJob = { 404: errorResponse('No such push job', 'ResourceNotFound') };
 const ofJob = { id: uuid().describe('As the job was answered') };
 
-const MIN_START_RATE = 0.001;
-const startRate = () =>
-  number()
-    .refine(
-      (value) => value >= MIN_START_RATE && value <= MAX_PUSH_NODES,
-      `value is not between ${MIN_START_RATE} and ${MAX_PUSH_NODES}`,
-    )
-    .meta({ minimum: MIN_START_RATE, maximum: MAX_PUSH_NODES });
-
-const servers = z
-  .custom<string[]>((value) => reasonNotServers(value) === undefined, {
-    error: ({ input }) => reasonNotServers(input) ?? '',
-  })
-  .transform((values) => values.map((value) => value.toLowerCase()))
-  .meta({ type: 'array', items: { type: 'string', format: 'uuid' }, minItems: 1, maxItems: MAX_PUSH_NODES });
-
-function reasonNotServers(value: unknown): string | undefined {
-  if (!Array.isArray(value)) return 'value was not an array';
-  if (value.length === 0) return 'value is empty: name at least one server';
-  if (value.length > MAX_PUSH_NODES) return `value has more than ${MAX_PUSH_NODES} elements`;
-  const wrong = value.find((one) => !isUuid(one));
-  if (wrong !== undefined) return `${JSON.stringify(wrong).slice(0, 100)} is not a UUID`;
-  if (new Set(value.map((one) => String(one).toLowerCase())).size < value.length) return 'value names a server twice';
-  return undefined;
-}
-
 export const pushJobContracts = contracts({
   CreatePushJob: {
     method: 'POST',
@@ -93,7 +65,7 @@ export const pushJobContracts = contracts({
         .min(1, 'value is empty')
         .max(MAX_PUSH_COMMAND_CHARS, `value is longer than ${MAX_PUSH_COMMAND_CHARS} characters`)
         .describe('sh runs it'),
-      servers: servers.optional().describe('Uuids of the servers, each once; or else `where`, `group` or `from_job`'),
+      servers: jobServers.optional().describe('Uuids of the servers, each once; or else `where`, `group` or `from_job`'),
       where: serverConditions()
         .optional()
         .describe(
@@ -250,7 +222,7 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object({
       ...ofJob,
-      servers: servers.describe(
+      servers: jobServers.describe(
         'Uuids of servers that are not in the job. A quorum in percent counts them while the job votes',
       ),
     }),
@@ -275,7 +247,7 @@ export const pushJobContracts = contracts({
     origin: 'own',
     params: z.object({
       ...ofJob,
-      nodes: servers
+      nodes: jobServers
         .optional()
         .describe(
           'Uuids of servers: only these nodes end, and the job goes on; those that have ended stay as they are',
