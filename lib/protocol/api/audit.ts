@@ -1,7 +1,7 @@
 /** The audit: who changed what. For admins. */
 import { z } from 'zod';
 import { answer, contracts, type Known } from './contract.ts';
-import { boundedText, integer, moment, uuid } from './rules.ts';
+import { boundedText, integer, timestamp, uuid } from './rules.ts';
 
 const MAX_PAGE = 1000;
 export const AUDIT_PAGE = 100;
@@ -69,8 +69,8 @@ export const auditContracts = contracts({
       object: boundedText(500).optional().describe('About this task, ticket, token or instance'),
       object_prefix: boundedText(500).optional().describe('About those whose ids begin so'),
       request_id: boundedText(100).optional().describe('Only records of the request with this `x-request-id`'),
-      since: moment().describe('ISO 8601 with an offset, or a date; from then on'),
-      until: moment().describe('ISO 8601 with an offset, or a date; before then'),
+      since: timestamp().describe('ISO 8601 with an offset, or a date; from then on'),
+      until: timestamp().describe('ISO 8601 with an offset, or a date; before then'),
       before: integer('before', 1, Number.MAX_SAFE_INTEGER)
         .optional()
         .describe('The page after the one that ends with this id'),

@@ -116,7 +116,7 @@ export interface Issue {
 }
 
 /** The parsed parameters, if there are no issues: of each parameter, and of how they fit together. */
-export function checked<Params extends z.ZodObject>(
+export function checkParams<Params extends z.ZodObject>(
   { params, findIssues }: Pick<Contract, 'findIssues'> & { params: Params },
   given: Readonly<Record<string, unknown>>,
 ): { data: z.output<Params> | undefined; issues: readonly (Issue & { isBadRequest: boolean })[] } {

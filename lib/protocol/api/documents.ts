@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { answer, type Contract, errorResponse } from './contract.ts';
 import { EVENT_KINDS } from './events.ts';
 import type { RequiredRole } from './roles.ts';
-import { booleanText, boundedText, integer, MAX_LIST, moment, number, uuid } from './rules.ts';
+import { booleanText, boundedText, integer, MAX_LIST, timestamp, number, uuid } from './rules.ts';
 
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 
@@ -155,7 +155,7 @@ function filtersOf({ indexes }: Declaration<z.ZodRawShape>): Record<string, z.Zo
     string: () => boundedText(200).describe('The whole value, or its beginning and `*`'),
     number,
     boolean: booleanText,
-    timestamp: moment,
+    timestamp,
     uuid,
   };
   return Object.fromEntries(

@@ -7,7 +7,7 @@
 import { z } from 'zod';
 import { answer, contracts, errorResponse } from './contract.ts';
 import { type Document, documentNoun } from './documents.ts';
-import { boundedText, moment, text, textArray, uuid, uuidArray } from './rules.ts';
+import { boundedText, timestamp, text, textArray, uuid, uuidArray } from './rules.ts';
 
 /** Limits each list of a group, and the list of a user's organizations. */
 const MAX_MEMBERS = 1000;
@@ -135,7 +135,7 @@ const keyNoun = documentNoun({
     owner: uuid().describe('Uuid of its user or client'),
     name: plainName().default('default'),
     public_key: publicKey(),
-    expires_at: moment().describe(
+    expires_at: timestamp().describe(
       'ISO 8601 with an offset, or a date; not valid from then on; always valid when absent',
     ),
   },

@@ -6,7 +6,7 @@
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../bounded-json.ts';
 import { isDate } from '../date.ts';
-import { answer, checked, contracts, errorResponse, type Known } from './contract.ts';
+import { answer, checkParams, contracts, errorResponse, type Known } from './contract.ts';
 import { cursor, nextCursor } from './cursor.ts';
 import { JOB_STATUSES, nodeCounts, pushJob } from './push-job-schemas.ts';
 import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
@@ -155,7 +155,7 @@ export const findUnknownMembers = (names: readonly string[]): string[] =>
 export function findJobIssues(body: JsonObject): string[] {
   if (body.secret_env !== undefined)
     return ['secret_env: a schedule keeps no secrets, because it keeps its job for as long as it exists'];
-  const others = checked(request, body)
+  const others = checkParams(request, body)
     .issues.slice(0, MAX_ISSUES)
     .map(({ field, message }) => (field === '' ? message : `${field.slice(0, MAX_NAME_CHARS)}: ${message}`));
   return [...new Set([...findUnknownMembers(Object.keys(body)), ...others])].slice(0, MAX_ISSUES);

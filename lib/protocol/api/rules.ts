@@ -255,7 +255,7 @@ const NEWEST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 const MOMENT = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d))?$/i;
 
 /** A time with its offset, or a date, which begins at midnight UTC. */
-export const moment = () =>
+export const timestamp = () =>
   z
     .string('value was not a string')
     .refine(

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { idPrefix } from './id-prefix.ts';
 import { cursor, nextCursor } from './cursor.ts';
-import { boundedText, integer, moment, taskWaitSeconds, uuid } from './rules.ts';
+import { boundedText, integer, timestamp, taskWaitSeconds, uuid } from './rules.ts';
 
 /** The maximum of an SQL integer. */
 export const MAX_EVENT_ID = 2 ** 31 - 1;
@@ -178,8 +178,8 @@ export const taskContracts = contracts({
       actor: boundedText(200).optional().describe('Who asked for it'),
       server_uuid: uuid().optional().describe('Only tasks of this server'),
       id_prefix: idPrefix.optional().describe('The beginning of its id'),
-      since: moment().describe('ISO 8601 with an offset, or a date; created from then on'),
-      until: moment().describe('ISO 8601 with an offset, or a date; created before then'),
+      since: timestamp().describe('ISO 8601 with an offset, or a date; created from then on'),
+      until: timestamp().describe('ISO 8601 with an offset, or a date; created before then'),
       after: cursor.optional().describe('The `next` of a page'),
       limit: integer('limit', 1, MAX_PAGE).optional().describe(`${TASK_PAGE} when absent`),
     }),

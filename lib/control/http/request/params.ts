@@ -6,7 +6,7 @@
  */
 import type { z } from 'zod';
 import { type FieldError, InvalidParametersError } from '../../../platform/errors.ts';
-import { type Issue, type Contract, checked, pathParamsOf } from '../../../protocol/api/contract.ts';
+import { type Issue, type Contract, checkParams, pathParamsOf } from '../../../protocol/api/contract.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, printable } from '../http-errors.ts';
@@ -87,7 +87,7 @@ export function parsePathParams(route: Contract, params: Params): Record<string,
  * own routes.
  */
 export function parseParams(route: Contract, params: Params): z.output<z.ZodObject> {
-  const { data, issues } = checked(route, { ...params });
+  const { data, issues } = checkParams(route, { ...params });
   if (data !== undefined && issues.length === 0) return data;
   const usual = route.origin === 'reference' && route.referenceAborts !== true ? 500 : 400;
   const isBadRequest = issues.every((issue) => issue.isBadRequest);

@@ -1,6 +1,6 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
 import { InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
-import { checked } from '../../../protocol/api/contract.ts';
+import { checkParams } from '../../../protocol/api/contract.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push-job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push-jobs.ts';
 import { findJobIssues, findUnknownMembers } from '../../../protocol/api/push-schedules.ts';
@@ -18,7 +18,7 @@ interface JobDeps {
 
 /** The job as its body says, for the servers that there are now. @throws errors of the request */
 export async function resolveScheduledJob(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
-  const { data, issues } = checked(pushJobContracts.CreatePushJob, body);
+  const { data, issues } = checkParams(pushJobContracts.CreatePushJob, body);
   if (data !== undefined && issues.length === 0) return resolvePushJob(data, { ...known, jobs });
   // Written by another version.
   throw new InvalidParametersError(
