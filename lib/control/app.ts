@@ -32,8 +32,8 @@ import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
 import type { Readiness } from './roster/roster.ts';
-import { migrations, subsystems } from './subsystem-list.ts';
 import { createServerPrecondition } from './servers/routes/server-precondition.ts';
+import { migrations, subsystems } from './subsystem-list.ts';
 
 export interface AppDeps {
   config: Config & { cnapiUuid: string };

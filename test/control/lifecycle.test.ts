@@ -1,8 +1,8 @@
 import t from 'tap';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import { counter } from '../../lib/control/metrics/metric.ts';
-import { migrations } from '../../lib/control/subsystem-list.ts';
 import type { Subsystem, SubsystemDefinition } from '../../lib/control/subsystem.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../lib/platform/errors.ts';
 import { silentLogger } from '../../lib/platform/log.ts';

@@ -17,7 +17,7 @@ export interface World<State> {
   /** Two states with the same key have the same future. */
   keyOf(state: State): string;
   /** What is wrong with this state, or with the step to it; undefined if nothing is. */
-  findTicketIssue(state: State, from?: State): string | undefined;
+  complaintOf(state: State, from?: State): string | undefined;
   /** Everything that was started is finished, and correctly. */
   isEnd(state: State): boolean;
   /** A line about the state for a trace. */

@@ -8,8 +8,8 @@ import {
   declareLapsed,
   drainRun,
   endRun,
-  insertRun,
   incrementBeat,
+  insertRun,
   readLive,
 } from '../../lib/control/roster/membership/instance-store.ts';
 import {
@@ -22,13 +22,13 @@ import {
   renewRun,
 } from '../../lib/control/roster/status/roster-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
+import { migrationsOf } from '../support/migrations-of.ts';
 import { COMPUTING_TIMEOUT_MS } from '../support/patience.ts';
 import { freshDatabase } from '../support/postgres.ts';
 import { removeAuthority } from '../support/remove-authority.ts';
 import { type Answers, checkConformance } from './conformance.ts';
 import type { Dice } from './dice.ts';
 import * as model from './roster/model.ts';
-import { migrationsOf } from '../support/migrations-of.ts';
 
 /** One server and a few runs: few enough that operations affect each other. */
 class Fleet {
@@ -147,7 +147,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
   },
   async beat(fleet) {
     const run = fleet.run();
-    const runs = model.raiseBeat(fleet.runs, run);
+    const runs = model.incrementBeat(fleet.runs, run);
     fleet.runs = runs ?? fleet.runs;
     const isDraining = runs?.find((one) => one.run === run)?.isDraining;
     return { real: await incrementBeat(fleet.database, run, 0), model: runs && { isDraining } };

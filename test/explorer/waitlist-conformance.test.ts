@@ -4,7 +4,16 @@
  */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { createTicket, deleteQueues, deleteTicket, expireTickets, readLastQueue, releaseTicket, renewTicket, repairQueues } from '../../lib/control/waitlist/ticket-store.ts';
+import {
+  createTicket,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  readLastQueue,
+  releaseTicket,
+  renewTicket,
+  repairQueues,
+} from '../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../lib/platform/postgres/database.ts';
 import {
   backdate,

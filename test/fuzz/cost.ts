@@ -114,7 +114,7 @@ class Gauge {
   /** @throws Wrong when it costs too much in each try */
   async judge(input: CostInput): Promise<void> {
     for (let tries = 1; ; tries++) {
-      const complaint = this.#findTicketIssue(input, await this.#spentBy(input));
+      const complaint = this.#complaintOf(input, await this.#spentBy(input));
       if (complaint === undefined) return;
       if (tries === TRIES)
         throw new Wrong(`${JSON.stringify(input)} cost ${complaint}`, `${input.kind}: too expensive`);
@@ -122,7 +122,7 @@ class Gauge {
     }
   }
 
-  #findTicketIssue(input: CostInput, { bytes, cpuMs, memoryBytes }: Spent): string | undefined {
+  #complaintOf(input: CostInput, { bytes, cpuMs, memoryBytes }: Spent): string | undefined {
     const { kind } = input;
     const isWide = 'piece' in input && input.piece.includes('#');
     const ordinary = isWide ? WIDE_FACTOR * bytes : bytes;

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { z } from 'zod';
 import { agentFrames, instanceFrames } from '../../lib/protocol/frames.ts';
 import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './hostile.ts';
-import { jsonOf, type Schema } from './subsystem-list.ts';
+import { jsonOf, type Schema } from './schema.ts';
 
 /** Placeholders for ids that are known only at run time. */
 export const FRAME_UUIDS = ['{server}', '{incarnation}', '{journal}', '{task}', '{stranger}'];

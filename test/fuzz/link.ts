@@ -11,7 +11,7 @@ import { AnswerReader } from './answers.ts';
 import { agentFrameTexts } from './frames.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
-import { findTicketIssue } from './rest-rules.ts';
+import { complaintOf } from './rest-rules.ts';
 import { bytesOf, FrameReader, type HeardFrame, isReadable, type Step, stepsOf } from './socket-steps.ts';
 import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 
@@ -289,7 +289,7 @@ class Attack {
   /** Every frame of the instance itself must be valid, even to hostile agents. */
   #judge(): void {
     for (const answer of this.#answers.answers) {
-      const complaint = findTicketIssue(answer, { operationId: 'AgentLink', method: 'GET' });
+      const complaint = complaintOf(answer, { operationId: 'AgentLink', method: 'GET' });
       if (complaint !== undefined) throw new Wrong(`an upgrade was answered with ${complaint}`);
     }
     for (const text of this.#texts()) {

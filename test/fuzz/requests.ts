@@ -5,7 +5,7 @@
  */
 import fc from 'fast-check';
 import { brokenJson, hostileJson, hostileName, hostileText, objectText, shortHostileText } from './hostile.ts';
-import { jsonOf, type Schema, textOf } from './subsystem-list.ts';
+import { jsonOf, type Schema, textOf } from './schema.ts';
 
 export interface OpenApi {
   paths: Record<string, Record<string, Operation>>;

@@ -108,7 +108,7 @@ export const MAY_WAIT: ReadonlySet<string> = new Set([
  * The violation in the answer; undefined if there is none. `operationId`: of the route that
  * answered, if known.
  */
-export function findTicketIssue(
+export function complaintOf(
   answer: Answer,
   { operationId, method }: { operationId: string | undefined; method: string },
 ) {

@@ -6,7 +6,7 @@ import { AnswerReader } from './answers.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
 import { type OpenApi, type PlannedRequest, type RequestScript, requestScripts } from './requests.ts';
-import { findTicketIssue, MAY_WAIT } from './rest-rules.ts';
+import { complaintOf, MAY_WAIT } from './rest-rules.ts';
 import { ANSWER_WITHIN_MS, type Target } from './target.ts';
 
 /** After this the caller leaves, if the route is one that may wait. */
@@ -210,7 +210,7 @@ class Conversation {
       this.#judged += 1;
       const method = request?.method ?? '';
       const operationId = request && contractOf(request.method, request.target)?.name;
-      const complaint = findTicketIssue(answer, { operationId, method });
+      const complaint = complaintOf(answer, { operationId, method });
       if (complaint === undefined) continue;
       const what = `${method} ${request?.target.slice(0, 300)} was answered with ${complaint}`;
       throw new Wrong(what, `${method} ${operationId}: ${complaint.slice(0, 60)}`);

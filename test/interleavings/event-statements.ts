@@ -1,11 +1,11 @@
 /** Rows of the table: the log of events. Triggers of the other tables fill its outbox. */
 import {
   deleteOldEvents,
+  deleteSurplusEvents,
   numberEvents,
   readEventPage,
   readLog,
   readPositionAt,
-  deleteSurplusEvents,
 } from '../../lib/control/events/event-store.ts';
 import { reads, type Statement, writes } from './statement.ts';
 

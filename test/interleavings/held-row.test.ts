@@ -9,7 +9,12 @@ import t, { type Test } from 'tap';
 import { endPosts, readDeadPostingRuns } from '../../lib/control/legacy/post-store.ts';
 import { Authority } from '../../lib/control/roster/accept/authority.ts';
 import { ProbeCaller } from '../../lib/control/roster/accept/probe.ts';
-import { declareLapsed, insertRun, incrementBeat, readLive } from '../../lib/control/roster/membership/instance-store.ts';
+import {
+  declareLapsed,
+  incrementBeat,
+  insertRun,
+  readLive,
+} from '../../lib/control/roster/membership/instance-store.ts';
 import { type Session, SessionTable } from '../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../lib/control/roster/sessions/session-losses.ts';
 import { markOwnerlessUnknown, readRow } from '../../lib/control/roster/status/roster-store.ts';

@@ -4,8 +4,8 @@
  * lane run one after the other; lanes run in parallel.
  */
 import pg from 'pg';
-import { migrations } from '../../lib/control/subsystem-list.ts';
 import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import type { Database, Queryable } from '../../lib/platform/postgres/database.ts';
 import type { PostgresDatabase } from '../../lib/platform/postgres/pool.ts';

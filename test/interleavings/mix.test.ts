@@ -7,8 +7,8 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import t from 'tap';
 import { insertRun } from '../../lib/control/roster/membership/instance-store.ts';
-import { migrations } from '../../lib/control/subsystem-list.ts';
 import { Servers } from '../../lib/control/servers/servers.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { FILE_TIMEOUT_MS, HANG_MS } from '../support/patience.ts';

@@ -17,9 +17,9 @@ import {
   readTasksOfJob,
   startNodes,
 } from '../../lib/control/push/coordinator/coordinator-store.ts';
+import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/expiry/expiry-store.ts';
 import { readFeed } from '../../lib/control/push/followers/feed-store.ts';
 import { readChangedNodes, readJobPositions } from '../../lib/control/push/followers/follow-store.ts';
-import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../lib/control/push/expiry/expiry-store.ts';
 import {
   endRehab,
   endRehabOfRemoved,
@@ -45,8 +45,8 @@ import {
 import {
   beginVoting,
   deletePushTicket,
-  recordPushTicket,
   readPushTicket,
+  recordPushTicket,
 } from '../../lib/control/push/tickets/ticket-store.ts';
 import {
   listOrganizationJobs,

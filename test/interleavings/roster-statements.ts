@@ -1,20 +1,20 @@
 /** Rows of the table: instances, the roster, heartbeats of legacy agents, servers. */
 
 import {
-  foldHeartbeats,
   deleteOrphanedHeartbeats,
+  foldHeartbeats,
   readHeartbeatRows,
   recordHeartbeats,
   recordSilences,
 } from '../../lib/control/legacy/heartbeat-store.ts';
 import {
   declareLapsed,
+  deleteEndedRuns,
   drainRun,
   endRun,
-  deleteEndedRuns,
+  incrementBeat,
   insertRun,
   isLive,
-  incrementBeat,
   readLive,
   wasAskedToDrain,
 } from '../../lib/control/roster/membership/instance-store.ts';

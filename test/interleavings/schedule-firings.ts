@@ -1,5 +1,5 @@
 /** New push jobs of schedules: at their times, which these use up, and when a caller runs one. */
-import type { Creation, NewPushJob } from '../../lib/control/push/push-store.ts';
+import type { NewPushJob, PushJobCreation } from '../../lib/control/push/push-store.ts';
 import { runGuard } from '../../lib/control/push/schedules/schedule-change-store.ts';
 import { firingGuard } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { CallOf, World } from './statement.ts';
@@ -18,7 +18,7 @@ export const asRead = (world: World, kind: 'due' | 'queued') => {
 export const firing = (
   kind: 'due' | 'queued',
   newJob: (servers: readonly string[]) => NewPushJob,
-): CallOf<[NewPushJob], Creation> => ({
+): CallOf<[NewPushJob], PushJobCreation> => ({
   args(world) {
     const schedule = asRead(world, kind);
     const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));
@@ -30,7 +30,7 @@ export const firing = (
 });
 
 /** The schedule allows no job beside another one. */
-export const run = (newJob: (servers: readonly string[]) => NewPushJob): CallOf<[NewPushJob], Creation> => ({
+export const run = (newJob: (servers: readonly string[]) => NewPushJob): CallOf<[NewPushJob], PushJobCreation> => ({
   args(world) {
     const schedule = asRead(world, 'due');
     const job = newJob(world.seats.map(({ serverUuid }) => serverUuid));

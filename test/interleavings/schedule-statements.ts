@@ -15,13 +15,13 @@ import {
   deleteOldJobs,
   listSchedules,
   type NewSchedule,
-  recordFailedTry,
   type PassedTime,
   passSchedule,
   readClaimedSchedules,
   readNextTime,
   readSchedule,
   readScheduleTime,
+  recordFailedTry,
 } from '../../lib/control/push/schedules/schedule-store.ts';
 import type { Queryable } from '../../lib/platform/postgres/database.ts';
 import { AT, asRead, THEN } from './schedule-firings.ts';

@@ -1,8 +1,32 @@
 /** Rows of the table: tickets and queues of the waitlist. */
 
 import { createTicketOnce, type KeyedTicket, type TicketKey } from '../../lib/control/waitlist/ticket-keys.ts';
-import { listOpenTickets, listQueues, listTickets, readQueueTimes } from '../../lib/control/waitlist/ticket-list-store.ts';
-import { createTicket, deleteEnded, deleteOldTickets, deleteQueues, deleteTicket, expireTickets, type MovedTicket, type NewTicket, readLastQueue, readQueueUpTo, readTicket, readTicketStatuses, releaseTicket, renewTicket, repairQueues, type TicketBounds, type TicketChange, type TicketRefusal } from '../../lib/control/waitlist/ticket-store.ts';
+import {
+  listOpenTickets,
+  listQueues,
+  listTickets,
+  readQueueTimes,
+} from '../../lib/control/waitlist/ticket-list-store.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  type MovedTicket,
+  type NewTicket,
+  readLastQueue,
+  readQueueUpTo,
+  readTicket,
+  readTicketStatuses,
+  releaseTicket,
+  renewTicket,
+  repairQueues,
+  type TicketBounds,
+  type TicketChange,
+  type TicketRefusal,
+} from '../../lib/control/waitlist/ticket-store.ts';
 import { bounds, newTicket } from '../control/waitlist/support/waitlist-database.ts';
 import {
   type CallOf,

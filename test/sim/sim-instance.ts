@@ -10,8 +10,8 @@ import { housekeepingSubsystem } from '../../lib/control/housekeeping/subsystem.
 import type { Route } from '../../lib/control/http/route.ts';
 import { Lifecycle } from '../../lib/control/lifecycle.ts';
 import type { NewPushJob } from '../../lib/control/push/push-store.ts';
-import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
 import type { Subsystem } from '../../lib/control/subsystem.ts';
+import { coreSubsystems, migrations } from '../../lib/control/subsystem-list.ts';
 import { isTemporary } from '../../lib/platform/errors.ts';
 import { SimDatabase } from './sim-database.ts';
 import { DUTY_KIND, SimDutyHandler } from './sim-duty.ts';

@@ -8,8 +8,8 @@
  * its client has read the whole answer, and an answer that does not fit the buffers waits for its client (`unread-answers.ts`).
  */
 import { type PGlite, types } from '@electric-sql/pglite';
-import { migrations } from '../../lib/control/subsystem-list.ts';
 import { serversBucket } from '../../lib/control/servers/server-bucket.ts';
+import { migrations } from '../../lib/control/subsystem-list.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
 import { BucketStore } from '../../lib/platform/moray/bucket-store.ts';
 import { type Database, parseInt8, type QueryResult } from '../../lib/platform/postgres/database.ts';

@@ -195,13 +195,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/lifecycle.ts',
   ],
   // What each folder contributes to an instance: its drivers, its routes and its migrations.
-  'control/*/subsystem.ts': [
-    ...database,
-    ...subsystem,
-    'control/*',
-    'control/doctor',
-    'control/*/routes',
-  ],
+  'control/*/subsystem.ts': [...database, ...subsystem, 'control/*', 'control/doctor', 'control/*/routes'],
   'control/push/subsystem.ts': [
     ...database,
     ...subsystem,

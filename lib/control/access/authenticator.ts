@@ -21,7 +21,7 @@ import {
   UnauthorizedError,
 } from './access-errors.ts';
 import type { SignIn } from './sign-in.ts';
-import { type Actor, ANONYMOUS_ACTOR, parseBearer, isBasic, OPEN_ACTOR, permits } from './token.ts';
+import { type Actor, ANONYMOUS_ACTOR, isBasic, OPEN_ACTOR, parseBearer, permits } from './token.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {

@@ -20,11 +20,11 @@ import { TimedDatabase } from '../../platform/postgres/timed.ts';
 import { type Actor, matchesHash, parseToken, type TokenText } from './token.ts';
 import {
   type KnownToken,
-  recordTokenUses,
   readEndedTokens,
   readTokens,
   readTokensEndedSince,
   readValidTokens,
+  recordTokenUses,
 } from './token-store.ts';
 
 interface SignInDeps {

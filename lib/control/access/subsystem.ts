@@ -1,14 +1,15 @@
 /** What access contributes to an instance. */
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
+
 import type { Database } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Random } from '../../platform/random.ts';
 import { checkAccess } from '../doctor/access.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { NewServerLimiter } from './new-server-limiter.ts';
-import type { SignIn } from './sign-in.ts';
 import { tokenRoutes } from './routes/token-routes.ts';
+import type { SignIn } from './sign-in.ts';
 import { deleteEndedTokens } from './token-store.ts';
 import { Tokens } from './tokens.ts';
 

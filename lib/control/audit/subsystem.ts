@@ -1,11 +1,12 @@
 /** What the audit contributes to an instance. */
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
+
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AuditLog } from './audit-log.ts';
-import { auditRoutes } from './routes/audit-routes.ts';
 import { deleteOldAudit } from './audit-store.ts';
+import { auditRoutes } from './routes/audit-routes.ts';
 
 const KEEP_DAYS = 400;
 const DELETE_BATCH = 5_000;

@@ -32,6 +32,7 @@ import {
   roomFor,
   stepHolder,
 } from './duty.ts';
+import { carryOutWithRetries } from './duty-retries.ts';
 import {
   type ClaimedDuty,
   claimDuties,
@@ -41,7 +42,6 @@ import {
   type SettlementRow,
   settleDuties,
 } from './duty-store.ts';
-import { carryOutWithRetries } from './duty-retries.ts';
 
 interface DutyKeeperDeps {
   database: Queryable;

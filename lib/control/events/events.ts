@@ -14,16 +14,23 @@ import type { Config } from '../config.ts';
 import {
   type EventFilter,
   formatPosition,
-  wasRenumbered,
   isWanted,
   type LoggedEvent,
   type Position,
   parsePosition,
   positionOf,
   positionState,
+  wasRenumbered,
 } from './event.ts';
 import { InstanceLeavingError, TooManyFollowersError, UnknownEventError } from './event-errors.ts';
-import { deleteOldEvents, numberEvents, readEventPage, readLog, readPositionAt, deleteSurplusEvents } from './event-store.ts';
+import {
+  deleteOldEvents,
+  deleteSurplusEvents,
+  numberEvents,
+  readEventPage,
+  readLog,
+  readPositionAt,
+} from './event-store.ts';
 import { type EventWindowPage, LogReader } from './reader.ts';
 
 export interface EventsDeps {

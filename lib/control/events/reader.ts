@@ -13,7 +13,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { wasRenumbered, type LoggedEvent, type Position, positionOf } from './event.ts';
+import { type LoggedEvent, type Position, positionOf, wasRenumbered } from './event.ts';
 import { readEventPage } from './event-store.ts';
 
 interface ReaderDeps {
@@ -118,7 +118,7 @@ export class LogReader {
     const newest = newer.at(-1);
     // Events were deleted meanwhile: followers read the log themselves and receive the gap.
     const before = page[0]?.id === at.id ? this.#window : [];
-    this.#window = newest === undefined ? [] : [...before, ...newer].slice(-WINDOW);
+    this.#window = newest === undefined ? [] : [...before, ...newer].slice(-WINDOW_EVENTS);
     return newest && positionOf(newest);
   }
 

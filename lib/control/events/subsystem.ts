@@ -2,8 +2,8 @@
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { eventRoutes } from './routes/event-routes.ts';
 import type { Events } from './events.ts';
+import { eventRoutes } from './routes/event-routes.ts';
 
 const KEEP_DAYS = 7;
 

@@ -7,8 +7,8 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { CallerLimits } from './limits/caller-limits.ts';
 import type { Certificates } from './listener/certificates.ts';
 import type { Handlers, HttpListener } from './listener/listener.ts';
-import { type ProcessRouteDeps, processRoutes } from './routes/process-routes.ts';
 import type { Route } from './route.ts';
+import { type ProcessRouteDeps, processRoutes } from './routes/process-routes.ts';
 
 interface HttpParts {
   listener: HttpListener;

@@ -12,7 +12,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { recordSources, type AgentSource } from './source-store.ts';
+import { type AgentSource, recordSources } from './source-store.ts';
 
 interface AgentSourcesDeps {
   database: Queryable;

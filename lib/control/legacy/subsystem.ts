@@ -1,6 +1,7 @@
 /** What legacy agents contribute to an instance: agents that post to it instead of connecting. */
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
+
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { AgentSources } from './agent-sources.ts';
@@ -86,7 +87,10 @@ export const legacySubsystem: SubsystemDefinition<LegacyParts> = {
       ],
       chores: [
         { name: 'heartbeats of removed servers', batch: () => deleteOrphanedHeartbeats(database, DELETE_BATCH) },
-        { name: 'addresses of legacy agents', batch: () => deleteOldSources(database, KEEP_SOURCES_DAYS, DELETE_BATCH) },
+        {
+          name: 'addresses of legacy agents',
+          batch: () => deleteOldSources(database, KEEP_SOURCES_DAYS, DELETE_BATCH),
+        },
       ],
     };
   },

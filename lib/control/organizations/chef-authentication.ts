@@ -15,7 +15,7 @@ import { createHash } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Organization } from '../../protocol/api/organizations.ts';
 import type { Actor, Principal } from '../access/token.ts';
-import type { SignedRequestHead, SignedCaller } from '../http/listener/request-signing.ts';
+import type { SignedCaller, SignedRequestHead } from '../http/listener/request-signing.ts';
 import {
   NotAssociatedError,
   NotAuthenticatedError,

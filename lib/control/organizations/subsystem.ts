@@ -3,8 +3,8 @@ import type { Database } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { ChefAuthentication } from './chef-authentication.ts';
-import { organizationRoutes } from './routes/organization-routes.ts';
 import type { Organizations } from './organizations.ts';
+import { organizationRoutes } from './routes/organization-routes.ts';
 import { deleteOldSignatures } from './signature-store.ts';
 
 interface OrganizationParts {

@@ -26,8 +26,9 @@ import {
 } from './change-store.ts';
 import { Coordinator } from './coordinator/coordinator.ts';
 import type { ServerToNotify } from './coordinator/coordinator-store.ts';
-import { JobFollowers } from './followers/job-followers.ts';
 import { deleteEndedPushJobs } from './expiry/expiry-store.ts';
+import { SurplusJobDeletion } from './expiry/surplus-job-deletion.ts';
+import { JobFollowers } from './followers/job-followers.ts';
 import type { JobPage } from './job-page-store.ts';
 import { AgentMessenger, type PushSession } from './messenger/agent-messenger.ts';
 import {
@@ -58,10 +59,9 @@ import {
   requestAbort,
 } from './push-store.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_ORDERS_TOPIC } from './push-topics.ts';
-import { SurplusJobDeletion } from './expiry/surplus-job-deletion.ts';
 import type { JobTicketDeps } from './tickets/job-ticket.ts';
 
-export interface PushJobsDeps {
+interface PushJobsDeps {
   database: Queryable;
   bus: Bus;
   clock: Clock;

@@ -7,12 +7,12 @@ import {
   type StatementPart,
   statementName,
 } from '../../platform/sql-text.ts';
-import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
+import { idRangeOf } from '../../protocol/api/id-prefix.ts';
 import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
-import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from './job-page-store.ts';
+import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from './job-page-store.ts';
 import type { JobOutcome, JobState, toJobStatus } from './push-job.ts';
 import type { WantedTicket } from './tickets/ticket-store.ts';
 

@@ -1,10 +1,11 @@
 /** SQL of the jobs of an organization, in the form that Chef shows. */
-import type { NodeStatus } from '../../protocol/api/push-job-schemas.ts';
+
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../platform/sql-text.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
+import type { NodeStatus } from '../../protocol/api/push-job-schemas.ts';
 import type { PushyJobStatus } from '../../protocol/api/pushy.ts';
-import { type JobPage, NODE_COUNTS, CURSOR, readJobPage } from '../push/job-page-store.ts';
+import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from '../push/job-page-store.ts';
 import type { PushOptions } from '../push/push-store.ts';
 
 export interface OrganizationJob {

@@ -22,8 +22,8 @@ import type { AccessRechecker } from '../organizations/access-rechecker.ts';
 import type { Requestor } from '../organizations/requestor.ts';
 import { SharedRead } from '../push/followers/shared-read.ts';
 import type { PushJobs } from '../push/push-jobs.ts';
-import { toPushyEvent, feedTime, parseJobEventId, toStartEvent } from './feed-shape.ts';
-import { toPushyJob, toPushyId } from './job-shape.ts';
+import { feedTime, parseJobEventId, toPushyEvent, toStartEvent } from './feed-shape.ts';
+import { toPushyId, toPushyJob } from './job-shape.ts';
 import { type OrganizationJob, readNodeNames, readOrganizationJob } from './organization-jobs-store.ts';
 import { TooManyFeedFollowersError } from './pushy-errors.ts';
 

@@ -1,12 +1,13 @@
 /** What the roster contributes to an instance. */
-import { readMigrations } from '../../platform/postgres/migration-files.ts';
+
 import type { Queryable } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import { checkName, checkPeers } from '../doctor/network.ts';
 import { counter, gauge } from '../metrics/metric.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import { instanceRoutes } from './routes/instance-routes.ts';
 import { deleteEndedRuns } from './membership/instance-store.ts';
 import type { Roster } from './roster.ts';
+import { instanceRoutes } from './routes/instance-routes.ts';
 import type { RunListener } from './run-listener.ts';
 import { deleteOldStatusHistory } from './status/status-history.ts';
 

@@ -19,12 +19,12 @@ import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
 import {
+  decideWaitOutcome,
   type Expiry,
   type ExpiryRequest,
   findTicketIssue,
   isEnded,
   lifeStage,
-  decideWaitOutcome,
   parseExpiry,
   type TicketRequest,
   type TicketStatus,
@@ -38,8 +38,30 @@ import {
   TooManyTicketsError,
 } from './ticket-errors.ts';
 import { createTicketOnce } from './ticket-keys.ts';
-import { listOpenTickets, listQueues, listTickets, type OpenTicketFilter, readQueueTimes } from './ticket-list-store.ts';
-import { createTicket, deleteEnded, deleteOldTickets, deleteQueues, deleteTicket, type MovedTicket, type NewTicket, readLastQueue, readQueueUpTo, readTicket, readTicketStatuses, releaseTicket, renewTicket, type TicketChange, type TicketRefusal } from './ticket-store.ts';
+import {
+  listOpenTickets,
+  listQueues,
+  listTickets,
+  type OpenTicketFilter,
+  readQueueTimes,
+} from './ticket-list-store.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  type MovedTicket,
+  type NewTicket,
+  readLastQueue,
+  readQueueUpTo,
+  readTicket,
+  readTicketStatuses,
+  releaseTicket,
+  renewTicket,
+  type TicketChange,
+  type TicketRefusal,
+} from './ticket-store.ts';
 import { toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;

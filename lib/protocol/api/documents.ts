@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { answer, type Contract, errorResponse } from './contract.ts';
 import { EVENT_KINDS } from './events.ts';
 import type { RequiredRole } from './roles.ts';
-import { booleanText, boundedText, integer, MAX_LIST, timestamp, number, uuid } from './rules.ts';
+import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from './rules.ts';
 
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 

@@ -7,7 +7,7 @@
 import { z } from 'zod';
 import { answer, contracts, errorResponse } from './contract.ts';
 import { type Document, documentNoun } from './documents.ts';
-import { boundedText, timestamp, text, textArray, uuid, uuidArray } from './rules.ts';
+import { boundedText, text, textArray, timestamp, uuid, uuidArray } from './rules.ts';
 
 /** Limits each list of a group, and the list of a user's organizations. */
 const MAX_MEMBERS = 1000;

@@ -65,7 +65,9 @@ export const pushJobContracts = contracts({
         .min(1, 'value is empty')
         .max(MAX_PUSH_COMMAND_CHARS, `value is longer than ${MAX_PUSH_COMMAND_CHARS} characters`)
         .describe('sh runs it'),
-      servers: jobServers.optional().describe('Uuids of the servers, each once; or else `where`, `group` or `from_job`'),
+      servers: jobServers
+        .optional()
+        .describe('Uuids of the servers, each once; or else `where`, `group` or `from_job`'),
       where: serverConditions()
         .optional()
         .describe(

@@ -4,9 +4,9 @@
  */
 import { z } from 'zod';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { idPrefix } from './id-prefix.ts';
 import { cursor, nextCursor } from './cursor.ts';
-import { boundedText, integer, timestamp, taskWaitSeconds, uuid } from './rules.ts';
+import { idPrefix } from './id-prefix.ts';
+import { boundedText, integer, taskWaitSeconds, timestamp, uuid } from './rules.ts';
 
 /** The maximum of an SQL integer. */
 export const MAX_EVENT_ID = 2 ** 31 - 1;

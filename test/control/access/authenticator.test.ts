@@ -9,8 +9,8 @@ import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
-import { freshDatabase } from '../../support/postgres.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const ANOTHER = '564d5b45-3a8c-4c1f-9d0a-00000000dead';

@@ -8,9 +8,9 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 /** Part of the statement that checks held tokens by uuid. */

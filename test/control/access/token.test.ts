@@ -1,11 +1,11 @@
 import t from 'tap';
 import {
-  parseBearer,
+  callerKey,
   formatToken,
   hashSecret,
-  callerKey,
   matchesHash,
   OPEN_ACTOR,
+  parseBearer,
   parseToken,
   permits,
   senderGroupOf,

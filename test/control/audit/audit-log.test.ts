@@ -10,9 +10,9 @@ import { systemRandom as random } from '../../../lib/platform/random.ts';
 import { combineStatement, Parameters } from '../../../lib/platform/sql-text.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const INSTANCE = '5f0a6d5c-1f3e-4f0b-9d4e-6a1c2b3d4e5f';

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { z } from 'zod';
-import { documentRoutes } from '../../../lib/control/documents/routes/document-routes.ts';
 import { Documents } from '../../../lib/control/documents/documents.ts';
+import { documentRoutes } from '../../../lib/control/documents/routes/document-routes.ts';
 import type { RequestContext, WithRecord } from '../../../lib/control/http/route.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { CnapiError } from '../../../lib/platform/errors.ts';

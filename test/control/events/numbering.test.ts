@@ -4,7 +4,12 @@
  */
 import pg from 'pg';
 import t, { type Test } from 'tap';
-import { deleteOldEvents, numberEvents, readLog, deleteSurplusEvents } from '../../../lib/control/events/event-store.ts';
+import {
+  deleteOldEvents,
+  deleteSurplusEvents,
+  numberEvents,
+  readLog,
+} from '../../../lib/control/events/event-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { blocksRead } from '../../support/blocks-read.ts';

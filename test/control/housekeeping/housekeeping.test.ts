@@ -4,9 +4,9 @@ import type { Chore } from '../../../lib/control/subsystem.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const migrations = migrationsOf('moray', 'housekeeping');
 const MINUTE_MS = 60_000;

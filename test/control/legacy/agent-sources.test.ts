@@ -15,10 +15,10 @@ import { freshZone } from '../../support/apps.ts';
 import { startFakeLegacyAgent } from '../../support/fake-legacy-agent.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { recordingLogger } from '../../support/recording-logger.ts';
 import { until } from '../../support/until.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const migrations = migrationsOf('moray', 'roster', 'legacy', 'servers');
 

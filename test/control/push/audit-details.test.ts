@@ -1,6 +1,6 @@
 /** How much the audit keeps of a push job or a schedule, whatever its size. */
 import t from 'tap';
-import { newJobDetails, scheduleChangeDetails, newScheduleDetails } from '../../../lib/control/push/audit-details.ts';
+import { newJobDetails, newScheduleDetails, scheduleChangeDetails } from '../../../lib/control/push/audit-details.ts';
 
 t.test('the details of a job say how many variables and conditions there are, if some are left out', async (t) => {
   const variables = (count: number) =>

@@ -1,8 +1,16 @@
 /** The specification's table for a job (5.7.3), row by row, and what this system adds to it. */
 
 import t from 'tap';
-import { decideActions, type JobSnapshot, type NodeCounts, type PushJob, countQuorum, StartRateLimiter, toJobStatus } from '../../../lib/control/push/push-job.ts';
-import { type NodeStatus, NODE_STATUSES } from '../../../lib/protocol/api/push-job-schemas.ts';
+import {
+  countQuorum,
+  decideActions,
+  type JobSnapshot,
+  type NodeCounts,
+  type PushJob,
+  StartRateLimiter,
+  toJobStatus,
+} from '../../../lib/control/push/push-job.ts';
+import { NODE_STATUSES, type NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
 
 function view(
   job: Partial<PushJob>,

@@ -1,8 +1,9 @@
 /** What becomes of a node of a push job, in SQL: the rules of `push-node-rules.ts`, row by row. */
-import type { NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
+
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
+import type { NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
 import { NODE_REASONS, type NodeReason, TASK_REASONS, VOTE_REASONS } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { NODE_EVENTS, type NodeEvent, type NodeStage, nextStateOf, reasonOfEvent, STAGES } from './push-node-rules.ts';

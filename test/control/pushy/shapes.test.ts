@@ -1,7 +1,7 @@
 /** Jobs, nodes and events in Chef's form, from the rows of push jobs. */
 import t from 'tap';
-import { toPushyEvent, feedTime, parseJobEventId, toStartEvent } from '../../../lib/control/pushy/feed-shape.ts';
-import { toPushyJob, toListedPushyJob, toPushyNodeState, parsePushyId } from '../../../lib/control/pushy/job-shape.ts';
+import { feedTime, parseJobEventId, toPushyEvent, toStartEvent } from '../../../lib/control/pushy/feed-shape.ts';
+import { parsePushyId, toListedPushyJob, toPushyJob, toPushyNodeState } from '../../../lib/control/pushy/job-shape.ts';
 import { isAllowed } from '../../../lib/control/pushy/new-job.ts';
 import type { OrganizationJob } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { baseUrlOf, requireAccept } from '../../../lib/control/pushy/routes/negotiation.ts';

@@ -12,8 +12,8 @@ import type { Bus } from '../../../lib/platform/bus/bus.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { HelloFrame } from '../../../lib/protocol/frames.ts';
-import { freshDatabase } from '../../support/postgres.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 
 const newHello = (serverUuid: string): HelloFrame =>
   ({

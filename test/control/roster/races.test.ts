@@ -9,8 +9,8 @@ import {
   declareLapsed,
   drainRun,
   endRun,
-  insertRun,
   incrementBeat,
+  insertRun,
 } from '../../../lib/control/roster/membership/instance-store.ts';
 import {
   acceptSession,
@@ -23,8 +23,8 @@ import {
 } from '../../../lib/control/roster/status/roster-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
-import { freshDatabase } from '../../support/postgres.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
+import { freshDatabase } from '../../support/postgres.ts';
 
 t.test('concurrent statements of the roster in both orders', async (t) => {
   const { url, open } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });

@@ -3,8 +3,8 @@ import t from 'tap';
 import {
   declareLapsed,
   endRun,
-  insertRun,
   incrementBeat,
+  insertRun,
   readLive,
 } from '../../../lib/control/roster/membership/instance-store.ts';
 import { RETURN_BURST, RETURN_EVERY_MS } from '../../../lib/control/roster/status/authority-row.ts';
@@ -21,10 +21,10 @@ import {
 import { readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase, type Teardown } from '../../support/postgres.ts';
 import { removeAuthority } from '../../support/remove-authority.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const migrations = migrationsOf('moray', 'roster');
 const identity = (cnapiUuid: string) => ({

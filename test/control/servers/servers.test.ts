@@ -5,9 +5,9 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import { EtagConflictError } from '../../../lib/platform/moray/moray-errors.ts';
 import type { Database } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshPglite } from '../../support/pglite.ts';
 import { freshDatabase } from '../../support/postgres.ts';
-import { migrationsOf } from '../../support/migrations-of.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const OTHER = '564d5b45-3a8c-4c1f-9d0a-0123456789ac';

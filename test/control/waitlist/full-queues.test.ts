@@ -4,7 +4,13 @@
  * attempt.
  */
 import t from 'tap';
-import { deleteQueues, expireTickets, readLastQueue, releaseTicket, repairQueues } from '../../../lib/control/waitlist/ticket-store.ts';
+import {
+  deleteQueues,
+  expireTickets,
+  readLastQueue,
+  releaseTicket,
+  repairQueues,
+} from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { freshDatabase } from '../../support/postgres.ts';

@@ -5,7 +5,14 @@
  */
 import t from 'tap';
 import { listQueues } from '../../../lib/control/waitlist/ticket-list-store.ts';
-import { deleteTicket, expireTickets, readQueueUpTo, releaseTicket, renewTicket, repairQueues } from '../../../lib/control/waitlist/ticket-store.ts';
+import {
+  deleteTicket,
+  expireTickets,
+  readQueueUpTo,
+  releaseTicket,
+  renewTicket,
+  repairQueues,
+} from '../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { add, addOne, migrations, newQueue } from './support/waitlist-database.ts';

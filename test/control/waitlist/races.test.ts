@@ -6,7 +6,17 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { createTicketOnce } from '../../../lib/control/waitlist/ticket-keys.ts';
-import { createTicket, deleteQueues, deleteTicket, expireTickets, readLastQueue, releaseTicket, renewTicket, repairQueues, type TicketChange } from '../../../lib/control/waitlist/ticket-store.ts';
+import {
+  createTicket,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  readLastQueue,
+  releaseTicket,
+  renewTicket,
+  repairQueues,
+  type TicketChange,
+} from '../../../lib/control/waitlist/ticket-store.ts';
 import { type Leg, runBehindLock } from '../../support/lock-waits.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { freshDatabase } from '../../support/postgres.ts';

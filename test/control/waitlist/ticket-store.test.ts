@@ -5,7 +5,20 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { listTickets } from '../../../lib/control/waitlist/ticket-list-store.ts';
-import { createTicket, deleteEnded, deleteOldTickets, deleteQueues, deleteTicket, expireTickets, readLastQueue, readTicket, readTicketStatuses, releaseTicket, renewTicket, repairQueues } from '../../../lib/control/waitlist/ticket-store.ts';
+import {
+  createTicket,
+  deleteEnded,
+  deleteOldTickets,
+  deleteQueues,
+  deleteTicket,
+  expireTickets,
+  readLastQueue,
+  readTicket,
+  readTicketStatuses,
+  releaseTicket,
+  renewTicket,
+  repairQueues,
+} from '../../../lib/control/waitlist/ticket-store.ts';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
 import type { Database, Queryable } from '../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../support/match-lists.ts';

@@ -1,10 +1,10 @@
 import t from 'tap';
 import {
-  findTicketIssue,
+  decideWaitOutcome,
   type ExpiryRequest,
+  findTicketIssue,
   lifeStage,
   MAX_EXPIRES_IN_SECONDS,
-  decideWaitOutcome,
   parseExpiry,
   TICKET_LIMITS,
   type TicketRequest,

@@ -72,7 +72,7 @@ export function leavingWorld({ name, agents, faults }: LeavingBounds, product: R
       for (const at of state.instances.keys()) yield* movesOf(product, state, at);
     },
     keyOf,
-    findTicketIssue: (state) => state.wrong ?? findTicketIssue(state),
+    complaintOf: (state) => state.wrong ?? complaintOf(state),
     isEnd: ({ instances }) => instances.every(({ drain }) => drain === undefined || drain.phase === 'left'),
     tell: ({ now, instances }) =>
       [
@@ -193,7 +193,7 @@ function* movesOf(product: Rules, state: State, at: number): Generator<Move<Stat
   }
 }
 
-function findTicketIssue({ runs, instances, now }: State): string | undefined {
+function complaintOf({ runs, instances, now }: State): string | undefined {
   if (runs.every(({ isDraining }) => isDraining)) return 'no instance stays: both may leave';
   const slow = instances.find(({ drain }) => drain && drain.phase !== 'left' && now - drain.beganAt > LONGEST_MS);
   if (slow !== undefined) return `${slow.run} has not left after ${(now - (slow.drain?.beganAt ?? 0)) / SECOND} s`;

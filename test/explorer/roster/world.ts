@@ -30,7 +30,7 @@ export function rosterWorld(
         for (const move of instanceMoves(rules, state, at)) yield normalised(move);
     },
     keyOf,
-    findTicketIssue: (state) => {
+    complaintOf: (state) => {
       if (staysRunning && state.row?.status === 'unknown') return 'I1: the server is unknown without a cause';
       return complaints.map((complaint) => complaint(state)).find((said) => said !== undefined);
     },

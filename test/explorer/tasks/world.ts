@@ -24,9 +24,9 @@ export function taskWorld(bounds: TaskBounds, rules: Rules = productRules): Worl
       yield* others(rules, state);
     },
     keyOf,
-    findTicketIssue: (state) =>
+    complaintOf: (state) =>
       Object.keys(state.tasks)
-        .map((id) => findTicketIssue(state, id))
+        .map((id) => complaintOf(state, id))
         .find((one) => one !== undefined),
     isEnd,
     tell,
@@ -57,7 +57,7 @@ function* others(rules: Rules, state: State): Generator<Move<State>> {
 /** Ends that say that it has not run. */
 const NOT_RUN: readonly TaskError[] = [taskEnds.notTaken, taskEnds.cancelled];
 
-function findTicketIssue({ tasks, begun, done, ends, areJournalsWhole }: State, id: string): string | undefined {
+function complaintOf({ tasks, begun, done, ends, areJournalsWhole }: State, id: string): string | undefined {
   const task = tasks[id];
   const times = begun[id] ?? 0;
   if (task === undefined) return `${id} is gone`;

@@ -4,8 +4,8 @@
  * the decisions of a wait are the product's.
  */
 import {
-  lifeStage,
   decideWaitOutcome,
+  lifeStage,
   type TicketState,
   type TicketStatus,
   type WaitOutcome,
@@ -96,7 +96,7 @@ export function waitlistWorld(bounds: WaitlistBounds, product: Rules = rules): W
       yield* others(product, state);
     },
     keyOf,
-    findTicketIssue,
+    complaintOf,
     isEnd: ({ callers: all, queue }) =>
       all.every(({ phase }) => phase === 'over' || phase === 'dead') && queue.lastPlace === 0,
     tell,
@@ -230,7 +230,7 @@ function* others(product: Rules, state: WaitlistState): Generator<Move<WaitlistS
       yield { what: 'all tickets are deleted', to: withQueue(left, removeAll(queue)), isFault: true };
 }
 
-function findTicketIssue({ queue, callers, activated }: WaitlistState): string | undefined {
+function complaintOf({ queue, callers, activated }: WaitlistState): string | undefined {
   const active = queue.tickets.filter(({ status }) => status === 'active');
   if (active.length > 1) return `I4: ${active.map(({ uuid }) => uuid).join(' and ')} are active`;
   if (active.length === 0 && queue.tickets.some(({ status }) => status === 'queued'))

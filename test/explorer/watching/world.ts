@@ -7,7 +7,7 @@ import { type ObservedLeases, observeLeases } from '../../../lib/control/roster/
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { countTick, endSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { Move, World } from '../explorer.ts';
-import { declareLapsed, insertRun, incrementBeat, recordLoss, recordOwnerless, renewRun } from '../roster/model.ts';
+import { declareLapsed, incrementBeat, insertRun, recordLoss, recordOwnerless, renewRun } from '../roster/model.ts';
 import {
   type Budget,
   firstState,
@@ -61,7 +61,7 @@ export function watchingWorld({ name, faults }: WatchingBounds, product: Rules =
       yield* deaths(state);
     },
     keyOf,
-    findTicketIssue: ({ wrong, truth, rows }) => wrong ?? lateStatusChange(truth.dead, rows),
+    complaintOf: ({ wrong, truth, rows }) => wrong ?? lateStatusChange(truth.dead, rows),
     isEnd: ({ agents, rows, instances }) =>
       agents.every(({ isDead, at }, server) => {
         if (isDead) return rows[server]?.status === 'unknown';

@@ -32,10 +32,10 @@ import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
 import { replyAndClose } from '../reply/raw-reply.ts';
 import {
-  readRequestHead,
   MAX_URL_CHARS,
   namesOf,
   type OwnNames,
+  readRequestHead,
   reasonToRefuse,
   wantsWebSocket,
 } from '../request/request-head.ts';

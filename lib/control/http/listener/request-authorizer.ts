@@ -23,9 +23,9 @@ import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
 import {
   isSigned as hasSignature,
-  readSignedHead,
   isRefusedForNow,
   type RequestSigning,
+  readSignedHead,
   type SignedCaller,
 } from './request-signing.ts';
 

@@ -19,7 +19,13 @@ import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import type { DutyHandler, HeldDuty } from '../../duty/duty.ts';
 import { tickLagMs } from '../../tasks/deadlines/deadline-counter.ts';
 import { TASK_ENDS_TOPIC } from '../../tasks/task-topics.ts';
-import { decideActions, type CoordinatorAction, type JobSnapshot, type JobState, StartRateLimiter } from '../push-job.ts';
+import {
+  type CoordinatorAction,
+  decideActions,
+  type JobSnapshot,
+  type JobState,
+  StartRateLimiter,
+} from '../push-job.ts';
 import { PUSH_CHANGES_TOPIC, PUSH_PROGRESS_TOPIC } from '../push-topics.ts';
 import { JobTicket, type JobTicketDeps } from '../tickets/job-ticket.ts';
 import { beginVoting, readPushTicket } from '../tickets/ticket-store.ts';

@@ -26,8 +26,8 @@ import { AnswerQueue, GATHER_MS } from './answer-queue.ts';
 import {
   endRehab,
   endRehabOfRemoved,
-  type PushOrder,
   type NodeKey,
+  type PushOrder,
   readOpenNodes,
   readOrders,
   readPrepares,

@@ -7,7 +7,7 @@ import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
 import { PushJobKeyLostError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
-import { resolvePushJob, createRequestKey } from '../request/job-request.ts';
+import { createRequestKey, resolvePushJob } from '../request/job-request.ts';
 import { resolveNodes } from '../request/job-targets.ts';
 import { pushJobFor, pushNodeFor } from './push-job-view.ts';
 

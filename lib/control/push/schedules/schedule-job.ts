@@ -17,7 +17,10 @@ interface JobDeps {
 }
 
 /** The job as its body says, for the servers that there are now. @throws errors of the request */
-export async function resolveScheduledJob(body: JsonObject, { pushJobs: jobs, ...known }: JobDeps): Promise<NewPushJob> {
+export async function resolveScheduledJob(
+  body: JsonObject,
+  { pushJobs: jobs, ...known }: JobDeps,
+): Promise<NewPushJob> {
   const { data, issues } = checkParams(pushJobContracts.CreatePushJob, body);
   if (data !== undefined && issues.length === 0) return resolvePushJob(data, { ...known, jobs });
   // Written by another version.

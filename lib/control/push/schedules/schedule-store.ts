@@ -1,5 +1,5 @@
 /** SQL of schedules of push jobs. */
-import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
+
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import {
   combineStatement,
@@ -11,7 +11,8 @@ import {
   type StatementPart,
   statementName,
 } from '../../../platform/sql-text.ts';
-import { formatCursor, type Cursor } from '../../../protocol/api/cursor.ts';
+import { type Cursor, formatCursor } from '../../../protocol/api/cursor.ts';
+import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
 import type { JobOutcome, JobState } from '../push-job.ts';
@@ -111,8 +112,8 @@ export async function listSchedules(
   database: Queryable,
   { status, after, limit, bytes }: ScheduleFilter,
 ): Promise<{ schedules: ScheduleRow[]; next: string | undefined }> {
-  const { rows } = await database.query<ScheduleRow & { found: number; at: string }>(
-    `select ${columns}, p.found::int, ${inMicroseconds('s.created_at')} as at
+  const { rows } = await database.query<ScheduleRow & { found: number; created_us: string }>(
+    `select ${columns}, p.found::int, ${inMicroseconds('s.created_at')} as created_us
        from (
          select w.id, count(*) over () as found,
              sum(w.job_bytes) over (order by w.created_at desc, w.id desc) - w.job_bytes as before
@@ -134,8 +135,8 @@ export async function listSchedules(
   const last = rows.at(-1);
   const hasMore = last !== undefined && (rows.length < last.found || last.found === limit);
   return {
-    schedules: rows.map(({ found: _, at: __, ...schedule }) => schedule),
-    next: hasMore ? formatCursor({ at: last.at, id: last.id }) : undefined,
+    schedules: rows.map(({ found: _, created_us: __, ...schedule }) => schedule),
+    next: hasMore ? formatCursor({ at: last.created_us, id: last.id }) : undefined,
   };
 }
 
@@ -351,4 +352,5 @@ export async function deleteOldJobs(
 }
 
 /** The time as a parameter of a statement. */
-export const toTimestamp = (at: number | undefined): string | null => (at === undefined ? null : new Date(at).toISOString());
+export const toTimestamp = (at: number | undefined): string | null =>
+  at === undefined ? null : new Date(at).toISOString();

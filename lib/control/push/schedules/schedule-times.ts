@@ -1,6 +1,6 @@
 /** The times of a schedule: as callers ask for them, and the next one. Pure. */
 import { type FieldError, InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
-import { findCronIssue, cronTimes, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
+import { cronTimes, findCronIssue, isTimeZone, SEARCH_YEARS } from './cron-times.ts';
 import type { WholeSchedule } from './schedule-change-store.ts';
 
 export interface ScheduleTimes {

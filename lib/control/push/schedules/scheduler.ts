@@ -23,11 +23,11 @@ import {
   claimDueSchedules,
   type DueSchedule,
   firingGuard,
-  recordFailedTry,
   type PassedTime,
   passSchedule,
   readClaimedSchedules,
   readNextTime,
+  recordFailedTry,
 } from './schedule-store.ts';
 
 export interface SchedulerDeps {
@@ -142,7 +142,12 @@ export class Scheduler {
     const job = random.uuid();
     try {
       const guard = firingGuard(schedule, { at, thenAt, job });
-      const wanted = await resolveScheduledJob(schedule.job, { id: job, actor: schedule.job_actor ?? undefined, servers, pushJobs });
+      const wanted = await resolveScheduledJob(schedule.job, {
+        id: job,
+        actor: schedule.job_actor ?? undefined,
+        servers,
+        pushJobs,
+      });
       if (!(await pushJobs.create({ ...wanted, guard }))) return;
     } catch (error) {
       if (!isRefusal(error, thenAt)) throw error;

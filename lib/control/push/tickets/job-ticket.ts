@@ -11,7 +11,7 @@ import type { HeldDuty } from '../../duty/duty.ts';
 import { TicketEndedError, TicketNotFoundError, TooManyTicketsError } from '../../waitlist/ticket-errors.ts';
 import type { Waitlist } from '../../waitlist/waitlist.ts';
 import type { TicketHold } from '../push-job.ts';
-import { deletePushTicket, recordPushTicket, type PushTicketRow } from './ticket-store.ts';
+import { deletePushTicket, type PushTicketRow, recordPushTicket } from './ticket-store.ts';
 
 export interface JobTicketDeps {
   database: Queryable;

@@ -5,8 +5,8 @@
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
-import type { Organization } from '../../../protocol/api/organizations.ts';
 import type { Cursor } from '../../../protocol/api/cursor.ts';
+import type { Organization } from '../../../protocol/api/organizations.ts';
 import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
@@ -19,7 +19,7 @@ import { PushJobEndedError } from '../../push/push-errors.ts';
 import type { PushJobs } from '../../push/push-jobs.ts';
 import type { Tasks } from '../../tasks/tasks.ts';
 import { parseJobBody } from '../job-body.ts';
-import { toCountedPushyJob, toPushyJob, toPushyNodeState, toPushyId, parsePushyId } from '../job-shape.ts';
+import { parsePushyId, toCountedPushyJob, toPushyId, toPushyJob, toPushyNodeState } from '../job-shape.ts';
 import { buildPushJob } from '../new-job.ts';
 import * as store from '../organization-jobs-store.ts';
 import { JobNotFoundError, NoOutputError, NotJsonError, pushyErrorReply } from '../pushy-errors.ts';

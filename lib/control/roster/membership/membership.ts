@@ -28,8 +28,8 @@ import {
   endRun,
   type InstanceIdentity,
   type InstanceRow,
-  insertRun,
   incrementBeat,
+  insertRun,
   readLive,
   wasAskedToDrain,
 } from './instance-store.ts';

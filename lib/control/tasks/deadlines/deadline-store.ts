@@ -11,7 +11,7 @@ import {
   MAX_UNACCEPTED_BYTES,
 } from '../record/task-limits.ts';
 import type { ClaimingSession } from '../record/written.ts';
-import { type TickAdvance, TICK_MS, toTicks } from './deadline-counter.ts';
+import { TICK_MS, type TickAdvance, toTicks } from './deadline-counter.ts';
 
 const MAX_SWEPT_AT_ONCE = 500;
 const MAX_CANCELS_PER_SERVER = 100;

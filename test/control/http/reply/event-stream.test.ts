@@ -2,8 +2,8 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import {
-  KEEPALIVE_MS,
   END_EVENT_MS,
+  KEEPALIVE_MS,
   STUCK_READER_MS,
   sendEvents,
 } from '../../../../lib/control/http/reply/event-stream.ts';

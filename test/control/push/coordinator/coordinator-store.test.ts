@@ -12,7 +12,7 @@ import {
   startNodes,
 } from '../../../../lib/control/push/coordinator/coordinator-store.ts';
 import { storeVotes } from '../../../../lib/control/push/messenger/messenger-store.ts';
-import { decideActions, type CoordinatorAction } from '../../../../lib/control/push/push-job.ts';
+import { type CoordinatorAction, decideActions } from '../../../../lib/control/push/push-job.ts';
 import { createPushJob, MAX_UNFINISHED, readPushJob } from '../../../../lib/control/push/push-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { sweepTasks } from '../../../../lib/control/tasks/deadlines/deadline-store.ts';

@@ -2,9 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { expiryPart, listAudit } from '../../../../lib/control/audit/audit-store.ts';
-import { deleteEndedPushJobs, deleteSurplusJobs, readSurplusJobs } from '../../../../lib/control/push/expiry/expiry-store.ts';
-import { createPushJob } from '../../../../lib/control/push/push-store.ts';
+import {
+  deleteEndedPushJobs,
+  deleteSurplusJobs,
+  readSurplusJobs,
+} from '../../../../lib/control/push/expiry/expiry-store.ts';
 import { SurplusJobDeletion } from '../../../../lib/control/push/expiry/surplus-job-deletion.ts';
+import { createPushJob } from '../../../../lib/control/push/push-store.ts';
 import { newPushJob } from '../../../interleavings/push-statements.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { rowsRead, seatedDatabase } from '../job-rows.ts';

@@ -1,7 +1,7 @@
 /** When cron expressions come next, in time zones whose clocks change. */
 import cron from 'node-cron';
 import t, { type Test } from 'tap';
-import { findCronIssue, cronTimes, isTimeZone } from '../../../../lib/control/push/schedules/cron-times.ts';
+import { cronTimes, findCronIssue, isTimeZone } from '../../../../lib/control/push/schedules/cron-times.ts';
 import { SeededRandom } from '../../../sim/seeded-random.ts';
 
 function nextTimes(expression: string, zone: string, after: string, count: number): string[] {

@@ -15,9 +15,9 @@ import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
-import { migrationsOf } from '../../../support/migrations-of.ts';
 
 const socket = idleSocket();
 

@@ -10,9 +10,9 @@ import { systemClock } from '../../../../lib/platform/clock.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
-import { migrationsOf } from '../../../support/migrations-of.ts';
 
 /** Only the beat is short, so that nothing lapses during a test. */
 const times = { beatMs: 50, leaseMs: 600_000, silenceMs: 600_000, startGraceMs: 18_000 };

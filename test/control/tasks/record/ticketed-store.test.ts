@@ -12,17 +12,17 @@ import {
   TooManyTasksError,
 } from '../../../../lib/control/tasks/record/task-errors.ts';
 import { readTask } from '../../../../lib/control/tasks/record/task-store.ts';
-import { type TicketedCreation, createTaskUnderTicket } from '../../../../lib/control/tasks/record/ticketed-store.ts';
+import { createTaskUnderTicket, type TicketedCreation } from '../../../../lib/control/tasks/record/ticketed-store.ts';
 import { deleteTicket, expireTickets, releaseTicket } from '../../../../lib/control/waitlist/ticket-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
 import { type Leg, runBehindLock } from '../../../support/lock-waits.ts';
 import { MemoryHub } from '../../../support/memory-bus.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { addOne, backdate, newQueue, statusOf } from '../../waitlist/support/waitlist-database.ts';
 import { startInstance } from '../support/fake-agents.ts';
 import { newTask } from '../support/task-database.ts';
-import { migrationsOf } from '../../../support/migrations-of.ts';
 
 const migrations = migrationsOf('moray', 'roster', 'legacy', 'tasks', 'waitlist');
 

@@ -4,7 +4,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { TicketStatus } from '../../../../lib/control/waitlist/ticket.ts';
-import { createTicket, type NewTicket, type TicketRefusal, type TicketRow } from '../../../../lib/control/waitlist/ticket-store.ts';
+import {
+  createTicket,
+  type NewTicket,
+  type TicketRefusal,
+  type TicketRow,
+} from '../../../../lib/control/waitlist/ticket-store.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import type { Migration } from '../../../../lib/platform/postgres/migrations.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';
