@@ -8,10 +8,10 @@ import { formatPosition, parsePosition, positionOf } from '../../../lib/control/
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
 import {
   deleteOldEvents,
+  deleteSurplusEvents,
   numberEvents,
   readEventPage,
   readPositionAt,
-  deleteSurplusEvents,
 } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
 import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/reader.ts';

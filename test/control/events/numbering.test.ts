@@ -199,7 +199,7 @@ t.test('what numberings and removals note of themselves is deleted when nobody r
   }
   const numberings = await countOf('cnapi_event_numberings');
   t.ok(numberings > 100 && numberings <= 200, `${numberings} after 350 numberings`);
-  for (let each = 0; each < 250; each++) await trimEvents(database, 0, 1);
+  for (let each = 0; each < 250; each++) await deleteSurplusEvents(database, 0, 1);
   const removals = await countOf('cnapi_event_trims');
   t.ok(removals > 0 && removals <= 101, `${removals} after 250 removals`);
   t.match(await readLog(database, 0), { oldest: 251, last: 350 });

@@ -3,19 +3,18 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import {
   declareLapsed,
+  deleteEndedRuns,
   endRun,
-  forgetEndedRuns,
   insertRun,
 } from '../../../lib/control/roster/membership/instance-store.ts';
-import { rosterMigrations } from '../../../lib/control/roster/roster-schema.ts';
 import { acceptSession, recordLosses } from '../../../lib/control/roster/status/roster-store.ts';
-import { forgetStatusHistory, readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
-import { morayMigrations } from '../../../lib/platform/moray/moray-schema.ts';
+import { deleteOldStatusHistory, readStatusHistory } from '../../../lib/control/roster/status/status-history.ts';
 import { matchLists } from '../../support/match-lists.ts';
+import { migrationsOf } from '../../support/migrations-of.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 async function start(t: Test) {
-  const { database, open } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database, open } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const newRun = async () => {
     const writer = { cnapiUuid: randomUUID(), run: randomUUID() };
     const identity = { cnapiUuid: writer.cnapiUuid, url: '', host: '127.0.0.1', port: 1, pid: 1, version: '0' };
@@ -74,9 +73,9 @@ t.test('a run that ended more than a day ago is deleted unless a running server 
     [[old, named, left].map(({ run }) => run)],
   );
   await whileLocked('select 1 from cnapi_instances where run = $1::uuid', [left.run], async () => {
-    t.equal(await forgetEndedRuns(database), 1, 'it does not wait for a locked row');
+    t.equal(await deleteEndedRuns(database), 1, 'it does not wait for a locked row');
   });
-  t.equal(await forgetEndedRuns(database), 1);
+  t.equal(await deleteEndedRuns(database), 1);
   const { rows } = await database.query<{ run: string }>('select run from cnapi_instances');
   t.same(rows.map(({ run }) => run).sort(), [live, recent, named].map(({ run }) => run).sort());
 });
@@ -90,20 +89,20 @@ t.test('old entries of the status history are deleted in batches, but never the 
     recordLosses(database, writer.cnapiUuid, [{ ...changing, run: writer.run, epoch: 1, reason: 'closed' }]);
   await lose();
   await database.query(`update cnapi_status_history set since = since - interval '31 days'`);
-  t.equal(await forgetStatusHistory(database, 32, 10), 0, 'none is that old');
+  t.equal(await deleteOldStatusHistory(database, 32, 10), 0, 'none is that old');
   await acceptSession(database, writer, { ...changing, conn: 2 }, null);
-  t.equal(await forgetStatusHistory(database, 30, 1), 1);
+  t.equal(await deleteOldStatusHistory(database, 30, 1), 1);
   const historyOf = (serverUuid: string) => readStatusHistory(database, serverUuid, { limit: 10, offset: 0 });
   matchLists(t, await historyOf(changing.serverUuid), [{ status: 'running' }, { status: 'unknown' }]);
   await whileLocked(
     'select 1 from cnapi_status_history where since < cnapi_now() - $1::interval',
     ['30 days'],
     async () => {
-      t.equal(await forgetStatusHistory(database, 30, 10), 0, 'it does not wait for a locked row');
+      t.equal(await deleteOldStatusHistory(database, 30, 10), 0, 'it does not wait for a locked row');
     },
   );
-  t.equal(await forgetStatusHistory(database, 30, 10), 1);
-  t.equal(await forgetStatusHistory(database, 30, 10), 0);
+  t.equal(await deleteOldStatusHistory(database, 30, 10), 1);
+  t.equal(await deleteOldStatusHistory(database, 30, 10), 0);
   t.same(
     [await historyOf(changing.serverUuid), await historyOf(quiet.serverUuid)].map(({ length }) => length),
     [1, 1],
