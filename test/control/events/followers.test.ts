@@ -3,6 +3,7 @@
  * real database.
  */
 import { randomUUID } from 'node:crypto';
+import { getEventListeners } from 'node:events';
 import t from 'tap';
 import { formatPosition, parsePosition, positionOf } from '../../../lib/control/events/event.ts';
 import { TooManyFollowersError } from '../../../lib/control/events/event-errors.ts';
@@ -176,6 +177,16 @@ t.test('the number of followers is limited, and they end when their instance lea
   events.releaseFollowers();
   t.same(await over, { value: undefined, done: true }, 'the instance leaves');
   await t.rejects(events.follow({}, undefined), { code: 'InstanceDraining', statusCode: 503 });
+});
+
+t.test('a follower that has ended leaves no listener on the signal of its caller', async (t) => {
+  const { events } = await startEvents(t);
+  const { signal } = new AbortController();
+  const follower = (await events.follow({}, undefined, signal))[Symbol.asyncIterator]();
+  await follower.next();
+  t.ok(getEventListeners(signal, 'abort').length > 0);
+  await follower.return?.();
+  t.same(getEventListeners(signal, 'abort'), []);
 });
 
 t.test('a new follower is told if its first position is older than a reset of the log', async (t) => {

@@ -285,6 +285,9 @@ for (const [kind, open] of databases) {
       t.match(seen.get(hellos[0]?.serverUuid ?? ''), { run: me.run, epoch: 1, isRunning: true });
       t.equal(seen.get(hellos[1]?.serverUuid ?? ''), undefined);
       t.match(seen.get(hellos[2]?.serverUuid ?? ''), { run: dead.run, isRunning: true });
+      await endRun(database, me.run);
+      const own = (await pollRows(database, me.run)).filter(({ run }) => run === me.run);
+      t.equal(own.length, 1, 'once, also while this run counts as dead');
     });
 
     t.test('a removed server keeps its epoch and has no authority', async (t) => {

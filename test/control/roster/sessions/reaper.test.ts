@@ -214,3 +214,22 @@ t.test('when agents are no longer told to return, servers that were late become 
   await pollOnce();
   t.same(judged[0], ['server']);
 });
+
+t.test('a row of its own is not ownerless while a session or an accept in progress holds it', async (t) => {
+  const { clock, sessions, answer, judged, reaper } = newReaper();
+  const session = addSession(sessions, 'old');
+  sessions.addPending('accepted soon');
+  const rows = [row('old'), row('old', 1, 'accepted soon')];
+  await clock.advance(0);
+  for (let poll = 0; poll < 3; poll += 1) {
+    answer(rows);
+    await clock.advance(5_250);
+    t.equal(reaper.ownerlessRows, 0);
+  }
+  t.equal(session.isEnded, false);
+  sessions.removePending('accepted soon');
+  answer(rows);
+  await clock.advance(0);
+  t.equal(reaper.ownerlessRows, 1, 'the accept failed');
+  t.same(judged, []);
+});
