@@ -128,6 +128,20 @@ t.test('an end during a loss of the bus is found when the bus is back', async (t
   t.match(await waiting, { status: 'complete' });
 });
 
+t.test('without the bus, an end is found at once on the instance that stored it', async (t) => {
+  const { a, agent, taken, hub } = await instances(t);
+  const id = await taken();
+  hub.kill();
+  await until(() => !a.bus.isHealthy(), 'the bus to count as lost');
+  const events: TaskEvent[] = [];
+  const following = collect(a.tasks.waiters.follow(id, 0), events);
+  following.catch(() => undefined);
+  await until(() => names(events).includes('accepted'), 'the follower to wait');
+  agent.complete(id);
+  await until(() => names(events).includes('end'), 'the end');
+  await following;
+});
+
 t.test('the number of waits is limited', async (t) => {
   const { b, taken } = await instances(t, { maxWaiters: 2 });
   const id = await taken();
