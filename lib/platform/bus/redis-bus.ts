@@ -8,7 +8,7 @@
 import { Redis, type RedisOptions } from 'ioredis';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
-import type { Random } from '../random.ts';
+import { type Random, shuffled } from '../random.ts';
 import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
 import { ConnectionBus } from './connection-bus.ts';
 import { parseRedisUrl, type RedisTarget } from './redis-url.ts';
@@ -65,13 +65,6 @@ function openClient(target: RedisTarget, connectionName: string, random: Random)
     sentinelRetryStrategy: () => null,
     failoverDetector: true,
   });
-}
-
-function shuffled<Item>(items: readonly Item[], random: Random): Item[] {
-  return items
-    .map((item) => ({ item, place: random.fraction() }))
-    .sort((a, b) => a.place - b.place)
-    .map(({ item }) => item);
 }
 
 class RedisConnection implements PendingConnection {
