@@ -9,7 +9,7 @@ import { type Clock, systemClock as clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import { createLogger } from '../../platform/log.ts';
 import { systemRandom as random } from '../../platform/random.ts';
-import { AGENT_VERSION as agentVersion } from '../agent-version.ts';
+import { VERSION as agentVersion } from '../../platform/version.ts';
 import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
