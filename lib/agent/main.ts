@@ -19,8 +19,8 @@ import { dialWebSocket } from './link/link-socket.ts';
 import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
-import { AGENT_USAGE, type AgentOptions, AgentUsageError, parseAgentOptions } from './options.ts';
-import { orUsageError, runProgram, untilSignal } from './program.ts';
+import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
+import { runProgram, untilSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
@@ -100,11 +100,11 @@ async function httpPortFor(
 }
 
 function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
-  return orUsageError(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
+  return asUsageError(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
 }
 
 function pushCommandsFrom(path: string | undefined, log: Logger): AllowedCommands | undefined {
-  return path === undefined ? undefined : orUsageError(() => openAllowedCommands(path, log));
+  return path === undefined ? undefined : asUsageError(() => openAllowedCommands(path, log));
 }
 
 runProgram('cn-agent', main);

@@ -1,7 +1,7 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
 import { parseArgs } from 'node:util';
-import { CnapiError } from '../platform/errors.ts';
+import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
 import type { CredentialOptions } from './link/credentials.ts';
@@ -147,12 +147,12 @@ function parsed(args: string[]) {
   });
 }
 
-/** Turns an error of node:util's parser into a usage error. */
-export function asUsageError<Result>(parse: () => Result): Result {
+/** Turns an error about an option, or about the file that it names, into a usage error. */
+export function asUsageError<Result>(use: () => Result): Result {
   try {
-    return parse();
+    return use();
   } catch (error) {
-    throw new AgentUsageError(error instanceof Error ? error.message : String(error), error);
+    throw new AgentUsageError(messageOf(error), error);
   }
 }
 

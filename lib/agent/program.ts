@@ -19,12 +19,3 @@ export function untilSignal(): Promise<void> {
     process.on('SIGINT', () => done());
   });
 }
-
-/** A file of an option that cannot be used is a usage error. */
-export function orUsageError<Opened>(open: () => Opened): Opened {
-  try {
-    return open();
-  } catch (error) {
-    throw new AgentUsageError(messageOf(error), error);
-  }
-}

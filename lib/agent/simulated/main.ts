@@ -13,8 +13,8 @@ import { VERSION as agentVersion } from '../../platform/version.ts';
 import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
-import { AgentUsageError } from '../options.ts';
-import { orUsageError, runProgram, untilSignal } from '../program.ts';
+import { AgentUsageError, asUsageError } from '../options.ts';
+import { runProgram, untilSignal } from '../program.ts';
 import { runControlCommand } from './control.ts';
 import { Fleet } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
@@ -42,7 +42,7 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
   // Ten thousand agents connect and disconnect often; log that only at a level chosen explicitly.
   const log = createLogger('fleet', logLevel === 'info' ? 'error' : logLevel);
   const seed = await seedOf(options);
-  const credentials = orUsageError(() => openCredentials(options.credentials, log));
+  const credentials = asUsageError(() => openCredentials(options.credentials, log));
   const size = { agents, legacy, agentsPerSecond, sysinfoSize, localAddresses };
   return new Fleet({ clock, random, log, resolve, credentials, agentVersion, seed, ...size });
 }
