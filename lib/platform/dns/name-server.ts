@@ -11,6 +11,7 @@ import { once } from 'node:events';
 import { createServer, isIPv6, type Server, type Socket } from 'node:net';
 import type { Clock, Timer } from '../clock.ts';
 import { CnapiError, messageOf } from '../errors.ts';
+import { KeyedCounts } from '../keyed-counts.ts';
 import type { Logger } from '../log.ts';
 import { type Random, shuffled } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';
@@ -56,8 +57,7 @@ export class NameServer {
   readonly #random: Random;
   readonly #log: Logger;
   readonly #connections = new Set<Socket>();
-  /** The number of connections of each client address. */
-  readonly #clients = new Map<string, number>();
+  readonly #connectionsByClient = new KeyedCounts();
   #tcp: Server | undefined;
   #udp: UdpSocket | undefined;
 
@@ -135,7 +135,8 @@ export class NameServer {
 
   #onConnection(socket: Socket): void {
     const client = socket.remoteAddress ?? '';
-    if (!this.#admits(client)) return void socket.destroy();
+    if (this.#connectionsByClient.of(client) >= MAX_CONNECTIONS_PER_CLIENT) return void socket.destroy();
+    this.#connectionsByClient.add(client);
     const frames = new FrameReader(MAX_QUERY_BYTES);
     let idle: Timer = this.#clock.after(IDLE_MS, () => socket.destroy());
     this.#connections.add(socket);
@@ -143,7 +144,7 @@ export class NameServer {
     socket.on('close', () => {
       idle.cancel();
       this.#connections.delete(socket);
-      this.#leave(client);
+      this.#connectionsByClient.add(client, -1);
     });
     socket.on('data', (chunk) => {
       const queries = frames.push(chunk);
@@ -154,19 +155,6 @@ export class NameServer {
       idle.cancel();
       idle = this.#clock.after(IDLE_MS, () => socket.destroy());
     });
-  }
-
-  #admits(client: string): boolean {
-    const count = this.#clients.get(client) ?? 0;
-    if (count >= MAX_CONNECTIONS_PER_CLIENT) return false;
-    this.#clients.set(client, count + 1);
-    return true;
-  }
-
-  #leave(client: string): void {
-    const count = (this.#clients.get(client) ?? 0) - 1;
-    if (count > 0) this.#clients.set(client, count);
-    else this.#clients.delete(client);
   }
 
   /**
