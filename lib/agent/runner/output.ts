@@ -9,7 +9,7 @@ import { strayLength, wholeLength } from './utf8.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 
-export const cutMark = (bytes: number): string => `\n[… ${bytes} bytes cut …]\n`;
+const cutMark = (bytes: number): string => `\n[… ${bytes} bytes cut …]\n`;
 
 export class KeptOutput {
   readonly #half: number;

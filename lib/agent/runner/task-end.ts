@@ -5,8 +5,7 @@ import { countJsonValues, JsonLimitError } from '../../protocol/bounded-json.ts'
 import { encodeFrame } from '../../protocol/codec.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
-import { cutMark } from './output.ts';
-import { strayLength, wholeLength } from './utf8.ts';
+import { KeptOutput } from './output.ts';
 
 export interface Attempt {
   id: string;
@@ -77,12 +76,8 @@ function shortened(value: unknown, maxBytes: number): unknown {
 
 /** Keeps the first and the last half of `maxBytes` and marks the cut. */
 export function cutMiddle(text: string, maxBytes: number): string {
-  const bytes = Buffer.from(text);
-  if (bytes.length <= maxBytes) return text;
-  const half = Math.floor(maxBytes / 2);
-  const head = bytes.subarray(0, half);
-  const first = head.subarray(0, wholeLength(head));
-  const tail = bytes.subarray(bytes.length - half);
-  const last = tail.subarray(strayLength(tail));
-  return first.toString('utf8') + cutMark(bytes.length - first.length - last.length) + last.toString('utf8');
+  if (Buffer.byteLength(text) <= maxBytes) return text;
+  const kept = new KeptOutput(maxBytes);
+  kept.add(Buffer.from(text));
+  return kept.text();
 }
