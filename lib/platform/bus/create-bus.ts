@@ -14,19 +14,14 @@ import { createRedisBus } from './redis-bus.ts';
 interface BusDeps {
   redisUrl?: string | undefined;
   databaseUrl?: string | DatabaseHosts | undefined;
-  /**
-   * Prefix of each channel name on the server. Default `cnapi:`; set it when several control planes
-   * share a server.
-   */
-  prefix?: string | undefined;
   clock: Clock;
   random: Random;
   log: Logger;
 }
 
 /** @throws TypeError when neither URL is given. */
-export function createBus({ redisUrl, databaseUrl, prefix = 'cnapi:', ...deps }: BusDeps): Bus & AsyncDisposable {
-  if (redisUrl !== undefined) return createRedisBus({ url: redisUrl, prefix, ...deps });
-  if (databaseUrl !== undefined) return createPostgresBus({ url: databaseUrl, prefix, ...deps });
+export function createBus({ redisUrl, databaseUrl, ...deps }: BusDeps): Bus & AsyncDisposable {
+  if (redisUrl !== undefined) return createRedisBus({ url: redisUrl, ...deps });
+  if (databaseUrl !== undefined) return createPostgresBus({ url: databaseUrl, ...deps });
   throw new TypeError('A bus needs redisUrl or databaseUrl');
 }

@@ -1,8 +1,8 @@
 /**
  * The bus without Redis: LISTEN on one dedicated connection, pg_notify in small batches on another.
  * Neither belongs to the pool: a listening connection must stay open, and a hint must not wait
- * behind the pool's work. A channel is prefix + topic if that fits into Postgres's 63 bytes,
- * otherwise prefix + a digest of the topic.
+ * behind the pool's work. A channel is PREFIX + topic if that fits into Postgres's 63 bytes,
+ * otherwise PREFIX + a digest of the topic. Channels are separate for each database.
  */
 import { createHash } from 'node:crypto';
 import { Socket } from 'node:net';
@@ -15,6 +15,7 @@ import type { Random } from '../random.ts';
 import { type ConnectionEvents, connector, type PendingConnection } from './bus-connection.ts';
 import { ConnectionBus } from './connection-bus.ts';
 
+const PREFIX = 'cnapi:';
 const MAX_CHANNEL_BYTES = 63;
 const MAX_BATCH = 100;
 /** Shorter than `openTimeoutMs` of the bus, so that one of several hosts cannot use all of it. */
@@ -26,25 +27,23 @@ interface PostgresBusDeps {
    * connections of an instance share.
    */
   url: string | DatabaseHosts;
-  /** Prefix of each channel name. Channels are already separate for each database. */
-  prefix?: string;
   clock: Clock;
   random: Random;
   log: Logger;
   beatMs?: number;
 }
 
-export function createPostgresBus({ url, prefix = 'cnapi:', ...ports }: PostgresBusDeps): ConnectionBus {
+export function createPostgresBus({ url, ...ports }: PostgresBusDeps): ConnectionBus {
   const hosts = typeof url === 'string' ? new DatabaseHosts(url, ports.log) : url;
-  const connect = connector((events) => new PostgresConnection(hosts, prefix, events));
+  const connect = connector((events) => new PostgresConnection(hosts, events));
   return new ConnectionBus({ kind: 'postgres', connect, ...ports });
 }
 
 /** The channel name for `topic` in LISTEN and NOTIFY. */
-export function channelOf(prefix: string, topic: string): string {
-  const plain = prefix + topic;
+export function channelOf(topic: string): string {
+  const plain = PREFIX + topic;
   if (Buffer.byteLength(plain) <= MAX_CHANNEL_BYTES) return plain;
-  return `${prefix}#${createHash('sha256').update(topic).digest('hex').slice(0, 32)}`;
+  return `${PREFIX}#${createHash('sha256').update(topic).digest('hex').slice(0, 32)}`;
 }
 
 interface Notice {
@@ -55,7 +54,6 @@ interface Notice {
 }
 
 class PostgresConnection implements PendingConnection {
-  readonly #prefix: string;
   readonly #listener: Connection;
   readonly #notifier: Connection;
   /** Topics by channel, from the request to listen until the request to unlisten. */
@@ -63,8 +61,7 @@ class PostgresConnection implements PendingConnection {
   #queue: Notice[] = [];
   #notifying = false;
 
-  constructor(hosts: DatabaseHosts, prefix: string, events: ConnectionEvents) {
-    this.#prefix = prefix;
+  constructor(hosts: DatabaseHosts, events: ConnectionEvents) {
     this.#listener = openConnection(hosts, 'cnapi-bus-listen', events.onLost);
     this.#notifier = openConnection(hosts, 'cnapi-bus-notify', events.onLost);
     this.#listener.client.on('notification', ({ channel, payload = '' }) => {
@@ -80,12 +77,12 @@ class PostgresConnection implements PendingConnection {
   async change(subscribe: readonly string[], unsubscribe: readonly string[]): Promise<void> {
     const statements: string[] = [];
     for (const topic of unsubscribe) {
-      const channel = channelOf(this.#prefix, topic);
+      const channel = channelOf(topic);
       this.#topics.delete(channel);
       statements.push(`unlisten ${pg.escapeIdentifier(channel)}`);
     }
     for (const topic of subscribe) {
-      const channel = channelOf(this.#prefix, topic);
+      const channel = channelOf(topic);
       this.#topics.set(channel, topic);
       statements.push(`listen ${pg.escapeIdentifier(channel)}`);
     }
@@ -93,7 +90,7 @@ class PostgresConnection implements PendingConnection {
   }
 
   send(topic: string, payload: string): Promise<void> {
-    const channel = channelOf(this.#prefix, topic);
+    const channel = channelOf(topic);
     return new Promise((resolve, reject) => {
       this.#queue.push({ channel, payload, resolve, reject });
       void this.#notify();
