@@ -48,7 +48,7 @@ export class ConnectionBus implements Bus {
   readonly #beatMs: number;
   readonly #beatTopic: string;
 
-  readonly #subscriptions = new Subscriptions<BusMessage>();
+  readonly #subscriptions = new Subscriptions();
   readonly #inFlight = new Set<Promise<void>>();
   readonly #healthListeners = new Set<(healthy: boolean) => void>();
   readonly #stopping = new AbortController();
@@ -103,7 +103,7 @@ export class ConnectionBus implements Bus {
 
   subscribe(topic: string, onMessage: (message: BusMessage) => void, onReady?: () => void): Subscription {
     if (!isTopic(topic)) throw new TypeError(`Not a bus topic: ${JSON.stringify(topic)}`);
-    const handler: Handler<BusMessage> = { topic, onMessage, onReady };
+    const handler: Handler = { topic, onMessage, onReady };
     if (this.#subscriptions.add(handler)) queueMicrotask(() => this.#notifyReady([handler]));
     void this.#reconcile();
     return {
@@ -223,7 +223,7 @@ export class ConnectionBus implements Bus {
     life.changing = false;
   }
 
-  #notifyReady(handlers: readonly Handler<BusMessage>[]): void {
+  #notifyReady(handlers: readonly Handler[]): void {
     for (const handler of handlers) {
       if (handler.onReady && this.#subscriptions.has(handler)) this.#call(handler.topic, handler.onReady);
     }

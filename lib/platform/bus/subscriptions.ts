@@ -11,9 +11,11 @@
  * After the last handler is removed, takeChange lists the topic in `unsubscribe` if it is asked or
  * subscribed. No I/O and no callbacks here: methods return the handlers to call.
  */
-export interface Handler<Message> {
+import type { BusMessage } from './bus.ts';
+
+export interface Handler {
   readonly topic: string;
-  readonly onMessage: (message: Message) => void;
+  readonly onMessage: (message: BusMessage) => void;
   readonly onReady: (() => void) | undefined;
 }
 
@@ -23,8 +25,8 @@ export interface TopicChange {
   unsubscribe: string[];
 }
 
-export class Subscriptions<Message> {
-  readonly #handlers = new Map<string, Set<Handler<Message>>>();
+export class Subscriptions {
+  readonly #handlers = new Map<string, Set<Handler>>();
   readonly #subscribed = new Set<string>();
   /** Topics whose wanted and subscribed states may differ. */
   readonly #dirty = new Set<string>();
@@ -37,7 +39,7 @@ export class Subscriptions<Message> {
    * Adds a handler. Returns true when its topic is already subscribed, which makes the handler
    * ready now.
    */
-  add(handler: Handler<Message>): boolean {
+  add(handler: Handler): boolean {
     const handlers = this.#handlers.get(handler.topic);
     if (handlers) handlers.add(handler);
     else this.#handlers.set(handler.topic, new Set([handler]));
@@ -47,19 +49,19 @@ export class Subscriptions<Message> {
   }
 
   /** Removes a handler. Further calls do nothing. */
-  remove(handler: Handler<Message>): void {
+  remove(handler: Handler): void {
     const handlers = this.#handlers.get(handler.topic);
     if (!handlers?.delete(handler) || handlers.size > 0) return;
     this.#handlers.delete(handler.topic);
     this.#dirty.add(handler.topic);
   }
 
-  has(handler: Handler<Message>): boolean {
+  has(handler: Handler): boolean {
     return this.#handlers.get(handler.topic)?.has(handler) ?? false;
   }
 
   /** The current handlers of `topic`; a copy, because handlers subscribe and close. */
-  handlersOf(topic: string): Handler<Message>[] {
+  handlersOf(topic: string): Handler[] {
     return [...(this.#handlers.get(topic) ?? [])];
   }
 
@@ -83,8 +85,8 @@ export class Subscriptions<Message> {
   /**
    * Records that the server carried out `change`. Returns the handlers that are ready from now on.
    */
-  confirm(change: TopicChange): Handler<Message>[] {
-    const ready: Handler<Message>[] = [];
+  confirm(change: TopicChange): Handler[] {
+    const ready: Handler[] = [];
     for (const topic of change.subscribe) {
       this.#subscribed.add(topic);
       ready.push(...this.handlersOf(topic));

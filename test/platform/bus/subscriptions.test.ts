@@ -2,11 +2,10 @@ import fc from 'fast-check';
 import t from 'tap';
 import { type Handler, Subscriptions, type TopicChange } from '../../../lib/platform/bus/subscriptions.ts';
 
-type TestHandler = Handler<never>;
-const handlerOf = (topic: string): TestHandler => ({ topic, onMessage: () => undefined, onReady: undefined });
+const handlerOf = (topic: string): Handler => ({ topic, onMessage: () => undefined, onReady: undefined });
 
 t.test('a topic is subscribed to once, and its handlers are ready when it is confirmed', async (t) => {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const [first, second] = [handlerOf('a'), handlerOf('a')];
   t.equal(subscriptions.add(first), false);
   t.equal(subscriptions.add(second), false);
@@ -18,7 +17,7 @@ t.test('a topic is subscribed to once, and its handlers are ready when it is con
 });
 
 t.test('a topic that is left before it was subscribed to is never subscribed to', async (t) => {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const handler = handlerOf('a');
   subscriptions.add(handler);
   subscriptions.remove(handler);
@@ -27,7 +26,7 @@ t.test('a topic that is left before it was subscribed to is never subscribed to'
 });
 
 t.test('a topic that is left while being subscribed to is unsubscribed once confirmed', async (t) => {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const handler = handlerOf('a');
   subscriptions.add(handler);
   const change = take(subscriptions);
@@ -37,7 +36,7 @@ t.test('a topic that is left while being subscribed to is unsubscribed once conf
 });
 
 t.test('a handler added while its topic is being unsubscribed waits for a new confirmation', async (t) => {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const handler = handlerOf('a');
   subscriptions.add(handler);
   subscriptions.confirm(take(subscriptions));
@@ -50,7 +49,7 @@ t.test('a handler added while its topic is being unsubscribed waits for a new co
 });
 
 t.test('after a lost connection, wanted topics are subscribed again in parts of bounded size', async (t) => {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const leaving = handlerOf('c');
   for (const handler of [handlerOf('a'), handlerOf('b'), leaving]) subscriptions.add(handler);
   subscriptions.confirm(take(subscriptions));
@@ -74,10 +73,10 @@ t.test('in any order of events, the server ends with the wanted topics and every
  * agree at the end.
  */
 function runAgainstModel(steps: { kind: string; topic: string }[]): boolean {
-  const subscriptions = new Subscriptions<never>();
+  const subscriptions = new Subscriptions();
   const server = new Set<string>();
-  const handlers: TestHandler[] = [];
-  const ready = new Set<TestHandler>();
+  const handlers: Handler[] = [];
+  const ready = new Set<Handler>();
   let inFlight: TopicChange | undefined;
   const begin = () => {
     inFlight ??= subscriptions.takeChange(2);
@@ -119,7 +118,7 @@ function runAgainstModel(steps: { kind: string; topic: string }[]): boolean {
   return [...wanted].sort().join() === [...server].sort().join() && handlers.every((handler) => ready.has(handler));
 }
 
-function take(subscriptions: Subscriptions<never>): TopicChange {
+function take(subscriptions: Subscriptions): TopicChange {
   const change = subscriptions.takeChange(10);
   if (!change) throw new Error('there should have been a change');
   return change;
