@@ -72,7 +72,6 @@ export type CallLimits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
 interface FollowOptions {
   after?: string | undefined;
-  signal?: AbortSignal | undefined;
   onBroken?: (why: string) => void;
   onOpen?: () => void;
 }
@@ -93,16 +92,15 @@ export class CnapiClient {
     this.caller.close();
   }
 
-  async info(signal?: AbortSignal): Promise<{ version: string; address: string }> {
+  async info(): Promise<{ version: string; address: string }> {
     const { GetInfo } = processContracts;
-    const answer = await this.caller.call({ ...requestOf(GetInfo, {}), ...(signal && { signal }) });
+    const answer = await this.caller.call(requestOf(GetInfo, {}));
     return { ...bodySchemaOf(GetInfo).parse(JSON.parse(answer.text)), address: answer.address };
   }
 
   /** Returns one page. Each server has its uuid: `fields` must name it. */
-  servers(query: ServerQuery = {}, signal?: AbortSignal): Promise<NamedServer[]> {
-    const request = requestOf(serverContracts.ListServers, query);
-    return this.caller.json({ ...request, ...(signal && { signal }) }, z.array(namedServer));
+  servers(query: ServerQuery = {}): Promise<NamedServer[]> {
+    return this.caller.json(requestOf(serverContracts.ListServers, query), z.array(namedServer));
   }
 
   /**
@@ -134,8 +132,8 @@ export class CnapiClient {
    * Returns one page of the tasks of all servers, newest first. A page may have fewer tasks than
    * `limit` and still not be the last.
    */
-  tasks(query: TaskQuery = {}, signal?: AbortSignal): Promise<TaskPage> {
-    return this.ask(taskContracts.ListTasks, query, signal && { signal });
+  tasks(query: TaskQuery = {}): Promise<TaskPage> {
+    return this.ask(taskContracts.ListTasks, query);
   }
 
   /** Returns the first `count` tasks, from as many pages as needed. `isMore`: there are others. */
@@ -318,8 +316,8 @@ export class CnapiClient {
     }
   }
 
-  instances(signal?: AbortSignal): Promise<Instance[]> {
-    return this.ask(instanceContracts.ListInstances, {}, signal && { signal });
+  instances(): Promise<Instance[]> {
+    return this.ask(instanceContracts.ListInstances, {});
   }
 
   /** Asks for the live instances, so that others are known when a named one leaves. */

@@ -12,7 +12,6 @@ import { follow } from './follow.ts';
 import { bodySchemaOf, requestOf } from './request.ts';
 
 interface FollowPushJobOptions {
-  signal?: AbortSignal | undefined;
   /** The stream broke off; it is resumed. */
   onBroken?: (why: string) => void;
 }

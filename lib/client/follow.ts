@@ -3,9 +3,9 @@
  * falls silent, the next one is asked to continue after the last event received (Last-Event-ID).
  * Ends when the server reports that no more events will come (204), when the reader stops, or with
  * an error: ApiError when no other instance would answer differently, NoAnswerError when none could
- * be reached for `patienceMs`.
+ * be reached for a minute.
  */
-import { CnapiError } from '../platform/errors.ts';
+import { CnapiError, messageOf } from '../platform/errors.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Caller } from './caller.ts';
 import { EventParser, type ServerSentEvent } from './server-sent.ts';
@@ -13,8 +13,6 @@ import { EventParser, type ServerSentEvent } from './server-sent.ts';
 interface FollowRequest {
   path: string;
   after?: string | undefined;
-  signal?: AbortSignal | undefined;
-  patienceMs?: number;
   /** Called when the stream broke off, before it is resumed. */
   onBroken?: ((why: string) => void) | undefined;
   /**
@@ -30,12 +28,12 @@ const PATIENCE_MS = 60_000;
 const PAUSE_MS = 250;
 
 export async function* follow(caller: Caller, request: FollowRequest): AsyncGenerator<ServerSentEvent> {
-  const { path, signal, patienceMs = PATIENCE_MS } = request;
+  const { path } = request;
   let { after } = request;
-  for (let isFirst = true; signal?.aborted !== true; isFirst = false) {
+  for (let isFirst = true; ; isFirst = false) {
     const headers = { accept: 'text/event-stream', ...(after === undefined ? {} : { 'last-event-id': after }) };
-    const patience = isFirst ? {} : { patienceMs };
-    const call = { method: 'GET', path, headers, ownConnection: true, ...patience, ...(signal && { signal }) } as const;
+    const patience = isFirst ? {} : { patienceMs: PATIENCE_MS };
+    const call = { method: 'GET', path, headers, ownConnection: true, ...patience } as const;
     const response = await caller.open(call, async (opened: HttpAnswer) => opened);
     if (response.status === 204) return response.drop();
     let isOpen = false;
@@ -57,10 +55,9 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
       }
       request.onBroken?.('the instance ended the stream');
     } catch (error) {
-      if (signal?.aborted) return;
       if (error instanceof CnapiError) throw error;
-      request.onBroken?.(error instanceof Error ? error.message : String(error));
+      request.onBroken?.(messageOf(error));
     }
-    await caller.clock.sleep(PAUSE_MS, signal);
+    await caller.clock.sleep(PAUSE_MS);
   }
 }
