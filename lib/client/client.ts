@@ -150,19 +150,16 @@ export class CnapiClient {
   /** Returns the task's id. */
   async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskRequest): Promise<string> {
     const request = { server_uuid: serverUuid, task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid };
-    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
-    return (await this.ask(serverTaskContracts.CreateTask, request, options)).id;
+    return (await this.ask(serverTaskContracts.CreateTask, request, repeatableBy(idempotencyKey))).id;
   }
 
   /** Repeats the request if its answer was lost: the key finds the job that it created. */
   createPushJob(request: Params<typeof pushJobContracts.CreatePushJob>, idempotencyKey: string): Promise<PushJob> {
-    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
-    return this.ask(pushJobContracts.CreatePushJob, request, options);
+    return this.ask(pushJobContracts.CreatePushJob, request, repeatableBy(idempotencyKey));
   }
 
   runSchedule(id: string, idempotencyKey: string): Promise<PushJob> {
-    const options = { headers: { 'idempotency-key': idempotencyKey }, repeatable: true };
-    return this.ask(pushScheduleContracts.RunPushSchedule, { id }, options);
+    return this.ask(pushScheduleContracts.RunPushSchedule, { id }, repeatableBy(idempotencyKey));
   }
 
   task(id: string): Promise<Task> {
@@ -389,6 +386,8 @@ export class CnapiClient {
     }
   }
 }
+
+const repeatableBy = (key: string) => ({ headers: { 'idempotency-key': key }, repeatable: true });
 
 /** A later version may send events that this one does not know. */
 const isKnown = (names: readonly string[], name: unknown): boolean => names.includes(String(name));
