@@ -296,9 +296,8 @@ export class Runner {
       allowReboot,
       pushJobs,
       begin: (group) => this.#begin(work, group),
-      progress: (value, message) => {
-        if (outbox.hasRoomFor(work.frame.id))
-          this.#event(work.frame, { name: 'progress', value, ...(message === undefined ? {} : { message }) });
+      progress: (value) => {
+        if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'progress', value });
       },
       output: (stream, offset, text) => {
         if (outbox.hasRoomFor(work.frame.id)) this.#event(work.frame, { name: 'output', stream, offset, text });

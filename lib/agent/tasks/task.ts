@@ -26,7 +26,7 @@ export interface TaskContext {
   pushJobs: { begin(job: string, onTimeout: (timeoutMs: number) => void): PushRun };
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
-  progress(value: number, message?: string): void;
+  progress(value: number): void;
   output(stream: OutputStream, offset: number, text: string): void;
   /** Replaces the timeout of the task. Both are counted from the arrival of the task. */
   changeTimeout(timeoutMs: number): void;
