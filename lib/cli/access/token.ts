@@ -137,18 +137,17 @@ const TOKEN: readonly Column<Token>[] = [
 ];
 
 async function list({ client, output }: Context, _: unknown, { all = false }: { all?: boolean }): Promise<void> {
-  const tokens: Token[] = [];
-  for await (const token of client.allTokens(all ? {} : { ended: false })) tokens.push(token);
+  const tokens = await Array.fromAsync(client.allTokens(all ? {} : { ended: false }));
   if (output.json) return output.document(tokens);
   output.table(all ? TOKEN : TOKEN.slice(0, -1), tokens);
   if (tokens.length === 0) output.note('There is no token');
 }
 
 async function revoke({ client, output }: Context, [given]: readonly unknown[]): Promise<number> {
-  const names = given as string[];
-  const uuids: string[] = [];
   // Resolves all names before it revokes the first token, so that an unknown name changes nothing.
-  for (const name of names) uuids.push(isUuid(name) ? name.toLowerCase() : await named(client, name));
+  const uuids = await Array.fromAsync(given as string[], (name) =>
+    isUuid(name) ? name.toLowerCase() : named(client, name),
+  );
   const { results: revoked, exitCode } = await forEach(output, uuids, async (uuid) => {
     await client.revokeToken(uuid);
     if (!output.json) output.line(`${uuid} is revoked`);
@@ -174,7 +173,11 @@ async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found !== undefined) return found.uuid;
   if (!isPrefix(name)) throw new UsageError(`There is no token ${escapeControls(name)}; cnapi token list shows them`);
-  const uuids: string[] = [];
-  for await (const { uuid } of client.allTokens()) if (uuid.startsWith(name.toLowerCase())) uuids.push(uuid);
-  return onlyOne('token', name, uuids);
+  const uuids = await Array.fromAsync(client.allTokens(), ({ uuid }) => uuid);
+  const beginning = name.toLowerCase();
+  return onlyOne(
+    'token',
+    name,
+    uuids.filter((uuid) => uuid.startsWith(beginning)),
+  );
 }

@@ -57,8 +57,7 @@ export async function findServers(client: CnapiClient, names: readonly string[])
 async function byPrefix(client: CnapiClient, names: readonly string[]): Promise<Map<string, NamedServer[]>> {
   const prefixes = names.filter((name) => isPrefix(name));
   if (prefixes.length === 0) return new Map();
-  const servers: NamedServer[] = [];
-  for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
+  const servers = await Array.fromAsync(client.allServers({ fields: 'uuid,hostname,status' }));
   return new Map(
     prefixes.map((prefix) => [prefix, servers.filter(({ uuid }) => uuid.startsWith(prefix.toLowerCase()))]),
   );
@@ -134,8 +133,7 @@ function unlessOlder(error: unknown): never {
  */
 export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
   const conditions = where.map(parseWhere);
-  const servers: NamedServer[] = [];
-  for await (const server of client.allServers()) servers.push(server);
+  const servers = await Array.fromAsync(client.allServers());
   const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
   if (strange !== undefined && servers.length > 0) throw noSuchProperty(strange);
   return servers.filter((server) => conditions.every((condition) => matches(server, condition)));

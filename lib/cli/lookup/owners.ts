@@ -43,11 +43,8 @@ export async function findMembers(
   organization: Organization,
   names: MemberNames,
 ): Promise<{ users: string[]; clients: string[]; groups: string[] }> {
-  const uuidsOf = async (given: string[] = [], find: (name: string) => Promise<{ uuid: string }>) => {
-    const uuids: string[] = [];
-    for (const name of given) uuids.push((await find(name)).uuid);
-    return uuids;
-  };
+  const uuidsOf = (given: string[] = [], find: (name: string) => Promise<{ uuid: string }>) =>
+    Array.fromAsync(given, async (name) => (await find(name)).uuid);
   return {
     users: await uuidsOf(names.user, (name) => findUser(client, name)),
     clients: await uuidsOf(names.client, (name) => findClient(client, organization, name)),

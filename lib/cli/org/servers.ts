@@ -46,8 +46,7 @@ async function bind(
 ): Promise<number> {
   const { client, output, random } = context;
   const organization = await organizationOf(context, name);
-  const needed: string[] = [];
-  for (const one of names ?? []) needed.push((await findGroup(client, organization, one)).uuid);
+  const needed = await Array.fromAsync(names ?? [], async (one) => (await findGroup(client, organization, one)).uuid);
   const found = new Map((await findServers(client, servers)).map((server) => [server.uuid, server.hostname]));
   const bound = new Map((await bindingsOf(context, organization)).map((one) => [one.server_uuid, one]));
   for (const [uuid, hostname] of found)

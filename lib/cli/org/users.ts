@@ -82,8 +82,7 @@ export function clientCommand(runner: CommandRunner): Command {
 }
 
 async function createUser(context: Context, name: unknown, names: readonly string[] = []): Promise<void> {
-  const organizations: string[] = [];
-  for (const one of names) organizations.push((await organizationOf(context, one)).uuid);
+  const organizations = await Array.fromAsync(names, async (one) => (await organizationOf(context, one)).uuid);
   await createDocument(context, users, { name, organizations });
 }
 
@@ -94,12 +93,9 @@ async function changeUsers(
 ): Promise<number> {
   const { client, output } = context;
   const organizations = [(await organizationOf(context, name)).uuid];
-  const found = [];
-  for (const one of given) found.push(await findUser(client, one));
-  const { exitCode } = await forEach(
-    output,
-    found.map(({ uuid }) => uuid),
-    (uuid) => client.documents(listContracts.ChangeUserOrganizations, { uuid, change, organizations }),
+  const uuids = await Array.fromAsync(given, async (one) => (await findUser(client, one)).uuid);
+  const { exitCode } = await forEach(output, uuids, (uuid) =>
+    client.documents(listContracts.ChangeUserOrganizations, { uuid, change, organizations }),
   );
   return exitCode;
 }

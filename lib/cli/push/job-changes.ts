@@ -137,9 +137,8 @@ export function deleteCommand(runner: CommandRunner): Command {
 
 async function remove(context: Context, [given]: readonly unknown[]): Promise<number> {
   const { client, output } = context;
-  const ids: string[] = [];
   // All are found before the first is deleted, so that an unknown id changes nothing.
-  for (const text of given as string[]) ids.push(await findJob(context, text));
+  const ids = await Array.fromAsync(given as string[], (text) => findJob(context, text));
   const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
     await client.documents(pushJobContracts.DeletePushJob, { id });
     if (!output.json) output.deleted('push job', [id]);

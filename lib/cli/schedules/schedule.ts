@@ -109,9 +109,8 @@ async function change(context: Context, text: string, how: 'PausePushSchedule' |
 
 async function remove(context: Context, [given]: readonly unknown[]): Promise<number> {
   const { client, output } = context;
-  const ids: string[] = [];
   // All are found before the first is deleted, so that an unknown id changes nothing.
-  for (const text of given as string[]) ids.push(await findSchedule(context, text));
+  const ids = await Array.fromAsync(given as string[], (text) => findSchedule(context, text));
   const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
     await client.documents(pushScheduleContracts.DeletePushSchedule, { id });
     if (!output.json) output.deleted('schedule', [id]);

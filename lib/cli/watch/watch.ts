@@ -2,7 +2,6 @@
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import { isoNow } from '../../platform/clock.ts';
-import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
@@ -126,7 +125,7 @@ const EMPTY: FleetView = {
 async function look({ client }: Context): Promise<FleetView> {
   const [instances, servers, queues, tasks] = await Promise.all([
     client.learnInstances(),
-    allServers(client),
+    Array.fromAsync(client.allServers({ fields: 'uuid,hostname,status' })),
     client.queues(),
     client.firstTasks({ status: 'active' }, MAX_TASKS).catch(unlessOlder),
   ]);
@@ -138,12 +137,6 @@ async function look({ client }: Context): Promise<FleetView> {
 /** An instance of an earlier version has no list of all tasks; the rest is shown without it. */
 function unlessOlder(error: unknown): undefined {
   if (!(error instanceof ApiError && error.code === 'ResourceNotFound')) throw error;
-}
-
-async function allServers(client: Context['client']): Promise<NamedServer[]> {
-  const servers: NamedServer[] = [];
-  for await (const server of client.allServers({ fields: 'uuid,hostname,status' })) servers.push(server);
-  return servers;
 }
 
 function show({ output, clock }: Context, view: FleetView): void {
