@@ -41,3 +41,19 @@ export async function forEach<Result>(
   const isUsage = results.length === 0 && exitCodes.every((code) => code === EXIT.usage);
   return { results, refused, exitCode: isUsage ? EXIT.usage : EXIT.failed };
 }
+
+/** Deletes several objects and prints their ids. `what`: the name of one. Returns the exit code. */
+export async function deleteEach(
+  output: Output,
+  what: string,
+  ids: readonly string[],
+  remove: (id: string) => Promise<unknown>,
+): Promise<number> {
+  const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
+    await remove(id);
+    if (!output.json) output.deleted(what, [id]);
+    return id;
+  });
+  if (output.json) output.deleted(what, deleted);
+  return exitCode;
+}

@@ -4,7 +4,7 @@ import type { PushJob } from '../../protocol/api/push-job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { forEach } from '../invocation/each.ts';
+import { deleteEach } from '../invocation/each.ts';
 import { amountOf, quorumOf, shareOf } from '../job-request/amounts.ts';
 import { findServers } from '../lookup/find.ts';
 import { findJob } from '../lookup/find-job.ts';
@@ -139,11 +139,5 @@ async function remove(context: Context, [given]: readonly unknown[]): Promise<nu
   const { client, output } = context;
   // All are found before the first is deleted, so that an unknown id changes nothing.
   const ids = await Array.fromAsync(given as string[], (text) => findJob(context, text));
-  const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
-    await client.documents(pushJobContracts.DeletePushJob, { id });
-    if (!output.json) output.deleted('push job', [id]);
-    return id;
-  });
-  if (output.json) output.deleted('push job', deleted);
-  return exitCode;
+  return deleteEach(output, 'push job', ids, (id) => client.documents(pushJobContracts.DeletePushJob, { id }));
 }

@@ -4,7 +4,7 @@ import type { PushJob } from '../../protocol/api/push-job-schemas.ts';
 import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { forEach } from '../invocation/each.ts';
+import { deleteEach } from '../invocation/each.ts';
 import { JOB_COLUMNS } from '../job-progress/job-progress.ts';
 import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
@@ -111,11 +111,7 @@ async function remove(context: Context, [given]: readonly unknown[]): Promise<nu
   const { client, output } = context;
   // All are found before the first is deleted, so that an unknown id changes nothing.
   const ids = await Array.fromAsync(given as string[], (text) => findSchedule(context, text));
-  const { results: deleted, exitCode } = await forEach(output, ids, async (id) => {
-    await client.documents(pushScheduleContracts.DeletePushSchedule, { id });
-    if (!output.json) output.deleted('schedule', [id]);
-    return id;
-  });
-  if (output.json) output.deleted('schedule', deleted);
-  return exitCode;
+  return deleteEach(output, 'schedule', ids, (id) =>
+    client.documents(pushScheduleContracts.DeletePushSchedule, { id }),
+  );
 }
