@@ -173,11 +173,5 @@ async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found !== undefined) return found.uuid;
   if (!isPrefix(name)) throw new UsageError(`There is no token ${escapeControls(name)}; cnapi token list shows them`);
-  const uuids = await Array.fromAsync(client.allTokens(), ({ uuid }) => uuid);
-  const beginning = name.toLowerCase();
-  return onlyOne(
-    'token',
-    name,
-    uuids.filter((uuid) => uuid.startsWith(beginning)),
-  );
+  return onlyOne('token', name, await Array.fromAsync(client.allTokens(), ({ uuid }) => uuid));
 }

@@ -24,6 +24,6 @@ export async function findSchedule({ client }: Pick<Context, 'client'>, text: st
   if (isUuid(text)) return text;
   checkPrefix('a schedule', text);
   const schedules = await firstSchedules(client, Number.POSITIVE_INFINITY);
-  const ids = schedules.map(({ id }) => id).filter((id) => id.startsWith(text.toLowerCase()));
+  const ids = schedules.map(({ id }) => id);
   return onlyOne('schedule', text, ids);
 }

@@ -81,23 +81,19 @@ export async function findTask(client: CnapiClient, text: string): Promise<strin
   if (isUuid(text)) return text;
   checkPrefix('a task', text);
   const { tasks } = await client.tasks({ id_prefix: text.toLowerCase(), limit: 5 }).catch(unlessOlder);
-  return onlyOne(
-    'task',
-    text,
-    tasks.map(({ id }) => id),
-  );
+  const ids = tasks.map(({ id }) => id);
+  return onlyOne('task', text, ids);
 }
 
 /** Finds an open ticket by its uuid or the beginning of its uuid. @throws UsageError */
 export async function findTicket(client: CnapiClient, text: string): Promise<string> {
   if (isUuid(text)) return text;
   checkPrefix('a ticket', text);
-  const prefix = text.toLowerCase();
   const uuids = new Set<string>();
   for (const { server_uuid, scope, id, holder, depth } of await client.queues()) {
-    if (holder?.uuid.startsWith(prefix)) uuids.add(holder.uuid);
+    if (holder !== null) uuids.add(holder.uuid);
     const waiting = depth === 0 ? [] : await client.openTickets(server_uuid, { scope, id });
-    for (const { uuid } of waiting) if (uuid.startsWith(prefix)) uuids.add(uuid);
+    for (const { uuid } of waiting) uuids.add(uuid);
   }
   return onlyOne('open ticket', text, [...uuids]);
 }
@@ -110,8 +106,9 @@ export function checkPrefix(what: string, text: string): void {
   );
 }
 
-/** @throws UsageError when there is none, or more than one */
-export function onlyOne(what: string, prefix: string, [found, ...others]: readonly string[]): string {
+/** The id that begins with `prefix`. @throws UsageError when there is none, or more than one */
+export function onlyOne(what: string, prefix: string, ids: readonly string[]): string {
+  const [found, ...others] = ids.filter((id) => id.startsWith(prefix.toLowerCase()));
   if (found === undefined) throw new UsageError(`There is no ${what} whose id begins with ${escapeControls(prefix)}`);
   if (others.length === 0) return found;
   throw new UsageError(
