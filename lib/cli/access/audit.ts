@@ -4,7 +4,7 @@ import type { AuditRecord } from '../../protocol/api/audit.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findServer, isPrefix, serverLabels } from '../lookup/find.ts';
+import { findServerUuid, isPrefix, serverLabels } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
@@ -69,7 +69,7 @@ async function audit({ client, output, clock }: Context, _: unknown, options: Op
     ...objectOf(options.object),
     since: options.since && parseTime(options.since, '--since', clock.wallTime()),
     until: options.until && parseTime(options.until, '--until', clock.wallTime()),
-    server: options.server && (await serverOf(client, options.server)),
+    server: options.server && (await findServerUuid(client, options.server)),
   };
   const entries: AuditRecord[] = [];
   while (entries.length < limit) {
@@ -88,9 +88,4 @@ function objectOf(text: string | undefined): { object?: string; object_prefix?: 
   if (text === undefined) return {};
   if (isUuid(text)) return { object: text.toLowerCase() };
   return isPrefix(text) ? { object_prefix: text.toLowerCase() } : { object: text };
-}
-
-/** A uuid is not looked up, because a removed server still has entries. */
-async function serverOf(client: Context['client'], name: string): Promise<string> {
-  return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
 }

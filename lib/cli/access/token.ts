@@ -7,7 +7,7 @@ import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { findServer, isPrefix, onlyOne } from '../lookup/find.ts';
+import { findServerUuid, isPrefix, onlyOne } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { newPrivateFile } from '../terminal/private-file.ts';
@@ -80,7 +80,7 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
   const { role, expires, server, config, file } = options;
   if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
-  const server_uuid = server === undefined ? undefined : await uuidOf(context, server);
+  const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
   // Opens the file first, so that no token is created that cannot be saved.
   const handle = file === undefined ? undefined : await newPrivateFile(file);
   try {
@@ -117,11 +117,6 @@ async function createDirectly(config: string, { name, role, expires_in, server_u
   const { createTokenDirectly } = await import('../../control/direct-token.ts');
   const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
-}
-
-/** A uuid is not looked up, because an agent's token may be created before its server exists. */
-async function uuidOf(context: Context, name: string): Promise<string> {
-  return isUuid(name) ? name.toLowerCase() : (await findServer(context.client, name)).uuid;
 }
 
 const TOKEN: readonly Column<Token>[] = [

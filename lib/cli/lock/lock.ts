@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findServer } from '../lookup/find.ts';
+import { findQueueServer } from '../lookup/find.ts';
 import { parseDuration, shortDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { type EndingSignal, exitCodeOfSignal, onEndingSignal, onJobControlStop } from '../terminal/signals.ts';
@@ -78,7 +78,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   if (rest === undefined || file === undefined || file === '')
     throw new UsageError('Which command should run while the lock is held? Write it after --');
   const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
-  const serverUuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
+  const serverUuid = await findQueueServer(client, String(name));
   await client.learnInstances().catch(() => undefined);
   const ticket = new HeldTicket(
     { client, clock, note: (text) => output.note(escapeControls(text)) },

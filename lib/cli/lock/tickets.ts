@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { findServer, serverLabels } from '../lookup/find.ts';
+import { findQueueServer, serverLabels } from '../lookup/find.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
@@ -54,7 +54,7 @@ async function tickets(
     if (queues.length === 0) output.note('No lock is held');
     return;
   }
-  const uuid = name === 'default' ? 'default' : (await findServer(client, String(name))).uuid;
+  const uuid = await findQueueServer(client, String(name));
   const shown = everything ? await client.tickets(uuid) : await client.openTickets(uuid);
   if (output.json) return output.document(shown);
   output.table(TICKET, shown);

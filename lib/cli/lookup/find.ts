@@ -22,6 +22,16 @@ export async function findServer(client: CnapiClient, name: string): Promise<Nam
   return found;
 }
 
+/** A uuid is not looked up: its server may not exist yet, or not any more. @throws UsageError */
+export async function findServerUuid(client: CnapiClient, name: string): Promise<string> {
+  return isUuid(name) ? name.toLowerCase() : (await findServer(client, name)).uuid;
+}
+
+/** The server of a queue of locks: `default` for those of the datacenter. @throws UsageError */
+export async function findQueueServer(client: CnapiClient, name: string): Promise<string> {
+  return name === 'default' ? name : (await findServer(client, name)).uuid;
+}
+
 /**
  * Returns the servers in the order of the names, without duplicates.
  * @throws UsageError that names all that were not found
