@@ -3,7 +3,9 @@ import type { PushJob, PushNode } from '../../protocol/api/push-job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
-import { checkPrefix, onlyOne } from './find.ts';
+import { escapeControls } from '../terminal/escape-controls.ts';
+import { UsageError } from '../terminal/usage-error.ts';
+import { checkPrefix, findServer, onlyOne } from './find.ts';
 
 /** The most jobs that one request returns. */
 const JOBS_A_PAGE = 1_000;
@@ -56,4 +58,12 @@ export async function nodesOf(
     if (page.length < NODES_A_PAGE) return nodes;
     after = page.at(-1)?.server_uuid;
   }
+}
+
+/** The node that a server is in a push job. @throws UsageError when it is not one */
+export async function findNode(context: Pick<Context, 'client'>, job: string, name: string): Promise<PushNode> {
+  const { uuid } = await findServer(context.client, name);
+  const node = (await nodesOf(context, job)).find(({ server_uuid }) => server_uuid === uuid);
+  if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${job}`);
+  return node;
 }

@@ -8,14 +8,12 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
 import { nodeStatusOption } from '../job-request/job-options.ts';
-import { findServer } from '../lookup/find.ts';
-import { findJob, nodesOf } from '../lookup/find-job.ts';
+import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
 import { nodeStatusOf } from '../lookup/targets.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
-import { escapeControls } from '../terminal/escape-controls.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
@@ -58,9 +56,7 @@ async function showOutput(
 
 async function ofOne(context: Context, id: string, name: string): Promise<number> {
   const { client, output } = context;
-  const { uuid } = await findServer(client, name);
-  const node = (await nodesOf(context, id)).find(({ server_uuid }) => server_uuid === uuid);
-  if (node === undefined) throw new UsageError(`${escapeControls(name)} is not a node of push job ${id}`);
+  const node = await findNode(context, id, name);
   if (node.task_id === undefined) throw new RefusedError(`The command did not start there: the node is ${node.status}`);
   const task = await client.task(node.task_id);
   if (output.json) output.document(task);

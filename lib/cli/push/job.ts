@@ -7,8 +7,7 @@ import { type CommandRunner, withExamples } from '../invocation/command-runner.t
 import type { Context } from '../invocation/context.ts';
 import { showJob, showSummary } from '../job-progress/follow-job.ts';
 import { JOB_COLUMNS, lineOf } from '../job-progress/job-progress.ts';
-import { findServer } from '../lookup/find.ts';
-import { findJob, newestJobs, nodesOf } from '../lookup/find-job.ts';
+import { findJob, findNode, newestJobs, nodesOf } from '../lookup/find-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhere } from '../lookup/where.ts';
 import { lateReportOf } from '../runs/node-ending.ts';
@@ -58,9 +57,7 @@ async function status(
   const { client, output } = context;
   const job = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
   if (node !== undefined) {
-    const { uuid } = await findServer(client, node);
-    const found = (await nodesOf(context, job.id)).find(({ server_uuid }) => server_uuid === uuid);
-    if (found === undefined) throw new UsageError(`${escapeControls(node)} is not a node of push job ${job.id}`);
+    const found = await findNode(context, job.id, node);
     return output.json ? output.document(found) : output.line(lineOf(found, job, await lateReport(client, found)));
   }
   if (output.json) return output.document(summary ? job : { ...job, nodes: await nodesOf(context, job.id) });
