@@ -1,5 +1,4 @@
 /** `cnapi token`: manages tokens for callers and agents. */
-import { unlink } from 'node:fs/promises';
 import { Command } from 'commander';
 import type { Role } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
@@ -10,7 +9,7 @@ import { forEach } from '../invocation/each.ts';
 import { findServerUuid, isPrefix, onlyOne } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { newPrivateFile } from '../terminal/private-file.ts';
+import { withPrivateFile } from '../terminal/private-file.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -81,19 +80,12 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
   if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
-  // Opens the file first, so that no token is created that cannot be saved.
-  const handle = file === undefined ? undefined : await newPrivateFile(file);
-  try {
+  await withPrivateFile(file, async (save) => {
     const asked = { name: String(name), role: role as Role, expires_in, server_uuid };
     const made = config === undefined ? await context.client.createToken(asked) : await createDirectly(config, asked);
-    if (handle !== undefined) await handle.writeFile(`${made.token}\n`);
+    await save(`${made.token}\n`);
     show(context.output, made, file);
-  } catch (error) {
-    if (file !== undefined) await unlink(file);
-    throw error;
-  } finally {
-    await handle?.close();
-  }
+  });
 }
 
 function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {

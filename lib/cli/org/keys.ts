@@ -1,5 +1,5 @@
 /** `cnapi org key`: the keys with which requests are signed. Part of org.ts. */
-import { readFile, unlink } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
 import { messageOf } from '../../platform/errors.ts';
 import { keys } from '../../protocol/api/organizations.ts';
@@ -10,7 +10,7 @@ import { findDocument, listDocuments } from '../lookup/find-document.ts';
 import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
-import { newPrivateFile } from '../terminal/private-file.ts';
+import { withPrivateFile } from '../terminal/private-file.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
 const OWNER = 'a user, or ORGANIZATION/CLIENT';
@@ -73,22 +73,15 @@ async function createKey(context: Context, given: string, options: KeyOptions): 
   const { uuid: owner } = await findOwner(client, given);
   const expires_at =
     expires === undefined ? undefined : new Date(clock.wallTime() + parseDuration(expires, '--expires')).toISOString();
-  // Opened first, so that no key is made whose private half cannot be saved.
-  const handle = file === undefined ? undefined : await newPrivateFile(file);
-  try {
+  await withPrivateFile(file, async (save) => {
     const params = { uuid: random.uuid(), owner, name, public_key, expires_at };
     const { private_key, ...made } = (await client.documents(keys.contracts.create, params)) ?? {};
-    if (handle !== undefined) await handle.writeFile(String(private_key));
-    if (output.json) return output.document({ ...made, ...(handle === undefined ? { private_key } : { file }) });
+    await save(String(private_key));
+    if (output.json) return output.document({ ...made, ...(file === undefined ? { private_key } : { file }) });
     output.note(`key ${made.uuid} (${name} of ${given})`);
     if (file !== undefined) output.line(file);
     else if (private_key !== undefined) output.raw(String(private_key));
-  } catch (error) {
-    if (file !== undefined) await unlink(file);
-    throw error;
-  } finally {
-    await handle?.close();
-  }
+  });
 }
 
 /** @throws UsageError also for a private key, which must not be sent anywhere */
