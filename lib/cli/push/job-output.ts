@@ -14,6 +14,7 @@ import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
+import { endOfTask } from '../runs/task-end.ts';
 import { inOrderOfName } from '../terminal/name-order.ts';
 import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
@@ -120,20 +121,20 @@ interface About {
 async function written(context: Context, job: string, task: Task, about: About): Promise<number> {
   const { client, output } = context;
   const of = about.label === '' ? '' : `${about.label}: `;
-  const finish = task.history.find(({ name }) => name === 'finish')?.event;
-  if (finish === undefined) {
+  const { result } = endOfTask(task);
+  if (result === undefined) {
     const why = `its agent has not reported the end; cnapi job watch ${job.slice(0, 8)} shows what arrived before`;
     output.complain(`${of}${why}`);
     return EXIT.incomplete;
   }
   const live = new LiveOutput(context, { raw: false, ...about });
   // An agent that went down while the command ran reports an end without output.
-  if (!STREAMS.some((stream) => typeof finish[stream] === 'string'))
+  if (!STREAMS.some((stream) => typeof result[stream] === 'string'))
     for await (const event of client.followTask(task.id)) {
       if (event.name === 'output') live.write(event);
       await output.ready();
     }
-  live.end(finish, task.id);
+  live.end(result, task.id);
   const late = lateReportOf(about.node, task);
   if (late !== undefined) output.note(`${of}the node is crashed, but ${late}`);
   return live.isIncomplete ? EXIT.incomplete : EXIT.ok;

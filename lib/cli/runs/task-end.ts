@@ -1,9 +1,16 @@
 /** How a task ended: whether it succeeded, its exit code, its error. Pure. */
+import type { Task } from '../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { exitCodeOfSignal } from '../terminal/signals.ts';
 
 /** For a caller that may look at tasks but not run them. */
 export const WITHHELD = 'its parameters and output are shown only to the role operator and above';
+
+/** The end of a task as its history has it, in the form of the data of an `end` event. */
+export function endOfTask({ status, history }: Pick<Task, 'status' | 'history'>) {
+  const eventOf = (name: string) => history.find((entry) => entry.name === name)?.event;
+  return { status, result: eventOf('finish'), error: eventOf('error')?.error };
+}
 
 /**
  * Takes the data of an `end` event: true if the task completed and, if it was a command, exited

@@ -11,6 +11,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type Ending, endedAs, endingOf, type Listener, type Run } from './ending.ts';
+import { endOfTask } from './task-end.ts';
 
 interface TaskCommand extends Required<Pick<TaskRequest, 'params'>>, Pick<TaskRequest, 'timeoutMs' | 'ticketUuid'> {
   server: NamedServer;
@@ -83,10 +84,7 @@ export class TaskRun implements Run {
       if (event.name === 'output') await listener.onOutput(server, event);
       if (event.name === 'end') return endedAs(id, event.data);
     }
-    const { status, history } = await client.task(id);
-    const finish = history.find((entry) => entry.name === 'finish')?.event;
-    const error = history.find((entry) => entry.name === 'error')?.event.error;
-    return endedAs(id, { status, result: finish, error });
+    return endedAs(id, endOfTask(await client.task(id)));
   }
 
   /** A task that has ended meanwhile needs no cancel. */

@@ -5,7 +5,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { findTask } from '../lookup/find.ts';
 import { LiveOutput } from '../runs/live-output.ts';
-import { errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
+import { endOfTask, errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitSoon, untilFlushed } from '../terminal/output.ts';
@@ -85,10 +85,9 @@ async function shownToItsEnd({ client, output }: Context, { id, name, live, isWi
     return exitCodeOfFollower(hasSucceeded(event.data), live);
   }
   // The stream ended without an `end` event: the task ended after the last event received.
-  const { status, history } = await client.task(id);
-  const result = history.find(({ name }) => name === 'finish')?.event;
-  if (!output.json && !isWithheld) live.end(result, id);
-  return exitCodeOfFollower(hasSucceeded({ status, result }), live);
+  const end = endOfTask(await client.task(id));
+  if (!output.json && !isWithheld) live.end(end.result, id);
+  return exitCodeOfFollower(hasSucceeded(end), live);
 }
 
 /** The exit code of `cnapi task ID --follow`. */
@@ -112,18 +111,15 @@ function describeEvent({ name, timestamp, attempt, data }: TaskEvent): string {
 }
 
 function show(context: Context, found: Task): void {
-  const finish = found.history.find(({ name }) => name === 'finish')?.event;
-  const error = found.history.find(({ name }) => name === 'error')?.event.error as {
-    message?: unknown;
-    code?: unknown;
-  };
+  const { result, ...end } = endOfTask(found);
+  const error = end.error as { message?: unknown; code?: unknown } | undefined;
   context.output.facts([
     ['id', found.id],
     ['task', found.task],
     ['server', found.server_uuid],
     ['status', found.cancel_requested === true && found.status === 'active' ? 'active, to be cancelled' : found.status],
     ['error', error && `${error.message} (${error.code})`],
-    ['exit code', finish && exitCodeOf(finish)],
+    ['exit code', result && exitCodeOf(result)],
     ['accepted', shortTime(found.timestamp)],
     ['started', found.started_at && shortTime(found.started_at)],
     ['ended', found.finished_at && shortTime(found.finished_at)],
@@ -132,5 +128,5 @@ function show(context: Context, found: Task): void {
     ['ticket', found.ticket_uuid],
   ]);
   const live = new LiveOutput(context, { raw: false, prefix: undefined, label: '' });
-  if (finish !== undefined && !found.withheld) live.end(finish);
+  if (result !== undefined && !found.withheld) live.end(result);
 }
