@@ -94,11 +94,7 @@ class Watch {
   #draw(): void {
     const { output, clock } = this.#context;
     if (this.#last === undefined) return;
-    const paint = {
-      bold: (text: string) => output.paint('bold', text),
-      red: (text: string) => output.paint('red', text),
-    };
-    this.#screen?.draw(screenOf(this.#last, { width: output.columns ?? 80, time: isoNow(clock), paint }));
+    this.#screen?.draw(screenOf(this.#last, { ...appearanceOf(output), time: isoNow(clock) }));
   }
 
   #onKey(key: string): void {
@@ -143,9 +139,11 @@ function show({ output, clock }: Context, view: FleetView): void {
   const time = isoNow(clock);
   if (output.json) return output.record({ time, ...view });
   if (!output.isTerminal) return output.line(`${shortTime(time)}  ${summaryOf(view)}`);
-  const paint = {
-    bold: (text: string) => output.paint('bold', text),
-    red: (text: string) => output.paint('red', text),
-  };
-  for (const line of screenOf(view, { width: output.columns ?? 80, time, paint })) output.raw(`${line}\n`);
+  for (const line of screenOf(view, { ...appearanceOf(output), time })) output.raw(`${line}\n`);
+}
+
+function appearanceOf(output: Context['output']) {
+  const bold = (text: string) => output.paint('bold', text);
+  const red = (text: string) => output.paint('red', text);
+  return { width: output.columns ?? 80, paint: { bold, red } };
 }
