@@ -25,7 +25,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     t.equal((await cli.json<unknown[]>('servers', '--limit', '2')).length, 2);
     t.match(await cli.run('servers', '--status', 'foo'), {
       code: 2,
-      stderr: /foo is not one of running, unknown, rebooting/,
+      stderr: /'foo' is invalid. Allowed choices are running, unknown, rebooting/,
     });
     t.match((await cli.run('servers', '--wide')).stdout.match(/ now$/gm), { length: 3 }, 'on any instance');
     for (const command of ['server', 'tasks', 'tickets'])
@@ -162,7 +162,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     );
     matchLists(t, await cli.json('tasks', '--status', 'failure', '--limit', '1'), [{ id, error_code: 'Cancelled' }]);
     matchLists(t, await cli.json('tasks', '--since', '1h', '--actor', 'nobody'), []);
-    t.match(await cli.run('tasks', '--status', 'failed'), { code: 2, stderr: /not one of active, complete, failure/ });
+    t.match(await cli.run('tasks', '--status', 'failed'), { code: 2, stderr: /choices are active, complete, failure/ });
     t.match((await cli.run('server', two)).stdout, / command_execute +complete +7 /);
     t.match(await cli.run('cancel', id), { code: 1, stderr: /\(TaskEnded; at http.*, request [-0-9a-f]{36}\)/ });
   });

@@ -103,7 +103,7 @@ function commandsOf(line: string): string[][] {
 function mentionsOf(source: string): string[][] {
   return [...source.matchAll(MENTION)].map(({ index }) => {
     const text = source.slice(index + 'cnapi '.length, index + 200);
-    const unquoted = text.replace(/(?<= )(['"])([^'"\s]+)\1/g, '$2').replace(/\$\{[\w.]+\}/g, 'VALUE');
+    const unquoted = text.replace(/(?<= )(['"])([^'"\s]+)\1/g, '$2').replace(/(?:\$\{[\w.]+\})+/g, 'VALUE');
     const words = (unquoted.split(/[\n'"`]/, 1)[0] ?? '').split(' ');
     const taken: string[] = [];
     let command: Command = program();
@@ -133,7 +133,9 @@ async function refusal(words: readonly string[]): Promise<string | undefined> {
     await parser.parseAsync(rest < 0 ? [...words] : words.slice(0, rest), { from: 'user' });
     return undefined;
   } catch (error) {
-    return (error as Error).message;
+    const { message } = error as Error;
+    // A value that the code fills in is one of the choices.
+    return message.includes("argument 'VALUE' is invalid. Allowed choices") ? undefined : message;
   }
 }
 

@@ -1,6 +1,6 @@
 /** `cnapi token`: manages tokens for callers and agents. */
-import { Command } from 'commander';
-import type { Role } from '../../protocol/api/roles.ts';
+import { Command, Option } from 'commander';
+import { type Role, TOKEN_ROLES } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
@@ -12,8 +12,6 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-
-const ROLES = ['reader', 'operator', 'admin', 'agent'];
 
 export function tokenCommand(runner: CommandRunner): Command {
   return new Command('token')
@@ -28,7 +26,7 @@ function createCommand(runner: CommandRunner): Command {
   const command = new Command('create')
     .description('Creates a token and prints it. It is not shown again.')
     .argument('<name>', 'who or what it is for; audit records show it')
-    .requiredOption('--role <role>', ROLES.join(', '))
+    .addOption(new Option('--role <role>', 'what it permits').choices(TOKEN_ROLES).makeOptionMandatory())
     .option('--expires <duration>', 'such as 90d (default: never)')
     .option('--server <server>', 'for the agent of this server only: uuid or hostname')
     .option(
@@ -68,7 +66,7 @@ function headerCommand(runner: CommandRunner): Command {
 }
 
 interface CreateOptions {
-  role: string;
+  role: Role;
   expires?: string;
   server?: string;
   config?: string;
@@ -77,11 +75,10 @@ interface CreateOptions {
 
 async function create(context: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
   const { role, expires, server, config, file } = options;
-  if (!ROLES.includes(role)) throw new UsageError(`--role ${role} is not one of ${ROLES.join(', ')}`);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
   await withPrivateFile(file, async (save) => {
-    const asked = { name: String(name), role: role as Role, expires_in, server_uuid };
+    const asked = { name: String(name), role, expires_in, server_uuid };
     const made = config === undefined ? await context.client.createToken(asked) : await createDirectly(config, asked);
     await save(`${made.token}\n`);
     show(context.output, made, file);

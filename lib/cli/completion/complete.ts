@@ -4,7 +4,6 @@
  */
 import type { Argument, Command, Option } from 'commander';
 import { EVENT_KINDS } from '../../protocol/api/events.ts';
-import { TOKEN_ROLES } from '../../protocol/api/roles.ts';
 
 /** The kind of names to request from the fleet. */
 const WANTED = ['server', 'task', 'instance', 'ticket', 'token', 'job', 'schedule', 'server-group'] as const;
@@ -12,11 +11,6 @@ export type Wanted = (typeof WANTED)[number];
 
 type Completion = { words: readonly string[] } | { wanted: Wanted };
 
-const CHOICES: Readonly<Record<string, readonly string[]>> = {
-  '--role': TOKEN_ROLES,
-  '--status': ['running', 'unknown'],
-  '--kind': EVENT_KINDS,
-};
 const NOTHING: Completion = { words: [] };
 
 /** `words` are the words after `cnapi`; the user is typing the last one. Pure. */
@@ -61,7 +55,8 @@ function walk(program: Command, words: readonly string[]) {
 }
 
 function valuesOf(option: Option, typed: string): Completion {
-  const choices = option.argChoices ?? CHOICES[option.long ?? ''];
+  // `--kind` has no choices of its own, because it also takes several kinds with commas.
+  const choices = option.argChoices ?? (option.long === '--kind' ? EVENT_KINDS : undefined);
   if (choices !== undefined) return { words: beginning(choices, typed) };
   const [, value = ''] = /<([^>.]+)/.exec(option.flags) ?? [];
   return ofFleet(value);

@@ -4,7 +4,7 @@
  * servers when it creates the job. `serversOf` looks them up for what needs them before: `cnapi
  * exec`, `--dry-run`, a share of the servers.
  */
-import { NODE_STATUSES, type PushNode } from '../../protocol/api/push-job-schemas.ts';
+import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
 import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
@@ -24,7 +24,7 @@ export interface TargetOptions {
   group?: string;
   fromJob?: string;
   /** Selects nodes of the job `fromJob` by their status. */
-  status?: string;
+  status?: NodeStatus;
 }
 
 type NodeStatus = PushNode['status'];
@@ -64,7 +64,7 @@ export async function targetsOf(
   if (group !== undefined)
     return { group: (await findDocument<ServerGroup>(context.client, serverGroups, group)).name };
   if (fromJob !== undefined) {
-    const from_status = status === undefined ? {} : { from_status: nodeStatusOf(status) };
+    const from_status = status === undefined ? {} : { from_status: status };
     return { from_job: await findJob(context, fromJob), ...from_status };
   }
   if (names.length > 0) return { servers: await findServers(context.client, names) };
@@ -100,13 +100,6 @@ async function foundNow(context: Finder, targets: Targets): Promise<readonly Nam
   const { servers = [], where } = await findDocument<ServerGroup>(client, serverGroups, targets.group);
   if (where !== undefined) return selectServers(client, where);
   return servers.length === 0 ? [] : findServers(client, servers);
-}
-
-/** @throws UsageError */
-export function nodeStatusOf(text: string): NodeStatus {
-  const status = NODE_STATUSES.find((one) => one === text);
-  if (status === undefined) throw new UsageError(`--status ${text} is not one of ${NODE_STATUSES.join(', ')}`);
-  return status;
 }
 
 const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

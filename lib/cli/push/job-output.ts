@@ -9,7 +9,6 @@ import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
 import { nodeStatusOption } from '../job-request/job-options.ts';
 import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
-import { nodeStatusOf } from '../lookup/targets.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { STREAMS } from '../runs/output-sequence.ts';
@@ -45,12 +44,12 @@ export function outputCommand(runner: CommandRunner): Command {
 async function showOutput(
   context: Context,
   [text, name]: readonly unknown[],
-  { status }: { status?: string },
+  { status }: { status?: PushNode['status'] },
 ): Promise<number> {
   const { client } = context;
   const { id, withheld } = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
   if (withheld) throw new WithheldError('The command of a push job, and what it writes,');
-  if (name === undefined) return ofAll(context, id, status === undefined ? undefined : nodeStatusOf(status));
+  if (name === undefined) return ofAll(context, id, status);
   if (status !== undefined) throw new UsageError('--status chooses among all nodes; name no server with it');
   return ofOne(context, id, String(name));
 }

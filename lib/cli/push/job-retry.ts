@@ -1,7 +1,7 @@
 /** `cnapi job retry`: an earlier push job once more, where it did not succeed. */
 
 import { Command } from 'commander';
-import type { PushJob, PushNode } from '../../protocol/api/push-job-schemas.ts';
+import { NODE_STATUSES, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
@@ -10,7 +10,6 @@ import { followStarted } from '../job-progress/follow-job.ts';
 import { hasEnded } from '../job-progress/job-progress.ts';
 import { fileOf, nodeStatusOption } from '../job-request/job-options.ts';
 import { findJob, nodesOf } from '../lookup/find-job.ts';
-import { nodeStatusOf } from '../lookup/targets.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { jobVariablesOf, type Variables, variablesOf } from '../runs/program.ts';
 import { RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
@@ -32,8 +31,10 @@ Values of secret variables, and a file, are not kept for this. Give them again w
 `;
 
 /** @throws UsageError */
-const repeatedStatus = (text: string, others: string[] | undefined): string[] =>
-  collectValues(nodeStatusOf(text), others);
+function repeatedStatus(text: string, others: string[] | undefined): string[] {
+  if (NODE_STATUSES.some((status) => status === text)) return collectValues(text, others);
+  throw new UsageError(`--status ${text} is not one of ${NODE_STATUSES.join(', ')}`);
+}
 
 export function retryCommand(runner: CommandRunner): Command {
   const command = new Command('retry')

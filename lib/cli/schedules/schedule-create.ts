@@ -1,6 +1,6 @@
 /** `cnapi schedule create`, and `--at` of `cnapi job start`: push jobs that start later. */
 
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import type { Params } from '../../client/request.ts';
 import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
@@ -17,7 +17,7 @@ export interface TimeOptions {
   at?: string;
   cron?: string;
   timeZone?: string;
-  overlap?: string;
+  overlap?: (typeof OVERLAPS)[number];
 }
 
 interface CreateOptions extends JobOptions, TimeOptions {
@@ -67,7 +67,9 @@ export function withTimeOptions(command: Command): Command {
     .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
     .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
     .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
-    .option('--overlap <policy>', 'while the last job has not ended: skip, queue or allow (default: skip)');
+    .addOption(
+      new Option('--overlap <policy>', 'while the last job has not ended (default: skip)').choices(OVERLAPS),
+    );
 }
 
 const ZONE_OF_CRON =
@@ -78,12 +80,6 @@ export function timesOf({ at, cron, timeZone }: TimeOptions, now: number): Times
   if (at !== undefined && cron !== undefined) throw new UsageError('Give --at or --cron, and not both');
   if (at !== undefined && timeZone !== undefined) throw new UsageError(ZONE_OF_CRON);
   return { at: at === undefined ? undefined : laterTime(at, now), cron, time_zone: timeZone };
-}
-
-/** @throws UsageError */
-export function overlapOf(text: string | undefined): Overlap | undefined {
-  if (text === undefined || isOverlap(text)) return text;
-  throw new UsageError(`--overlap ${text} is not one of ${OVERLAPS.join(', ')}`);
 }
 
 /** @throws UsageError */
@@ -101,7 +97,6 @@ export async function createSchedule(
   if (options.at === undefined && options.cron === undefined)
     throw new UsageError('When? Give --at TIME, such as --at 22:00, or --cron FIELDS, such as --cron @daily');
   const times = timesOf(options, clock.wallTime());
-  const overlap = overlapOf(options.overlap);
   refuseSecrets(options);
   if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);
@@ -110,7 +105,7 @@ export async function createSchedule(
   const body = { ...requestOf(targets), ...(await jobBodyOf(context, options, count)) };
   const schedule = await client.ask(pushScheduleContracts.CreatePushSchedule, {
     ...times,
-    overlap,
+    overlap: options.overlap,
     // Without fields that have no value.
     job: JSON.parse(JSON.stringify(body)),
   });
@@ -153,10 +148,6 @@ async function showPlan(context: Context, request: Times, { servers, complaint }
   printServers(output, servers);
   if (complaint !== undefined) output.complain(warningOf(complaint));
 }
-
-type Overlap = (typeof OVERLAPS)[number];
-
-const isOverlap = (text: string): text is Overlap => (OVERLAPS as readonly string[]).includes(text);
 
 /**
  * ISO 8601; a duration from now; or a time of this machine's day, tomorrow if it has passed.

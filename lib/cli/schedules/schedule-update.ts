@@ -8,7 +8,6 @@ import { findSchedule } from '../lookup/find-schedule.ts';
 import { requestOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import {
-  overlapOf,
   refuseSecrets,
   type TimeOptions,
   timesOf,
@@ -86,7 +85,7 @@ async function update(context: Context, text: string, names: readonly string[], 
   const { client, clock } = context;
   refuseSecrets(options);
   const times = timesOf(options, clock.wallTime());
-  const overlap = overlapOf(options.overlap);
+  const { overlap } = options;
   const job = await changesOf(context, names, options);
   if ([...Object.values(times), overlap, job].every((value) => value === undefined))
     throw new UsageError('What should change? Give an option, such as --cron @daily, or a command after --');

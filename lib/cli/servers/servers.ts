@@ -1,5 +1,5 @@
 /** `cnapi servers`: lists servers, with filters. */
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
@@ -7,7 +7,6 @@ import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/wher
 import { parseCount } from '../terminal/count.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
-import { UsageError } from '../terminal/usage-error.ts';
 
 interface Options {
   status?: string;
@@ -18,10 +17,12 @@ interface Options {
   wide?: boolean;
 }
 
+const STATUSES = ['running', 'unknown', 'rebooting'];
+
 export function serversCommand(runner: CommandRunner): Command {
   const command = new Command('servers')
     .description('Lists servers, in order of uuid.')
-    .option('--status <status>', 'only servers with this status: running, unknown or rebooting')
+    .addOption(new Option('--status <status>', 'only servers with this status').choices(STATUSES))
     .option('--datacenter <name>', 'only servers of this datacenter')
     .option('--hostname <name>', 'only servers with this hostname; * matches any text')
     .option(
@@ -39,11 +40,7 @@ export function serversCommand(runner: CommandRunner): Command {
   ]);
 }
 
-const STATUSES = ['running', 'unknown', 'rebooting'];
-
 async function servers({ client, output }: Context, _: unknown, options: Options): Promise<void> {
-  if (options.status !== undefined && !STATUSES.includes(options.status))
-    throw new UsageError(`--status ${options.status} is not one of ${STATUSES.join(', ')}`);
   const { datacenter, limit: limitText, wide = false } = options;
   const limit = limitText === undefined ? Number.POSITIVE_INFINITY : parseCount(limitText, '--limit');
   const conditions = conditionsOf(options).map(parseWhere);

@@ -8,7 +8,8 @@ t.test('completion offers what may come next on a command line', (t) => {
   const rows: [string[], unknown][] = [
     [['serve'], { words: ['servers', 'server'] }],
     [['servers', '--st'], { words: ['--status'] }],
-    [['servers', '--status', ''], { words: ['running', 'unknown'] }],
+    [['servers', '--status', ''], { words: ['running', 'unknown', 'rebooting'] }],
+    [['tasks', '--status', ''], { words: ['active', 'complete', 'failure'] }],
     [['exec', 'web-1', ''], { wanted: 'server' }],
     [['--url', 'http://x', 'exec', ''], { wanted: 'server' }],
     [['exec', 'web-1', '--', ''], { words: [] }],

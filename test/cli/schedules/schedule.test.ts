@@ -232,7 +232,10 @@ t.test('schedules on the command line', async (t) => {
       [['schedule', 'create', '--all'], /When\? Give --at TIME/],
       [['schedule', 'create', '--at', '22:00', '--time-zone', 'Europe/Berlin', '--all'], /--time-zone is for --cron/],
       [['schedule', 'create', '--at', '22:00', '--cron', '@daily', '--all'], /--at or --cron/],
-      [['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'], /--overlap never/],
+      [
+        ['schedule', 'create', '--cron', '@daily', '--all', '--overlap', 'never'],
+        /'never' is invalid. Allowed choices are skip/,
+      ],
       [
         ['schedule', 'create', '--cron', '@daily', '--all', '--secret-env', 'A=1'],
         /--secret-env cannot be used in a schedule: the secret would stay/,
