@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { collectBody } from '../../platform/collect-body.ts';
 import { CnapiError } from '../../platform/errors.ts';
 import { MemoryBudget } from '../../platform/memory-budget.ts';
-import { JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
+import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../protocol/bounded-json.ts';
 import { MAX_FRAME_BYTES, MAX_FRAME_VALUES } from '../../protocol/limits.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../protocol/url-encoded.ts';
 import { isTooDeep } from '../runner/depth.ts';
@@ -42,7 +42,7 @@ export async function parsePost(request: IncomingMessage, budget: MemoryBudget):
   if (params === undefined) throw new PostError('InvalidArgument', 409, "Missing key 'params'");
   if (typeof task !== 'string' || task === '' || task.length > 100) throw invalid('task');
   const parsed = typeof params === 'string' ? parseJson(params) : params;
-  if (!isObject(parsed) || isTooDeep(parsed)) throw invalid('params');
+  if (!isJsonObject(parsed) || isTooDeep(parsed)) throw invalid('params');
   return { name: task, params: parsed };
 }
 
@@ -52,7 +52,7 @@ async function readBody(request: IncomingMessage, budget: MemoryBudget): Promise
   const type = request.headers['content-type'] ?? '';
   if (type.startsWith('application/x-www-form-urlencoded')) return parseUrlEncoded(text);
   const body = parseJson(text);
-  if (isObject(body)) return body;
+  if (isJsonObject(body)) return body;
   throw new PostError('InvalidContent', 400, 'Invalid JSON: the body is not an object');
 }
 
@@ -88,7 +88,3 @@ function parseJson(text: string): unknown {
 }
 
 const invalid = (key: string) => new PostError('InvalidArgument', 409, `Invalid ${key}`);
-
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
