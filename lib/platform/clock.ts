@@ -3,6 +3,8 @@
  * on a virtual clock. `now()` is monotonic and only valid for differences within this process;
  * `wallTime()` is for people and for the wire.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
+
 export interface Timer {
   /** Stops the timer. Does nothing when it has already fired. */
   cancel(): void;
@@ -48,18 +50,7 @@ export const systemClock: Clock = {
   afterPoll(callback) {
     setImmediate(callback);
   },
-  sleep(delayMs, signal) {
-    return new Promise((resolve) => {
-      if (signal?.aborted) return resolve();
-      const done = () => {
-        clearTimeout(handle);
-        signal?.removeEventListener('abort', done);
-        resolve();
-      };
-      const handle = setTimeout(done, delayMs);
-      signal?.addEventListener('abort', done, { once: true });
-    });
-  },
+  sleep: (delayMs, signal) => sleep(delayMs, undefined, { signal }).catch(() => undefined),
 };
 
 /**
