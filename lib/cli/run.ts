@@ -3,9 +3,9 @@
  * line. Called by main.ts for the process, and by tests with streams of their own.
  */
 import { CommanderError } from 'commander';
-import { Invocation, type Surroundings } from './invocation/command-runner.ts';
+import { type CliEnvironment, Invocation } from './invocation/command-runner.ts';
 import { helpWidthOf } from './invocation/help-text.ts';
-import { hintOfUsage } from './invocation/usage-hint.ts';
+import { usageHint } from './invocation/usage-hint.ts';
 import { createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
@@ -13,10 +13,10 @@ import type { OutputStream } from './terminal/streams.ts';
 import { EXIT } from './terminal/usage-error.ts';
 
 /** Returns the exit code. */
-export async function runCli(argv: readonly string[], surroundings: Surroundings): Promise<number> {
-  const { stdout, stderr } = surroundings.streams;
+export async function runCli(argv: readonly string[], environment: CliEnvironment): Promise<number> {
+  const { stdout, stderr } = environment.streams;
   const { args, rest } = split(argv);
-  const invocation = new Invocation(rest, surroundings);
+  const invocation = new Invocation(rest, environment);
   const program = createProgram(invocation, helpWidthOf(stdout.isTTY ? stdout.columns : undefined));
   try {
     if (args.length === 0) {
@@ -26,7 +26,7 @@ export async function runCli(argv: readonly string[], surroundings: Surroundings
     await program.parseAsync(args, { from: 'user' });
     return invocation.exitCode;
   } catch (error) {
-    if (error instanceof CommanderError) return usage(error, hintOfUsage(error, program, argv), stderr);
+    if (error instanceof CommanderError) return usage(error, usageHint(error, program, argv), stderr);
     return complain(error, args.includes('--json'), stderr);
   } finally {
     invocation.context?.close();

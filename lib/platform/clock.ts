@@ -15,7 +15,7 @@ export interface Clock {
   now(): number;
   /**
    * Milliseconds since the epoch on this machine's wall clock. For display and the wire, never for
-   * a decision (exceptions: passed-time.ts of lib/cli, and the times of schedules, which must also
+   * a decision (exceptions: elapsed-time.ts of lib/cli, and the times of schedules, which must also
    * have passed by the database's clock).
    */
   wallTime(): number;

@@ -1,6 +1,6 @@
 /** Generates docs/cli.md from the command table, so that it matches the help texts. Pure. */
 import type { Command } from 'commander';
-import { pathOf } from '../../lib/cli/invocation/command-runner.ts';
+import { commandPath } from '../../lib/cli/invocation/command-runner.ts';
 import { allCommands, helpOf } from '../../lib/cli/program.ts';
 
 const HEAD = `# The command line
@@ -16,7 +16,7 @@ export function reference(program: Command): string {
   const commands = allCommands(program).filter(
     (command) => !command.name().startsWith('__') && command.name() !== 'help',
   );
-  return [HEAD, section(program, 'cnapi'), ...commands.map((one) => section(one, pathOf(one)))].join('\n');
+  return [HEAD, section(program, 'cnapi'), ...commands.map((one) => section(one, commandPath(one)))].join('\n');
 }
 
 function section(command: Command, title: string): string {

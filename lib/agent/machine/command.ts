@@ -26,7 +26,7 @@ import { TaskFailure } from '../runner/task-end.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
-import { type Account, type Launch, launchOf, pathOf, startOf } from './run-as.ts';
+import { type Account, type Launch, launchOf, executablePath, startOf } from './run-as.ts';
 
 interface CommandDeps {
   clock: Clock;
@@ -94,7 +94,7 @@ export function environmentOf(
   account?: Account,
 ): Record<string, string> {
   const user = account === undefined ? {} : { HOME: account.home, USER: account.name, LOGNAME: account.name };
-  return { PATH: pathOf(own), HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...user, ...given };
+  return { PATH: executablePath(own), HOME: own.HOME ?? '/', LANG: own.LANG ?? 'C.UTF-8', ...user, ...given };
 }
 
 interface Job {

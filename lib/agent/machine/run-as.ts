@@ -40,11 +40,11 @@ const CARRIED = 'CN_AGENT_ENV_';
 /** A directory service or a file server that does not answer must not keep a vote waiting. */
 const LOOKUP_MS = 5_000;
 
-export const pathOf = (env: NodeJS.ProcessEnv): string => env.PATH ?? DEFAULT_PATH;
+export const executablePath = (env: NodeJS.ProcessEnv): string => env.PATH ?? DEFAULT_PATH;
 
 export const ownProcess = (): OwnProcess => ({
   isRoot: process.geteuid?.() === 0,
-  path: pathOf(process.env),
+  path: executablePath(process.env),
 });
 
 /** @throws TaskFailure with a sentence when this agent cannot run a command like that */
@@ -83,7 +83,7 @@ export function startOf({ account, prefix }: Launch, env: Record<string, string>
   // With `command`, the shell continues after a variable that is read-only.
   const take = carried.map(([name]) => `command export "$${name}"; unset ${name}`);
   return {
-    env: { PATH: pathOf(own), ...Object.fromEntries(carried) },
+    env: { PATH: executablePath(own), ...Object.fromEntries(carried) },
     prefix: [...prefix, '/bin/sh', '-c', [...take, 'exec "$0" "$@"'].join('\n')],
   };
 }

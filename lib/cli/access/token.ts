@@ -6,7 +6,7 @@ import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
-import { findServerUuid, isPrefix, onlyOne } from '../lookup/find.ts';
+import { findServerUuid, isPrefix, uniqueMatch } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
@@ -157,5 +157,5 @@ async function named(client: Context['client'], name: string): Promise<string> {
   const found = (await client.tokens({ name })).find(({ revoked_at }) => !revoked_at);
   if (found !== undefined) return found.uuid;
   if (!isPrefix(name)) throw new UsageError(`There is no token ${escapeControls(name)}; cnapi token list shows them`);
-  return onlyOne('token', name, await Array.fromAsync(client.allTokens(), ({ uuid }) => uuid));
+  return uniqueMatch('token', name, await Array.fromAsync(client.allTokens(), ({ uuid }) => uuid));
 }

@@ -7,9 +7,9 @@ import { EVENT_KINDS } from '../../protocol/api/events.ts';
 
 /** The kind of names to request from the fleet. */
 const WANTED = ['server', 'task', 'instance', 'ticket', 'token', 'job', 'schedule', 'server-group'] as const;
-export type Wanted = (typeof WANTED)[number];
+export type CompletionKind = (typeof WANTED)[number];
 
-type Completion = { words: readonly string[] } | { wanted: Wanted };
+type Completion = { words: readonly string[] } | { wanted: CompletionKind };
 
 const NOTHING: Completion = { words: [] };
 
@@ -20,12 +20,12 @@ export function complete(program: Command, words: readonly string[]): Completion
   if (before.includes('--')) return NOTHING;
   const { command, positionals, open } = walk(program, before);
   if (open !== undefined) return valuesOf(open, typed);
-  if (typed.startsWith('-')) return { words: beginning(optionsOf(command, program), typed) };
+  if (typed.startsWith('-')) return { words: startingWith(optionsOf(command, program), typed) };
   const subcommands = visibleCommands(command).map((one) => one.name());
-  if (subcommands.length > 0 && positionals === 0) return { words: beginning(subcommands, typed) };
+  if (subcommands.length > 0 && positionals === 0) return { words: startingWith(subcommands, typed) };
   const argument = argumentAt(command, positionals);
   if (argument === undefined) return NOTHING;
-  if (argument.argChoices !== undefined) return { words: beginning(argument.argChoices, typed) };
+  if (argument.argChoices !== undefined) return { words: startingWith(argument.argChoices, typed) };
   return ofFleet(argument.name());
 }
 
@@ -57,7 +57,7 @@ function walk(program: Command, words: readonly string[]) {
 function valuesOf(option: Option, typed: string): Completion {
   // `--kind` has no choices of its own, because it also takes several kinds with commas.
   const choices = option.argChoices ?? (option.long === '--kind' ? EVENT_KINDS : undefined);
-  if (choices !== undefined) return { words: beginning(choices, typed) };
+  if (choices !== undefined) return { words: startingWith(choices, typed) };
   const [, value = ''] = /<([^>.]+)/.exec(option.flags) ?? [];
   return ofFleet(value);
 }
@@ -83,7 +83,7 @@ function visibleCommands(command: Command): Command[] {
   return command.createHelp().visibleCommands(command);
 }
 
-export const beginning = (words: readonly string[], typed: string): string[] =>
+export const startingWith = (words: readonly string[], typed: string): string[] =>
   words.filter((word) => word.startsWith(typed));
 
 /**

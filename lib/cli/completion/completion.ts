@@ -10,7 +10,7 @@ import { serverGroups } from '../../protocol/api/server-groups.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
-import { beginning, complete, isPlainWord, type Wanted } from './complete.ts';
+import { type CompletionKind, complete, isPlainWord, startingWith } from './complete.ts';
 import { completionScripts, SHELLS, type Shell } from './completion-scripts.ts';
 
 /** Maximum time that a user waits after pressing Tab. */
@@ -46,7 +46,7 @@ export function completeCommand(runner: CommandRunner, program: Command): Comman
           'words' in completion
             ? completion.words
             : (await asked(rest, { env, streams }, completion.wanted)).filter(isPlainWord);
-        for (const word of beginning(words, typed).slice(0, MAX_WORDS)) output.line(word);
+        for (const word of startingWith(words, typed).slice(0, MAX_WORDS)) output.line(word);
       },
       { rest: true },
     ),
@@ -57,7 +57,7 @@ export function completeCommand(runner: CommandRunner, program: Command): Comman
 async function asked(
   words: readonly string[],
   { env, streams }: Pick<Context, 'env' | 'streams'>,
-  wanted: Wanted,
+  wanted: CompletionKind,
 ): Promise<string[]> {
   const context = createContext(placeIn(words), { env, streams, rest: undefined });
   try {
@@ -81,7 +81,7 @@ function placeIn(words: readonly string[]) {
   return { ...(url && { url: [url] }), ...(dns && { dns }), ...(dnsName && { dnsName }), tls: words.includes('--tls') };
 }
 
-async function namesOf(client: CnapiClient, wanted: Wanted, typed: string): Promise<string[]> {
+async function namesOf(client: CnapiClient, wanted: CompletionKind, typed: string): Promise<string[]> {
   switch (wanted) {
     case 'server':
       return serverNames(client, typed);

@@ -7,7 +7,7 @@ import type { Instance } from '../../protocol/api/instances.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 
-export class EventLines {
+export class EventFormatter {
   /** The run of each instance that was live last, by the instance's uuid. */
   readonly #runs = new Map<string, string>();
 
@@ -17,7 +17,7 @@ export class EventLines {
     for (const { uuid, run } of inOrder) this.#runs.set(uuid, run);
   }
 
-  next({ event, data }: FleetEvent): string {
+  format({ event, data }: FleetEvent): string {
     return escapeControls(`${shortTime(textOf(data.time))}  ${event.padEnd(8)}  ${this.#about(event, data)}`);
   }
 

@@ -6,10 +6,10 @@ import { type CommandRunner, collectValues, withExamples, withExplanation } from
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
-import { exitSoon, untilFlushed } from '../terminal/output.ts';
+import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { EventLines } from './event-line.ts';
+import { EventFormatter } from './event-line.ts';
 
 const KINDS: readonly string[] = [...EVENT_KINDS, ...documentKinds];
 
@@ -52,19 +52,19 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   if (unknownKind !== undefined) throw new UsageError(`--kind ${unknownKind} is not one of ${KINDS.join(', ')}`);
   const limit = options.limit === undefined ? Number.POSITIVE_INFINITY : parseCount(options.limit, '--limit');
   const server = options.server === undefined ? undefined : (await findServer(client, options.server)).uuid;
-  const lines = new EventLines(await client.learnInstances());
+  const formatter = new EventFormatter(await client.learnInstances());
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
   const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   const onOpen = () => output.note('following');
   const stop = onEndingSignal((signal, before) => {
     const code = exitCodeOfSignal(signal);
     if (before > 0) return void exitSoon(clock, code);
-    void untilFlushed().then(() => process.exit(code));
+    void flushOutput().then(() => process.exit(code));
   });
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
     if (output.json) output.record(event);
-    else output.line(lines.next(event));
+    else output.line(formatter.format(event));
     await output.ready();
     if (++count >= limit) break;
   }

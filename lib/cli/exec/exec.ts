@@ -15,7 +15,7 @@ import { TaskRun } from '../runs/task-run.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { exitSoon, untilFlushed } from '../terminal/output.ts';
+import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { UnreadInput } from './unread-input.ts';
@@ -176,7 +176,7 @@ interface Left {
 async function leave({ output }: Context, run: Run, { servers, code }: Left): Promise<never> {
   await run.leave();
   for (const line of run.left(createLabelOf(servers))) output.complain(`left: ${line}`);
-  await untilFlushed();
+  await flushOutput();
   process.exit(code);
 }
 

@@ -21,7 +21,7 @@ export interface CommandRunner {
 export const parseOnly: CommandRunner = { action: () => async () => undefined };
 
 /** What a call is given beside its arguments. */
-export interface Surroundings {
+export interface CliEnvironment {
   env: NodeJS.ProcessEnv;
   streams: Streams;
 }
@@ -31,29 +31,29 @@ export class Invocation implements CommandRunner {
   exitCode: number = EXIT.ok;
   context: Context | undefined;
   readonly #rest: readonly string[] | undefined;
-  readonly #surroundings: Surroundings;
+  readonly #environment: CliEnvironment;
 
   /** `rest`: the words after `--`. */
-  constructor(rest: readonly string[] | undefined, surroundings: Surroundings) {
+  constructor(rest: readonly string[] | undefined, environment: CliEnvironment) {
     this.#rest = rest;
-    this.#surroundings = surroundings;
+    this.#environment = environment;
   }
 
   action<Options>(work: Work<Options>, { rest: takesRest } = { rest: false }) {
     return async (...given: unknown[]): Promise<void> => {
       const command = given.at(-1) as Command;
       if (!takesRest && this.#rest !== undefined)
-        throw new UsageError(`${command.name()} takes nothing after --; see ${pathOf(command)} --help`);
+        throw new UsageError(`${command.name()} takes nothing after --; see ${commandPath(command)} --help`);
       const options = command.optsWithGlobals<Options & GlobalOptions>();
-      this.context = createContext(options, { ...this.#surroundings, rest: this.#rest });
+      this.context = createContext(options, { ...this.#environment, rest: this.#rest });
       this.exitCode = (await work(this.context, command.processedArgs, options)) ?? EXIT.ok;
     };
   }
 }
 
 /** Returns a command as the user calls it, e.g. `cnapi token create`. */
-export function pathOf(command: Command): string {
-  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+export function commandPath(command: Command): string {
+  return command.parent === null ? command.name() : `${commandPath(command.parent)} ${command.name()}`;
 }
 
 /** Adds paragraphs after the options of a help text. A line of `text` is a paragraph. */

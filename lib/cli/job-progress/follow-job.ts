@@ -13,10 +13,10 @@ import { FollowedJob } from '../runs/followed-job.ts';
 import { mayRetry } from '../runs/node-ending.ts';
 import { listenerOf } from '../runs/reports.ts';
 import { shortDuration, shortTime } from '../terminal/duration.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, RefusedError } from '../terminal/usage-error.ts';
-import { hasEnded, hasJobSucceeded, NODE_COLUMNS, progressOf, summaryOf } from './job-progress.ts';
+import { hasEnded, hasJobSucceeded, NODE_COLUMNS, progressOf, nodeCountLines } from './job-progress.ts';
 
 const LOOK_MS = 500;
 
@@ -153,7 +153,7 @@ export async function showJob(context: Context, job: PushJob): Promise<readonly 
     output.document({ ...job, nodes });
     return nodes;
   }
-  output.table(NODE_COLUMNS, inOrderOfName(nodes));
+  output.table(NODE_COLUMNS, sortByName(nodes));
   output.line('');
   showSummary(output, job);
   return nodes;
@@ -175,7 +175,7 @@ export function showSummary(output: Context['output'], job: PushJob): void {
     ['dir', job.dir],
     ['ticket', job.ticket && `${job.ticket.scope}/${job.ticket.id} of ${job.ticket.server_uuid}`],
   ]);
-  for (const line of summaryOf(job)) output.line(line);
+  for (const line of nodeCountLines(job)) output.line(line);
 }
 
 function statusOf({ status, reason, aborted_by: abortedBy }: PushJob): string {

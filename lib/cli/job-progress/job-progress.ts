@@ -27,7 +27,7 @@ const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
 ];
 
 /** One line for each state that nodes are in: `14 nodes started`. */
-export function summaryOf({ counts }: PushJob): string[] {
+export function nodeCountLines({ counts }: PushJob): string[] {
   const lines = SUMMARY.flatMap(([status, words]) => {
     const count = counts[status] ?? 0;
     return count === 0 ? [] : [{ count, words }];
@@ -64,7 +64,7 @@ export const NODE_COLUMNS: readonly Column<PushNode>[] = [
  * The specification's line of one node: `node foo failed running job id 235 at 2012-05-04 00:00`.
  * `later`: what its agent reported after the node had ended.
  */
-export function lineOf(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: string): string {
+export function nodeLine(node: PushNode, { id }: Pick<PushJob, 'id'>, later?: string): string {
   const { name, server_uuid, status, task_id, exit_code, updated_at } = node;
   const what = task_id === undefined ? 'not running' : 'running';
   const why = exit_code === undefined ? reasonOf(node) : `exit code ${exit_code}`;

@@ -2,13 +2,13 @@
 import { UsageError } from '../terminal/usage-error.ts';
 
 /** @throws UsageError */
-export function quorumOf(text: string | undefined): number | string | undefined {
-  const { percent, count } = amountOf(text, '--quorum');
+export function parseQuorum(text: string | undefined): number | string | undefined {
+  const { percent, count } = parseAmount(text, '--quorum');
   return percent === undefined ? count : text;
 }
 
 /** @throws UsageError */
-export function amountOf(text: string | undefined, option: string): { percent?: number; count?: number } {
+export function parseAmount(text: string | undefined, option: string): { percent?: number; count?: number } {
   if (text === undefined) return {};
   const [, number, sign] = /^(\d{1,6}(?:\.\d+)?)(%?)$/.exec(text) ?? [];
   if (number === undefined || (sign === '' && number.includes('.')) || (sign === '%' && Number(number) > 100))
@@ -17,4 +17,4 @@ export function amountOf(text: string | undefined, option: string): { percent?: 
 }
 
 /** The most of `count` nodes that are no more than this percentage. */
-export const shareOf = (percent: number, count: number): number => Math.floor((percent / 100) * count);
+export const percentageOf = (percent: number, count: number): number => Math.floor((percent / 100) * count);

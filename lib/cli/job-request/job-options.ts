@@ -13,7 +13,7 @@ import { jobVariablesOf, shellCommandOf, variablesOf } from '../runs/program.ts'
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { amountOf, quorumOf, shareOf } from './amounts.ts';
+import { parseAmount, parseQuorum, percentageOf } from './amounts.ts';
 
 export interface JobOptions extends TargetOptions {
   quorum?: string;
@@ -104,7 +104,7 @@ export async function jobFieldsOf(context: Context, options: JobOptions, nodeCou
   const ms = (text: string | undefined, option: string) =>
     text === undefined ? undefined : parseDuration(text, option);
   return {
-    quorum: quorumOf(options.quorum),
+    quorum: parseQuorum(options.quorum),
     concurrency: options.concurrency === undefined ? undefined : parseCount(options.concurrency, '--concurrency'),
     start_rate: options.startRate === undefined ? undefined : parseRate(options.startRate, '--start-rate'),
     max_failures: maxFailuresOf(options, nodeCount),
@@ -122,12 +122,12 @@ export async function jobFieldsOf(context: Context, options: JobOptions, nodeCou
 
 /** @throws UsageError */
 function maxFailuresOf(options: JobOptions, nodeCount: number | undefined): number | undefined {
-  const { percent, count } = amountOf(options.maxFail, '--max-fail');
+  const { percent, count } = parseAmount(options.maxFail, '--max-fail');
   if (percent !== undefined && nodeCount === undefined)
     throw new UsageError(
       '--max-fail takes no percentage here, because the number of servers is not known yet; give a number',
     );
-  return percent === undefined ? count : shareOf(percent, nodeCount ?? 0);
+  return percent === undefined ? count : percentageOf(percent, nodeCount ?? 0);
 }
 
 /**

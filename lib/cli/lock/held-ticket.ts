@@ -13,8 +13,8 @@ import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
-import { PassedTime } from './passed-time.ts';
-import { reportPlace } from './place-report.ts';
+import { ElapsedTime } from './elapsed-time.ts';
+import { reportQueuePosition } from './queue-position.ts';
 
 interface HeldTicketDeps {
   client: CnapiClient;
@@ -52,7 +52,7 @@ export class HeldTicket {
   readonly #request: LockRequest;
   readonly #lost = new AbortController();
   readonly #done = new AbortController();
-  readonly #passed: PassedTime;
+  readonly #passed: ElapsedTime;
   #uuid: string | undefined;
   /** The queue when the ticket was created; empty if no answer came. */
   #queue: readonly Ticket[] = [];
@@ -67,7 +67,7 @@ export class HeldTicket {
   constructor(deps: HeldTicketDeps, request: LockRequest) {
     this.#deps = deps;
     this.#request = request;
-    this.#passed = new PassedTime(deps.clock);
+    this.#passed = new ElapsedTime(deps.clock);
   }
 
   /** Aborts with a LockLostError. */
@@ -110,7 +110,7 @@ export class HeldTicket {
   async untilActive(until: number, signal: AbortSignal): Promise<boolean> {
     const over = new AbortController();
     const either = AbortSignal.any([signal, this.lost, over.signal]);
-    const reporting = reportPlace(
+    const reporting = reportQueuePosition(
       this.#deps,
       { ...this.#request, uuid: this.uuid },
       { queue: this.#queue, signal: either },

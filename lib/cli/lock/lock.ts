@@ -77,7 +77,7 @@ async function lock(context: Context, [name, scope, id]: readonly unknown[], opt
   const [file] = rest ?? [];
   if (rest === undefined || file === undefined || file === '')
     throw new UsageError('Which command should run while the lock is held? Write it after --');
-  const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = timesOf(options);
+  const { expiresMs, waitMs, killAfterMs, marginMs, conflict } = parseLockTimes(options);
   const serverUuid = await findQueueServer(client, String(name));
   await client.learnInstances().catch(() => undefined);
   const ticket = new HeldTicket(
@@ -200,7 +200,7 @@ class Holder {
   }
 }
 
-export function timesOf({ expires, wait, killAfter, conflictExitCode }: Options) {
+export function parseLockTimes({ expires, wait, killAfter, conflictExitCode }: Options) {
   const expiresMs = parseDuration(expires, '--expires');
   if (expiresMs < LEAST_EXPIRY_MS || expiresMs > 86_400_000)
     throw new UsageError(`--expires ${expires} is not between 3s and 1d; the lock is renewed while the command runs`);

@@ -5,7 +5,7 @@ import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { checkPrefix, findServer, onlyOne } from './find.ts';
+import { checkPrefix, findServer, uniqueMatch } from './find.ts';
 
 /** The most jobs that one request returns. */
 const JOBS_A_PAGE = 1_000;
@@ -17,7 +17,7 @@ export async function findJob({ client }: Pick<Context, 'client'>, text: string)
   checkPrefix('a push job', text);
   const { jobs } = await client.ask(pushJobContracts.ListPushJobs, { id_prefix: text.toLowerCase(), limit: 5 });
   const ids = jobs.map(({ id }) => id);
-  return onlyOne('push job', text, ids);
+  return uniqueMatch('push job', text, ids);
 }
 
 interface JobFilter {

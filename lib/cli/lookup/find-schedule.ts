@@ -3,7 +3,7 @@ import type { CnapiClient } from '../../client/client.ts';
 import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
-import { checkPrefix, onlyOne } from './find.ts';
+import { checkPrefix, uniqueMatch } from './find.ts';
 
 export const MAX_SCHEDULES = 1_000;
 
@@ -25,5 +25,5 @@ export async function findSchedule({ client }: Pick<Context, 'client'>, text: st
   checkPrefix('a schedule', text);
   const schedules = await firstSchedules(client, Number.POSITIVE_INFINITY);
   const ids = schedules.map(({ id }) => id);
-  return onlyOne('schedule', text, ids);
+  return uniqueMatch('schedule', text, ids);
 }

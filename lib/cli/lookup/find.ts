@@ -92,7 +92,7 @@ export async function findTask(client: CnapiClient, text: string): Promise<strin
   checkPrefix('a task', text);
   const { tasks } = await client.tasks({ id_prefix: text.toLowerCase(), limit: 5 }).catch(unlessOlder);
   const ids = tasks.map(({ id }) => id);
-  return onlyOne('task', text, ids);
+  return uniqueMatch('task', text, ids);
 }
 
 /** Finds an open ticket by its uuid or the beginning of its uuid. @throws UsageError */
@@ -105,7 +105,7 @@ export async function findTicket(client: CnapiClient, text: string): Promise<str
     const waiting = depth === 0 ? [] : await client.openTickets(server_uuid, { scope, id });
     for (const { uuid } of waiting) uuids.add(uuid);
   }
-  return onlyOne('open ticket', text, [...uuids]);
+  return uniqueMatch('open ticket', text, [...uuids]);
 }
 
 /** @throws UsageError */
@@ -117,7 +117,7 @@ export function checkPrefix(what: string, text: string): void {
 }
 
 /** The id that begins with `prefix`. @throws UsageError when there is none, or more than one */
-export function onlyOne(what: string, prefix: string, ids: readonly string[]): string {
+export function uniqueMatch(what: string, prefix: string, ids: readonly string[]): string {
   const [found, ...others] = ids.filter((id) => id.startsWith(prefix.toLowerCase()));
   if (found === undefined) throw new UsageError(`There is no ${what} whose id begins with ${escapeControls(prefix)}`);
   if (others.length === 0) return found;

@@ -9,7 +9,7 @@ import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { findServers, selectServers } from './find.ts';
@@ -85,7 +85,7 @@ export async function serversOf(context: Finder, targets: Targets): Promise<read
 /** One line each, in order of name. */
 export function printServers(output: Output, servers: readonly NamedServer[]): void {
   const nodes = servers.map(({ uuid, hostname = '' }) => ({ server_uuid: uuid, name: hostname }));
-  for (const { server_uuid, name } of inOrderOfName(nodes))
+  for (const { server_uuid, name } of sortByName(nodes))
     output.line(`${server_uuid}  ${escapeControls(name)}`.trimEnd());
 }
 

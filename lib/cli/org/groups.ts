@@ -6,7 +6,7 @@ import { type CommandRunner, collectValues } from '../invocation/command-runner.
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup, findMembers, type MemberNames } from '../lookup/owners.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
@@ -32,7 +32,7 @@ export function groupCommand(runner: CommandRunner): Command {
       runner.action(async (context, [name]) => {
         const filter = { organization: (await organizationOf(context, name)).uuid };
         const columns = [fieldColumn('GROUP', 'name'), UUID_COLUMN];
-        printDocuments(context, inOrderOfName(await listDocuments(context.client, groups, filter)), {
+        printDocuments(context, sortByName(await listDocuments(context.client, groups, filter)), {
           plural: 'groups of users and clients',
           columns,
         });
@@ -93,7 +93,7 @@ async function show(context: Context, given: unknown, name: unknown): Promise<vo
     const noun = { users, clients, groups }[kind];
     const filter = kind === 'users' ? {} : { organization: organization.uuid };
     const found = (await listDocuments(client, noun, filter)) as unknown as Group[];
-    return inOrderOfName(found.filter(({ uuid }) => wanted.has(uuid)))
+    return sortByName(found.filter(({ uuid }) => wanted.has(uuid)))
       .map((one) => one.name)
       .join(', ');
   };

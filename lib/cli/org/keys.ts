@@ -9,7 +9,7 @@ import type { Context } from '../invocation/context.ts';
 import { findDocument, listDocuments } from '../lookup/find-document.ts';
 import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -43,7 +43,7 @@ export function keyCommand(runner: CommandRunner): Command {
         const expires = { head: 'EXPIRES', of: (key: Record<string, unknown>) => shortTime(key.expires_at as string) };
         const columns = [fieldColumn('KEY', 'name'), UUID_COLUMN, expires];
         const found = await listDocuments(context.client, keys, filter);
-        printDocuments(context, inOrderOfName(found), { plural: 'keys', columns });
+        printDocuments(context, sortByName(found), { plural: 'keys', columns });
       }),
     );
   command

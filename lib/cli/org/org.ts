@@ -6,7 +6,7 @@ import { createDocument, deleteDocument, fieldColumn, printDocuments, UUID_COLUM
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { groupCommand } from './groups.ts';
 import { keyCommand } from './keys.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
@@ -25,7 +25,7 @@ export function orgCommand(runner: CommandRunner): Command {
       runner.action(async (context) => {
         const found = await listDocuments(context.client, organizations, {});
         const columns = [fieldColumn('ORGANIZATION', 'name'), UUID_COLUMN, fieldColumn('FULL NAME', 'full_name')];
-        printDocuments(context, inOrderOfName(found), { plural: 'organizations', columns });
+        printDocuments(context, sortByName(found), { plural: 'organizations', columns });
       }),
     );
   ofOrganization(command.command('get'))
@@ -87,7 +87,7 @@ async function show(context: Context, name: unknown): Promise<void> {
   const { client, output } = context;
   const organization = await organizationOf(context, name);
   const within = { organization: organization.uuid };
-  const namesOf = (documents: readonly JsonObject[]) => inOrderOfName(documents).map((one) => String(one.name));
+  const namesOf = (documents: readonly JsonObject[]) => sortByName(documents).map((one) => String(one.name));
   const members = {
     users: namesOf(await usersIn(client, organization)),
     clients: namesOf(await listDocuments(client, clients, within)),

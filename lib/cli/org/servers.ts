@@ -7,7 +7,7 @@ import { forEach } from '../invocation/each.ts';
 import { findServers } from '../lookup/find.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findGroup } from '../lookup/owners.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
@@ -120,7 +120,7 @@ async function list(context: Context, name: unknown): Promise<void> {
     server_uuid,
     groups: needed?.map((uuid) => nameOf.get(uuid) ?? uuid).join(', '),
   }));
-  output.table(COLUMNS, inOrderOfName(rows));
+  output.table(COLUMNS, sortByName(rows));
   if (found.length === 0) output.note(`${organization.name} has no servers`);
 }
 

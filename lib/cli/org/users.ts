@@ -9,7 +9,7 @@ import type { Context } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
 import { listDocuments } from '../lookup/find-document.ts';
 import { findClient, findUser } from '../lookup/owners.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { ofOrganization, organizationOf } from './organization-argument.ts';
 
 const NAME = 'as requests give it';
@@ -66,7 +66,7 @@ export function clientCommand(runner: CommandRunner): Command {
         const filter = { organization: (await organizationOf(context, name)).uuid };
         const columns = [fieldColumn('CLIENT', 'name'), UUID_COLUMN];
         const found = await listDocuments(context.client, clients, filter);
-        printDocuments(context, inOrderOfName(found), { plural: 'clients', columns });
+        printDocuments(context, sortByName(found), { plural: 'clients', columns });
       }),
     );
   ofOrganization(command.command('delete'))
@@ -106,7 +106,7 @@ async function listUsers(context: Context, name: unknown): Promise<void> {
   const found =
     organization === undefined ? await listDocuments(client, users, {}) : await usersIn(client, organization);
   const plural = organization === undefined ? 'users' : `users in ${organization.name}`;
-  printDocuments(context, inOrderOfName(found), { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
+  printDocuments(context, sortByName(found), { plural, columns: [fieldColumn('USER', 'name'), UUID_COLUMN] });
 }
 
 /** Users are not indexed by their organizations, so all are read. */

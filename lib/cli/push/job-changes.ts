@@ -5,7 +5,7 @@ import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';
-import { amountOf, quorumOf, shareOf } from '../job-request/amounts.ts';
+import { parseAmount, parseQuorum, percentageOf } from '../job-request/amounts.ts';
 import { findServers } from '../lookup/find.ts';
 import { findJob } from '../lookup/find-job.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
@@ -51,13 +51,13 @@ async function change(context: Context, [text]: readonly unknown[], options: Cha
   const limit = <Value>(given: string | undefined, parse: (given: string) => Value) =>
     given === undefined ? undefined : given === NONE ? null : parse(given);
   const changes = {
-    quorum: quorumOf(options.quorum),
+    quorum: parseQuorum(options.quorum),
     concurrency: limit(concurrency, (given) => parseCount(given, '--concurrency')),
     start_rate: limit(startRate, (given) => parseRate(given, '--start-rate')),
     voting_timeout_ms: votingTimeout === undefined ? undefined : parseDuration(votingTimeout, '--voting-timeout'),
     run_timeout_ms: timeout === undefined ? undefined : parseDuration(timeout, '--timeout'),
   };
-  const maxFailures = limit(maxFail, (given) => amountOf(given, '--max-fail'));
+  const maxFailures = limit(maxFail, (given) => parseAmount(given, '--max-fail'));
   if ([maxFailures, ...Object.values(changes)].every((value) => value === undefined))
     throw new UsageError('What should change? Give an option, such as --timeout 2h');
   const id = await findJob(context, String(text));
@@ -71,8 +71,8 @@ async function change(context: Context, [text]: readonly unknown[], options: Cha
   else output.line(`changed push job ${id}`);
 }
 
-const failuresOf = ({ percent, count }: ReturnType<typeof amountOf>, job: PushJob | undefined): number | undefined =>
-  percent === undefined ? count : shareOf(percent, job?.node_count ?? 0);
+const failuresOf = ({ percent, count }: ReturnType<typeof parseAmount>, job: PushJob | undefined): number | undefined =>
+  percent === undefined ? count : percentageOf(percent, job?.node_count ?? 0);
 
 export function addCommand(runner: CommandRunner): Command {
   const command = new Command('add')

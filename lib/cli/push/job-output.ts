@@ -14,7 +14,7 @@ import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
 import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { endOfTask } from '../runs/task-end.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import { EXIT, RefusedError, UsageError, WithheldError } from '../terminal/usage-error.ts';
 
 const MORE = `
@@ -79,7 +79,7 @@ const isOverload = (error: unknown): boolean =>
  */
 async function ofAll(context: Context, id: string, status: PushNode['status'] | undefined): Promise<number> {
   const { client, output } = context;
-  const nodes = inOrderOfName(await nodesOf(context, id, status));
+  const nodes = sortByName(await nodesOf(context, id, status));
   const started = nodes.flatMap(({ task_id, ...node }) => (task_id === undefined ? [] : [{ ...node, task_id }]));
   const servers = started.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   const labelOf = createLabelOf(servers);

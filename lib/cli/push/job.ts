@@ -6,7 +6,7 @@ import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { showJob, showSummary } from '../job-progress/follow-job.ts';
-import { JOB_COLUMNS, lineOf } from '../job-progress/job-progress.ts';
+import { JOB_COLUMNS, nodeLine } from '../job-progress/job-progress.ts';
 import { findJob, findNode, newestJobs, nodesOf } from '../lookup/find-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
 import { type Condition, matches, parseWhere } from '../lookup/where.ts';
@@ -58,7 +58,7 @@ async function status(
   const job = await client.ask(pushJobContracts.GetPushJob, { id: await findJob(context, String(text)) });
   if (node !== undefined) {
     const found = await findNode(context, job.id, node);
-    return output.json ? output.document(found) : output.line(lineOf(found, job, await lateReport(client, found)));
+    return output.json ? output.document(found) : output.line(nodeLine(found, job, await lateReport(client, found)));
   }
   if (output.json) return output.document(summary ? job : { ...job, nodes: await nodesOf(context, job.id) });
   if (summary) return showSummary(output, job);

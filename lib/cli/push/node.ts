@@ -4,7 +4,7 @@ import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../.
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, targetsOf } from '../lookup/targets.ts';
-import { inOrderOfName } from '../terminal/name-order.ts';
+import { sortByName } from '../terminal/name-order.ts';
 import type { Column } from '../terminal/table.ts';
 
 /** Limits the uuids in the URL of one request. */
@@ -60,7 +60,7 @@ async function status(
   }
   const shown = wanted === undefined ? states : states.filter((state) => state.status === wanted);
   if (output.json) return output.document(shown);
-  output.table(COLUMNS, inOrderOfName(shown));
+  output.table(COLUMNS, sortByName(shown));
   if (shown.length === 0) output.note(`No server is ${wanted}`);
 }
 

@@ -76,7 +76,7 @@ const ZONE_OF_CRON =
   '--time-zone is for --cron. --at takes the time of this terminal, or one with its offset: --at 2030-01-31T22:00:00+01:00';
 
 /** @throws UsageError */
-export function timesOf({ at, cron, timeZone }: TimeOptions, now: number): Times {
+export function parseScheduleTimes({ at, cron, timeZone }: TimeOptions, now: number): Times {
   if (at !== undefined && cron !== undefined) throw new UsageError('Give --at or --cron, and not both');
   if (at !== undefined && timeZone !== undefined) throw new UsageError(ZONE_OF_CRON);
   return { at: at === undefined ? undefined : laterTime(at, now), cron, time_zone: timeZone };
@@ -96,7 +96,7 @@ export async function createSchedule(
   const { client, clock, output } = context;
   if (options.at === undefined && options.cron === undefined)
     throw new UsageError('When? Give --at TIME, such as --at 22:00, or --cron FIELDS, such as --cron @daily');
-  const times = timesOf(options, clock.wallTime());
+  const times = parseScheduleTimes(options, clock.wallTime());
   refuseSecrets(options);
   if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);

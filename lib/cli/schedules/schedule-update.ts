@@ -10,7 +10,7 @@ import { UsageError } from '../terminal/usage-error.ts';
 import {
   refuseSecrets,
   type TimeOptions,
-  timesOf,
+  parseScheduleTimes,
   withScheduledJobOptions,
   withTimeOptions,
 } from './schedule-create.ts';
@@ -84,7 +84,7 @@ function repeatedRemovable(text: string, others: string[] | undefined): string[]
 async function update(context: Context, text: string, names: readonly string[], options: UpdateOptions): Promise<void> {
   const { client, clock } = context;
   refuseSecrets(options);
-  const times = timesOf(options, clock.wallTime());
+  const times = parseScheduleTimes(options, clock.wallTime());
   const { overlap } = options;
   const job = await changesOf(context, names, options);
   if ([...Object.values(times), overlap, job].every((value) => value === undefined))

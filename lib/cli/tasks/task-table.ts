@@ -37,7 +37,7 @@ export function fleetColumns(labelOf: (uuid: string) => string): readonly Column
   return [created, task, status, end, server, actor, id, what].filter((column) => column !== undefined);
 }
 
-export function lineOf(listed: ListedTask): TaskLine {
+export function taskLine(listed: ListedTask): TaskLine {
   const { id, task, status, timestamp, server_uuid, actor, summary, exit_code, error_code } = listed;
   return {
     id,
@@ -52,7 +52,7 @@ export function lineOf(listed: ListedTask): TaskLine {
 }
 
 /** A line from the history of an instance of an earlier version, or of a legacy agent. */
-export function lineOfHistory({ id, task, status, started_at, messages }: TaskHistoryEntry): TaskLine {
+export function historyLine({ id, task, status, started_at, messages }: TaskHistoryEntry): TaskLine {
   return {
     id,
     task,

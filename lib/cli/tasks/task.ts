@@ -8,7 +8,7 @@ import { LiveOutput } from '../runs/live-output.ts';
 import { endOfTask, errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { exitSoon, untilFlushed } from '../terminal/output.ts';
+import { exitSoon, flushOutput } from '../terminal/output.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 
@@ -58,7 +58,7 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
     const code = exitCodeOfSignal(signal);
     if (before > 0) return void exitSoon(clock, code);
     if (!output.json) live.end(undefined);
-    void untilFlushed().then(() => process.exit(code));
+    void flushOutput().then(() => process.exit(code));
   });
   try {
     return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });

@@ -11,7 +11,7 @@ import { WITHHELD } from '../runs/task-end.ts';
 import { parseCount } from '../terminal/count.ts';
 import { parseTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { fleetColumns, lineOf, lineOfHistory, TASK_COLUMNS, type TaskLine } from './task-table.ts';
+import { fleetColumns, historyLine, TASK_COLUMNS, type TaskLine, taskLine } from './task-table.ts';
 
 const STATUSES = ['active', 'complete', 'failure'] as const;
 
@@ -62,7 +62,7 @@ async function tasks(context: Context, [name]: readonly unknown[], options: Opti
   const { tasks: found, isMore } = await client.firstTasks(query, limit);
   if (found.some(({ withheld }) => withheld)) output.note(WITHHELD);
   if (output.json) return output.document(found);
-  output.table(fleetColumns(await serverLabels(client, found)), found.map(lineOf));
+  output.table(fleetColumns(await serverLabels(client, found)), found.map(taskLine));
   if (found.length === 0) output.note('There is no such task');
   else if (isMore) output.note(`There are more; --limit shows up to ${MAX_TASKS}`);
 }
@@ -75,12 +75,12 @@ export async function tasksOf(
 ): Promise<{ found: readonly (ListedTask | TaskHistoryEntry)[]; lines: TaskLine[] }> {
   try {
     const { tasks: found } = await client.firstTasks({ ...query, server_uuid: serverUuid }, limit);
-    return { found, lines: found.map(lineOf) };
+    return { found, lines: found.map(taskLine) };
   } catch (error) {
     const isOlder = error instanceof ApiError && error.code === 'ResourceNotFound';
     if (!isOlder || Object.values(query).some((value) => value !== undefined)) throw error;
     const found = await client.taskHistory(serverUuid, limit);
-    return { found, lines: found.map(lineOfHistory) };
+    return { found, lines: found.map(historyLine) };
   }
 }
 

@@ -8,7 +8,7 @@ interface Named {
 }
 
 /** By name, as people count: node-2 before node-10. Those with the same name by their uuids. */
-export const inOrderOfName = <One extends Named>(all: readonly One[]): One[] =>
+export const sortByName = <One extends Named>(all: readonly One[]): One[] =>
   all.toSorted((a, b) => byText.compare(nameOf(a), nameOf(b)) || byText.compare(idOf(a), idOf(b)));
 
 const nameOf = ({ name }: Named): string => String(name ?? '');

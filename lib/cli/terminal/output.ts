@@ -6,7 +6,7 @@
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import type { OutputName, Streams } from './streams.ts';
-import { type Column, clipped, nameValueLines, table } from './table.ts';
+import { type Column, truncateToWidth, nameValueLines, table } from './table.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -17,7 +17,7 @@ interface OutputOptions {
 }
 
 /** Resolves when everything written has left this process, or when nobody reads it any more. */
-export async function untilFlushed(): Promise<void> {
+export async function flushOutput(): Promise<void> {
   const each = [process.stdout, process.stderr].map(
     (stream) =>
       new Promise<void>((resolve) => {
@@ -36,7 +36,7 @@ const SOON_MS = 1000;
  * moment, because two signals may be one request (timeout(1) sends TERM twice).
  */
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
-  await settlesWithin(clock, SOON_MS, untilFlushed());
+  await settlesWithin(clock, SOON_MS, flushOutput());
   process.exit(code);
 }
 
@@ -127,7 +127,7 @@ export class Output {
   /** A remark that the next one replaces: it may be cut at the width of the terminal. */
   progress(text: string): void {
     const { isTTY, columns } = this.#streams.stderr;
-    this.note(isTTY === true ? clipped(text, (columns || 80) - PREFIX.length) : text);
+    this.note(isTTY === true ? truncateToWidth(text, (columns || 80) - PREFIX.length) : text);
   }
 
   /** Writes to stderr, also with --quiet. */

@@ -22,15 +22,15 @@ export function exitCodeOfSignal(signal: string): number {
  * Ignores the signals again that were ignored when the program was started. Removes them from the
  * environment.
  */
-export function ignoreAsCalled(env: NodeJS.ProcessEnv): void {
-  for (const signal of ignoredIn(env[IGNORED])) process.on(signal, () => undefined);
-  ignored = ignoredIn(env[IGNORED]);
+export function restoreIgnoredSignals(env: NodeJS.ProcessEnv): void {
+  for (const signal of parseSignalMask(env[IGNORED])) process.on(signal, () => undefined);
+  ignored = parseSignalMask(env[IGNORED]);
   delete env[IGNORED];
 }
 let ignored: readonly EndingSignal[] = [];
 
 /** The ending signals in a hexadecimal mask; empty when the mask is malformed. */
-export function ignoredIn(mask: string | undefined): EndingSignal[] {
+export function parseSignalMask(mask: string | undefined): EndingSignal[] {
   if (mask === undefined || !/^[0-9a-f]{1,8}$/.test(mask)) return [];
   const bits = Number.parseInt(mask, 16);
   return ENDING.filter((signal) => ((bits >> (constants.signals[signal] - 1)) & 1) === 1);

@@ -131,16 +131,16 @@ function fitted<Row>(columns: readonly Column<Row>[], cells: readonly string[][]
 /** A loop, because a function call takes a limited number of arguments. */
 function widestOf(texts: readonly string[]): number {
   let widest = 0;
-  for (const text of texts) widest = Math.max(widest, widthOf(text));
+  for (const text of texts) widest = Math.max(widest, displayWidth(text));
   return widest;
 }
 
 function shortened(cell: string, width: number): string {
-  return widthOf(cell) <= width ? cell : clipped(cell, width - 1) + ELLIPSIS;
+  return displayWidth(cell) <= width ? cell : truncateToWidth(cell, width - 1) + ELLIPSIS;
 }
 
 function aligned(cell: string, width: number, align: 'right' | undefined): string {
-  const padding = ' '.repeat(Math.max(0, width - widthOf(cell)));
+  const padding = ' '.repeat(Math.max(0, width - displayWidth(cell)));
   return align === 'right' ? padding + cell : cell + padding;
 }
 
@@ -149,7 +149,7 @@ const WIDE =
 const NONE = /\p{Mark}|\u200b|\u200c|\u200d/u;
 
 /** Returns the width in terminal cells. */
-export function widthOf(text: string): number {
+export function displayWidth(text: string): number {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: plain ASCII is most of it
   if (/^[\x00-\x7f]*$/.test(text)) return text.length;
   let width = 0;
@@ -158,12 +158,12 @@ export function widthOf(text: string): number {
 }
 
 /** Cuts a line at the width of the screen, so that it does not wrap. For text without colours. */
-export function clipped(line: string, width: number): string {
-  if (widthOf(line) <= width) return line;
+export function truncateToWidth(line: string, width: number): string {
+  if (displayWidth(line) <= width) return line;
   let kept = '';
   let used = 0;
   for (const character of line) {
-    used += widthOf(character);
+    used += displayWidth(character);
     if (used > width) break;
     kept += character;
   }

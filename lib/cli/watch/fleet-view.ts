@@ -9,7 +9,7 @@ import type { ListedTask } from '../../protocol/api/tasks.ts';
 import type { Queue } from '../../protocol/api/tickets.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { type Column, clipped, table } from '../terminal/table.ts';
+import { type Column, table, truncateToWidth } from '../terminal/table.ts';
 
 export interface FleetView {
   instances: readonly Instance[];
@@ -33,7 +33,7 @@ export function countByStatus(servers: Iterable<NamedServer>): Record<string, nu
 }
 
 /** One line for logs; it changes only when something shown changes. */
-export function summaryOf({ instances, total, counts, queues, tasks, hasMoreTasks, trouble }: FleetView): string {
+export function fleetSummary({ instances, total, counts, queues, tasks, hasMoreTasks, trouble }: FleetView): string {
   const states = [...new Set(instances.map(({ state }) => state))];
   const each = states.map((state) => `${instances.filter((one) => one.state === state).length} ${state}`);
   const held = queues.filter(({ holder }) => holder !== null).length;
@@ -60,7 +60,7 @@ export function screenOf(
 ): string[] {
   const { instances, total, counts, away, queues, tasks, hasMoreTasks, trouble } = view;
   const title = 'cnapi watch   q to leave';
-  const clip = (line: string) => clipped(line, width);
+  const clip = (line: string) => truncateToWidth(line, width);
   const held = queues.filter(({ holder }) => holder !== null).length;
   const lines = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
   if (trouble !== undefined) lines.push(paint.red(clip(escapeControls(trouble))), '');
@@ -74,7 +74,7 @@ export function screenOf(
 }
 
 function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width: number, paint: Styles): string[] {
-  const [head = '', ...lines] = table(columns, rows, width).map((line) => clipped(line, width));
+  const [head = '', ...lines] = table(columns, rows, width).map((line) => truncateToWidth(line, width));
   return [paint.bold(head), ...lines];
 }
 

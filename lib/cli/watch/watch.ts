@@ -9,7 +9,7 @@ import { errorReportOf } from '../terminal/error-report.ts';
 import { Screen } from '../terminal/screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
-import { countByStatus, type FleetView, screenOf, summaryOf } from './fleet-view.ts';
+import { countByStatus, type FleetView, fleetSummary, screenOf } from './fleet-view.ts';
 
 interface Options {
   interval: string;
@@ -88,7 +88,7 @@ class Watch {
     if (this.#ending.signal.aborted) return;
     this.#last = view;
     if (this.#screen !== undefined) this.#draw();
-    else if (before === undefined || summaryOf(before) !== summaryOf(view)) show(this.#context, view);
+    else if (before === undefined || fleetSummary(before) !== fleetSummary(view)) show(this.#context, view);
   }
 
   #draw(): void {
@@ -138,7 +138,7 @@ function unlessOlder(error: unknown): undefined {
 function show({ output, clock }: Context, view: FleetView): void {
   const time = isoNow(clock);
   if (output.json) return output.record({ time, ...view });
-  if (!output.isTerminal) return output.line(`${shortTime(time)}  ${summaryOf(view)}`);
+  if (!output.isTerminal) return output.line(`${shortTime(time)}  ${fleetSummary(view)}`);
   for (const line of screenOf(view, { ...appearanceOf(output), time })) output.raw(`${line}\n`);
 }
 

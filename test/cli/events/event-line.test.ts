@@ -1,6 +1,6 @@
 /** The text of events. */
 import t from 'tap';
-import { EventLines } from '../../../lib/cli/events/event-line.ts';
+import { EventFormatter } from '../../../lib/cli/events/event-line.ts';
 
 const UUID = 'c163bce9-0000-4000-8000-000000000001';
 const OLD = '4d3e0fc0-0000-4000-8000-000000000002';
@@ -55,8 +55,8 @@ t.test('the end of an earlier run is told apart from the end of the newest one',
     ],
   ];
   for (const [name, instances, events, last] of cases) {
-    const lines = new EventLines(instances);
-    const told = events.map(([run, state]) => lines.next(changed(run, state)));
+    const formatter = new EventFormatter(instances);
+    const told = events.map(([run, state]) => formatter.format(changed(run, state)));
     const run = events.at(-1)?.[0].slice(0, 8);
     t.equal(told.at(-1), `2030-01-01 00:06:00Z  instance  ${UUID}  http://127.0.0.1:8080  run ${run}  ${last}`, name);
   }
@@ -64,9 +64,9 @@ t.test('the end of an earlier run is told apart from the end of the newest one',
 });
 
 t.test('the line of a schedule tells what happened, and what became of its time when it was used up', (t) => {
-  const lines = new EventLines([]);
+  const formatter = new EventFormatter([]);
   const lineOf = (change: string) =>
-    lines.next({
+    formatter.format({
       ...{ id: '1-a', event: 'push_schedule' },
       data: { id: UUID, change, status: 'active', at: '2030-01-01T00:05:00.000Z', outcome: 'started' },
     } as never);
@@ -78,5 +78,5 @@ t.test('the line of a schedule tells what happened, and what became of its time 
 function changed(run: string, state: string) {
   const time = '2030-01-01T00:06:00.000Z';
   const data = { uuid: UUID, run, url: 'http://127.0.0.1:8080', version: '0.2.0', state, time };
-  return { id: '1-a', event: 'instance', data } as Parameters<EventLines['next']>[0];
+  return { id: '1-a', event: 'instance', data } as Parameters<EventFormatter['format']>[0];
 }

@@ -1,10 +1,10 @@
 /** How a push job is summed up for people. */
 import t from 'tap';
-import { progressOf, summaryOf } from '../../../lib/cli/job-progress/job-progress.ts';
+import { nodeCountLines, progressOf } from '../../../lib/cli/job-progress/job-progress.ts';
 
 t.test('the summary has a line for each state, with numbers below each other', (t) => {
   const job = { status: 'complete', counts: { succeeded: 14, nacked: 1, failed: 0 } } as never;
-  t.same(summaryOf(job), [
+  t.same(nodeCountLines(job), [
     ' 1 node nacked: busy, not allowed or not able to run it',
     '14 nodes completed successfully',
   ]);

@@ -3,9 +3,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import t, { type Test } from 'tap';
 import { HeldTicket } from '../../../lib/cli/lock/held-ticket.ts';
-import { timesOf } from '../../../lib/cli/lock/lock.ts';
-import { PassedTime } from '../../../lib/cli/lock/passed-time.ts';
-import { placeIn } from '../../../lib/cli/lock/place-report.ts';
+import { parseLockTimes } from '../../../lib/cli/lock/lock.ts';
+import { ElapsedTime } from '../../../lib/cli/lock/elapsed-time.ts';
+import { queuePosition } from '../../../lib/cli/lock/queue-position.ts';
 import { CnapiClient } from '../../../lib/client/client.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -119,7 +119,7 @@ t.test('Ctrl-Z also stops the command, which continues only after the lock is re
 t.test('time during which the machine was suspended counts as passed', async (t) => {
   const asleep = { ms: 0 };
   const clock: Clock = { ...systemClock, wallTime: () => systemClock.wallTime() + asleep.ms };
-  const passed = new PassedTime(clock);
+  const passed = new ElapsedTime(clock);
   const start = passed.now();
   // The wall clock counts whole milliseconds.
   const slept = 60_000 - 2;
@@ -163,7 +163,7 @@ t.test('even without time left, the lock is requested once', async (t) => {
 t.test('the margin before expiry leaves time to stop the command and to renew the lock', (t) => {
   for (const expires of ['3s', '4s', '60s', '1d'])
     for (const killAfter of ['0', '1s', '5s', '1h']) {
-      const { expiresMs, killAfterMs, marginMs } = timesOf({ expires, killAfter, conflictExitCode: '124' });
+      const { expiresMs, killAfterMs, marginMs } = parseLockTimes({ expires, killAfter, conflictExitCode: '124' });
       t.ok(marginMs >= killAfterMs + Math.min(1000, expiresMs / 6), `${expires} ${killAfter}`);
       t.ok(marginMs <= expiresMs / 2, `${expires} ${killAfter}`);
     }
@@ -198,10 +198,10 @@ t.test('a free lock is not delayed by the progress message, which ignores ended 
 t.test('the position in a queue is shown up to one hundred', (t) => {
   const others = (count: number) =>
     Array.from({ length: count }, (_, at) => ticket(at === 0 ? 'active' : 'queued', `${at}`));
-  t.match(placeIn([...others(7), ticket('queued')], TICKET), /: 7 ahead, held by ticket 0 \(deploy\)/);
-  t.match(placeIn(others(101), TICKET), /: more than 100 ahead/);
-  t.equal(placeIn([ticket('active')], TICKET), undefined, 'it is ours');
-  t.equal(placeIn(others(3), TICKET), undefined, 'it is no longer in this queue');
+  t.match(queuePosition([...others(7), ticket('queued')], TICKET), /: 7 ahead, held by ticket 0 \(deploy\)/);
+  t.match(queuePosition(others(101), TICKET), /: more than 100 ahead/);
+  t.equal(queuePosition([ticket('active')], TICKET), undefined, 'it is ours');
+  t.equal(queuePosition(others(3), TICKET), undefined, 'it is no longer in this queue');
   t.end();
 });
 

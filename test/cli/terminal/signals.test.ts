@@ -1,5 +1,5 @@
 import t from 'tap';
-import { ignoredIn } from '../../../lib/cli/terminal/signals.ts';
+import { parseSignalMask } from '../../../lib/cli/terminal/signals.ts';
 
 t.test('the signals ignored at start are read from the mask', (t) => {
   const rows: [string | undefined, string[]][] = [
@@ -11,6 +11,6 @@ t.test('the signals ignored at start are read from the mask', (t) => {
     ['nonsense', []],
     [undefined, []],
   ];
-  for (const [mask, signals] of rows) t.strictSame(ignoredIn(mask), signals, mask ?? 'no mask');
+  for (const [mask, signals] of rows) t.strictSame(parseSignalMask(mask), signals, mask ?? 'no mask');
   t.end();
 });

@@ -4,7 +4,7 @@ import { JOB_COLUMNS, NODE_COLUMNS } from '../../../lib/cli/job-progress/job-pro
 import { SCHEDULE_COLUMNS } from '../../../lib/cli/schedules/schedule-view.ts';
 import { STATUS_CHANGE_COLUMNS } from '../../../lib/cli/servers/server.ts';
 import { fleetColumns, TASK_COLUMNS } from '../../../lib/cli/tasks/task-table.ts';
-import { nameValueLines, table, widthOf } from '../../../lib/cli/terminal/table.ts';
+import { displayWidth, nameValueLines, table } from '../../../lib/cli/terminal/table.ts';
 
 const UUID = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 
@@ -39,7 +39,7 @@ t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
     { uuid: UUID, count: 12345 },
   ];
   const fitted = table(columns, rows, 72);
-  for (const line of fitted) t.ok(widthOf(line) <= 72, line);
+  for (const line of fitted) t.ok(displayWidth(line) <= 72, line);
   t.match(fitted[1], new RegExp(`^${UUID}  web-\\\\x1b\\[31mx+…      7$`));
   t.equal(fitted[2], `${UUID}  -${' '.repeat(26)}  12345`);
   t.ok(
@@ -49,7 +49,7 @@ t.test('a table fits the width of the terminal and keeps ids whole', (t) => {
   t.ok(table(columns, rows)[1]?.includes('x'.repeat(80)), 'unlimited width without a terminal');
   const many = Array.from({ length: 300_000 }, (_, count) => ({ uuid: UUID, count }));
   t.equal(table(columns, many).length, 300_001, 'with many rows');
-  t.equal(widthOf('日本é\u0301'), 5);
+  t.equal(displayWidth('日本é\u0301'), 5);
   t.strictSame(
     nameValueLines([
       ['a', 1],

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { widthOf } from '../../../lib/cli/terminal/table.ts';
+import { displayWidth } from '../../../lib/cli/terminal/table.ts';
 import { countByStatus, screenOf } from '../../../lib/cli/watch/fleet-view.ts';
 import type { NamedServer } from '../../../lib/protocol/api/servers.ts';
 
@@ -42,7 +42,7 @@ t.test('no line of the watch screen is wider than the terminal', (t) => {
   const paint = { bold: (text: string) => text, red: (text: string) => text };
   for (const width of [20, 72, 200])
     for (const line of screenOf(view, { width, time: '2030-01-01T00:00:00.000Z', paint })) {
-      t.ok(widthOf(line) <= width, line);
+      t.ok(displayWidth(line) <= width, line);
       t.notMatch(line, '\x1b');
     }
   t.end();

@@ -9,7 +9,7 @@ import type { Clock } from '../../platform/clock.ts';
 /** Tolerance, because the two clocks are not read at the same moment. */
 const JUMP_MS = 500;
 
-export class PassedTime {
+export class ElapsedTime {
   readonly #clock: Clock;
   #last: { now: number; wall: number };
   #asleepMs = 0;

@@ -31,14 +31,14 @@ const MOST_AHEAD = 100;
  * `queue` is the queue when the ticket was created; empty when not known. Resolves when `signal`
  * aborts.
  */
-export async function reportPlace(
+export async function reportQueuePosition(
   { client, clock, note }: PlaceReportDeps,
   ticket: PlaceOfTicket,
   { queue, signal }: { queue: readonly Ticket[]; signal: AbortSignal },
 ): Promise<void> {
   let said: string | undefined;
   const report = (now: readonly Ticket[]) => {
-    const place = placeIn(now, ticket.uuid);
+    const place = queuePosition(now, ticket.uuid);
     if (place !== undefined && place !== said) note(place);
     said = place ?? said;
   };
@@ -54,7 +54,7 @@ export async function reportPlace(
 }
 
 /** Returns undefined when no ticket is ahead or the place is unknown. Pure. */
-export function placeIn(queue: readonly Ticket[], uuid: string): string | undefined {
+export function queuePosition(queue: readonly Ticket[], uuid: string): string | undefined {
   const index = queue.findIndex((one) => one.uuid === uuid);
   const isFar = index > MOST_AHEAD || (index < 0 && queue.length > MOST_AHEAD);
   if (index <= 0 && !isFar) return undefined;
