@@ -20,14 +20,14 @@ import { Ticker } from './link/ticker.ts';
 import { serverUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
-import { runProgram, untilSignal } from './program.ts';
+import { runProgram, waitForSignal } from './program.ts';
 import { type AllowedCommands, openAllowedCommands } from './push/allow-list.ts';
 import { catalogue } from './tasks/catalogue.ts';
 
 async function main(): Promise<void> {
   const options = parseAgentOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(AGENT_USAGE);
-  const stopSignal = untilSignal();
+  const stopSignal = waitForSignal();
   const stop = await run(options);
   await stopSignal;
   await stop();

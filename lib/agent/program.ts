@@ -13,7 +13,7 @@ export function runProgram(name: string, main: () => Promise<void>): void {
 }
 
 /** Resolves at the first SIGTERM or SIGINT; later ones change nothing. */
-export function untilSignal(): Promise<void> {
+export function waitForSignal(): Promise<void> {
   return new Promise((done) => {
     process.on('SIGTERM', () => done());
     process.on('SIGINT', () => done());

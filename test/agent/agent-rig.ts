@@ -5,7 +5,7 @@ import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
-import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -32,7 +32,14 @@ export async function agent(t: Test, known: ScriptedInstance[], fields: Partial<
       resolutions.push(clock.now());
       return known.map((one) => ({ ...one.address }));
     },
-    machine: new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1.0.0', sysinfoSize: 'small' }),
+    machine: new SimulatedMachine({
+      clock,
+      random,
+      serverUuid,
+      number: 1,
+      agentVersion: '1.0.0',
+      sysinfoSize: 'small',
+    }),
     tasks: catalogue,
     serverUuid,
     agentVersion: '1.0.0',

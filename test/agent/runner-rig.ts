@@ -8,7 +8,7 @@ import type { Journal, JournalRecord } from '../../lib/agent/journal/journal.ts'
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import type { Machine } from '../../lib/agent/machine/machine.ts';
 import { Runner } from '../../lib/agent/runner/runner.ts';
-import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { type AgentTask, defineTask, pause } from '../../lib/agent/tasks/task.ts';
 import { type Clock, systemClock } from '../../lib/platform/clock.ts';
@@ -90,13 +90,20 @@ export function setUp(
       return {};
     },
   });
-  const standIn = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const simulated = new SimulatedMachine({
+    clock,
+    random,
+    serverUuid,
+    number: 1,
+    agentVersion: '1',
+    sysinfoSize: 'small',
+  });
   const runner = new Runner({
     clock,
     log: silentLogger,
     serverUuid,
     journal,
-    machine: Object.assign(standIn, machine),
+    machine: Object.assign(simulated, machine),
     outbox,
     tasks: new Map([...catalogue, ['gated', task], ['serial', serial], ['unbegun', unbegun], ['slow', slow]]),
     allowReboot: false,

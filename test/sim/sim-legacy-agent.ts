@@ -1,7 +1,7 @@
 /**
  * A server whose agent has no link: it registers, and posts a heartbeat every 5 s to any instance.
  */
-import { standInSysinfo } from '../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { simulatedSysinfo } from '../../lib/agent/simulated/simulated-sysinfo.ts';
 import { SimClient } from './sim-client.ts';
 import { EPOCH_MS } from './sim-process.ts';
 import type { World } from './world.ts';
@@ -38,7 +38,7 @@ export class SimLegacyAgent {
   async start(): Promise<void> {
     const { uuid } = this;
     const numbered = { serverUuid: uuid, number: this.#number, bootedAt: EPOCH_MS };
-    const sysinfo = standInSysinfo({ ...numbered, agentVersion: 'old', sysinfoSize: 'small' });
+    const sysinfo = simulatedSysinfo({ ...numbered, agentVersion: 'old', sysinfoSize: 'small' });
     await this.#client.insist({ route: 'RegisterSysinfo', params: { server_uuid: uuid, sysinfo } });
     for (;;) {
       if (!this.#isSilent) await this.#beat();

@@ -6,7 +6,7 @@
  */
 import type { ProcessGroup } from '../../lib/agent/journal/journal.ts';
 import type { Command, CommandResult, CommandRun, Machine, Sysinfo } from '../../lib/agent/machine/machine.ts';
-import { standInSysinfo } from '../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { simulatedSysinfo } from '../../lib/agent/simulated/simulated-sysinfo.ts';
 import type { Timer } from '../../lib/platform/clock.ts';
 import { EPOCH_MS, type SimProcess } from './sim-process.ts';
 import { PHASE, type VirtualTime } from './virtual-time.ts';
@@ -120,7 +120,7 @@ export class SimMachine implements Machine {
 
   async sysinfo(): Promise<Sysinfo> {
     const { uuid: serverUuid, number } = this.#server;
-    return standInSysinfo({ serverUuid, number, agentVersion: 'simulated', bootedAt: EPOCH_MS, sysinfoSize: 'small' });
+    return simulatedSysinfo({ serverUuid, number, agentVersion: 'simulated', bootedAt: EPOCH_MS, sysinfoSize: 'small' });
   }
 
   async status(): Promise<Record<string, unknown>> {

@@ -4,7 +4,7 @@ import { Agent } from '../../lib/agent/agent.ts';
 import { MemoryJournal } from '../../lib/agent/journal/journal-memory.ts';
 import { dialWebSocket } from '../../lib/agent/link/link-socket.ts';
 import { Ticker } from '../../lib/agent/link/ticker.ts';
-import { StandInMachine } from '../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../lib/agent/simulated/simulated-machine.ts';
 import { catalogue } from '../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { silentLogger } from '../../lib/platform/log.ts';
@@ -54,7 +54,7 @@ async function startAgent(t: Test, apps: readonly TestApp[], index: number): Pro
           port: Number(new URL(url).port),
         })),
       journal,
-      machine: new StandInMachine({
+      machine: new SimulatedMachine({
         clock,
         random,
         serverUuid,

@@ -30,7 +30,7 @@ import {
   newJournal,
   prune,
   recordsOf,
-  wantsCompaction,
+  needsCompaction,
 } from './journal.ts';
 
 /** A line that is folded but not yet on disk, and the callback of its caller. */
@@ -135,7 +135,7 @@ export class JournalFile implements Journal {
   async #writeBatch(): Promise<boolean> {
     for (let failures = 0; ; failures++) {
       try {
-        if (this.#rewrite || wantsCompaction(this.#bytes, this.#compactedBytes)) await this.#writeAnew();
+        if (this.#rewrite || needsCompaction(this.#bytes, this.#compactedBytes)) await this.#writeAnew();
         else await this.#write(this.#batch.map(({ line }) => line).join(''));
         if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'the journal can be written again');
         return true;

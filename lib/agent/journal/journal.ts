@@ -145,7 +145,7 @@ export function* recordsOf(state: JournalState): Generator<JournalRecord> {
  * True when a file of `bytes`, of which `compactedBytes` were left by the last compaction, is
  * mostly history.
  */
-export function wantsCompaction(bytes: number, compactedBytes: number): boolean {
+export function needsCompaction(bytes: number, compactedBytes: number): boolean {
   return bytes >= COMPACT_FROM_BYTES + 2 * compactedBytes;
 }
 

@@ -20,9 +20,9 @@ import type { Random } from '../../platform/random.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import type { TaskAddress } from '../machine/machine.ts';
 import type { HttpAccess } from './http-access.ts';
-import { HEAD_WITHIN_MS, HttpCallers } from './http-callers.ts';
 import { PostError, parsePost, postMemory } from './http-post.ts';
 import type { HistoryEntry, PostedTask } from './posted-tasks.ts';
+import { HEAD_WITHIN_MS, UnauthenticatedConnections } from './unauthenticated-connections.ts';
 
 /** Runs the tasks. */
 export interface HttpWorker {
@@ -65,7 +65,7 @@ const STOP_GRACE_MS = 300;
 export class HttpPort {
   readonly #deps: HttpPortDeps;
   readonly #server: Server;
-  readonly #callers: HttpCallers;
+  readonly #callers: UnauthenticatedConnections;
   readonly #bodies = postMemory();
   #worker: HttpWorker | undefined;
 
@@ -73,7 +73,7 @@ export class HttpPort {
     this.#deps = deps;
     const options = { headersTimeout: HEAD_WITHIN_MS, connectionsCheckingInterval: HEAD_WITHIN_MS / 2 };
     this.#server = createServer(options, (request, response) => void this.#serve(request, response));
-    this.#callers = new HttpCallers(deps.clock);
+    this.#callers = new UnauthenticatedConnections(deps.clock);
     this.#server.on('connection', (socket) => this.#callers.connected(socket));
     this.#server.maxConnections = MAX_CONNECTIONS;
     this.#server.requestTimeout = REQUEST_WITHIN_MS;

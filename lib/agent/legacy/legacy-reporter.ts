@@ -119,7 +119,7 @@ export class LegacyReporter {
     let failures = (await first) ? 0 : 1;
     while (!signal.aborted) {
       this.#sendNow = new AbortController();
-      const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : retryMs(failures, random.fraction());
+      const pauseMs = failures === 0 ? SYSINFO_LOOK_MS : backoffMs(failures, random.fraction());
       await clock.sleep(pauseMs, AbortSignal.any([signal, this.#sendNow.signal]));
       if (!signal.aborted) failures = (await this.#sendSysinfo(signal)) ? 0 : failures + 1;
     }
@@ -190,7 +190,7 @@ const RETRY_FACTOR = 1.6;
 /**
  * Triton's agent's backoff, varied by a fifth; a success resets it. `failures` counts from 1.
  */
-export function retryMs(failures: number, chance: number): number {
+export function backoffMs(failures: number, chance: number): number {
   const ms = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * RETRY_FACTOR ** Math.min(failures - 1, 50));
   return ms * (0.8 + 0.4 * chance);
 }

@@ -21,12 +21,12 @@ import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock, Timer } from '../../platform/clock.ts';
-import { FLUSH_MS, KeptOutput, LiveOutput } from '../runner/output.ts';
+import { FLUSH_MS, KeptOutput, OutputStreamer } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
 import type { Command, CommandResult, CommandRun } from './machine.ts';
 import { allProcesses, processFacts, signalProcess } from './proc.ts';
-import { type Account, type Launch, launchOf, executablePath, startOf } from './run-as.ts';
+import { type Account, executablePath, type Launch, launchOf, startOf } from './run-as.ts';
 
 interface CommandDeps {
   clock: Clock;
@@ -112,7 +112,7 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
   const { child, pgid } = await spawned(argv, env);
   const kept = { stdout: new KeptOutput(), stderr: new KeptOutput() };
   const isPaced = command.isPaced === true;
-  const live = new LiveOutput(deps.clock, run.output, { isPaced });
+  const live = new OutputStreamer(deps.clock, run.output, { isPaced });
   const ended = endOf(deps, child, pgid);
   for (const name of ['stdout', 'stderr'] as const) {
     readPaced(deps.clock, child[name] as Readable, (chunk) => {

@@ -4,7 +4,7 @@
  */
 import { isIPv4 } from 'node:net';
 import type { ProcessGroup } from '../journal/journal.ts';
-import type { OutputStream } from '../runner/output.ts';
+import type { StreamName } from '../runner/output.ts';
 
 /** Properties of a machine under Triton's key names (docs/agent-protocol.md). */
 export type Sysinfo = Record<string, unknown>;
@@ -72,7 +72,7 @@ export interface CommandRun {
   signal: AbortSignal;
   /** Resolves when the journal holds the group; the command does nothing before that. */
   begin(group?: ProcessGroup): Promise<void>;
-  output(stream: OutputStream, offset: number, text: string): void;
+  output(stream: StreamName, offset: number, text: string): void;
 }
 
 export interface CommandResult {

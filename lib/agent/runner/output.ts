@@ -1,13 +1,13 @@
 /**
  * A command's output, collected twice. `KeptOutput` holds what the result will contain: the first
- * and the last half of a limit. `LiveOutput` sends pieces while the command runs, best effort and
+ * and the last half of a limit. `OutputStreamer` sends pieces while the command runs, best effort and
  * at a bounded rate. Both cut between characters.
  */
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../../protocol/limits.ts';
-import { strayLength, wholeLength } from './utf8.ts';
+import { completeLength, continuationLength } from './utf8.ts';
 
-export type OutputStream = 'stdout' | 'stderr';
+export type StreamName = 'stdout' | 'stderr';
 
 const cutMark = (bytes: number): string => `\n[… ${bytes} bytes cut …]\n`;
 
@@ -38,8 +38,8 @@ export class KeptOutput {
     const tail = Buffer.concat(this.#tail);
     const last = tail.subarray(Math.max(0, tail.length - this.#half));
     if (head.length + last.length === this.#total) return Buffer.concat([head, last]).toString('utf8');
-    const first = head.subarray(0, wholeLength(head));
-    const rest = last.subarray(strayLength(last));
+    const first = head.subarray(0, completeLength(head));
+    const rest = last.subarray(continuationLength(last));
     return first.toString('utf8') + cutMark(this.#total - first.length - rest.length) + rest.toString('utf8');
   }
 
@@ -66,9 +66,9 @@ export const FLUSH_MS = 100;
  */
 const PENDING_BYTES = 4 * PIECE_BYTES;
 
-export class LiveOutput {
+export class OutputStreamer {
   readonly #clock: Clock;
-  readonly #emit: (stream: OutputStream, offset: number, text: string) => void;
+  readonly #emit: (stream: StreamName, offset: number, text: string) => void;
   readonly #streams = { stdout: newStream(), stderr: newStream() };
   readonly #isPaced: boolean;
   #timer: Timer | undefined;
@@ -79,7 +79,7 @@ export class LiveOutput {
    */
   constructor(
     clock: Clock,
-    emit: (stream: OutputStream, offset: number, text: string) => void,
+    emit: (stream: StreamName, offset: number, text: string) => void,
     { isPaced = false }: { isPaced?: boolean } = {},
   ) {
     this.#clock = clock;
@@ -88,7 +88,7 @@ export class LiveOutput {
   }
 
   /** Returns true when the stream is full until the next flush. */
-  add(name: OutputStream, chunk: Buffer): boolean {
+  add(name: StreamName, chunk: Buffer): boolean {
     const stream = this.#streams[name];
     if (!stream.gap) {
       if (stream.pending.length === 0) stream.offset = stream.total;
@@ -115,12 +115,12 @@ export class LiveOutput {
     this.#flushStream('stderr', last);
   }
 
-  #flushStream(name: OutputStream, last: boolean): void {
+  #flushStream(name: StreamName, last: boolean): void {
     const stream = this.#streams[name];
     let rest = Buffer.concat(stream.pending);
     while (rest.length > 0) {
       const piece = rest.subarray(0, PIECE_BYTES);
-      const whole = rest.length > PIECE_BYTES || !(last || stream.gap) ? wholeLength(piece) : piece.length;
+      const whole = rest.length > PIECE_BYTES || !(last || stream.gap) ? completeLength(piece) : piece.length;
       if (whole === 0) break;
       this.#emit(name, stream.offset, piece.toString('utf8', 0, whole));
       stream.offset += whole;

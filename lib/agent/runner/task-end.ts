@@ -71,11 +71,11 @@ const MAX_TEXT_BYTES = 1024 * 1024;
 const SHORTEST_TEXT_BYTES = 64;
 
 function shortened(value: unknown, maxBytes: number): unknown {
-  return typeof value === 'string' ? cutMiddle(value, maxBytes) : value;
+  return typeof value === 'string' ? truncateMiddle(value, maxBytes) : value;
 }
 
 /** Keeps the first and the last half of `maxBytes` and marks the cut. */
-export function cutMiddle(text: string, maxBytes: number): string {
+export function truncateMiddle(text: string, maxBytes: number): string {
   if (Buffer.byteLength(text) <= maxBytes) return text;
   const kept = new KeptOutput(maxBytes);
   kept.add(Buffer.from(text));

@@ -3,7 +3,7 @@
 /**
  * How many of `bytes` form whole characters; fewer than all when the last character is incomplete.
  */
-export function wholeLength(bytes: Uint8Array): number {
+export function completeLength(bytes: Uint8Array): number {
   const last = bytes.length - 1;
   for (let back = 0; back < 3 && back <= last; back++) {
     const byte = bytes[last - back] as number;
@@ -14,7 +14,7 @@ export function wholeLength(bytes: Uint8Array): number {
 }
 
 /** How many bytes at the start belong to a character that began earlier. */
-export function strayLength(bytes: Uint8Array): number {
+export function continuationLength(bytes: Uint8Array): number {
   let stray = 0;
   while (stray < 3 && stray < bytes.length && ((bytes[stray] as number) & 0xc0) === 0x80) stray += 1;
   return stray;

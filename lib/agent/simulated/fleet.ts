@@ -15,8 +15,8 @@ import { Ticker } from '../link/ticker.ts';
 import { catalogue } from '../tasks/catalogue.ts';
 import { DialQueue } from './dial-queue.ts';
 import { FaultyConnection } from './faulty-connection.ts';
-import { StandInMachine } from './stand-in-machine.ts';
-import type { SysinfoSize } from './stand-in-sysinfo.ts';
+import { SimulatedMachine } from './simulated-machine.ts';
+import type { SysinfoSize } from './simulated-sysinfo.ts';
 
 export interface FleetDeps {
   clock: Clock;
@@ -203,7 +203,7 @@ export class Fleet {
       agentVersion,
       ticker: this.#ticker,
       dial: connection.dial,
-      machine: new StandInMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }),
+      machine: new SimulatedMachine({ clock, random, serverUuid, number, agentVersion, sysinfoSize }),
       tasks: catalogue,
       allowReboot: true,
       protocol: number < legacy ? 'legacy' : 'auto',

@@ -14,7 +14,7 @@ import { openCredentials } from '../link/credentials.ts';
 import { resolverOf } from '../link/discovery.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { AgentUsageError, asUsageError } from '../options.ts';
-import { runProgram, untilSignal } from '../program.ts';
+import { runProgram, waitForSignal } from '../program.ts';
 import { runControlCommand } from './control.ts';
 import { Fleet } from './fleet.ts';
 import { FLEET_USAGE, type FleetOptions, parseFleetOptions } from './options.ts';
@@ -24,7 +24,7 @@ const SHARED_ANSWER_MS = 500;
 async function main(): Promise<void> {
   const options = parseFleetOptions(process.argv.slice(2), process.env);
   if (!options) return void process.stdout.write(FLEET_USAGE);
-  const stopSignal = untilSignal();
+  const stopSignal = waitForSignal();
   const log = createLogger('fleet', options.logLevel);
   const fleet = await makeFleet(options);
   void followOrders(fleet);

@@ -11,7 +11,7 @@ import {
   type LogLevel,
   logLevelOf,
 } from '../options.ts';
-import type { SysinfoSize } from './stand-in-sysinfo.ts';
+import type { SysinfoSize } from './simulated-sysinfo.ts';
 
 export interface FleetOptions {
   discovery: Discovery;

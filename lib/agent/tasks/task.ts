@@ -4,7 +4,7 @@ import type { Clock } from '../../platform/clock.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
-import type { OutputStream } from '../runner/output.ts';
+import type { StreamName } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 
 /**
@@ -27,7 +27,7 @@ export interface TaskContext {
   /** Journals the start. Only a `gated` task calls it; the runner calls it for the others. */
   begin(group?: ProcessGroup): Promise<void>;
   progress(value: number): void;
-  output(stream: OutputStream, offset: number, text: string): void;
+  output(stream: StreamName, offset: number, text: string): void;
   /** Replaces the timeout of the task. Both are counted from the arrival of the task. */
   changeTimeout(timeoutMs: number): void;
   /** Sets whether the agent refuses other tasks. */

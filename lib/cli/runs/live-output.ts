@@ -10,7 +10,8 @@ import type { Clock, Timer } from '../../platform/clock.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
 import { escapeControlsInLines } from '../terminal/escape-controls.ts';
 import type { Output } from '../terminal/output.ts';
-import { type OutputPiece, OutputSequence, STREAMS, type StreamName } from './output-sequence.ts';
+import type { StreamName } from '../terminal/streams.ts';
+import { type OutputPiece, OutputSequence, STREAMS } from './output-sequence.ts';
 
 interface Stream {
   /** The beginning of an incomplete line. */

@@ -10,8 +10,8 @@
  */
 import { createHash } from 'node:crypto';
 import { MAX_OUTPUT_BYTES } from '../../protocol/limits.ts';
+import type { StreamName } from '../terminal/streams.ts';
 
-export type StreamName = 'stdout' | 'stderr';
 export const STREAMS = ['stdout', 'stderr'] as const;
 
 /**

@@ -5,7 +5,7 @@
  */
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
-import type { OutputName, Streams } from './streams.ts';
+import type { StreamName, Streams } from './streams.ts';
 import { type Column, truncateToWidth, nameValueLines, table } from './table.ts';
 
 interface OutputOptions {
@@ -13,7 +13,7 @@ interface OutputOptions {
   quiet: boolean;
   env: NodeJS.ProcessEnv;
   color: boolean;
-  streams: Pick<Streams, OutputName>;
+  streams: Pick<Streams, StreamName>;
 }
 
 /** Resolves when everything written has left this process, or when nobody reads it any more. */
@@ -50,7 +50,7 @@ export class Output {
   readonly json: boolean;
   readonly quiet: boolean;
   readonly #color: boolean;
-  readonly #streams: Pick<Streams, OutputName>;
+  readonly #streams: Pick<Streams, StreamName>;
   /** Called once when stdout cannot be written any more; EPIPE: the reader of the pipe is gone. */
   onReaderGone: (error: NodeJS.ErrnoException) => void = () => process.exit(0);
   #isGone = false;
@@ -72,7 +72,7 @@ export class Output {
     return this.isTerminalOf('stdout');
   }
 
-  isTerminalOf(name: OutputName): boolean {
+  isTerminalOf(name: StreamName): boolean {
     return this.#streams[name].isTTY === true;
   }
 

@@ -10,4 +10,4 @@ export interface Streams {
   stderr: OutputStream;
 }
 
-export type OutputName = 'stdout' | 'stderr';
+export type StreamName = 'stdout' | 'stderr';

@@ -9,10 +9,10 @@ import {
   type JournalState,
   MAX_LIVE_BYTES,
   maxEndBytes,
+  needsCompaction,
   newJournal,
   prune,
   recordsOf,
-  wantsCompaction,
 } from '../../../lib/agent/journal/journal.ts';
 import { ended, taskFrame } from '../frames.ts';
 
@@ -110,9 +110,9 @@ t.test('acknowledged ids are kept for ten minutes', async (t) => {
 });
 
 t.test('a file is compacted when most of it is history', async (t) => {
-  t.notOk(wantsCompaction(1024, 0));
-  t.ok(wantsCompaction(1024 * 1024, 0));
-  t.notOk(wantsCompaction(2 * 1024 * 1024, 1024 * 1024), 'a file that is half live is not compacted');
+  t.notOk(needsCompaction(1024, 0));
+  t.ok(needsCompaction(1024 * 1024, 0));
+  t.notOk(needsCompaction(2 * 1024 * 1024, 1024 * 1024), 'a file that is half live is not compacted');
 });
 
 t.test('a renumbered task keeps its state under the new number, also after a compaction', async (t) => {

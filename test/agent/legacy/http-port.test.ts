@@ -12,7 +12,7 @@ import { EVERYBODY, type HttpAccess, openHttpAccess } from '../../../lib/agent/l
 import { HttpPort } from '../../../lib/agent/legacy/http-port.ts';
 import { MAX_POSTED } from '../../../lib/agent/legacy/posted-tasks.ts';
 import { endComplete } from '../../../lib/agent/runner/task-end.ts';
-import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -39,7 +39,7 @@ async function posted(t: Test, fields: Partial<AgentDeps> = {}) {
   const port = await httpPort(t, serverUuid);
   const taskAddress = port.address;
   const server = { clock, random, serverUuid, number: 1 };
-  const machine = new StandInMachine({ ...server, agentVersion, sysinfoSize: 'small', taskAddress });
+  const machine = new SimulatedMachine({ ...server, agentVersion, sysinfoSize: 'small', taskAddress });
   const journal = new MemoryJournal({ clock, random });
   const made = await agent(t, [], { serverUuid, machine, journal, httpPort: port, protocol: 'link', ...fields });
   return { ...made, serverUuid, port, journal, ask: asker(port) };
@@ -325,7 +325,7 @@ t.test('posted tasks of a former agent process are removed, whatever their state
   await journal.append({ record: 'ended', end: endComplete(ended, {}, '') });
   const groups: unknown[] = [];
   const serverUuid = random.uuid();
-  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new SimulatedMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   machine.endGroup = async (...args: unknown[]) => void groups.push(args[0]);
   await agent(t, [], { journal, machine, serverUuid });
   t.same(groups, [group]);

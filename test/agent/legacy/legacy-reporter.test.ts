@@ -1,11 +1,11 @@
 import t, { type Test } from 'tap';
 import type { AgentDeps } from '../../../lib/agent/agent.ts';
 import { LegacyCnapiClient } from '../../../lib/agent/legacy/legacy-cnapi-client.ts';
-import { LegacyReporter, retryMs } from '../../../lib/agent/legacy/legacy-reporter.ts';
+import { backoffMs, LegacyReporter } from '../../../lib/agent/legacy/legacy-reporter.ts';
 import { openCredentials } from '../../../lib/agent/link/credentials.ts';
 import { resolverOf } from '../../../lib/agent/link/discovery.ts';
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
-import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { parseConfig } from '../../../lib/control/config.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -93,7 +93,7 @@ t.test('a heartbeat reaches a third CNAPI before the one before it has expired',
     },
   };
   const [serverUuid, agentVersion] = [random.uuid(), '1'];
-  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new SimulatedMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   const scheme = new LegacyReporter({ clock: quick, random, log: silentLogger, machine, cnapi: { post }, serverUuid });
   t.teardown(() => scheme.stop());
   scheme.start();
@@ -132,7 +132,7 @@ t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the serve
     return answers[path] ?? 204;
   };
   const [serverUuid, agentVersion] = [random.uuid(), '1'];
-  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
+  const machine = new SimulatedMachine({ clock, random, serverUuid, number: 1, agentVersion, sysinfoSize: 'small' });
   const quick = {
     ...clock,
     now: () => at,
@@ -157,11 +157,11 @@ t.test('an agent posts its sysinfo again to a CNAPI that has forgotten the serve
 
 t.test('the pauses between retries grow to two minutes, with a fifth of jitter', async (t) => {
   t.same(
-    [1, 2, 3].map((failures) => Math.round(retryMs(failures, 0.5))),
+    [1, 2, 3].map((failures) => Math.round(backoffMs(failures, 0.5))),
     [500, 800, 1280],
   );
-  t.same([retryMs(1, 0), Math.round(retryMs(1, 1))], [400, 600]);
-  t.equal(Math.round(retryMs(1000, 0.5)), 120_000);
+  t.same([backoffMs(1, 0), Math.round(backoffMs(1, 1))], [400, 600]);
+  t.equal(Math.round(backoffMs(1000, 0.5)), 120_000);
 });
 
 t.test('heartbeats stay with the address that answered while DNS names it, then move to another', async (t) => {

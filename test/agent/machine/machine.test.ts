@@ -4,7 +4,7 @@ import t from 'tap';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { parseBootParameters, parseCpuinfo } from '../../../lib/agent/machine/linux-sysinfo.ts';
 import { isWorthSending, Reports } from '../../../lib/agent/machine/reports.ts';
-import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -59,8 +59,15 @@ t.test("real and simulated machines report the storage figures and agents that T
     .concat('zone_quota_used')
     .map((name) => `${name}_bytes`);
   const real = await openLinuxMachine({ clock, serverUuid, agentVersion: '1', runDirectory: '/nowhere' });
-  const standIn = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
-  for (const machine of [real, standIn]) {
+  const simulated = new SimulatedMachine({
+    clock,
+    random,
+    serverUuid,
+    number: 1,
+    agentVersion: '1',
+    sysinfoSize: 'small',
+  });
+  for (const machine of [real, simulated]) {
     const { diskinfo } = (await machine.status()) as { diskinfo: Record<string, number> };
     t.same(Object.keys(diskinfo).sort(), twelve);
     t.ok(Object.values(diskinfo).every((figure) => Number.isInteger(figure) && figure >= 0));
@@ -105,7 +112,14 @@ t.test('a status is sent again when a figure moved by a twentieth or a fact chan
 });
 
 t.test('status is sent at the start, each minute, and in between only after a change', async (t) => {
-  const machine = new StandInMachine({ clock, random, serverUuid, number: 1, agentVersion: '1', sysinfoSize: 'small' });
+  const machine = new SimulatedMachine({
+    clock,
+    random,
+    serverUuid,
+    number: 1,
+    agentVersion: '1',
+    sysinfoSize: 'small',
+  });
   let memory = 100;
   let hostnameNow = 'a';
   machine.status = async () => ({ meminfo: { availrmem_bytes: memory } });

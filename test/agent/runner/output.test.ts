@@ -1,7 +1,7 @@
 import t from 'tap';
-import { KeptOutput, LiveOutput } from '../../../lib/agent/runner/output.ts';
-import { cutMiddle, endComplete, fitEnd } from '../../../lib/agent/runner/task-end.ts';
-import { strayLength, wholeLength } from '../../../lib/agent/runner/utf8.ts';
+import { KeptOutput, OutputStreamer } from '../../../lib/agent/runner/output.ts';
+import { endComplete, fitEnd, truncateMiddle } from '../../../lib/agent/runner/task-end.ts';
+import { completeLength, continuationLength } from '../../../lib/agent/runner/utf8.ts';
 import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { countJsonValues } from '../../../lib/protocol/bounded-json.ts';
@@ -21,7 +21,7 @@ function handClock() {
   return { clock, fire: () => due.splice(0).forEach((callback) => void callback()) };
 }
 
-t.test('wholeLength and strayLength find characters that are cut at either end', async (t) => {
+t.test('completeLength and continuationLength find characters that are cut at either end', async (t) => {
   const rows: [string, number[], number, number][] = [
     ['nothing', [], 0, 0],
     ['ASCII', [0x61], 1, 0],
@@ -34,8 +34,8 @@ t.test('wholeLength and strayLength find characters that are cut at either end',
     ['no UTF-8', [0x80, 0x80, 0x80, 0x80, 0x80], 5, 3],
   ];
   for (const [name, bytes, whole, stray] of rows) {
-    t.equal(wholeLength(Uint8Array.from(bytes)), whole, `${name}: whole`);
-    t.equal(strayLength(Uint8Array.from(bytes)), stray, `${name}: stray`);
+    t.equal(completeLength(Uint8Array.from(bytes)), whole, `${name}: whole`);
+    t.equal(continuationLength(Uint8Array.from(bytes)), stray, `${name}: stray`);
   }
 });
 
@@ -58,7 +58,7 @@ t.test('longer output keeps its first and last halves and marks the cut, between
 t.test('live output arrives in order, in pieces that fit an event, without split characters', async (t) => {
   const { clock, fire } = handClock();
   const pieces: { offset: number; text: string }[] = [];
-  const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
+  const live = new OutputStreamer(clock, (_stream, offset, text) => pieces.push({ offset, text }));
   const text = 'ä€😀'.repeat(4000);
   const bytes = Buffer.from(text);
   for (let at = 0; at < bytes.length; at += 10_007) {
@@ -78,7 +78,7 @@ t.test('live output arrives in order, in pieces that fit an event, without split
 t.test('live output above the rate limit is left out, and the offsets show the gap', async (t) => {
   const { clock, fire } = handClock();
   const pieces: { offset: number; text: string }[] = [];
-  const live = new LiveOutput(clock, (_stream, offset, text) => pieces.push({ offset, text }));
+  const live = new OutputStreamer(clock, (_stream, offset, text) => pieces.push({ offset, text }));
   for (let n = 0; n < 10; n++) live.add('stdout', Buffer.alloc(65_536, 'a'));
   fire();
   live.add('stdout', Buffer.from('end'));
@@ -90,7 +90,7 @@ t.test('live output above the rate limit is left out, and the offsets show the g
 t.test('output that is not UTF-8 still fits into events', async (t) => {
   const { clock } = handClock();
   const pieces: string[] = [];
-  const live = new LiveOutput(clock, (_stream, _offset, text) => pieces.push(text));
+  const live = new OutputStreamer(clock, (_stream, _offset, text) => pieces.push(text));
   live.add('stderr', Buffer.alloc(60_000, 0xff));
   live.end();
   t.ok(pieces.length > 3 && pieces.every((text) => text.length <= MAX_OUTPUT_CHUNK));
@@ -120,5 +120,5 @@ t.test("an end is cut to the session's frame limit, measured as JSON", async (t)
   );
   t.ok(parseAgentFrame(encodeFrame(fitEnd(many(most), 1e8))));
   t.match(fitEnd(many(most), 1e8).result, { list: Array }, 'the largest number of values');
-  t.equal(cutMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');
+  t.equal(truncateMiddle('€€€€', 8), '€\n[… 6 bytes cut …]\n€');
 });

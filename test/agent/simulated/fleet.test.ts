@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import t, { type Test } from 'tap';
 import { runControlCommand } from '../../../lib/agent/simulated/control.ts';
 import { Fleet, type FleetDeps, serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
-import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -152,7 +152,7 @@ t.test('a slow agent answers late, not never', async (t) => {
 
 t.test('simulated sysinfo can be as large as that of a big server', async (t) => {
   const machine = { serverUuid: random.uuid(), number: 1, agentVersion: '1', bootedAt: 0 };
-  const size = (sysinfoSize: 'small' | 'real') => JSON.stringify(standInSysinfo({ ...machine, sysinfoSize })).length;
+  const size = (sysinfoSize: 'small' | 'real') => JSON.stringify(simulatedSysinfo({ ...machine, sysinfoSize })).length;
   t.ok(size('small') < 2000);
   t.ok(size('real') > 35_000 && size('real') < 60_000, `${size('real')} bytes`);
 });

@@ -1,6 +1,6 @@
 /** How `cnapi exec` combines the live output of a command with the output in its result. */
 import t from 'tap';
-import { KeptOutput, LiveOutput } from '../../../lib/agent/runner/output.ts';
+import { KeptOutput, OutputStreamer } from '../../../lib/agent/runner/output.ts';
 import { type OutputPiece, OutputSequence } from '../../../lib/cli/runs/output-sequence.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 
@@ -175,7 +175,7 @@ function agentsAccount(random: () => number, isText: boolean) {
   };
   const clock = { ...systemClock, after };
   const said: object[] = [];
-  const live = new LiveOutput(clock, (stream, offset, text) => said.push({ stream, offset, text }));
+  const live = new OutputStreamer(clock, (stream, offset, text) => said.push({ stream, offset, text }));
   const kept = new KeptOutput();
   const chunks: Buffer[] = [];
   const size = random() < 0.3 ? 2_500_000 : 300_000;

@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
-import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
 import { BenchCaller, expectStatus } from '../caller.ts';
 import type { BenchContext, Figure, Result } from '../figure.ts';
 import { profileCpu } from '../profile.ts';
@@ -74,7 +74,7 @@ async function tellSysinfo(
   const lane = async () => {
     for (let number = next++; number < servers && !signal.aborted; number = next++) {
       const serverUuid = serverUuidOf('list-servers', number);
-      const sysinfo = standInSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'real', bootedAt: 0 });
+      const sysinfo = simulatedSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'real', bootedAt: 0 });
       expectStatus(await caller.post(`${url}/servers/${serverUuid}/sysinfo`, { sysinfo }), 200);
     }
   };

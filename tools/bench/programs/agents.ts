@@ -7,7 +7,7 @@
 import { WebSocket } from 'ws';
 import { retryAfterMsIn } from '../../../lib/agent/link/http-request.ts';
 import { serverUuidOf } from '../../../lib/agent/simulated/fleet.ts';
-import { standInSysinfo } from '../../../lib/agent/simulated/stand-in-sysinfo.ts';
+import { simulatedSysinfo } from '../../../lib/agent/simulated/simulated-sysinfo.ts';
 import { capabilitiesOf, catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -148,7 +148,7 @@ function enter(agent: Agent, welcome: { epoch: number; sendSysinfo?: boolean }, 
   agent.epoch = welcome.epoch;
   socket?.send(encodeFrame({ type: 'inventory', epoch: welcome.epoch, tasks: [] }));
   if (sendsSysinfo && welcome.sendSysinfo) {
-    const sysinfo = standInSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'small', bootedAt: 0 });
+    const sysinfo = simulatedSysinfo({ serverUuid, number, agentVersion: 'bench', sysinfoSize: 'small', bootedAt: 0 });
     socket?.send(encodeFrame({ type: 'sysinfo', digest: 'bench', sysinfo }));
   }
   onLive();

@@ -16,9 +16,9 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
-import { type SysinfoSize, standInHostname, standInSysinfo } from './stand-in-sysinfo.ts';
+import { type SysinfoSize, simulatedHostname, simulatedSysinfo } from './simulated-sysinfo.ts';
 
-interface StandInDeps {
+interface SimulatedMachineDeps {
   clock: Clock;
   random: Random;
   serverUuid: string;
@@ -33,23 +33,23 @@ const MIB = 1024 * 1024;
 /** Exit code of a command with arguments that it does not take. */
 const WRONG_USAGE = 2;
 
-export class StandInMachine implements Machine {
+export class SimulatedMachine implements Machine {
   readonly bootId: string;
-  readonly #deps: StandInDeps;
+  readonly #deps: SimulatedMachineDeps;
   readonly #bootedAt: number;
 
-  constructor(deps: StandInDeps) {
+  constructor(deps: SimulatedMachineDeps) {
     this.#deps = deps;
     this.bootId = deps.serverUuid;
     this.#bootedAt = deps.clock.wallTime();
   }
 
   get hostname(): string {
-    return standInHostname(this.#deps.number);
+    return simulatedHostname(this.#deps.number);
   }
 
   async sysinfo(): Promise<Sysinfo> {
-    const sysinfo = standInSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
+    const sysinfo = simulatedSysinfo({ ...this.#deps, bootedAt: this.#bootedAt });
     return { ...sysinfo, ...taskAddressSysinfo(this.#deps.taskAddress) };
   }
 

@@ -14,7 +14,7 @@ const MAX_UNKNOWN_PER_SOURCE = 50;
 /** Limits the time from the connection to the head of a request that is admitted. */
 export const HEAD_WITHIN_MS = 5_000;
 
-export class HttpCallers {
+export class UnauthenticatedConnections {
   readonly #clock: Clock;
   /** The oldest comes first. */
   readonly #unknown = new Map<Socket, { source: string; timer: Timer }>();

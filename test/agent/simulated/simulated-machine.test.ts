@@ -1,6 +1,6 @@
 /** The shell of simulated machines. */
 import t from 'tap';
-import { StandInMachine } from '../../../lib/agent/simulated/stand-in-machine.ts';
+import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -10,7 +10,7 @@ function machine(fraction = 0) {
   const clock: Clock = { ...systemClock, sleep: async (ms) => void slept.push(ms) };
   const random = { ...systemRandom, fraction: () => fraction };
   const serverUuid = systemRandom.uuid();
-  const made = new StandInMachine({ clock, random, serverUuid, number: 7, agentVersion: '1', sysinfoSize: 'small' });
+  const made = new SimulatedMachine({ clock, random, serverUuid, number: 7, agentVersion: '1', sysinfoSize: 'small' });
   const run = async (script: string, signal = new AbortController().signal) => {
     const how = { id: 'one', signal, begin: async () => {}, output: () => {} };
     return { ...(await made.execute({ script, args: [], env: {} }, how)), slept: slept.splice(0) };

@@ -2,7 +2,7 @@
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:net';
 import t from 'tap';
-import { HttpCallers } from '../../../lib/agent/legacy/http-callers.ts';
+import { UnauthenticatedConnections } from '../../../lib/agent/legacy/unauthenticated-connections.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
 
 function connectionFrom(remoteAddress: string) {
@@ -17,7 +17,7 @@ function connectionFrom(remoteAddress: string) {
 }
 
 t.test('an IPv6 /64 is one source: its newest connections are kept, and those of others', async (t) => {
-  const callers = new HttpCallers(new ManualClock());
+  const callers = new UnauthenticatedConnections(new ManualClock());
   const connect = (address: string) => {
     const socket = connectionFrom(address);
     callers.connected(socket as unknown as Socket);

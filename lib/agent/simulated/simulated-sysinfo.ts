@@ -6,7 +6,7 @@ import { TRITON_AGENTS } from '../machine/machine.ts';
 
 export type SysinfoSize = 'small' | 'real';
 
-interface StandIn {
+interface SimulatedServer {
   serverUuid: string;
   number: number;
   agentVersion: string;
@@ -17,19 +17,19 @@ interface StandIn {
 
 const VNICS_OF_A_BIG_SERVER = 150;
 
-export const standInHostname = (number: number): string => `node-${number}`;
+export const simulatedHostname = (number: number): string => `node-${number}`;
 
-export function standInSysinfo({
+export function simulatedSysinfo({
   serverUuid,
   number,
   agentVersion,
   sysinfoSize,
   bootedAt,
-}: StandIn): Record<string, unknown> {
+}: SimulatedServer): Record<string, unknown> {
   const address = `10.${(number >> 16) & 255}.${(number >> 8) & 255}.${number & 255}`;
   return {
     UUID: serverUuid,
-    Hostname: standInHostname(number),
+    Hostname: simulatedHostname(number),
     'System Type': 'Linux',
     'Live Image': '6.12.0-stand-in',
     'Boot Time': String(Math.floor(bootedAt / 1000)),
