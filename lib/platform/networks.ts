@@ -54,7 +54,7 @@ export function isLoopback(host: string): boolean {
  * A peer's address without what the system adds: `::ffff:10.0.0.1` is 10.0.0.1, a zone (`%eth0`) is
  * left out.
  */
-export function plainAddress(address: string): string {
+export function normalizeAddress(address: string): string {
   const [bare = ''] = address.split('%', 1);
   return bare.toLowerCase().startsWith('::ffff:') && bare.includes('.') ? bare.slice('::ffff:'.length) : bare;
 }

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { isLoopback, plainAddress, reasonNotANetwork, sourceOf } from '../../lib/platform/networks.ts';
+import { isLoopback, normalizeAddress, reasonNotANetwork, sourceOf } from '../../lib/platform/networks.ts';
 
 t.test('a network is an address with a prefix that is not too wide', async (t) => {
   for (const text of ['10.0.0.0/24', '10.0.0.7', '10.0.0.0/8', 'fd00::/64', '::1', '192.168.1.1/32'])
@@ -22,11 +22,11 @@ t.test('a network is an address with a prefix that is not too wide', async (t) =
   for (const [text, message] of wrong) t.match(reasonNotANetwork(text), message, text);
 });
 
-t.test('plainAddress removes the IPv4 mapping and the zone of an address', async (t) => {
-  t.equal(plainAddress('::ffff:10.0.0.1'), '10.0.0.1');
-  t.equal(plainAddress('::FFFF:10.0.0.1'), '10.0.0.1');
-  t.equal(plainAddress('fe80::1%eth0'), 'fe80::1');
-  t.equal(plainAddress('10.0.0.1'), '10.0.0.1');
+t.test('normalizeAddress removes the IPv4 mapping and the zone of an address', async (t) => {
+  t.equal(normalizeAddress('::ffff:10.0.0.1'), '10.0.0.1');
+  t.equal(normalizeAddress('::FFFF:10.0.0.1'), '10.0.0.1');
+  t.equal(normalizeAddress('fe80::1%eth0'), 'fe80::1');
+  t.equal(normalizeAddress('10.0.0.1'), '10.0.0.1');
 });
 
 t.test('an IPv6 /64 counts as one source', async (t) => {

@@ -120,7 +120,13 @@ export class SimMachine implements Machine {
 
   async sysinfo(): Promise<Sysinfo> {
     const { uuid: serverUuid, number } = this.#server;
-    return simulatedSysinfo({ serverUuid, number, agentVersion: 'simulated', bootedAt: EPOCH_MS, sysinfoSize: 'small' });
+    return simulatedSysinfo({
+      serverUuid,
+      number,
+      agentVersion: 'simulated',
+      bootedAt: EPOCH_MS,
+      sysinfoSize: 'small',
+    });
   }
 
   async status(): Promise<Record<string, unknown>> {

@@ -8,7 +8,7 @@ import { chmod, writeFile } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from '../../platform/log.ts';
-import { Networks, plainAddress } from '../../platform/networks.ts';
+import { Networks, normalizeAddress } from '../../platform/networks.ts';
 import { ReloadedFile } from '../reloaded-file.ts';
 
 export interface HttpAccess {
@@ -49,7 +49,7 @@ export async function openHttpAccess({ directory, open, from, log }: HttpAccessD
   const networks = new Networks(from);
   return {
     admits({ headers, socket }) {
-      const address = plainAddress(socket.remoteAddress ?? '');
+      const address = normalizeAddress(socket.remoteAddress ?? '');
       return networks.contain(address) || isBearer(headers.authorization, token.read());
     },
   };

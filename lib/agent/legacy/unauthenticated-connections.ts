@@ -7,7 +7,7 @@
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
-import { plainAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 
 const MAX_UNKNOWN = 200;
 const MAX_UNKNOWN_PER_SOURCE = 50;
@@ -25,7 +25,7 @@ export class UnauthenticatedConnections {
   }
 
   connected(socket: Socket): void {
-    const source = sourceOf(plainAddress(socket.remoteAddress ?? ''));
+    const source = sourceOf(normalizeAddress(socket.remoteAddress ?? ''));
     const timer = this.#clock.after(HEAD_WITHIN_MS, () => this.#end(socket));
     this.#unknown.set(socket, { source, timer });
     const count = this.#counts.add(source);

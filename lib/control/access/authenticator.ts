@@ -11,7 +11,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
-import { plainAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { RequiredRole } from '../../protocol/api/roles.ts';
 import {
@@ -115,14 +115,14 @@ export class Authenticator {
    */
   connected(address: string): 'counted' | 'excess' | 'cut' {
     const limit = this.#config.connectionsPerSource;
-    const count = this.#connections.add(sourceOf(plainAddress(address)));
+    const count = this.#connections.add(sourceOf(normalizeAddress(address)));
     if (this.isOpen || limit === 0 || count <= limit) return 'counted';
     this.#stats.connectionsLimited += 1;
     return count <= limit + SPARE_CONNECTIONS ? 'excess' : 'cut';
   }
 
   disconnected(address: string): void {
-    this.#connections.add(sourceOf(plainAddress(address)), -1);
+    this.#connections.add(sourceOf(normalizeAddress(address)), -1);
   }
 
   /** Returns why a request is refused before it is parsed. Counts the request. */
@@ -130,7 +130,7 @@ export class Authenticator {
     if (this.isOpen) return undefined;
     if (isExcess && !this.#isRemembered(authorization))
       return new TooManyRequestsError('connections', 'connectionsPerSource', 1);
-    const waitMs = this.#requests?.of(sourceOf(plainAddress(address))).take(this.#clock.now()) ?? 0;
+    const waitMs = this.#requests?.of(sourceOf(normalizeAddress(address))).take(this.#clock.now()) ?? 0;
     if (waitMs === 0) return undefined;
     this.#stats.requestsLimited += 1;
     return new TooManyRequestsError('requests', 'requestsPerSecond', Math.ceil(waitMs / 1000));
@@ -165,7 +165,7 @@ export class Authenticator {
    */
   async signInOtherwise<Caller>(address: string, { isKnown, authenticate }: OtherCredential<Caller>): Promise<Caller> {
     if (this.isOpen) return authenticate();
-    const limiter = this.#failures?.of(sourceOf(plainAddress(address)));
+    const limiter = this.#failures?.of(sourceOf(normalizeAddress(address)));
     const failures = this.#takeFailure(limiter, isKnown) ? limiter : undefined;
     try {
       const caller = await authenticate();
@@ -187,7 +187,7 @@ export class Authenticator {
       await check();
     } catch (error) {
       if (!this.isOpen && !isTemporary(error) && !isLimit(error)) {
-        this.#failures?.of(sourceOf(plainAddress(address))).take(this.#clock.now());
+        this.#failures?.of(sourceOf(normalizeAddress(address))).take(this.#clock.now());
         this.#stats.signInsFailed += 1;
       }
       throw error;
@@ -214,7 +214,7 @@ export class Authenticator {
     if (this.isOpen) return true;
     const actor = carriesToken(authorization)
       ? this.remembered(authorization)
-      : this.#networks.actorAt(plainAddress(address));
+      : this.#networks.actorAt(normalizeAddress(address));
     return actor !== undefined && refusalOf(actor, { requiredRole, serverUuid }) === undefined;
   }
 
@@ -231,7 +231,7 @@ export class Authenticator {
     // must not lock out its owner.
     const failures = this.#isRemembered(authorization)
       ? undefined
-      : this.#failures?.of(sourceOf(plainAddress(address)));
+      : this.#failures?.of(sourceOf(normalizeAddress(address)));
     // Counted before the database is asked. Otherwise as many guesses could be tried at once as
     // there are connections.
     this.#takeFailure(failures);
@@ -272,7 +272,7 @@ export class Authenticator {
   }
 
   #trusted(address: string): Actor {
-    const actor = this.#networks.actorAt(plainAddress(address));
+    const actor = this.#networks.actorAt(normalizeAddress(address));
     if (actor !== undefined) return actor;
     throw new UnauthorizedError('A token is required: send it as `Authorization: Bearer …`');
   }

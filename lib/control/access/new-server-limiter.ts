@@ -9,7 +9,7 @@
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError } from '../../platform/errors.ts';
-import { plainAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 import type { Actor } from './token.ts';
 
 /** 429: a caller that is valid for any server has created too many. */
@@ -53,7 +53,7 @@ export class NewServerLimiter {
    */
   refusalOf(actor: Actor, address: string, serverUuid: string): TooManyNewServersError | undefined {
     if (this.#limit === 0 || actor.serverUuid !== undefined) return undefined;
-    const caller = actor.tokenUuid ?? sourceOf(plainAddress(address));
+    const caller = actor.tokenUuid ?? sourceOf(normalizeAddress(address));
     const servers = this.#byCaller.get(caller) ?? new Map<string, number>();
     this.#byCaller.set(caller, servers);
     if (servers.has(serverUuid)) return undefined;

@@ -6,7 +6,7 @@
  * be guessed, so no slow hash is needed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { plainAddress, sourceOf } from '../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
 
 /** A user or client of an organization, which signed its request. */
@@ -38,7 +38,7 @@ export interface Actor {
  * their address; otherwise the address, also before the caller is authenticated.
  */
 export function callerKey(actor: Actor | undefined, address: string): string {
-  return actor?.tokenUuid ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
+  return actor?.tokenUuid ?? actor?.principal?.uuid ?? sourceOf(normalizeAddress(address));
 }
 
 /**
@@ -48,7 +48,7 @@ export function callerKey(actor: Actor | undefined, address: string): string {
  */
 export function senderGroupOf(actor: Actor, address: string): string | undefined {
   if (actor.serverUuid !== undefined || actor === OPEN_ACTOR) return undefined;
-  return actor.tokenUuid ?? `address ${sourceOf(plainAddress(address))}`;
+  return actor.tokenUuid ?? `address ${sourceOf(normalizeAddress(address))}`;
 }
 
 export interface TokenText {

@@ -3,7 +3,7 @@
  * nodes of an organization. The documents themselves are written by `control/documents`.
  */
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
-import { oneAtATime } from '../../platform/postgres/migrations.ts';
+import { withMigrationLock } from '../../platform/postgres/migrations.ts';
 
 export type PrincipalKind = 'user' | 'client';
 
@@ -80,7 +80,7 @@ const MEMBER_INDEX = 'cnapi_groups_members';
 export async function ensureMemberIndex(database: Database): Promise<void> {
   const { rows } = await database.query(`select 1 where to_regclass('${MEMBER_INDEX}') is not null`);
   if (rows.length > 0) return;
-  await oneAtATime(database, (connection) =>
+  await withMigrationLock(database, (connection) =>
     connection.query(
       `create index if not exists ${MEMBER_INDEX} on cnapi_groups
          using gin (cnapi_group_members(_value)) with (fastupdate = off);

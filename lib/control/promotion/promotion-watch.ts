@@ -18,7 +18,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { IN_RECOVERY, TIMELINE, TIMELINE_NOT_READABLE } from '../../platform/postgres/client.ts';
+import { IN_RECOVERY, TIMELINE_NOT_READABLE, TIMELINE_QUERY } from '../../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
 import type { Address } from '../../protocol/frames.ts';
 import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
@@ -133,7 +133,7 @@ export class PromotionWatch {
 /** Undefined on a server in recovery. */
 async function readTimeline(database: Queryable): Promise<number | undefined> {
   try {
-    const { rows } = await database.query<{ timeline: string }>(TIMELINE);
+    const { rows } = await database.query<{ timeline: string }>(TIMELINE_QUERY);
     return Number.parseInt(rows[0]?.timeline ?? '', 16);
   } catch (error) {
     if (sqlStateOf(error) === IN_RECOVERY) return undefined;

@@ -7,8 +7,8 @@ import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
+import { limitConcurrency } from '../../platform/postgres/concurrency-limit.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
-import { shareOf } from '../../platform/postgres/share.ts';
 import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
@@ -140,7 +140,7 @@ export class Waitlist {
   constructor(deps: WaitlistDeps) {
     this.#deps = deps;
     const { database, clock, maxWaiters } = deps;
-    this.#changes = shareOf(database, { ...CHANGES, clock });
+    this.#changes = limitConcurrency(database, { ...CHANGES, clock });
     this.#watches = new Watches<TicketStatus>({
       ...deps,
       maxWatches: maxWaiters,

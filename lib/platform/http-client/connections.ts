@@ -51,7 +51,7 @@ export class Connection {
 type Use = (connection: Connection) => boolean;
 
 /** The kept connections to one target. undici closes an idle one after some seconds. */
-export class KeptConnections {
+export class ConnectionPool {
   readonly #open: () => Connection;
   readonly #idle: Connection[] = [];
   readonly #waiting: Use[] = [];

@@ -11,7 +11,7 @@ import type { Dispatcher } from 'undici';
 import { BoundedMap } from '../bounded-map.ts';
 import type { Clock } from '../clock.ts';
 import { type HttpTarget, hostAndPort } from './connect.ts';
-import { Connection, KeptConnections } from './connections.ts';
+import { Connection, ConnectionPool } from './connections.ts';
 import { HttpError } from './http-error.ts';
 import { type HttpAnswer, PendingRequest } from './pending-request.ts';
 
@@ -47,7 +47,7 @@ const MAX_TARGETS = 256;
 export class HttpClient {
   readonly #clock: Clock;
   readonly #connectMs: number;
-  readonly #kept = new BoundedMap<string, KeptConnections>(MAX_TARGETS);
+  readonly #kept = new BoundedMap<string, ConnectionPool>(MAX_TARGETS);
   readonly #sockets = new Set<Socket>();
 
   constructor({ clock, connectMs = CONNECT_MS }: HttpClientDeps) {
@@ -118,9 +118,9 @@ export class HttpClient {
     });
   }
 
-  #keptTo(target: HttpTarget): KeptConnections {
+  #keptTo(target: HttpTarget): ConnectionPool {
     const key = [hostAndPort(target), target.localAddress, ...(target.tls?.names ?? [])].join(' ');
-    const kept = this.#kept.get(key) ?? new KeptConnections(() => this.#open(target));
+    const kept = this.#kept.get(key) ?? new ConnectionPool(() => this.#open(target));
     // The least recently used one is dropped.
     this.#kept.set(key, kept)?.close();
     return kept;

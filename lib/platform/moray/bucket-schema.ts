@@ -6,7 +6,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { Database, Queryable } from '../postgres/database.ts';
-import { MigrationError, oneAtATime } from '../postgres/migrations.ts';
+import { MigrationError, withMigrationLock } from '../postgres/migrations.ts';
 import { quoteName, quoteText } from '../sql-text.ts';
 import type { DocumentBucket, IndexDeclaration, TriggerDeclaration } from './bucket.ts';
 import { type FieldType, sqlTypes } from './field-type.ts';
@@ -25,7 +25,7 @@ interface StoredBucket {
  */
 export async function ensureTable(database: Database, bucket: DocumentBucket): Promise<void> {
   if (isCurrent(await storedBucket(database, bucket.name), bucket)) return;
-  await oneAtATime(database, async (connection) => {
+  await withMigrationLock(database, async (connection) => {
     const stored = await storedBucket(connection, bucket.name);
     if (isCurrent(stored, bucket)) return;
     const indexes = { ...stored?.indexes, ...bucket.indexes };

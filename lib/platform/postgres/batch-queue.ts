@@ -25,7 +25,7 @@ import type { Logger } from '../log.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { type BatchPart, BatchParts } from './batch-parts.ts';
 import { type Queryable, withLimits } from './database.ts';
-import { type FailedTry, LONGEST_PAUSE_MS, LONGEST_REFUSED_PAUSE_MS, longer, SetAside } from './set-aside.ts';
+import { type FailedTry, LONGEST_PAUSE_MS, LONGEST_REFUSED_PAUSE_MS, nextBackoffMs, SetAside } from './set-aside.ts';
 import { TimedDatabase } from './timed.ts';
 
 export interface BatchQueueDeps<Item> {
@@ -330,7 +330,7 @@ export class BatchQueue<Item> {
     this.#dueAt = clock.now();
     if (this.#pauseMs === 0)
       log.warn({ what, reason: messageOf(error.cause ?? error) }, 'database work: waits for the database');
-    this.#pauseMs = longer(this.#pauseMs);
+    this.#pauseMs = nextBackoffMs(this.#pauseMs);
     this.#resumesAt = clock.now() + this.#pauseMs;
   }
 

@@ -15,7 +15,7 @@ import type { Traffic } from './unavailable.ts';
  */
 const READ_ONLY_PARAMETERS = ['in_hot_standby', 'default_transaction_read_only'];
 
-export const TIMELINE = `select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline`;
+export const TIMELINE_QUERY = `select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) as timeline`;
 /** SQLSTATE of a standby that is asked for its timeline. */
 export const IN_RECOVERY = '55000';
 /** SQLSTATEs for: not permitted, no such function, not supported. */
@@ -98,7 +98,7 @@ export class DatabaseClient extends pg.Client implements Droppable {
   async #timeline(): Promise<number | undefined> {
     try {
       const { rows } = await this.query<{ timeline: string }>({
-        text: TIMELINE,
+        text: TIMELINE_QUERY,
         query_timeout: this.#timeoutMs,
       } as Timed);
       return Number.parseInt(rows[0]?.timeline ?? '', 16);

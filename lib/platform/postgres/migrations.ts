@@ -82,7 +82,7 @@ export async function migrate(
   { log }: { log: Logger },
 ): Promise<void> {
   const ordered = inOrder(migrations);
-  const before = await oneAtATime(database, async (connection) => {
+  const before = await withMigrationLock(database, async (connection) => {
     if (await hasFormerSchema(connection)) throw new FormerSchemaError();
     await connection.query(ensureTable);
     const applied = await appliedSteps(connection);
@@ -90,7 +90,7 @@ export async function migrate(
     return applied;
   });
   for (const migration of ordered.filter((each) => !before.has(keyOf(each)))) {
-    const isNew = await oneAtATime(database, (connection) => apply(connection, migration));
+    const isNew = await withMigrationLock(database, (connection) => apply(connection, migration));
     if (isNew) log.info({ migration: nameOf(migration) }, 'migration applied');
   }
 }
@@ -203,7 +203,7 @@ async function apply(connection: Queryable, migration: Migration): Promise<boole
 }
 
 /** Runs `work` in a transaction; only one such transaction runs at a time among all instances. */
-export function oneAtATime<Result>(
+export function withMigrationLock<Result>(
   database: Database,
   work: (connection: Queryable) => Promise<Result>,
 ): Promise<Result> {

@@ -13,7 +13,8 @@ export const LONGEST_REFUSED_PAUSE_MS = 30_000;
 const LONGEST_PAUSE_FACTOR = 4;
 
 /** The pause after this one. */
-export const longer = (pauseMs: number): number => Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
+export const nextBackoffMs = (pauseMs: number): number =>
+  Math.min(Math.max(pauseMs * 2, FIRST_PAUSE_MS), LONGEST_PAUSE_MS);
 
 export interface FailedTry {
   /** Whether it failed alone, so it is tried alone; skipped items are tried together. */

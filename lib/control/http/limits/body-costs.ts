@@ -8,7 +8,7 @@
  * body is read and before it is parsed.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-import { plainAddress, sourceOf } from '../../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
 import { type RateLimiter, RateLimiters } from '../../../platform/rate-limiter.ts';
 import { LINK_RATE, VALUE_BYTES } from '../../../protocol/allowance.ts';
 import type { Actor } from '../../access/token.ts';
@@ -85,7 +85,7 @@ export class BodyCosts {
 
   /** Identifies the caller that is limited. */
   keyOf({ actor, address }: Caller): string {
-    return tokenOf(actor) ?? actor?.principal?.uuid ?? sourceOf(plainAddress(address));
+    return tokenOf(actor) ?? actor?.principal?.uuid ?? sourceOf(normalizeAddress(address));
   }
 
   #limiterOf(caller: Caller): RateLimiter | undefined {

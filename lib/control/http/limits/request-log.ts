@@ -6,7 +6,7 @@
 
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { plainAddress, sourceOf } from '../../../platform/networks.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
 import { RateLimiters } from '../../../platform/rate-limiter.ts';
 
 interface RequestLogDeps {
@@ -44,7 +44,7 @@ export class RequestLog {
 
   /** Whether one more line may be logged for this address; if not, it is only counted. */
   mayWrite(address: string): boolean {
-    const source = sourceOf(plainAddress(address));
+    const source = sourceOf(normalizeAddress(address));
     if (this.#lines === undefined || this.#lines.of(source).take(this.#deps.clock.now()) === 0) return true;
     this.#total += 1;
     const count = this.#unlogged.get(source);

@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { plainAddress } from '../../../platform/networks.ts';
+import { normalizeAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
 import { requiredRoleOf } from '../../../protocol/api/contract.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
@@ -140,7 +140,7 @@ export class RequestAuthorizer {
     } catch (error) {
       const { code, message } = error as CnapiError;
       if (!isDefect(error) && this.#authenticator.linkRefused())
-        this.#log.warn({ server_uuid: serverUuid, source: plainAddress(address), code, message }, 'link: refused');
+        this.#log.warn({ server_uuid: serverUuid, source: normalizeAddress(address), code, message }, 'link: refused');
       throw error;
     }
   }
@@ -211,7 +211,7 @@ export class RequestAuthorizer {
       signed.checkBody(body);
       if (record === undefined) return;
       this.#refuseWhileUnhealthy();
-      await signed.receive(plainAddress(address));
+      await signed.receive(normalizeAddress(address));
     });
     exchange.bodyIsSigned();
     record?.by(actor);
@@ -222,7 +222,7 @@ export class RequestAuthorizer {
   async #permitRepetition(caller: SignedCaller, { socket }: IncomingMessage): Promise<void> {
     if (!this.#isDatabaseHealthy()) return;
     try {
-      await caller.permitRepetition(plainAddress(socket.remoteAddress ?? ''));
+      await caller.permitRepetition(normalizeAddress(socket.remoteAddress ?? ''));
     } catch (error) {
       const fields = isTemporary(error) ? { reason: messageOf(error) } : { err: error };
       this.#log.warn(fields, 'http: the signature of a refused change stays used');
@@ -276,7 +276,7 @@ class AuditEntry implements ChangeRecord {
       serverUuid: isUuid(serverUuid) ? serverUuid : undefined,
       object: keepable(Object.values(others)[0]),
       requestId: exchange.requestId,
-      source: plainAddress(request.socket.remoteAddress ?? ''),
+      source: normalizeAddress(request.socket.remoteAddress ?? ''),
     };
   }
 

@@ -5,7 +5,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
-import { plainAddress } from '../../../platform/networks.ts';
+import { normalizeAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
 import { takesBody } from '../../../protocol/api/contract.ts';
 import type { Actor } from '../../access/token.ts';
@@ -58,7 +58,7 @@ export async function readAndHandle(
   const body = received ?? (await rawBodyOf(route, request, exchange));
   const fields = hasBody && route.rawBody === undefined ? await unlessOver(readBody(request, exchange), signal) : {};
   const rawParams = mergeParams({ path, query: queryOf(request), repeatable: route.repeatable, body: fields });
-  const source = plainAddress(request.socket.remoteAddress ?? '');
+  const source = normalizeAddress(request.socket.remoteAddress ?? '');
   const header = (name: string) => singleHeader(request, name);
   return validateAndHandle(route, { ...rest, rawParams, body, requestId, signal, source, header });
 }

@@ -1,8 +1,8 @@
 import t from 'tap';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
+import { limitConcurrency } from '../../../lib/platform/postgres/concurrency-limit.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { shareOf } from '../../../lib/platform/postgres/share.ts';
 
 t.test('a statement that gets no connection of its share in time fails as busy and takes no permit', async (t) => {
   const begun: string[] = [];
@@ -14,7 +14,7 @@ t.test('a statement that gets no connection of its share in time fails as busy a
       return { rows: [], rowCount: 0 };
     },
   };
-  const share = shareOf(database, { connections: 1, withinMs: 20, clock: systemClock });
+  const share = limitConcurrency(database, { connections: 1, withinMs: 20, clock: systemClock });
   const first = share.query('first');
   await t.rejects(share.query('second'), DatabaseBusyError);
   const third = share.query('third');

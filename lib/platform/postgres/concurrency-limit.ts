@@ -1,7 +1,7 @@
 /**
- * A share of a pool's connections, for work in which many callers may wait for one locked row:
- * without it they would hold every connection, and nothing else would proceed (law 9). Used by the
- * waitlist.
+ * Limits how many connections of a pool one kind of work may hold. If many callers wait for one
+ * locked row, they would otherwise hold every connection, and nothing else would proceed (law 9).
+ * Used by the waitlist.
  */
 import type { Clock } from '../clock.ts';
 import { DatabaseBusyError } from '../errors.ts';
@@ -12,7 +12,7 @@ import type { Queryable } from './database.ts';
  * The same database with at most `connections` statements at once. A statement that finds none free
  * within `withinMs` fails with a DatabaseBusyError.
  */
-export function shareOf(
+export function limitConcurrency(
   database: Queryable,
   { connections, withinMs, clock }: { connections: number; withinMs: number; clock: Clock },
 ): Queryable {
