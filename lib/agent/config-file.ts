@@ -13,7 +13,7 @@ type Value = string | boolean | string[];
 export function readOptionsFile(file: string, options: Readonly<Record<string, Kind>>): Record<string, Value> {
   try {
     const found: unknown = JSON.parse(readFileSync(file, 'utf8'));
-    if (typeof found !== 'object' || found === null || Array.isArray(found)) throw new Error('it is no JSON object');
+    if (typeof found !== 'object' || found === null || Array.isArray(found)) throw new Error('it is not a JSON object');
     return Object.fromEntries(Object.entries(found).map(([key, value]) => optionOf(key, value, options)));
   } catch (cause) {
     throw new Error(`--config ${file} cannot be used: ${messageOf(cause)}`, { cause });
@@ -28,12 +28,12 @@ function optionOf(key: string, value: unknown, options: Readonly<Record<string, 
   if (kind.type === 'string' && kind.multiple) return [name, listOf(key, value)];
   if (kind.type === 'string' && typeof value === 'string') return [name, value];
   if (kind.type === 'string' && Number.isInteger(value)) return [name, String(value)];
-  throw new Error(`${key} is not ${kind.type === 'boolean' ? 'true or false' : 'a text'}`);
+  throw new Error(`${key} is not ${kind.type === 'boolean' ? 'true or false' : 'a string'}`);
 }
 
 /** Accepts a list of strings, or one string with commas. */
 function listOf(key: string, value: unknown): string[] {
   if (typeof value === 'string') return value.split(',').map((one) => one.trim());
   if (Array.isArray(value) && value.every((one) => typeof one === 'string')) return value;
-  throw new Error(`${key} is neither a text nor a list of texts`);
+  throw new Error(`${key} is neither a string nor a list of strings`);
 }

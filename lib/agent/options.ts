@@ -53,40 +53,40 @@ const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 export const AGENT_USAGE = `Usage: npm run agent -- [options]
 
-The agent of this machine: holds a connection to an instance of cnapi and does the work it brings.
+The agent of this machine: it keeps a connection to an instance of cnapi and carries out the tasks that it receives.
 
-Where the instances are, one of
+Where to find instances; give one of
   --dns ADDRESS:PORT   name server to ask (default: the system's), with
     --datacenter NAME    default local
     --domain NAME        default cnapi.internal
-  --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be given several times
+  --url URL            an instance, http://HOST:PORT or https://HOST:PORT; may be repeated
 
-How they and this agent know each other; files are read anew when they change
-  --tls                speak TLS to addresses from DNS; an agent that came by https:// speaks it to all instances
+Authentication and TLS; files are read again when they change
+  --tls                use TLS for addresses from DNS; with https:// in --url the agent uses TLS for all instances
   --ca FILE            trust certificates of this CA only (PEM; default: the system's, or CN_AGENT_CA_FILE)
-  --tls-name NAME      the name certificates must be for, whichever address is dialled (default: the host of --url for
-                       the addresses it stands for, else the address itself)
-  --token-file FILE    the agent's token, mode 600 (default: DATA/token when there is one, or CN_AGENT_TOKEN_FILE)
+  --tls-name NAME      the name that certificates must contain, whichever address is dialled (default: the host name in
+                       --url for its addresses, else the address itself)
+  --token-file FILE    the agent's token, mode 600 (default: DATA/token if it exists, or CN_AGENT_TOKEN_FILE)
 
-  --data DIR           where identity and journal are kept; one agent at a time (required)
-  --uuid UUID          this server's uuid (default: the one kept, the machine's own, or a random one)
+  --data DIR           directory for the identity and the journal; one agent at a time may use it (required)
+  --uuid UUID          this server's uuid (default: the stored one, else the machine's own, else a random one)
   --allow-reboot       carry out server_reboot
-  --push-commands FILE run only the commands of push jobs that FILE allows (default: all); read anew when it changes. JSON:
+  --push-commands FILE run only the commands of push jobs that FILE allows (default: all); read again when it changes. JSON:
                        {"allow": ["exact command", {"pattern": "regular expression"}], "env": ["VARIABLE"]}
   --headnode           this machine is the headnode: the same as --boot-parameter headnode=true
   --boot-parameter NAME=VALUE
-                       a boot parameter to report beside those of the kernel's command line; may be given several times
-  --protocol NAME      auto (default): the agent link, and where no instance has one POSTs as Triton's agents
-                       make them; link: the link only; legacy: POSTs only
-  --http-port PORT     take tasks over HTTP as well, as Triton's agents do; CNAPIs without the link give them
-                       there (default: off, or CN_AGENT_HTTP_PORT)
-  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Whoever may post there can run
-                       commands on this machine: it takes the token in DATA/http-token, made at the first start
-  --http-from NETWORK  callers from this address or network need no token, such as CNAPIs without the link, which have
-                       none; may be given several times (or CN_AGENT_HTTP_FROM, by comma)
-  --http-open          nobody needs a token there, as with Triton's agent (or CN_AGENT_HTTP_OPEN=1)
+                       a boot parameter to report with those of the kernel's command line; may be repeated
+  --protocol NAME      auto (default): the agent link, or, if no instance has one, POSTs as Triton's agents send them;
+                       link: the link only; legacy: POSTs only
+  --http-port PORT     also take tasks over HTTP, as Triton's agents do; CNAPIs without the link post tasks there
+                       (default: off, or CN_AGENT_HTTP_PORT)
+  --http-host HOST     the address for that (default 127.0.0.1, or CN_AGENT_HTTP_HOST). Callers of the port can run commands
+                       on this machine. They need the token in DATA/http-token, which is created at the first start
+  --http-from NETWORK  callers from this address or network need no token, because CNAPIs without the link have none;
+                       may be repeated (or CN_AGENT_HTTP_FROM, separated by commas)
+  --http-open          callers of the port need no token, as with Triton's agent (or CN_AGENT_HTTP_OPEN=1)
   --log-level LEVEL    ${LOG_LEVELS.join(', ')} (default info)
-  --config FILE        options from a JSON object in FILE, in camelCase; the command line goes over it
+  --config FILE        read options from a JSON object in FILE, in camelCase; the command line takes precedence
   --help               this text
 `;
 
@@ -167,10 +167,10 @@ export function discoveryOf(values: DiscoveryValues): Discovery {
   const { dns, url = [], datacenter, domain } = values;
   const byName = dns ?? datacenter ?? domain;
   if (url.length > 0 && byName !== undefined)
-    throw new AgentUsageError('--url does not go with --dns, --datacenter, --domain');
+    throw new AgentUsageError('--url cannot be combined with --dns, --datacenter or --domain');
   if (url.length > 0) return { endpoints: url.map(endpointOf) };
   if (byName === undefined)
-    throw new AgentUsageError('Where the instances are is missing: give --dns ADDRESS:PORT or --url URL');
+    throw new AgentUsageError('The address of an instance is missing: give --dns ADDRESS:PORT or --url URL');
   if (dns !== undefined && !isHostAndPort(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
   return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
 }
@@ -207,8 +207,8 @@ interface CredentialFlags {
 export function credentialsOf(values: CredentialFlags, env: NodeJS.ProcessEnv): CredentialValues {
   const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
   const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
-  if (schemes.size > 1) throw new AgentUsageError('--url: all of them are http:// or all are https://');
-  if (values.tls && schemes.has(false)) throw new AgentUsageError('--tls goes with https:// in --url');
+  if (schemes.size > 1) throw new AgentUsageError('--url: use http:// for all instances, or https:// for all');
+  if (values.tls && schemes.has(false)) throw new AgentUsageError('--tls needs https:// in --url');
   const tls = values.tls === true || schemes.has(true);
   if (!tls && (ca ?? tlsName) !== undefined)
     throw new AgentUsageError('--ca and --tls-name need https:// in --url, or --tls');

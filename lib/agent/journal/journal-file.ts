@@ -3,7 +3,7 @@
  * during a write share the next write (group commit). When the file is mostly history, a compacted
  * one is written beside it and renamed over it.
  *
- * Reading: a torn end (a crash between write and fsync) is cut off; its records were never
+ * Reading: an incomplete end (a crash between write and fsync) is removed; its records were never
  * reported. Damage in the middle means that the file cannot be trusted: it is set aside and a new
  * journal begins. The new journal's id shows this to the instances.
  *
@@ -27,10 +27,10 @@ import {
   type JournalRecord,
   JournalRecordError,
   type JournalState,
+  needsCompaction,
   newJournal,
   prune,
   recordsOf,
-  needsCompaction,
 } from './journal.ts';
 
 /** A line that is folded but not yet on disk, and the callback of its caller. */
@@ -242,10 +242,11 @@ async function foldFile(path: string, deps: JournalFileDeps): Promise<JournalSta
     if (badLine) throw new DamagedJournal(`line ${badLine} of ${path} is damaged, and lines after it are not`);
     if (record.record === 'begin') state = { ...newJournal(record.journalId), epoch: record.epoch };
     else if (state) fold(state, record, line.length + 1, now);
-    else throw new DamagedJournal(`${path} does not begin at its beginning`);
+    else throw new DamagedJournal(`${path} has no begin record at its start`);
   }
-  if (!state) throw new DamagedJournal(`${path} holds nothing`);
-  if (badLine) deps.log.warn({ path, line: badLine }, 'the journal had a torn end, from a crash; it is cut off');
+  if (!state) throw new DamagedJournal(`${path} is empty`);
+  if (badLine)
+    deps.log.warn({ path, line: badLine }, 'the journal had an incomplete end after a crash; it was removed');
   prune(state, now);
   return state;
 }

@@ -19,7 +19,7 @@ const BY_STATUS: Readonly<Record<number, string>> = {
 const UNTRUSTED = /CERT|SIGNATURE|ISSUER|SELF_SIGNED|CRL|INVALID_CA|PATH_LENGTH/;
 const UNTRUSTED_ADVICE =
   "the instance's certificate is not trusted. --ca FILE names the CA to trust, --tls-name NAME the name that it must contain; " +
-  "or it has expired, or this machine's clock is wrong: why says which";
+  "or it has expired, or this machine's clock is wrong; the field why says which";
 const NO_TLS_ADVICE = 'the other side does not speak TLS as this agent does; is https:// (or --tls) right?';
 
 /** Undefined when nothing needs to be fixed at this agent. */

@@ -8,18 +8,18 @@ import { z } from 'zod';
 import { messageOf } from '../../platform/errors.ts';
 import type { Fleet } from './fleet.ts';
 
-const order = z.object({
+const command = z.object({
   do: z.enum(['status', 'silence', 'vanish', 'slow', 'cut', 'restart', 'reinstall']),
   count: z.int().min(1).optional(),
   uuids: z.array(z.string()).optional(),
   ms: z.int().min(0).max(3_600_000).default(5000),
 });
-type Order = z.infer<typeof order>;
+type ControlCommand = z.infer<typeof command>;
 
 /** Executes one line. Never throws: an error becomes the answer. */
 export async function runControlCommand(fleet: Fleet, line: string): Promise<Record<string, unknown>> {
   try {
-    const parsed = order.parse(JSON.parse(line));
+    const parsed = command.parse(JSON.parse(line));
     const uuids = parsed.uuids ?? fleet.uuids.slice(0, parsed.count);
     await act(fleet, parsed, uuids);
     return parsed.do === 'status' ? { status: fleet.status() } : { did: parsed.do, agents: uuids.length };
@@ -28,7 +28,7 @@ export async function runControlCommand(fleet: Fleet, line: string): Promise<Rec
   }
 }
 
-async function act(fleet: Fleet, { do: what, ms }: Order, uuids: string[]): Promise<void> {
+async function act(fleet: Fleet, { do: what, ms }: ControlCommand, uuids: string[]): Promise<void> {
   switch (what) {
     case 'status':
       return;

@@ -27,7 +27,7 @@ async function main(): Promise<void> {
   const stopSignal = waitForSignal();
   const log = createLogger('fleet', options.logLevel);
   const fleet = await makeFleet(options);
-  void followOrders(fleet);
+  void runControlCommands(fleet);
   const started = fleet.start();
   void started.then(() => log.info({ agents: options.agents, pid: process.pid }, 'every agent has been started'));
   await stopSignal;
@@ -48,7 +48,7 @@ async function makeFleet({ discovery, logLevel, ...options }: FleetOptions): Pro
 }
 
 /** Executes commands in order; each is answered before the next. */
-async function followOrders(fleet: Fleet): Promise<void> {
+async function runControlCommands(fleet: Fleet): Promise<void> {
   for await (const line of createInterface({ input: process.stdin })) {
     process.stdout.write(`${JSON.stringify(await runControlCommand(fleet, line))}\n`);
   }

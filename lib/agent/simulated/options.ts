@@ -28,21 +28,21 @@ export interface FleetOptions {
 
 export const FLEET_USAGE = `Usage: npm run fleet -- --agents N [options]
 
-Simulated agents, thousands in one process: the real agent's link, journal and tasks on machines that are not there.
+Simulated agents, thousands in one process: the real agent's link, journal and tasks on simulated machines.
 
-  --agents N           how many
-  --legacy N           so many of them post as Triton's agents do, and take no tasks (default 0). Orders to be
-                       silent, to vanish, to be slow and to be cut are about links, and nothing to them
+  --agents N           number of agents
+  --legacy N           number of them that use the legacy protocol and take no tasks (default 0). silence, vanish,
+                       slow and cut are faults of links, and do not affect them
   --rate N             agents started per second (default 500)
-  --data DIR           keeps the seed of the servers' uuids, so that they are the same the next time
+  --data DIR           directory for the seed of the servers' uuids: the next start has the same servers
   --seed TEXT          the seed itself; without --data or --seed each start has new servers
-  --sysinfo SIZE       small (default) or real: about 40 KB a server
+  --sysinfo SIZE       small (default) or real: about 40 KB for each server
   --local-addresses N  connect from 127.0.0.1 to 127.0.0.N in turn
   --dns, --datacenter, --domain, --url, --log-level, --tls, --ca, --tls-name, --token-file
-                       as for npm run agent; one token, of no single server, for all of them
+                       as for npm run agent; all agents use one token, which must not be for one server
   --help               this text
 
-While it runs it takes orders on stdin, one JSON object a line:
+While it runs it reads commands from stdin, one JSON object per line:
   {"do":"status"}  {"do":"silence","count":10,"ms":5000}  {"do":"vanish","count":10,"ms":5000}  {"do":"slow","ms":200}
   {"do":"cut","uuids":["…"]}  {"do":"restart","count":1}  {"do":"reinstall","count":1}
 `;

@@ -157,7 +157,7 @@ t.test('simulated sysinfo can be as large as that of a big server', async (t) =>
   t.ok(size('real') > 35_000 && size('real') < 60_000, `${size('real')} bytes`);
 });
 
-t.test('the program takes orders on stdin and keeps its servers in its data directory', async (t) => {
+t.test('the program reads commands from stdin and keeps its servers in its data directory', async (t) => {
   const one = await instance(t);
   const data = await mkdtemp(join(tmpdir(), 'fleet-'));
   t.teardown(() => rm(data, { recursive: true, force: true }));
