@@ -67,7 +67,7 @@ The command has no standard input. If this program receives input, it reports an
 its input from /dev/null.
 
 Exit codes with one server: the exit code of the command, once it has one; 128 + N if signal N ended it; 124 if \
-its --timeout was over, as timeout(1) has it.
+its --timeout expired, as with timeout(1).
 Otherwise: 0 the command ended with 0 on all servers; 1 it failed or was not started on some; 2 wrong usage, or an unknown name; 3 for some servers no instance could say \
 how it ended; 4 it ended with 0 everywhere but some output is missing (also with one server); 128 + N when signal N ended \
 this program (130 Ctrl-C, 129 SIGHUP, 143 SIGTERM), 141 when the reader of its output ended.

@@ -16,7 +16,7 @@ import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, RefusedError } from '../terminal/usage-error.ts';
-import { hasEnded, hasJobSucceeded, NODE_COLUMNS, progressOf, nodeCountLines } from './job-progress.ts';
+import { hasEnded, hasJobSucceeded, NODE_COLUMNS, nodeCountLines, progressOf } from './job-progress.ts';
 
 const LOOK_MS = 500;
 
@@ -40,7 +40,7 @@ export async function followStarted(context: Context, { job, detach, capture }: 
   return follow(context, job, { mayAbort: true, showing: capture ? showOutput(context, job) : undefined });
 }
 
-/** Follows a job that goes on if the user leaves. Returns the exit code. */
+/** Follows a job that continues if the user leaves. Returns the exit code. */
 export function watchJob(context: Context, job: PushJob): Promise<number> {
   return follow(context, job, { mayAbort: false, showing: showOutput(context, job) });
 }
@@ -103,7 +103,7 @@ async function follow(context: Context, job: PushJob, { mayAbort, showing }: Fol
   if (leftWith === undefined) await showing;
   stopListening();
   if (leftWith !== undefined) {
-    output.complain(`push job ${job.id} goes on; to follow it again: cnapi job watch ${job.id.slice(0, 8)}`);
+    output.complain(`push job ${job.id} continues; to follow it again: cnapi job watch ${job.id.slice(0, 8)}`);
     return leftWith;
   }
   const nodes = await showJob(context, current);
@@ -133,7 +133,7 @@ async function askWhatToDo({ client, output }: Context, id: string, signal: Abor
   if (process.stdin.isTTY) {
     const asking = createInterface({ input: process.stdin, output: process.stderr });
     const answer = await asking
-      .question('abort the push job on all its servers? With n this program ends and the job goes on. [y/N] ', {
+      .question('abort the push job on all its servers? With n this program ends and the job continues. [y/N] ', {
         signal,
       })
       .catch(() => '');

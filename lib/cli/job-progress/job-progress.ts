@@ -40,7 +40,7 @@ export function nodeCountLines({ counts }: PushJob): string[] {
 
 const nodesOf = (count: number): string => `${count} ${count === 1 ? 'node' : 'nodes'}`;
 
-/** The same in one line, for a job that goes on: `running: 3 nodes ready, 14 running, 4 succeeded`. */
+/** The same in one line, for a job that runs: `running: 3 nodes ready, 14 running, 4 succeeded`. */
 export function progressOf(job: PushJob): string {
   const counts = SUMMARY.flatMap(([status]) => {
     const count = job.counts[status] ?? 0;

@@ -68,7 +68,7 @@ async function createKey(context: Context, given: string, options: KeyOptions): 
   const { client, output, random, clock } = context;
   const { name, publicKey, file, expires } = options;
   if (publicKey !== undefined && file !== undefined)
-    throw new UsageError('--file is for the private key of a pair that the instance makes; you have yours already');
+    throw new UsageError('--file is for the private key of a pair that the instance makes; you already have yours');
   const public_key = publicKey === undefined ? undefined : await readPem(publicKey);
   const { uuid: owner } = await findOwner(client, given);
   const expires_at =

@@ -71,8 +71,10 @@ async function change(context: Context, [text]: readonly unknown[], options: Cha
   else output.line(`changed push job ${id}`);
 }
 
-const failuresOf = ({ percent, count }: ReturnType<typeof parseAmount>, job: PushJob | undefined): number | undefined =>
-  percent === undefined ? count : percentageOf(percent, job?.node_count ?? 0);
+const failuresOf = (
+  { percent, count }: ReturnType<typeof parseAmount>,
+  job: PushJob | undefined,
+): number | undefined => (percent === undefined ? count : percentageOf(percent, job?.node_count ?? 0));
 
 export function addCommand(runner: CommandRunner): Command {
   const command = new Command('add')
@@ -100,7 +102,7 @@ export function abortCommand(runner: CommandRunner): Command {
       'Ends a push job, or only its nodes that are named: nothing more starts, and running commands are stopped.',
     )
     .argument('<job>', 'id, or the beginning of one')
-    .argument('[server...]', 'only on these servers; the job goes on. Uuids, beginnings of them, or hostnames')
+    .argument('[server...]', 'only on these servers; the job continues. Uuids, beginnings of them, or hostnames')
     .option('--soft', 'let running commands end')
     .action(runner.action(abort));
   return withExamples(command, [
@@ -123,7 +125,7 @@ async function abort(context: Context, [text, names]: readonly unknown[], { soft
   if (servers.length === 0) output.line(`abort of push job ${id} requested`);
   else
     output.line(
-      `abort of push job ${id} requested on ${servers.length} server${servers.length === 1 ? '' : 's'}; the job goes on`,
+      `abort of push job ${id} requested on ${servers.length} server${servers.length === 1 ? '' : 's'}; the job continues`,
     );
 }
 

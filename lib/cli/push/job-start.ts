@@ -16,8 +16,8 @@ interface StartOptions extends JobOptions {
 }
 
 const MORE = `
-All servers are asked whether they can run the command. It starts when as many as --quorum says have said yes. When \
-that number is out of reach, it runs on no server. A server runs one push job at a time; one that is busy says no.
+All servers are asked whether they can run the command. It starts when as many as --quorum says have said yes. If \
+that number cannot be reached, it runs on no server. A server runs one push job at a time; one that is busy says no.
 
 A single word after -- is passed to sh, so pipes and redirections work. Several words are a command and its arguments; they are \
 passed on unchanged. It runs as \

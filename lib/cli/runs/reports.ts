@@ -172,7 +172,7 @@ function wordOf(ending: Ending): (typeof WORDS)[number] {
   return ending.kind === 'failed' && ending.notStarted === true ? 'not started' : ending.kind;
 }
 
-/** As timeout(1) has it: 143 would say that somebody sent TERM. */
+/** As with timeout(1): 143 would say that somebody sent TERM. */
 const TIMED_OUT = 124;
 
 function ownCodeOf(ending: Ending): number | undefined {

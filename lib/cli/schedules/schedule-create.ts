@@ -37,7 +37,7 @@ export function createCommand(runner: CommandRunner): Command {
   const command = withScheduledJobOptions(
     withTimeOptions(
       new Command('create')
-        .description('Creates a schedule: push jobs at a time, or again and again.')
+        .description('Creates a schedule, which starts push jobs once or repeatedly.')
         .usage('[options] [query|server...] -- command...')
         .argument('[query|server...]', 'name=pattern as in --where; or uuids, beginnings of them, or hostnames'),
     )
@@ -65,11 +65,9 @@ export function withScheduledJobOptions(command: Command): Command {
 export function withTimeOptions(command: Command): Command {
   return command
     .option('--at <time>', 'once: 22:00, 90m (from now), or 2030-01-31T22:00:00Z')
-    .option('--cron <fields>', "again and again, such as '30 2 * * mon-fri'")
+    .option('--cron <fields>', "repeatedly, such as '30 2 * * mon-fri'")
     .option('--time-zone <name>', 'of --cron, such as Europe/Berlin (default: UTC)')
-    .addOption(
-      new Option('--overlap <policy>', 'while the last job has not ended (default: skip)').choices(OVERLAPS),
-    );
+    .addOption(new Option('--overlap <policy>', 'while the last job has not ended (default: skip)').choices(OVERLAPS));
 }
 
 const ZONE_OF_CRON =

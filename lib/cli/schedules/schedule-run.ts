@@ -11,7 +11,7 @@ interface RunOptions {
 }
 
 const MORE = `
-The job is in your name, not in that of who created or changed the schedule. The next time of the schedule stays as it is. A \
+The job runs in your name, not in the name of the caller who created or changed the schedule. The next time of the schedule stays as it is. A \
 schedule that is paused or has ended can be run, too. While its last job has not ended, cnapi refuses this, unless the overlap \
 policy of the schedule is allow.
 

@@ -8,9 +8,9 @@ import { findSchedule } from '../lookup/find-schedule.ts';
 import { requestOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import {
+  parseScheduleTimes,
   refuseSecrets,
   type TimeOptions,
-  parseScheduleTimes,
   withScheduledJobOptions,
   withTimeOptions,
 } from './schedule-create.ts';
@@ -38,11 +38,11 @@ const REMOVABLE = {
 } as const;
 
 const MORE = `
-What you do not give stays. --at or --cron replaces the times, --env replaces all variables of the command, and a server or query \
+What you do not give stays as it is. --at or --cron replaces the times, --env replaces all variables of the command, and a server or query \
 replaces all servers. The next time stays as it is unless the times change. A time that waits for the end of the last job starts \
 the new job.
 
-If you change the job, later runs of it are in your name, not in that of who created the schedule.
+If you change the job, later jobs run in your name, not in the name of the caller who created the schedule.
 
 Each job is that of the schedule before the update or after it, never a mixture.
 `;

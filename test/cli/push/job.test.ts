@@ -224,7 +224,7 @@ t.test('push jobs on the command line', async (t) => {
       stderr: /still runs on 3 nodes: cnapi job watch/,
     });
     leaving.child.kill('SIGINT');
-    t.match(await leaving.ended, { code: 130, stderr: /goes on; to follow it again: cnapi job watch/ });
+    t.match(await leaving.ended, { code: 130, stderr: /continues; to follow it again: cnapi job watch/ });
     t.match(await json('job', 'status', job.id, '--summary'), { status: 'running' });
     await cli.run('job', 'abort', job.id);
     t.match(await staying.ended, { code: 1, stdout: /3 nodes aborted/ });
@@ -261,7 +261,7 @@ t.test('push jobs on the command line', async (t) => {
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.running === 3);
     t.match(await cli.run('job', 'abort', job.id, servers[0] ?? ''), {
       code: 0,
-      stdout: /on 1 server; the job goes on/,
+      stdout: /on 1 server; the job continues/,
     });
     await until(async () => (await json<PushJob>('job', 'status', job.id, '--summary')).counts.aborted === 1);
     t.equal((await json<PushJob>('job', 'status', job.id, '--summary')).status, 'running');
