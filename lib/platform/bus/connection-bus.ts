@@ -80,7 +80,9 @@ export class ConnectionBus implements Bus {
   }
 
   async stop(): Promise<void> {
-    if (this.#inFlight.size > 0 && this.#health.healthy) await this.#drain();
+    // Messages in flight have a short time to arrive.
+    if (this.#inFlight.size > 0 && this.#health.healthy)
+      await settlesWithin(this.#clock, STOP_PATIENCE_MS, Promise.all(this.#inFlight));
     this.#healthListeners.clear();
     this.#stopping.abort();
     await this.#running;
@@ -274,11 +276,6 @@ export class ConnectionBus implements Bus {
     if (healthy === before || this.#stopping.signal.aborted) return;
     this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus healthy' : `bus unhealthy: ${why}`);
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
-  }
-
-  /** Waits a short time for messages in flight to arrive. */
-  async #drain(): Promise<void> {
-    await settlesWithin(this.#clock, STOP_PATIENCE_MS, Promise.all(this.#inFlight));
   }
 }
 
