@@ -18,7 +18,7 @@ import { IDLE_IN_TRANSACTION_MS, LOCK_TIMEOUT_MS, Sockets, sessionSettings, sock
 import type { Database, Queryable, QueryResult, StatementOptions, TransactionOptions, Values } from './database.ts';
 import { DatabaseHosts } from './hosts.ts';
 import { LimitedQuery, type StatementLimits, settingsText } from './limited-query.ts';
-import { asDatabaseError, isConnectionLost, type Traffic, unansweredError } from './unavailable.ts';
+import { asDatabaseError, isConnectionLost, unansweredError } from './unavailable.ts';
 
 export interface PostgresDeps {
   /** A URL of one host or several, or the hosts that all pools of an instance share. */
@@ -70,6 +70,9 @@ interface Statement {
    */
   limits?: StatementLimits | undefined;
 }
+
+/** The pool makes its clients with a subclass of DatabaseClient. */
+type PooledClient = DatabaseClient & pg.PoolClient;
 
 /** At most this part of a statement's time is spent waiting for one lock. */
 const LOCK_SHARE = 0.8;
@@ -187,7 +190,7 @@ export class PostgresDatabase implements Database {
     patience.cancel();
   }
 
-  async #withClient<Result>(work: (client: pg.PoolClient) => Promise<Result>): Promise<Result> {
+  async #withClient<Result>(work: (client: PooledClient) => Promise<Result>): Promise<Result> {
     const start = this.#clock.now();
     const client = await this.#acquire();
     try {
@@ -204,17 +207,17 @@ export class PostgresDatabase implements Database {
   }
 
   /** Gets a connection from the pool; a new one is to the first host that takes writes. */
-  async #acquire(): Promise<pg.PoolClient> {
+  async #acquire(): Promise<PooledClient> {
     for (let tries = 1; ; tries++) {
       try {
-        return await this.#pool.connect();
+        return (await this.#pool.connect()) as PooledClient;
       } catch (error) {
         if (tries >= this.#hosts.count || !isConnectionLost(error)) throw this.#explain(error);
       }
     }
   }
 
-  async #run<Row>(client: pg.PoolClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
+  async #run<Row>(client: PooledClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
     try {
       const result = await this.#answered(client, statement, timeoutMs);
       const last = Array.isArray(result) ? result.at(-1) : result;
@@ -225,15 +228,11 @@ export class PostgresDatabase implements Database {
   }
 
   /** After no answer in time the caller must destroy the connection. */
-  #answered(
-    client: pg.PoolClient,
-    statement: Statement,
-    timeoutMs: number,
-  ): Promise<pg.QueryResult | pg.QueryResult[]> {
+  #answered(client: PooledClient, statement: Statement, timeoutMs: number): Promise<pg.QueryResult | pg.QueryResult[]> {
     return new Promise((resolve, reject) => {
-      const before = trafficOf(client);
+      const before = client.traffic;
       const timer = this.#clock.after(timeoutMs, () => {
-        const { read, written } = trafficOf(client);
+        const { read, written } = client.traffic;
         reject(unansweredError({ read: read - before.read, written: written - before.written }, timeoutMs));
       });
       submit(client, statement)
@@ -242,19 +241,12 @@ export class PostgresDatabase implements Database {
     });
   }
 
-  #giveBack(client: pg.PoolClient, error: unknown): void {
-    this.#suspect(client, error);
+  #giveBack(client: PooledClient, error: unknown): void {
+    // Otherwise a host that greets and then does not answer would be used for ever.
+    if (isDown(error)) this.#hosts.failed(client.databaseHost);
     const isLost = isConnectionLost(error);
-    if (isLost && client instanceof DatabaseClient) client.abandon();
+    if (isLost) client.abandon();
     client.release(isLost);
-  }
-
-  /**
-   * Tries another host next; otherwise a host that greets and then does not answer would be used
-   * for ever.
-   */
-  #suspect(client: pg.PoolClient, error: unknown): void {
-    if (isDown(error) && client instanceof DatabaseClient) this.#hosts.failed(client.databaseHost);
   }
 
   /** The settings to send with a statement; undefined if those of its connection apply. */
@@ -334,10 +326,7 @@ export async function waitForDatabase({ database, clock, log, signal }: AwaitedD
 /** An unanswered large statement says nothing about the host. */
 const isDown = (error: unknown): boolean => isConnectionLost(error) && !isUnanswered(error);
 
-const trafficOf = (client: pg.PoolClient): Traffic =>
-  client instanceof DatabaseClient ? client.traffic : { read: 0, written: 0 };
-
-function submit(client: pg.PoolClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
+function submit(client: PooledClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
   const { text, name, limits } = statement;
   const values = typeof statement.values === 'function' ? statement.values() : statement.values;
   if (values === undefined) return client.query(limits ? `${settingsText(limits)}; ${text}` : text);
