@@ -20,9 +20,9 @@ interface SysinfoOf {
 }
 
 export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
-  const [facts, cpu, mib, bootTime, interfaces, disks, commandLine] = await Promise.all([
+  const [facts, cpuinfo, mib, bootTime, interfaces, disks, commandLine] = await Promise.all([
     readProductFacts(),
-    readCpu(),
+    readText('/proc/cpuinfo'),
     readMemoryMib(),
     readBootTime(),
     readInterfaces(),
@@ -36,7 +36,7 @@ export async function readSysinfo(server: SysinfoOf): Promise<Sysinfo> {
     'Live Image': release(),
     ...(bootTime === undefined ? {} : { 'Boot Time': bootTime }),
     ...(mib === undefined ? {} : { 'MiB of Memory': mib }),
-    ...cpu,
+    ...parseCpuinfo(cpuinfo ?? ''),
     ...facts,
     Disks: disks,
     'Network Interfaces': interfaces,
@@ -84,11 +84,6 @@ async function readProductFacts(): Promise<Sysinfo> {
     ),
   );
   return Object.fromEntries(facts.filter(([, value]) => value !== undefined && value !== ''));
-}
-
-async function readCpu(): Promise<Sysinfo> {
-  const text = (await readText('/proc/cpuinfo')) ?? '';
-  return parseCpuinfo(text);
 }
 
 /**
