@@ -1,6 +1,6 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
-import { parseArgs } from 'node:util';
+import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
@@ -103,6 +103,25 @@ export const discoveryOptions = {
   help: { type: 'boolean' },
 } as const;
 
+const agentOptions = {
+  ...discoveryOptions,
+  data: { type: 'string' },
+  uuid: { type: 'string' },
+  'allow-reboot': { type: 'boolean' },
+  'push-commands': { type: 'string' },
+  headnode: { type: 'boolean' },
+  'boot-parameter': { type: 'string', multiple: true },
+  protocol: { type: 'string' },
+  'http-port': { type: 'string' },
+  'http-host': { type: 'string' },
+  'http-from': { type: 'string', multiple: true },
+  'http-open': { type: 'boolean' },
+  config: { type: 'string' },
+} as const;
+
+/** What parseArgs returns for these options. */
+type ValuesOf<Options extends ParseArgsOptionsConfig> = ReturnType<typeof parseArgs<{ options: Options }>>['values'];
+
 /** Undefined when only help is requested. */
 export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): AgentOptions | undefined {
   const values = parsed(args);
@@ -125,25 +144,10 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
   };
 }
 
-function parsed(args: string[]) {
-  const options = {
-    ...discoveryOptions,
-    data: { type: 'string' },
-    uuid: { type: 'string' },
-    'allow-reboot': { type: 'boolean' },
-    'push-commands': { type: 'string' },
-    headnode: { type: 'boolean' },
-    'boot-parameter': { type: 'string', multiple: true },
-    protocol: { type: 'string' },
-    'http-port': { type: 'string' },
-    'http-host': { type: 'string' },
-    'http-from': { type: 'string', multiple: true },
-    'http-open': { type: 'boolean' },
-    config: { type: 'string' },
-  } as const;
+function parsed(args: string[]): ValuesOf<typeof agentOptions> {
   return asUsageError(() => {
-    const { values } = parseArgs({ args, options, strict: true, allowPositionals: false });
-    return values.config === undefined ? values : { ...readOptionsFile(values.config, options), ...values };
+    const { values } = parseArgs({ args, options: agentOptions });
+    return values.config === undefined ? values : { ...readOptionsFile(values.config, agentOptions), ...values };
   });
 }
 
@@ -156,14 +160,7 @@ export function asUsageError<Result>(use: () => Result): Result {
   }
 }
 
-interface DiscoveryValues {
-  dns?: string | undefined;
-  datacenter?: string | undefined;
-  domain?: string | undefined;
-  url?: string[] | undefined;
-}
-
-export function discoveryOf(values: DiscoveryValues): Discovery {
+export function discoveryOf(values: ValuesOf<typeof discoveryOptions>): Discovery {
   const { dns, url = [], datacenter, domain } = values;
   const byName = dns ?? datacenter ?? domain;
   if (url.length > 0 && byName !== undefined)
@@ -195,16 +192,8 @@ function endpointOf(text: string): Endpoint {
   return { host: url.hostname.replace(/^\[|\]$/g, ''), port: Number(url.port || scheme.port) };
 }
 
-interface CredentialFlags {
-  url?: string[] | undefined;
-  tls?: boolean | undefined;
-  ca?: string | undefined;
-  'tls-name'?: string | undefined;
-  'token-file'?: string | undefined;
-}
-
 /** An agent moves from instance to instance, so all its URLs must have the same scheme. */
-export function credentialsOf(values: CredentialFlags, env: NodeJS.ProcessEnv): CredentialValues {
+export function credentialsOf(values: ValuesOf<typeof discoveryOptions>, env: NodeJS.ProcessEnv): CredentialValues {
   const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
   const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
   if (schemes.size > 1) throw new AgentUsageError('--url: use http:// for all instances, or https:// for all');
@@ -232,14 +221,7 @@ function bootParametersOf(texts: readonly string[] = [], headnode?: boolean): Re
   return { ...Object.fromEntries(pairs), ...(headnode === undefined ? {} : { headnode: String(headnode) }) };
 }
 
-interface HttpFlags {
-  'http-port'?: string | undefined;
-  'http-host'?: string | undefined;
-  'http-from'?: string[] | undefined;
-  'http-open'?: boolean | undefined;
-}
-
-function httpOf(values: HttpFlags, env: NodeJS.ProcessEnv): AgentOptions['http'] {
+function httpOf(values: ValuesOf<typeof agentOptions>, env: NodeJS.ProcessEnv): AgentOptions['http'] {
   const port = values['http-port'] ?? env.CN_AGENT_HTTP_PORT;
   const host = values['http-host'] ?? env.CN_AGENT_HTTP_HOST ?? '127.0.0.1';
   const from = values['http-from'] ?? listed(env.CN_AGENT_HTTP_FROM);

@@ -59,7 +59,7 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     sysinfo: { type: 'string' },
     'local-addresses': { type: 'string' },
   } as const;
-  const values = asUsageError(() => parseArgs({ args, options, strict: true, allowPositionals: false }).values);
+  const values = asUsageError(() => parseArgs({ args, options }).values);
   if (values.help) return undefined;
   if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
   const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
