@@ -23,8 +23,8 @@ export interface CallerDeps {
   discovery: Discovery;
   /** Whether instances found by DNS use TLS. */
   secure?: boolean;
-  /** A function is called once, at the first call. */
-  credentials: Credentials | (() => Promise<Credentials>);
+  /** Called once, at the first call. */
+  credentials: () => Promise<Credentials>;
   clock: Clock;
   random: Random;
   /** Sent as User-Agent. */

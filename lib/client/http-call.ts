@@ -22,12 +22,12 @@ const MAX_BODY_BYTES = 64 * 1024 * 1024;
 /** Connections to all addresses. They are kept open for requests that may be repeated. */
 export class Connections {
   readonly #http: HttpClient;
-  readonly #given: Credentials | (() => Promise<Credentials>);
+  readonly #readCredentials: () => Promise<Credentials>;
   #known: Promise<{ credentials: Credentials; secureContext: SecureContext | undefined }> | undefined;
 
-  constructor({ clock, credentials }: { clock: Clock; credentials: Credentials | (() => Promise<Credentials>) }) {
+  constructor({ clock, credentials }: { clock: Clock; credentials: () => Promise<Credentials> }) {
     this.#http = new HttpClient({ clock });
-    this.#given = credentials;
+    this.#readCredentials = credentials;
   }
 
   close(): void {
@@ -60,15 +60,12 @@ export class Connections {
   }
 
   #read() {
-    this.#known ??= known(this.#given);
+    this.#known ??= this.#readCredentials().then((credentials) => {
+      const { ca } = credentials;
+      return { credentials, secureContext: ca === undefined ? undefined : createSecureContext({ ca }) };
+    });
     return this.#known;
   }
-}
-
-async function known(given: Credentials | (() => Promise<Credentials>)) {
-  const credentials = typeof given === 'function' ? await given() : given;
-  const { ca } = credentials;
-  return { credentials, secureContext: ca === undefined ? undefined : createSecureContext({ ca }) };
 }
 
 /** Returns the body. @throws HttpError when it breaks off, falls silent or is too large */

@@ -71,7 +71,7 @@ t.test('a task that can no longer be followed is reported as unknown, not as fai
     });
     const client = new CnapiClient({
       discovery: { urls: [instance.url] },
-      credentials: { token: undefined, ca: undefined },
+      credentials: async () => ({ token: undefined, ca: undefined }),
       clock,
       random,
     });

@@ -24,7 +24,7 @@ t.test('allServers reads every server, also when one is removed between two page
   const client = new CnapiClient({
     discovery: { urls: [url] },
     secure: false,
-    credentials: { token: undefined, ca: undefined },
+    credentials: async () => ({ token: undefined, ca: undefined }),
     clock: systemClock,
     random: systemRandom,
   });

@@ -78,11 +78,10 @@ export function callerAt(
   discovery: Discovery,
   { token, ca }: { token?: string | undefined; ca?: string } = {},
 ): Caller {
-  const credentials = { token, ca };
   const made = new Caller({
     discovery,
     secure: ca !== undefined,
-    credentials,
+    credentials: async () => ({ token, ca }),
     clock: systemClock,
     random: systemRandom,
   });

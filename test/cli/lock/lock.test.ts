@@ -2,9 +2,9 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { ServerResponse } from 'node:http';
 import t, { type Test } from 'tap';
+import { ElapsedTime } from '../../../lib/cli/lock/elapsed-time.ts';
 import { HeldTicket } from '../../../lib/cli/lock/held-ticket.ts';
 import { parseLockTimes } from '../../../lib/cli/lock/lock.ts';
-import { ElapsedTime } from '../../../lib/cli/lock/elapsed-time.ts';
 import { queuePosition } from '../../../lib/cli/lock/queue-position.ts';
 import { CnapiClient } from '../../../lib/client/client.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
@@ -26,7 +26,7 @@ function ticket(status: Ticket['status'], uuid = TICKET): Ticket {
 function keeperFor(t: Test, url: string, clock: Clock): HeldTicket {
   const client = new CnapiClient({
     discovery: { urls: [url] },
-    credentials: { token: undefined, ca: undefined },
+    credentials: async () => ({ token: undefined, ca: undefined }),
     clock,
     random: systemRandom,
   });
