@@ -28,7 +28,7 @@ import { type Address, parseAddress } from './address.ts';
 import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
-import { type BodyOf, bodySchemaOf, type Params, requestOf } from './request.ts';
+import { type BodyOf, bodySchemaOf, isKnown, type Params, requestOf } from './request.ts';
 import type { ServerSentEvent } from './server-sent.ts';
 
 /** The filters of a list. */
@@ -388,9 +388,6 @@ export class CnapiClient {
 }
 
 const repeatableBy = (key: string) => ({ headers: { 'idempotency-key': key }, repeatable: true });
-
-/** A later version may send events that this one does not know. */
-const isKnown = (names: readonly string[], name: unknown): boolean => names.includes(String(name));
 
 function dataOf({ data }: ServerSentEvent): unknown {
   return data === '' ? {} : JSON.parse(data);

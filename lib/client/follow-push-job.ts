@@ -9,7 +9,7 @@ import { JOB_ENDS } from '../protocol/api/push-job-schemas.ts';
 import { TASK_EVENTS } from '../protocol/api/tasks.ts';
 import type { Caller } from './caller.ts';
 import { follow } from './follow.ts';
-import { bodySchemaOf, requestOf } from './request.ts';
+import { bodySchemaOf, isKnown, requestOf } from './request.ts';
 
 interface FollowPushJobOptions {
   /** The stream broke off; it is resumed. */
@@ -27,7 +27,7 @@ export async function* followPushJob(
   const known = new Known();
   for await (const { id: position, name, data } of follow(caller, { path, ...options })) {
     const parsed = JSON.parse(data || '{}');
-    if (!isKind(name) || (name === 'task' && !isTaskEvent(parsed.event?.name))) continue;
+    if (!isKnown(PUSH_EVENTS, name) || (name === 'task' && !isKnown(TASK_EVENTS, parsed.event?.name))) continue;
     const event = bodySchemaOf(FollowPushJob).parse({ id: position, event: name, data: parsed });
     if (!known.isNew(event)) continue;
     yield event;
@@ -54,9 +54,3 @@ class Known {
     return isNew;
   }
 }
-
-/** A later version may send events that this one does not know. */
-const isKind = (name: string | undefined): name is PushEvent['event'] =>
-  (PUSH_EVENTS as readonly (string | undefined)[]).includes(name);
-
-const isTaskEvent = (name: unknown): boolean => (TASK_EVENTS as readonly unknown[]).includes(name);

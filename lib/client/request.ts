@@ -39,6 +39,9 @@ export function bodySchemaOf<One extends Contract>({ name, responses }: One): Bo
   return schema as BodySchemaOf<One>;
 }
 
+/** A later version may send events that this one does not know. */
+export const isKnown = (names: readonly string[], name: unknown): boolean => names.includes(String(name));
+
 function queryOf(params: Record<string, unknown>): string {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
