@@ -6,8 +6,7 @@ import { type CommandRunner, collectValues, withExamples, withExplanation } from
 import type { Context } from '../invocation/context.ts';
 import { findServer } from '../lookup/find.ts';
 import { parseCount } from '../terminal/count.ts';
-import { exitSoon, flushOutput } from '../terminal/output.ts';
-import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { exitAtSignal } from '../terminal/output.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { EventFormatter } from './event-line.ts';
 
@@ -56,11 +55,7 @@ async function events({ client, clock, output }: Context, _: unknown, options: O
   const query = { ...(kinds.length > 0 && { kind: kinds }), server };
   const onBroken = (why: string) => output.note(`${why}; continuing at another instance`);
   const onOpen = () => output.note('following');
-  const stop = onEndingSignal((signal, before) => {
-    const code = exitCodeOfSignal(signal);
-    if (before > 0) return void exitSoon(clock, code);
-    void flushOutput().then(() => process.exit(code));
-  });
+  const stop = exitAtSignal(clock);
   let count = 0;
   for await (const event of client.events(query, { after: options.after, onBroken, onOpen })) {
     if (output.json) output.record(event);

@@ -8,8 +8,7 @@ import { LiveOutput } from '../runs/live-output.ts';
 import { endOfTask, errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { exitSoon, flushOutput } from '../terminal/output.ts';
-import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
+import { exitAtSignal } from '../terminal/output.ts';
 import { EXIT } from '../terminal/usage-error.ts';
 
 const MORE = `
@@ -54,17 +53,14 @@ async function followed(context: Context, id: string, { raw }: Options): Promise
   if (first.withheld) output.note(WITHHELD);
   await client.learnInstances().catch(() => undefined);
   const live = new LiveOutput(context, { raw: raw === true, prefix: undefined, label: '' });
-  const stop = onEndingSignal((signal, before) => {
-    const code = exitCodeOfSignal(signal);
-    if (before > 0) return void exitSoon(clock, code);
+  const showHeldBack = () => {
     if (!output.json) live.end(undefined);
-    void flushOutput().then(() => process.exit(code));
-  });
+  };
+  const stop = exitAtSignal(clock, showHeldBack);
   try {
     return await shownToItsEnd(context, { id, name: first.task, live, isWithheld: first.withheld === true });
   } catch (error) {
-    // On an error, shows output held back after a gap, as it does when the user leaves.
-    if (!output.json) live.end(undefined);
+    showHeldBack();
     throw error;
   } finally {
     stop();

@@ -5,8 +5,9 @@
  */
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
+import { exitCodeOfSignal, onEndingSignal } from './signals.ts';
 import type { StreamName, Streams } from './streams.ts';
-import { type Column, truncateToWidth, nameValueLines, table } from './table.ts';
+import { type Column, nameValueLines, table, truncateToWidth } from './table.ts';
 
 interface OutputOptions {
   json: boolean;
@@ -38,6 +39,19 @@ const SOON_MS = 1000;
 export async function exitSoon(clock: Clock, code: number): Promise<never> {
   await settlesWithin(clock, SOON_MS, flushOutput());
   process.exit(code);
+}
+
+/**
+ * At a signal that asks this process to end, writes what is left and ends it; at the second one
+ * soon. Returns a function that stops this.
+ */
+export function exitAtSignal(clock: Clock, beforeExit = (): void => undefined): () => void {
+  return onEndingSignal((signal, before) => {
+    const code = exitCodeOfSignal(signal);
+    if (before > 0) return void exitSoon(clock, code);
+    beforeExit();
+    void flushOutput().then(() => process.exit(code));
+  });
 }
 
 /** Begins each line on standard error that comes from the command line itself. */
