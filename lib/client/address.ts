@@ -5,6 +5,7 @@ import { lookUpHost } from '../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../platform/dns/resolve.ts';
 import { serviceName } from '../platform/dns/zone.ts';
 import { CnapiError } from '../platform/errors.ts';
+import { hostAndPort } from '../platform/http-client/connect.ts';
 import type { Random } from '../platform/random.ts';
 
 export interface Address {
@@ -33,8 +34,7 @@ const MAX_ADDRESSES = 100;
 
 /** The address as a URL without a path, for messages. */
 export function addressText({ secure, host, port, name }: Address): string {
-  const shown = (one: string) => (isIP(one) === 6 ? `[${one}]` : one);
-  const at = `${secure ? 'https' : 'http'}://${shown(name)}:${port}`;
+  const at = `${secure ? 'https' : 'http'}://${hostAndPort({ host: name, port })}`;
   return host === name ? at : `${at} (${host})`;
 }
 

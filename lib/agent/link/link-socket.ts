@@ -6,7 +6,7 @@
 import type { Duplex } from 'node:stream';
 import { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
-import { tlsOptionsOf } from '../../platform/http-client/connect.ts';
+import { hostAndPort, tlsOptionsOf } from '../../platform/http-client/connect.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import type { ValueBudget } from '../../protocol/codec.ts';
@@ -79,10 +79,9 @@ interface OpenedSocket {
 export function openWebSocket(target: DialTarget, credentials: Credentials): OpenedSocket {
   const { endpoint, serverUuid, maxFrameBytes, localAddress } = target;
   if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
-  const host = endpoint.host.includes(':') ? `[${endpoint.host}]` : endpoint.host;
   const connectionCredentials = credentials.credentialsTo(endpoint);
   const scheme = connectionCredentials.tls ? 'wss' : 'ws';
-  const socket = new WebSocket(`${scheme}://${host}:${endpoint.port}/agents/${serverUuid}/link`, {
+  const socket = new WebSocket(`${scheme}://${hostAndPort(endpoint)}/agents/${serverUuid}/link`, {
     ...(connectionCredentials.tls && tlsOptionsOf(connectionCredentials.tls)),
     headers: connectionCredentials.headers,
     perMessageDeflate: false,
