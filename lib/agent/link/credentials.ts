@@ -9,6 +9,7 @@ import { createSecureContext, type SecureContext } from 'node:tls';
 import { messageOf } from '../../platform/errors.ts';
 import type { TlsTarget } from '../../platform/http-client/connect.ts';
 import type { Logger } from '../../platform/log.ts';
+import { isLoopback } from '../../platform/networks.ts';
 import { ReloadedFile } from '../reloaded-file.ts';
 import type { Endpoint } from './endpoints.ts';
 
@@ -87,7 +88,7 @@ class FileCredentials implements Credentials {
   }
 
   #warnOfEavesdroppers({ host }: Endpoint): void {
-    if (this.#hasWarned || host === 'localhost' || host === '::1' || host.startsWith('127.')) return;
+    if (this.#hasWarned || isLoopback(host)) return;
     this.#hasWarned = true;
     this.#log.warn({ host }, 'the token goes over the network unencrypted; use https:// or --tls');
   }
