@@ -279,7 +279,7 @@ export class CnapiClient {
     const request = requestOf(ticketContracts.WaitTicket, { ticket_uuid: uuid, timeout: seconds });
     const withinMs = (seconds + 15) * 1000;
     try {
-      await this.caller.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, ...(signal && { signal }) });
+      await this.caller.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, signal });
       return 'active';
     } catch (error) {
       if (error instanceof ApiError && error.statusCode === 408) return 'queued';
