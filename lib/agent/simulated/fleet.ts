@@ -169,29 +169,15 @@ export class Fleet {
     const serverUuid = serverUuidOf(this.#deps.seed, number);
     const connection = new FaultyConnection(clock, this.#dials, credentials);
     const journal = kept ?? new MemoryJournal({ clock, random });
-    const agent = new Agent(this.#agentDeps({ serverUuid, number, connection, journal }));
+    const agent = new Agent(this.#agentDeps(serverUuid, { number, connection, journal }));
     this.#members.set(serverUuid, { agent, connection, journal, number, thaw: undefined });
     void agent.start();
   }
 
-  #agentDeps(member: {
-    serverUuid: string;
-    number: number;
-    connection: FaultyConnection;
-    journal: MemoryJournal;
-  }): AgentDeps {
-    const {
-      clock,
-      random,
-      log,
-      resolve,
-      credentials,
-      agentVersion,
-      sysinfoSize,
-      localAddresses,
-      legacy = 0,
-    } = this.#deps;
-    const { serverUuid, number, connection, journal } = member;
+  #agentDeps(serverUuid: string, member: Omit<Member, 'agent' | 'thaw'>): AgentDeps {
+    const { clock, random, log, resolve, credentials, agentVersion } = this.#deps;
+    const { sysinfoSize, localAddresses, legacy = 0 } = this.#deps;
+    const { number, connection, journal } = member;
     return {
       clock,
       random,
