@@ -64,20 +64,20 @@ function isGiven(value: string | undefined): value is string {
 }
 
 async function readToken(file: string): Promise<string> {
-  const found = await stat(file).catch((cause: unknown) => {
-    throw new CredentialsError(`The token file ${file} cannot be read: ${messageOf(cause)}`, cause);
-  });
+  const found = await stat(file).catch(unreadable('token', file));
   if (!found.isFile()) throw new CredentialsError(`The token file ${file} is not a file`);
   if ((found.mode & 0o077) !== 0) {
     const mode = (found.mode & 0o777).toString(8).padStart(4, '0');
     throw new CredentialsError(`The token file ${file} has mode ${mode}: others may use it; run chmod 600 ${file}`);
   }
   if (found.size > MAX_TOKEN_FILE_BYTES) throw new CredentialsError(`The token file ${file} holds more than a token`);
-  const text = await readFile(file, 'utf8').catch((cause: unknown) => {
-    throw new CredentialsError(`The token file ${file} cannot be read: ${messageOf(cause)}`, cause);
-  });
+  const text = await readFile(file, 'utf8').catch(unreadable('token', file));
   return checked(text.trim(), `The token file ${file}`);
 }
+
+const unreadable = (what: string, file: string) => (cause: unknown) => {
+  throw new CredentialsError(`The ${what} file ${file} cannot be read: ${messageOf(cause)}`, cause);
+};
 
 function checked(token: string, source: string): string {
   if (TOKEN.test(token)) return token;
@@ -86,9 +86,7 @@ function checked(token: string, source: string): string {
 
 async function caOf(file: string | undefined): Promise<string | undefined> {
   if (file === undefined || file === '') return undefined;
-  const text = await readFile(file, 'utf8').catch((cause: unknown) => {
-    throw new CredentialsError(`The CA file ${file} cannot be read: ${messageOf(cause)}`, cause);
-  });
+  const text = await readFile(file, 'utf8').catch(unreadable('CA', file));
   if (text.length > MAX_CA_BYTES || !text.includes('-----BEGIN CERTIFICATE-----'))
     throw new CredentialsError(`The CA file ${file} does not hold certificates in PEM`);
   return text;
