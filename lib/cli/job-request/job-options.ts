@@ -1,7 +1,6 @@
 /** The options that describe a push job: of `cnapi job start`, schedules and `cnapi exec`. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
-import { messageOf } from '../../platform/errors.ts';
 import { NODE_STATUSES } from '../../protocol/api/push-job-schemas.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
@@ -12,7 +11,7 @@ import type { TargetOptions } from '../lookup/targets.ts';
 import { jobVariablesOf, shellCommandOf, variablesOf } from '../runs/program.ts';
 import { parseCount, parseRate } from '../terminal/count.ts';
 import { parseDuration } from '../terminal/duration.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError, unreadable } from '../terminal/usage-error.ts';
 import { parseAmount, parseQuorum, percentageOf } from './amounts.ts';
 
 export interface JobOptions extends TargetOptions {
@@ -156,9 +155,7 @@ export async function ticketOf(
 /** @throws UsageError */
 export async function fileOf(path: string | undefined): Promise<string | undefined> {
   if (path === undefined) return undefined;
-  const bytes = await readFile(path).catch((cause: unknown) => {
-    throw new UsageError(`--file ${path} cannot be read: ${messageOf(cause)}`, { cause });
-  });
+  const bytes = await readFile(path).catch(unreadable('--file', path));
   if (bytes.length > MAX_PUSH_FILE_BYTES)
     throw new UsageError(`--file ${path} is larger than ${MAX_PUSH_FILE_BYTES} bytes`);
   return `base64:${bytes.toString('base64')}`;

@@ -1,7 +1,6 @@
 /** `cnapi org key`: the keys with which requests are signed. Part of org.ts. */
 import { readFile } from 'node:fs/promises';
 import { Command } from 'commander';
-import { messageOf } from '../../platform/errors.ts';
 import { keys } from '../../protocol/api/organizations.ts';
 import { deleteDocument, fieldColumn, printDocuments, UUID_COLUMN } from '../documents/documents.ts';
 import type { CommandRunner } from '../invocation/command-runner.ts';
@@ -11,7 +10,7 @@ import { findOwner } from '../lookup/owners.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import { withPrivateFile } from '../terminal/private-file.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 const OWNER = 'a user, or ORGANIZATION/CLIENT';
 
@@ -86,9 +85,7 @@ async function createKey(context: Context, given: string, options: KeyOptions): 
 
 /** @throws UsageError also for a private key, which must not be sent anywhere */
 async function readPem(file: string): Promise<string> {
-  const pem = await readFile(file, 'utf8').catch((cause: unknown) => {
-    throw new UsageError(`--public-key ${file} cannot be read: ${messageOf(cause)}`, { cause });
-  });
+  const pem = await readFile(file, 'utf8').catch(unreadable('--public-key', file));
   if (pem.includes('PRIVATE KEY'))
     throw new UsageError(`--public-key ${file} is a private key; keep that, and give the public one`);
   return pem;

@@ -4,10 +4,9 @@
  */
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
-import { messageOf } from '../../platform/errors.ts';
 import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
-import { UsageError } from '../terminal/usage-error.ts';
+import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
 /** Words after --, or a script and its arguments. */
 interface Program {
@@ -61,9 +60,8 @@ export async function programOf(words: readonly string[] | undefined, file: stri
 }
 
 async function scriptIn(file: string): Promise<string> {
-  const script = await (file === '-' ? readAll(process.stdin) : readFile(file, 'utf8')).catch((cause: unknown) => {
-    throw new UsageError(`--script ${file} cannot be read: ${messageOf(cause)}`, { cause });
-  });
+  const reading = file === '-' ? readAll(process.stdin) : readFile(file, 'utf8');
+  const script = await reading.catch(unreadable('--script', file));
   if (script.trim() === '') throw new UsageError(`--script ${file} is empty`);
   if (Buffer.byteLength(script) > MAX_SCRIPT_BYTES) throw new UsageError(`--script ${file} is larger than 1 MiB`);
   return script;
