@@ -39,20 +39,9 @@ export function parseFieldText(type: FieldType, text: string): string | boolean 
 /** True when a JSON value can be indexed as `type`; null and absent always can. */
 export function isIndexable(type: FieldType, value: unknown): boolean {
   if (value === null || value === undefined) return true;
-  switch (type) {
-    case 'string':
-      return typeof value === 'string';
-    case 'number':
-      return typeof value === 'number' && Number.isFinite(value);
-    case 'boolean':
-      return typeof value === 'boolean';
-    case 'timestamp':
-      return typeof value === 'string' && isTimestamp(value);
-    case 'uuid':
-      return typeof value === 'string' && patterns.uuid.test(value.toLowerCase());
-    default:
-      return type satisfies never;
-  }
+  if (type === 'number') return typeof value === 'number' && Number.isFinite(value);
+  if (type === 'boolean') return typeof value === 'boolean';
+  return typeof value === 'string' && (type === 'string' || parseFieldText(type, value) !== undefined);
 }
 
 function parseBoolean(text: string): boolean | undefined {
@@ -60,13 +49,10 @@ function parseBoolean(text: string): boolean | undefined {
 }
 
 function isTimestamp(text: string): boolean {
-  return patterns.timestamp.test(text) && !Number.isNaN(Date.parse(text)) && isRealDay(text);
+  return patterns.timestamp.test(text) && !Number.isNaN(Date.parse(text)) && isRealDay(text.slice(0, 10));
 }
 
-/** Date.parse reads the 31st of February as the 2nd of March; SQL refuses it. */
-function isRealDay(text: string): boolean {
-  const [year = 0, month = 0, day = 0] = text.slice(0, 10).split('-').map(Number);
-  const date = new Date(0);
-  date.setUTCFullYear(year, month - 1, day);
-  return year > 0 && date.getUTCMonth() === month - 1;
+/** SQL refuses the year 0, and the 31st of February, which `Date` takes for the 3rd of March. */
+function isRealDay(date: string): boolean {
+  return date >= '0001' && new Date(date).toISOString().startsWith(date);
 }
