@@ -93,26 +93,22 @@ export class LegacyCnapiClient {
   }
 
   async #postTo(endpoint: Endpoint, { path, ...post }: Post): Promise<number> {
-    const { serverUuid, agentVersion, localAddress, credentials } = this.#deps;
+    const { clock, serverUuid, agentVersion, localAddress, credentials } = this.#deps;
     const headers = {
       'Content-Type': 'application/json',
       Accept: 'application/json',
       'User-Agent': `cn-agent/${agentVersion} (node/${process.versions.node}) server/${serverUuid}`,
     };
-    const connectionCredentials = credentials.credentialsTo(endpoint);
-    const target = {
+    const { status, retryAfterMs: ms } = await requestCnapi(this.#http, {
+      ...post,
       endpoint,
-      credentials: connectionCredentials,
-      method: 'POST' as const,
+      credentials: credentials.credentialsTo(endpoint),
+      method: 'POST',
       path: `/servers/${serverUuid}${path}`,
       headers,
-    };
-    const answer = await requestCnapi(this.#http, { ...target, ...post, localAddress });
-    if (answer.retryAfterMs > 0) this.#hold(endpoint, answer.retryAfterMs);
-    return answer.status;
-  }
-
-  #hold(endpoint: Endpoint, ms: number): void {
-    this.#holds = withHold(this.#holds, { endpoint, ms }, this.#deps.clock.now());
+      localAddress,
+    });
+    if (ms > 0) this.#holds = withHold(this.#holds, { endpoint, ms }, clock.now());
+    return status;
   }
 }
