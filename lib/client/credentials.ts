@@ -8,17 +8,17 @@ import { join } from 'node:path';
 import { messageOf } from '../platform/errors.ts';
 import type { Address } from './address.ts';
 import { CredentialsError } from './client-errors.ts';
-import { LocalTokenFiles } from './local-cnapi.ts';
+import { localTokenFile } from './local-cnapi.ts';
 
 export interface Credentials {
   token: string | undefined;
   /** In PEM format. */
   ca: string | undefined;
   /**
-   * The token files of each `npm start` on this machine. At the addresses of an `npm start`, its
-   * token is used instead of `token`. Absent when the caller named a token.
+   * The configuration folder, in which each `npm start` announces itself. At the addresses of an
+   * `npm start`, its token is used instead of `token`. Absent when the caller named a token.
    */
-  local?: LocalTokenFiles;
+  localFolder?: string;
 }
 
 const TOKEN = /^[\x21-\x7e]{1,500}$/;
@@ -34,15 +34,15 @@ const MAX_TOKEN_FILE_BYTES = 4096;
 export async function credentialsOf(env: NodeJS.ProcessEnv): Promise<Credentials> {
   const [token, ca] = await Promise.all([tokenOf(env), caOf(env.CNAPI_CA_FILE)]);
   const isNamed = isGiven(env.CNAPI_TOKEN) || isGiven(env.CNAPI_TOKEN_FILE);
-  return { token, ca, ...(isNamed ? {} : { local: new LocalTokenFiles(configFolder(env)) }) };
+  return { token, ca, ...(isNamed ? {} : { localFolder: configFolder(env) }) };
 }
 
 /** Returns the token to send to one address. @throws CredentialsError */
 export async function tokenFor(
-  { token, local }: Credentials,
+  { token, localFolder }: Credentials,
   address: Pick<Address, 'secure' | 'host' | 'port'>,
 ): Promise<string | undefined> {
-  const file = local?.fileFor(address);
+  const file = localFolder === undefined ? undefined : localTokenFile(localFolder, address);
   return file === undefined ? token : readToken(file);
 }
 

@@ -56,29 +56,18 @@ export function withdrawLocal(configFolder: string, data: string): void {
 }
 
 /**
- * The token files of all running `npm start`s, by address. Files that cannot be read or trusted are
+ * The token file of the `npm start` that listens at the address; undefined when there is none. Reads
+ * the folder each time: after a supervisor has ended, another program at its address must not
+ * receive the token, however long this process runs. Files that cannot be read or trusted are
  * ignored.
  */
-export class LocalTokenFiles {
-  readonly #folder: string;
-
-  constructor(configFolder: string) {
-    this.#folder = folderIn(configFolder);
-  }
-
-  /**
-   * Returns undefined when no `npm start` listens at the address. Reads the folder each time: after
-   * a supervisor has ended, another program at its address must not receive the token, however long
-   * this process runs.
-   */
-  fileFor({ secure, host, port }: Pick<Address, 'secure' | 'host' | 'port'>): string | undefined {
-    if (secure || host !== '127.0.0.1') return undefined;
-    return this.#read().get(`http://${host}:${port}`);
-  }
-
-  #read(): ReadonlyMap<string, string | undefined> {
-    return new Map(readAll(this.#folder).flatMap(({ urls, token_file }) => urls.map((url) => [url, token_file])));
-  }
+export function localTokenFile(
+  configFolder: string,
+  { secure, host, port }: Pick<Address, 'secure' | 'host' | 'port'>,
+): string | undefined {
+  if (secure || host !== '127.0.0.1') return undefined;
+  const local = readAll(folderIn(configFolder)).findLast(({ urls }) => urls.includes(`http://${host}:${port}`));
+  return local?.token_file;
 }
 
 /** Every `npm start` of this user that runs on this machine. */

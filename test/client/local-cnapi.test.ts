@@ -8,7 +8,7 @@ import t, { type Test } from 'tap';
 import { createContext, discoveryOf } from '../../lib/cli/invocation/context.ts';
 import { parseAddress } from '../../lib/client/address.ts';
 import { credentialsOf, tokenFor } from '../../lib/client/credentials.ts';
-import { announceLocal, LocalTokenFiles, withdrawLocal } from '../../lib/client/local-cnapi.ts';
+import { announceLocal, localTokenFile, withdrawLocal } from '../../lib/client/local-cnapi.ts';
 
 const pid = process.pid;
 const at = (url: string) => parseAddress(url);
@@ -21,23 +21,22 @@ function folder(t: Test): string {
 
 t.test('a local token file applies to the announced addresses until it is withdrawn', async (t) => {
   const config = folder(t);
-  const found = new LocalTokenFiles(config);
-  t.equal(found.fileFor(at('http://127.0.0.1:8080')), undefined);
+  t.equal(localTokenFile(config, at('http://127.0.0.1:8080')), undefined);
   announceLocal(config, '/data/one', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/one' });
   announceLocal(config, '/data/two', { pid, urls: ['http://127.0.0.1:9000'], tokenFile: '/two' });
-  t.equal(found.fileFor(at('http://127.0.0.1:8080')), '/one');
-  t.equal(found.fileFor(at('http://127.0.0.1:9000')), '/two');
+  t.equal(localTokenFile(config, at('http://127.0.0.1:8080')), '/one');
+  t.equal(localTokenFile(config, at('http://127.0.0.1:9000')), '/two');
   announceLocal(config, '/data/one', {
     pid,
     urls: ['http://127.0.0.1:8080', 'http://127.0.0.1:8084'],
     tokenFile: '/one',
   });
-  t.equal(found.fileFor(at('http://127.0.0.1:8084')), '/one', 'an address that was added later');
+  t.equal(localTokenFile(config, at('http://127.0.0.1:8084')), '/one', 'an address that was added later');
   for (const other of ['http://127.0.0.1:8085', 'https://127.0.0.1:8080', 'http://10.0.0.1:8080', 'http://[::1]:8080'])
-    t.equal(found.fileFor(at(other)), undefined, other);
+    t.equal(localTokenFile(config, at(other)), undefined, other);
   withdrawLocal(config, '/data/one');
   withdrawLocal(config, '/data/one');
-  t.equal(new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080')), undefined);
+  t.equal(localTokenFile(config, at('http://127.0.0.1:8080')), undefined);
   t.equal(readdirSync(path.join(config, 'local')).length, 1);
 });
 
@@ -65,8 +64,7 @@ t.test('without an address, the cnapi that runs locally is used, whatever its po
 t.test('a running caller no longer finds a local cnapi that was withdrawn or killed', async (t) => {
   const config = folder(t);
   const urls = ['http://127.0.0.1:8080'];
-  const found = new LocalTokenFiles(config);
-  const asked = () => found.fileFor(at('http://127.0.0.1:8080'));
+  const asked = () => localTokenFile(config, at('http://127.0.0.1:8080'));
   announceLocal(config, '/data', { pid, urls, tokenFile: '/one' });
   t.equal(asked(), '/one');
   withdrawLocal(config, '/data');
@@ -88,7 +86,7 @@ t.test('another process with the pid of an ended one is not taken for it', async
   announceLocal(config, '/data', { pid, urls: ['http://127.0.0.1:8080'], tokenFile: '/one' });
   const file = path.join(config, 'local', readdirSync(path.join(config, 'local'))[0] ?? '');
   const announced = JSON.parse(readFileSync(file, 'utf8'));
-  const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
+  const asked = () => localTokenFile(config, at('http://127.0.0.1:8080'));
   const [boot, startTime] = announced.process.split(' ');
   const others: [string, string | undefined][] = [
     ['another start time', `${boot} ${Number(startTime) - 1}`],
@@ -106,14 +104,14 @@ t.test('another process with the pid of an ended one is not taken for it', async
 t.test('an address that is not loopback gets no local token', async (t) => {
   const config = folder(t);
   announceLocal(config, '/data', { pid, urls: ['http://10.0.0.1:8080', 'https://127.0.0.1:8443'], tokenFile: '/one' });
-  const found = new LocalTokenFiles(config);
-  for (const url of ['http://10.0.0.1:8080', 'https://127.0.0.1:8443']) t.equal(found.fileFor(at(url)), undefined, url);
+  for (const url of ['http://10.0.0.1:8080', 'https://127.0.0.1:8443'])
+    t.equal(localTokenFile(config, at(url)), undefined, url);
 });
 
 t.test('a file that is stale, writable by others or malformed is ignored', async (t) => {
   const config = folder(t);
   const urls = ['http://127.0.0.1:8080'];
-  const asked = () => new LocalTokenFiles(config).fileFor(at('http://127.0.0.1:8080'));
+  const asked = () => localTokenFile(config, at('http://127.0.0.1:8080'));
   // Linux gives no process a pid this high.
   announceLocal(config, '/data', { pid: 2 ** 30, urls, tokenFile: '/one' });
   t.equal(asked(), undefined, 'a dead process');
