@@ -18,6 +18,7 @@
  * higher one, unless the lower one was asked for since.
  */
 
+import { BoundedMap } from '../../platform/bounded-map.ts';
 import { isoNow } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -33,7 +34,6 @@ import type { Outbox } from './outbox.ts';
 import { type Attempt, endComplete, endFailure, fitEnd, TaskFailure } from './task-end.ts';
 import { agentFull, agentPaused, alreadyEnded, cancelled, taskTimeout, tooDeep, unknownTask } from './task-failures.ts';
 import { TimeLimit } from './time-limit.ts';
-import { UnpersistedEnds } from './unpersisted-ends.ts';
 
 interface RunnerDeps extends Pick<TaskContext, 'clock' | 'machine' | 'allowReboot' | 'pushJobs'> {
   log: Logger;
@@ -58,6 +58,7 @@ interface Work {
 }
 
 export const PARALLEL_TASKS = 16;
+const MAX_UNPERSISTED_ENDS = 10_000;
 /** An unacknowledged end is sent again at this interval, in case the instance has lost it. */
 const REPEAT_ENDS_MS = 15_000;
 
@@ -74,7 +75,8 @@ export class Runner {
   readonly #unsentEnds = new Set<string>();
   /** Ended ids whose end is being written to disk. */
   readonly #journalling = new Set<string>();
-  readonly #unpersistedEnds = new UnpersistedEnds();
+  /** The last ends that a full journal could not store; such an attempt gets the same end again. */
+  readonly #unpersistedEnds = new BoundedMap<string, TaskEndFrame>(MAX_UNPERSISTED_ENDS);
   #repeatAt = 0;
   #paused = false;
   #stopping = false;
@@ -229,10 +231,11 @@ export class Runner {
     this.#sendEnds();
   }
 
-  #repeatUnjournalled(attempt: Attempt): boolean {
-    const end = this.#unpersistedEnds.endOf(attempt);
-    if (end) this.#deps.outbox.send(end);
-    return end !== undefined;
+  #repeatUnjournalled({ id, attempt }: Attempt): boolean {
+    const end = this.#unpersistedEnds.get(id);
+    if (end === undefined || attempt > end.attempt) return false;
+    this.#deps.outbox.send({ ...end, attempt });
+    return true;
   }
 
   /** One write journals acceptance and start if the lane has room, except for a gated task. */
@@ -341,18 +344,16 @@ export class Runner {
 
   /** Ends an attempt that never ran. */
   #refuse(attempt: Attempt, failure: TaskFailure): void {
-    const { journal, clock } = this.#deps;
+    const { journal, clock, outbox } = this.#deps;
     const { state } = journal;
     const end = endFailure(attempt, failure, isoNow(clock));
-    if (!state.tasks.has(end.id) && !hasRoom(state)) return this.#sendUnpersisted(end);
+    if (!state.tasks.has(end.id) && !hasRoom(state)) {
+      this.#unpersistedEnds.set(end.id, end);
+      return void outbox.send(end);
+    }
     void this.#journalEnd(end).then(() => {
       if (journal.state === state) this.#sendEndAgain(end.id);
     });
-  }
-
-  #sendUnpersisted(end: TaskEndFrame): void {
-    this.#unpersistedEnds.add(end);
-    this.#deps.outbox.send(end);
   }
 
   async #journalEnd(end: TaskEndFrame): Promise<void> {
