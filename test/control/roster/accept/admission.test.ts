@@ -132,12 +132,22 @@ t.test('an instance admits agents at its rate', async (t) => {
   t.ok(Math.abs(admitted - 10 * MIN_RATE) <= 1, `${admitted} admitted in ten seconds`);
 });
 
+t.test('the first burst is twenty agents', async (t) => {
+  let state = beginAdmission(0);
+  for (let each = 0; each < 19; each++) state = admit(state, 0);
+  t.ok(mayAdmit(state, 0, 0), 'one more');
+  t.notOk(mayAdmit(admit(state, 0), 0, 0));
+});
+
 t.test('an instance that is late, full or stalled admits nobody', async (t) => {
   const state = beginAdmission(0);
   t.ok(mayAdmit(state, 0, 10), 'an instance on time admits one');
   t.ok(mayAdmit(measured(state, LATE, 1), 0, 250), 'an instance that has just become late admits one');
   t.notOk(mayAdmit(measured(state, LATE, 1), 1, 250), 'it does not admit a second one meanwhile');
   t.notOk(mayAdmit(measured(state, LATE, 50), 0, 12_500), 'an instance that has been late for long admits nobody');
+  const late = measured(beginAdmission(60_000), LATE, 1);
+  t.ok(mayAdmit(late, 0, 70_249), 'it admits one at a time for ten seconds');
+  t.notOk(mayAdmit(late, 0, 70_250));
   t.ok(mayAdmit(measured(state, { loopLateMs: 900 }, 1), 0, 250), 'one short stall does not make it late');
   t.ok(mayAdmit(measured(measured(state, LATE, 50), {}, 4), 5, 13_510), 'it admits again once it is on time');
   t.notOk(mayAdmit(state, MAX_UNDER_WAY, 10), 'it admits nobody while the maximum number is being admitted');

@@ -3,7 +3,7 @@
  * others are admitted in turn.
  */
 import t from 'tap';
-import { MAX_UNDER_WAY } from '../../../../lib/control/roster/accept/admission.ts';
+import { FIRST_RATE, MAX_UNDER_WAY } from '../../../../lib/control/roster/accept/admission.ts';
 import { Arrivals } from '../../../../lib/control/roster/accept/arrivals.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -99,6 +99,14 @@ async function offer(
   }
   return { waiting: waiting.length, knocks };
 }
+
+t.test('the reported rate is zero while an instance is late', async (t) => {
+  const machine = new Machine({ greetsPerSecond: 100, carries: 1_000 });
+  t.equal(machine.arrivals.rate, FIRST_RATE);
+  machine.sessions = 10_000;
+  for (let tick = 0; tick < 4; tick++) await machine.tick();
+  t.equal(machine.arrivals.rate, 0);
+});
 
 t.test('arrivals at four times the possible rate are all admitted, and no heartbeat waits long', async (t) => {
   const machine = new Machine({ greetsPerSecond: 100, carries: 10_000 });
