@@ -108,6 +108,27 @@ t.test('the reported rate is zero while an instance is late', async (t) => {
   t.equal(machine.arrivals.rate, 0);
 });
 
+t.test('many connections that do not read make an instance late, each counted once, while it lasts', async (t) => {
+  const machine = new Machine({ greetsPerSecond: 100, carries: 100_000 });
+  const connections = Array.from({ length: 11 }, () => ({}));
+  const after = async (backedUp: readonly object[]) => {
+    for (const connection of backedUp) machine.arrivals.noteBackedUp(connection);
+    await machine.tick();
+    return machine.arrivals.admission;
+  };
+  const ten = connections.slice(1);
+  t.equal(await after([...ten, ...ten]), 'open');
+  t.equal(await after(connections), 'closed');
+  t.equal(await after([]), 'open');
+});
+
+t.test('the agents that were admitted and deferred are counted', async (t) => {
+  const { arrivals } = new Machine({ greetsPerSecond: 100, carries: 1_000 });
+  for (let each = 0; each < 3; each++) arrivals.admit();
+  for (let each = 0; each < 2; each++) arrivals.defer('known');
+  t.same([arrivals.admitted, arrivals.deferred, arrivals.underWay], [3, 2, 3]);
+});
+
 t.test('arrivals at four times the possible rate are all admitted, and no heartbeat waits long', async (t) => {
   const machine = new Machine({ greetsPerSecond: 100, carries: 10_000 });
   const { waiting, knocks } = await offer(machine, { agents: 4_000, perSecond: 400, ticks: 600 });

@@ -44,9 +44,12 @@ t.test('the size of a report is that of its texts and a constant', async (t) => 
   const message = 'm'.repeat(4000);
   const constant = sizeOf({ name: 'started', reportedAt: '' });
   t.ok(constant > 0);
+  const four = { code: 'x', message: 'four' };
   t.equal(sizeOf({ name: 'progress', reportedAt: '', value: 1, message: undefined }), constant);
   t.equal(sizeOf(toEnd(end({}))), constant);
-  t.equal(sizeOf(toEnd(end({ outcome: 'failure', error: { code: 'x', message: 'four' } }))), constant + 4);
+  t.equal(sizeOf(toEnd(end({ outcome: 'failure', error: four }))), constant + 4);
+  const both = end({ outcome: 'failure', error: four, result: { x: 1 } });
+  t.equal(sizeOf(toEnd(both)), constant + JSON.stringify({ x: 1 }).length + 4);
   t.ok(sizeOf({ name: 'progress', reportedAt: '', value: 1, message }) > 4000);
   t.ok(sizeOf({ name: 'output', reportedAt: '', stream: 'stdout', offset: 0, text: message, bytes: 4000 }) > 4000);
   t.ok(sizeOf(toEnd(end({ result: { message } }))) > 4000);
