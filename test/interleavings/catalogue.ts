@@ -43,7 +43,7 @@ export const noStatements: Readonly<Record<string, string>> = {
   readJobPage: 'what the two lists of push jobs share',
   firingGuard: 'a condition of the statement that creates a push job',
   runGuard: 'another condition of that statement',
-  timeOf: 'a parameter of statements of schedules',
+  toTimestamp: 'a parameter of statements of schedules',
   reasonOfOwnerless: 'the reason that a statement wrote, for the log',
 };
 

@@ -2,23 +2,22 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { parseConfig } from '../../../../lib/control/config.ts';
-import { insertRun, raiseBeat } from '../../../../lib/control/roster/membership/instance-store.ts';
+import { incrementBeat, insertRun } from '../../../../lib/control/roster/membership/instance-store.ts';
 import { Roster } from '../../../../lib/control/roster/roster.ts';
-import { rosterMigrations } from '../../../../lib/control/roster/roster-schema.ts';
 import { systemClock } from '../../../../lib/platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
-import { morayMigrations } from '../../../../lib/platform/moray/moray-schema.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import type { Address } from '../../../../lib/protocol/frames.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
+import { migrationsOf } from '../../../support/migrations-of.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { until } from '../../../support/until.ts';
 
 t.test('its agents are sent to the instances that admit agents, and to no others', async (t) => {
-  const { database } = await freshDatabase(t, { migrations: [...morayMigrations, ...rosterMigrations] });
+  const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'roster') });
   const others = ['open', 'paced', 'closed'] as const;
   for (const [index, admission] of others.entries()) {
     const [run, port] = [randomUUID(), index + 1];
@@ -28,7 +27,7 @@ t.test('its agents are sent to the instances that admit agents, and to no others
       { cnapiUuid: randomUUID(), url: '', host: '127.0.0.1', port, pid: 1, version: '0' },
       null,
     );
-    await raiseBeat(database, run, 0, admission);
+    await incrementBeat(database, run, 0, admission);
   }
   let isAway = false;
   const beatDatabase: Queryable = {
