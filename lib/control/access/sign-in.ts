@@ -78,6 +78,8 @@ export class SignIn {
   #knownUntil: string | null = null;
   /** Tokens that the current pass of the full check has not come to. */
   #unchecked: string[] = [];
+  /** Those of them whose batch failed in this pass: they are at its end, once. */
+  readonly #failed = new Set<string>();
   readonly #fullCheckLimit = new BatchLimit<string>({ maxBatch: MAX_BATCH });
 
   constructor(deps: SignInDeps) {
@@ -232,9 +234,15 @@ export class SignIn {
     this.#end(uuids);
   }
 
-  /** A batch that fails is left to the next pass, so it does not hold up the others (law 9). */
+  /**
+   * A batch that fails comes again at the end of the pass, so it does not hold up the others (law 9).
+   * If it fails again, the next pass has it.
+   */
   async #checkNextBatch(): Promise<void> {
-    if (this.#unchecked.length === 0) this.#unchecked = [...this.#held.keys()];
+    if (this.#unchecked.length === 0) {
+      this.#unchecked = [...this.#held.keys()];
+      this.#failed.clear();
+    }
     const batch = this.#unchecked.splice(0, this.#fullCheckLimit.count(this.#unchecked));
     if (batch.length === 0) return;
     const database = new TimedDatabase(this.#deps.backgroundDatabase, this.#deps.clock);
@@ -244,6 +252,9 @@ export class SignIn {
       this.#end(ended);
     } catch (error) {
       if (isOutOfTime(error)) this.#fullCheckLimit.unanswered(batch, database.tookMs);
+      const again = batch.filter((uuid) => !this.#failed.has(uuid));
+      for (const uuid of again) this.#failed.add(uuid);
+      this.#unchecked.push(...again);
       throw error;
     }
   }
