@@ -3,9 +3,10 @@ import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
 import t, { type Test } from 'tap';
 import type { Teardown } from '../../support/postgres.ts';
+import { until } from '../../support/until.ts';
 import { asked, created, JOBS, startAcme } from '../pushy/acme.ts';
 import { signed } from './sign.ts';
-import { keyPair, type SignedZone, signedZone } from './signed-api.ts';
+import { keyPair, type SignedApi, type SignedZone, signedZone } from './signed-api.ts';
 
 const pair = keyPair();
 const alice = { userId: 'alice', key: pair.privateKey };
@@ -23,6 +24,24 @@ t.test('an instance that finds its database unhealthy remembers no change, and a
   t.same(answers.map(({ status }) => status).toSorted(), [200, 401]);
   isHealthy = true;
   for (const api of [healthy, unhealthy]) t.equal((await api.send('POST', first, { body: 'first' })).status, 401);
+});
+
+t.test('a signed change that is refused for now is recorded with who signed it', async (t) => {
+  const zone = await zoneOfAlice(t);
+  const actors = async (api: SignedApi) => {
+    const found = await until(async () => {
+      const records = await api.audit.list({ limit: 10 });
+      return records.length > 0 && records.every(({ status }) => status !== null) ? records : undefined;
+    }, 'the records');
+    return found.map(({ actor, status }) => [actor, status]);
+  };
+  const unhealthy = await zone.startApi({ isHealthy: () => false });
+  const change = changeOf('POST', 'change');
+  t.equal((await unhealthy.send('POST', change, { body: 'other' })).status, 401);
+  t.same(await actors(unhealthy), [['nobody', 401]], 'whose body is another one');
+  await zone.database.query('delete from cnapi_audit');
+  t.equal((await unhealthy.send('POST', change, { body: 'change' })).status, 503);
+  t.same(await actors(unhealthy), [["user 'alice' of 'acme'", 503]]);
 });
 
 t.test('a change that its statement refused for now may be repeated, while the database is healthy', async (t) => {

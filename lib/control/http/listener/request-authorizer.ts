@@ -188,7 +188,8 @@ export class RequestAuthorizer {
 
   /**
    * Nothing of the body is read, nor `100 Continue` sent, for a caller that did not sign the
-   * headers. The audit names the caller once the request is known to be no repetition.
+   * headers. The audit names the caller unless the request is a repetition, which anybody may send
+   * who has seen it.
    */
   async #authenticateSigned(
     route: Route,
@@ -210,8 +211,13 @@ export class RequestAuthorizer {
     await this.#authenticator.completeSignIn(address, async () => {
       signed.checkBody(body);
       if (record === undefined) return;
-      this.#refuseWhileUnhealthy();
-      await signed.receive(normalizeAddress(address));
+      try {
+        this.#refuseWhileUnhealthy();
+        await signed.receive(normalizeAddress(address));
+      } catch (error) {
+        if (isTemporary(error)) record.by(actor);
+        throw error;
+      }
     });
     exchange.bodyIsSigned();
     record?.by(actor);
