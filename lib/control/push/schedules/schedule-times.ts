@@ -57,10 +57,25 @@ export function changedTimes(schedule: WholeSchedule, { at: text, cron, timeZone
   return parseScheduleTimes({ ...wanted, timeZone: timeZone ?? present.timeZone }, now);
 }
 
-export function nextTime(
-  { at, cron, timeZone }: { at: number | undefined; cron: string | undefined; timeZone: string },
-  now: number,
-): number | undefined {
-  if (cron !== undefined) return cronTimes(cron, timeZone).next(now);
-  return at !== undefined && at > now ? at : undefined;
+interface KnownTimes {
+  at: number | undefined;
+  cron: string | undefined;
+  timeZone: string;
+}
+
+export function nextTime(times: KnownTimes, now: number): number | undefined {
+  return nextTimes(times, now, 1)[0];
+}
+
+/** The next times, at most `count`. The expression and the time zone are read once. */
+export function nextTimes({ at, cron, timeZone }: KnownTimes, now: number, count: number): number[] {
+  if (cron === undefined) return at !== undefined && at > now ? [at] : [];
+  const times = cronTimes(cron, timeZone);
+  const found: number[] = [];
+  while (found.length < count) {
+    const next = times.next(found.at(-1) ?? now);
+    if (next === undefined) break;
+    found.push(next);
+  }
+  return found;
 }

@@ -35,7 +35,7 @@ import {
   type ScheduleFilter,
   type ScheduleRow,
 } from './schedule-store.ts';
-import { changedTimes, nextTime, parseScheduleTimes, type ScheduleTimes, timesIn } from './schedule-times.ts';
+import { changedTimes, nextTime, nextTimes, parseScheduleTimes, type ScheduleTimes, timesIn } from './schedule-times.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
 export interface ScheduleRequest extends ScheduleTimes {
@@ -111,13 +111,7 @@ export class PushSchedules {
   /** The next times of such a schedule, at most `count`. @throws InvalidParametersError */
   async times(request: ScheduleTimes, count: number): Promise<Date[]> {
     const { nextAt, ...times } = parseScheduleTimes(request, await this.#now());
-    const found = [nextAt];
-    while (found.length < count) {
-      const next = nextTime(times, found.at(-1) ?? nextAt);
-      if (next === undefined) break;
-      found.push(next);
-    }
-    return found.map((at) => new Date(at));
+    return [nextAt, ...nextTimes(times, nextAt, count - 1)].map((at) => new Date(at));
   }
 
   /** @throws PushScheduleNotFoundError */
