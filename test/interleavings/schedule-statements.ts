@@ -45,7 +45,7 @@ export async function createSchedules(database: Queryable, job: string): Promise
   const read = (id: string) => ({ id, changes: 0, next_at: new Date(AT), queued_at: null });
   const passed = { at: AT, thenAt: THEN, queueAt: undefined, outcome: 'skipped', reason: 'asked' } as const;
   await passSchedule(database, read(ids.queued), { ...passed, queueAt: AT });
-  await pauseSchedule(database, ids.paused);
+  await pauseSchedule(database, ids.paused, undefined);
   await passSchedule(database, read(ids.ended), { ...passed, thenAt: undefined });
   await database.query(`update cnapi_push_schedules set updated_at = updated_at - interval '2 days'`);
   await database.query(
@@ -67,6 +67,13 @@ const ofSchedule = (kind: ScheduleKind): CallOf<[string], unknown> => ({
   args(world) {
     const id = world.schedule(kind);
     return id === undefined ? undefined : [id];
+  },
+});
+
+const pause = (kind: ScheduleKind): CallOf<[string, string], boolean> => ({
+  args(world) {
+    const id = world.schedule(kind);
+    return id === undefined ? undefined : [id, 'me'];
   },
 });
 
@@ -103,12 +110,17 @@ const statements: readonly Statement[] = [
     queued: pass('due', { queueAt: AT, outcome: undefined }),
     'skipped while one waits': pass('queued', { at: THEN, thenAt: LATER, queueAt: AT }),
   }),
-  writes(pauseSchedule, { due: ofSchedule('due'), queued: ofSchedule('queued') }),
+  writes(pauseSchedule, { due: pause('due'), queued: pause('queued') }),
   writes(resumeSchedule, {
     paused: {
       args(world) {
         const id = world.schedule('paused');
-        return id === undefined ? undefined : [{ id, changes: 0 }, LATER];
+        return id === undefined
+          ? undefined
+          : [
+              { id, changes: 0 },
+              { nextAt: LATER, actor: 'me' },
+            ];
       },
     },
   }),

@@ -85,7 +85,7 @@ const schedule = answer({
     .string()
     .nullable()
     .describe('Who created it or was the last to change its `job`: its jobs start in this name'),
-  changed_by: z.string().optional().describe('Who changed it last with UpdatePushSchedule; absent: nobody did'),
+  changed_by: z.string().optional().describe('Who changed, paused or resumed it last; absent: nobody did'),
   changed_at: z.string().optional().describe('When'),
 }).meta({ id: 'PushSchedule' });
 

@@ -68,13 +68,15 @@ export async function changeSchedule(database: Queryable, schedule: ChangedSched
  * A time that waits is left out. If there is no other time, it becomes the next one again, so the
  * schedule can be changed or resumed. False: it has ended, or does not exist.
  */
-export async function pauseSchedule(database: Queryable, id: string): Promise<boolean> {
+export async function pauseSchedule(database: Queryable, id: string, actor: string | undefined): Promise<boolean> {
   const { rowCount } = await database.query(
     `update cnapi_push_schedules s
        set is_paused = true, next_at = coalesce(s.next_at, s.queued_at), queued_at = null, held_until = null, tries = 0,
-         failure_reason = null, failure_message = null, updated_at = cnapi_now()
+         failure_reason = null, failure_message = null, updated_at = cnapi_now(),
+         changed_by = case when s.is_paused then s.changed_by else $2::text end,
+         changed_at = case when s.is_paused then s.changed_at else cnapi_now() end
        where s.id = $1::uuid and (s.next_at is not null or s.queued_at is not null)`,
-    [id],
+    [id, actor ?? null],
   );
   return rowCount > 0;
 }
@@ -86,17 +88,18 @@ export async function pauseSchedule(database: Queryable, id: string): Promise<bo
 export async function resumeSchedule(
   database: Queryable,
   { id, changes }: Pick<WholeSchedule, 'id' | 'changes'>,
-  nextAt: number | undefined,
+  { nextAt, actor }: { nextAt: number | undefined; actor: string | undefined },
 ): Promise<boolean> {
   const { rowCount } = await database.query(
     `update cnapi_push_schedules s
        set is_paused = false, next_at = $2::timestamptz, updated_at = cnapi_now(),
+         changed_by = $4::text, changed_at = cnapi_now(),
          last_at = case when $2::timestamptz is null then s.next_at else s.last_at end,
          last_outcome = case when $2::timestamptz is null then 'missed' else s.last_outcome end,
          last_reason = case when $2::timestamptz is null then 'it was paused' else s.last_reason end,
          last_message = case when $2::timestamptz is null then null else s.last_message end
        where s.id = $1::uuid and s.is_paused and s.changes = $3::int`,
-    [id, toTimestamp(nextAt), changes],
+    [id, toTimestamp(nextAt), changes, actor ?? null],
   );
   return rowCount > 0;
 }

@@ -127,19 +127,19 @@ export class PushSchedules {
   }
 
   /** @throws PushScheduleNotFoundError, PushScheduleEndedError */
-  async pause(id: string): Promise<void> {
-    if (!(await pauseSchedule(this.#deps.database, id))) this.#refuseEnded(await this.get(id));
+  async pause(id: string, actor: string | undefined): Promise<void> {
+    if (!(await pauseSchedule(this.#deps.database, id, actor))) this.#refuseEnded(await this.get(id));
   }
 
   /**
    * Times that passed meanwhile are left out.
    * @throws PushScheduleNotFoundError, PushScheduleEndedError
    */
-  async resume(id: string): Promise<void> {
+  async resume(id: string, actor: string | undefined): Promise<void> {
     await this.#changing(id, async (schedule) => {
       if (!schedule.is_paused) return true;
       const nextAt = nextTime(timesIn(schedule), await this.#now());
-      return resumeSchedule(this.#deps.database, schedule, nextAt);
+      return resumeSchedule(this.#deps.database, schedule, { nextAt, actor });
     });
     this.scheduler.soon();
   }

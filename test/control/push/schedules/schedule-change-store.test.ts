@@ -29,8 +29,8 @@ async function dueSchedule(t: Test) {
     );
     return rows[0];
   };
-  const resume = (nextAt: number | undefined) => resumeSchedule(database, { id, changes: 0 }, nextAt);
-  return { id, claim, last, resume, pause: () => pauseSchedule(database, id) };
+  const resume = (nextAt: number | undefined) => resumeSchedule(database, { id, changes: 0 }, { nextAt, actor: 'bob' });
+  return { id, claim, last, resume, pause: () => pauseSchedule(database, id, 'bob') };
 }
 
 t.test(

@@ -176,8 +176,8 @@ t.test('a schedule that is changed while it is resumed goes on with its new time
     before('set is_paused = false', () => other.change(id, changes({ cron: '0 7 * * *' }), undefined)),
   );
   await one.create(request({ id, cron: '0 5 * * *' }));
-  await one.pause(id);
-  await one.resume(id);
+  await one.pause(id, 'carol');
+  await one.resume(id, 'carol');
   t.match(await one.get(id), { is_paused: false, next_at: new Date('2030-01-01T07:00:00Z') });
 });
 
@@ -199,14 +199,14 @@ t.test('a time that waits when the schedule is paused is left out, also if it is
   await at('2030-01-01T01:00:00Z');
   await one.scheduler.runDue();
   t.match(await one.get(once.id), { next_at: null, queued_at: time }, 'its only time waits');
-  for (const { id } of all) await one.pause(id);
+  for (const { id } of all) await one.pause(id, 'carol');
   await endJobs();
   await one.scheduler.runDue();
   for (const { id } of all) t.same(await jobs(id), [], 'while it is paused, no job starts');
   t.match(await one.get(cron.id), { is_paused: true, next_at: new Date('2030-01-01T02:00:00Z'), queued_at: null });
   t.match(await one.get(once.id), { is_paused: true, next_at: time, queued_at: null, last_outcome: 'started' });
   await one.change(moved.id, changes({ at: '2030-01-01T03:00:00Z' }), undefined);
-  for (const { id } of all) await one.resume(id);
+  for (const { id } of all) await one.resume(id, 'carol');
   const ended = { next_at: null, queued_at: null, last_at: time, last_outcome: 'missed', last_reason: 'it was paused' };
   t.match(await one.get(once.id), ended, 'it has ended');
   t.match(await one.get(moved.id), { is_paused: false, next_at: new Date('2030-01-01T03:00:00Z') });
@@ -251,14 +251,14 @@ t.test('a caller runs a schedule beside its times, in its own name', async (t) =
   const one = instance();
   const { id } = request({});
   await one.create(request({ id, cron: '0 * * * *' }));
-  await one.pause(id);
+  await one.pause(id, 'carol');
   await at('2030-01-01T00:10:00Z');
   const first = await run(one, id);
   const next = { next_at: new Date('2030-01-01T01:00:00Z'), queued_at: null };
   t.match(await one.get(id), { ...next, is_paused: true, last_outcome: 'started', last_job: first });
   t.same((await one.get(id)).last_at, new Date('2030-01-01T00:10:00Z'));
   await endJobs();
-  await one.resume(id);
+  await one.resume(id, 'carol');
   await at('2030-01-01T01:00:00Z');
   await one.scheduler.runDue();
   await endJobs();

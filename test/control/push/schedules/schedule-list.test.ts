@@ -66,6 +66,6 @@ t.test('the next page is found although the last schedule of the page before was
 t.test('pages of one status hold no others', async (t) => {
   const { database, ids } = await withSchedules(t, [1, 1, 1, 1]);
   const [, second = '', , fourth = ''] = ids;
-  for (const id of [second, fourth]) await pauseSchedule(database, id);
+  for (const id of [second, fourth]) await pauseSchedule(database, id, undefined);
   t.same(await pagesOf(database, { status: 'paused', limit: 10, bytes: 1 }), [[second], [fourth]]);
 });

@@ -262,20 +262,20 @@ t.test('times that pass while it is paused are left out', async (t) => {
   const [cron, once] = [request({ cron: '0 * * * *' }), request({ at: '2030-01-01T01:30:00Z' })];
   for (const { id, ...rest } of [cron, once]) {
     await one.create({ id, ...rest });
-    await one.pause(id);
-    await one.pause(id);
+    await one.pause(id, 'carol');
+    await one.pause(id, 'carol');
   }
   await at('2030-01-01T02:10:00Z');
   await one.scheduler.runDue();
-  for (const { id } of [cron, once]) await one.resume(id);
-  await one.resume(cron.id);
+  for (const { id } of [cron, once]) await one.resume(id, 'carol');
+  await one.resume(cron.id, 'carol');
   await one.scheduler.runDue();
   t.same([await jobs(cron.id), await jobs(once.id)], [[], []]);
   t.match(await one.get(cron.id), { next_at: new Date('2030-01-01T03:00:00Z') });
   t.match(await one.get(once.id), { next_at: null, last_outcome: 'missed', last_reason: 'it was paused' });
-  await t.rejects(one.pause(once.id), { code: 'PushScheduleEnded', statusCode: 409 });
-  await t.rejects(one.resume(once.id), { code: 'PushScheduleEnded', statusCode: 409 });
-  await t.rejects(one.resume(randomUUID()), { code: 'ResourceNotFound', statusCode: 404 });
+  await t.rejects(one.pause(once.id, 'carol'), { code: 'PushScheduleEnded', statusCode: 409 });
+  await t.rejects(one.resume(once.id, 'carol'), { code: 'PushScheduleEnded', statusCode: 409 });
+  await t.rejects(one.resume(randomUUID(), 'carol'), { code: 'ResourceNotFound', statusCode: 404 });
 });
 
 t.test('there are at most a thousand schedules that may still fire', async (t) => {

@@ -20,7 +20,7 @@
 --             why the last try failed, if it had to wait for the end of other jobs
 -- changes     how often callers have changed its times, its overlap or its job
 -- changed_by, changed_at
---             who did so last, and when
+--             who did so last, or paused or resumed it, and when
 create table cnapi_push_schedules (
   id uuid not null,
   at timestamptz,

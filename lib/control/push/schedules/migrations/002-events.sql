@@ -24,7 +24,8 @@ begin
       'outcome', schedule.last_outcome, 'reason', schedule.last_reason,
       'job', case when schedule.last_outcome = 'started' then schedule.last_job end,
       'actor', schedule.actor,
-      'changed_by', case when tg_op = 'UPDATE' and old.changes <> new.changes then new.changed_by end));
+      'changed_by', case when tg_op = 'UPDATE'
+        and (old.changes <> new.changes or old.is_paused <> new.is_paused) then new.changed_by end));
   return null;
 end $$;
 

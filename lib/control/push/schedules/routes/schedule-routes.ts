@@ -64,11 +64,11 @@ export function pushScheduleRoutes({ pushSchedules, pushJobs, random }: Schedule
         return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(job)) };
       },
       async PausePushSchedule({ params: { id }, actor }) {
-        await pushSchedules.pause(id);
+        await pushSchedules.pause(id, actor.name);
         return ok(scheduleFor(actor, await pushSchedules.get(id)));
       },
       async ResumePushSchedule({ params: { id }, actor }) {
-        await pushSchedules.resume(id);
+        await pushSchedules.resume(id, actor.name);
         return ok(scheduleFor(actor, await pushSchedules.get(id)));
       },
       async DeletePushSchedule({ params }) {
