@@ -93,8 +93,9 @@ export function startPart(start: AuditStart): RecordPart {
       parameters.add(start.instance, 'uuid'),
     ];
     const from = changed === '' ? '' : `from ${changed}`;
+    // A statement that is tried again, because what it changes was changed, may have other details.
     return `insert into cnapi_audit (${COLUMNS}, details, servers) select ${values.join(', ')}, ${details}, ${servers} ${from}
-      on conflict (request_id, key) do nothing`;
+      on conflict (request_id, key) do update set details = excluded.details, servers = excluded.servers`;
   };
 }
 

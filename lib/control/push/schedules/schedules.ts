@@ -180,16 +180,17 @@ export class PushSchedules {
    */
   async run(id: string, { job, actor, repeat, record }: RunRequest): Promise<string> {
     const { pushJobs, servers } = this.#deps;
-    const schedule = await this.#whole(id);
-    if (!isBusy(schedule)) {
-      const wanted = await resolveScheduledJob(schedule.job, { id: job, actor, servers, pushJobs });
-      const guard = runGuard(schedule, { job, actor, key: repeat?.key });
-      if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      const schedule = await this.#whole(id);
+      if (!isBusy(schedule)) {
+        const wanted = await resolveScheduledJob(schedule.job, { id: job, actor, servers, pushJobs });
+        const guard = runGuard(schedule, { job, actor, key: repeat?.key });
+        if (await pushJobs.create({ ...wanted, schedule: id, repeat, record, guard })) return job;
+      }
+      const made = await pushJobs.findByIdempotencyKey(repeat);
+      if (made !== undefined) return made;
+      if (isBusy(schedule)) throw new PushScheduleBusyError(id, { overlap: schedule.overlap, job: schedule.last_job });
     }
-    const made = await pushJobs.findByIdempotencyKey(repeat);
-    if (made !== undefined) return made;
-    const present = await this.#whole(id);
-    if (isBusy(present)) throw new PushScheduleBusyError(id, { overlap: present.overlap, job: present.last_job });
     throw new PushScheduleConflictError(id);
   }
 

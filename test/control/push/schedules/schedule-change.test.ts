@@ -375,7 +375,7 @@ t.test('a key that is used for another job at the same moment is refused, and st
   t.match(await one.get(id), { last_job: null, last_outcome: null });
 });
 
-t.test('a schedule that is changed while it is run starts nothing', async (t) => {
+t.test('a schedule that is changed while it is run starts the job that it has after the change', async (t) => {
   const { database, instance } = await scheduleZone(t);
   const other = instance();
   const { id } = request({});
@@ -383,8 +383,26 @@ t.test('a schedule that is changed while it is run starts nothing', async (t) =>
     before('cnapi_run_push_schedule', () => other.change(id, changes({ job: { command: 'new' } }), undefined)),
   );
   await one.create(request({ id, cron: '@daily' }));
+  const job = await run(one, id);
+  const { rows } = await database.query('select id, command from cnapi_push_jobs');
+  t.same(rows, [{ id: job, command: 'new' }]);
+});
+
+t.test('a schedule that is changed whenever it is to run starts nothing, and its caller is told', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  let changed = 0;
+  const one = instance((through) => ({
+    async query(sent, values, options) {
+      if (sent.includes('cnapi_run_push_schedule')) {
+        changed += 1;
+        await other.change(id, changes({ job: { command: `new ${changed}` } }), undefined);
+      }
+      return through.query(sent, values, options);
+    },
+  }));
+  await one.create(request({ id, cron: '@daily' }));
   await t.rejects(run(one, id), { code: 'PushScheduleConflict', statusCode: 409 });
-  await run(one, id);
-  const { rows } = await database.query('select command from cnapi_push_jobs');
-  t.same(rows, [{ command: 'new' }]);
+  t.same((await database.query('select id from cnapi_push_jobs')).rows, []);
 });

@@ -4,16 +4,17 @@ import t from 'tap';
 import { listAudit, startPart } from '../../../../lib/control/audit/audit-store.ts';
 import type { PushSchedules } from '../../../../lib/control/push/schedules/schedules.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 const NONE = { at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, actor: undefined };
 
-/** Calls `first` once, before the statement of a change is sent. */
-function beforeChange(first: () => Promise<unknown>) {
+/** Calls `first` once, before the statement with this text is sent. */
+function before(text: string, first: () => Promise<unknown>) {
   let isDone = false;
   return (database: Queryable): Queryable => ({
     async query(sent, values, options) {
-      if (sent.includes('set at = $3') && !isDone) {
+      if (sent.includes(text) && !isDone) {
         isDone = true;
         await first();
       }
@@ -34,11 +35,27 @@ t.test('a change is recorded by the attempt that makes it, and not if another on
   const change = (schedules: PushSchedules, actor: string, command: string) =>
     schedules.change(id, { ...NONE, job: { command } }, record(actor));
   const duringChangeOf = (actor: string, first: () => Promise<void>, command: string) =>
-    change(instance(beforeChange(first)), actor, command);
+    change(instance(before('set at = $3', first)), actor, command);
   const recorded = async () => (await listAudit(database, { limit: 10 })).map(({ actor }) => actor);
   await one.create(request({ id, cron: '@daily', job: { command: 'a', servers: SERVERS } }));
   await duringChangeOf('second', () => change(one, 'first', 'b'), 'c');
   t.same(await recorded(), ['second', 'first'], 'in the order of the changes');
   await duringChangeOf('equal', () => change(one, 'third', 'd'), 'd');
   t.same(await recorded(), ['third', 'second', 'first']);
+});
+
+t.test('a run that is tried again is recorded with the job that it has started', async (t) => {
+  const { database, instance } = await scheduleZone(t);
+  const other = instance();
+  const { id } = request({});
+  const one = instance(
+    before('cnapi_run_push_schedule', () => other.change(id, { ...NONE, job: { command: 'new' } }, undefined)),
+  );
+  await one.create(request({ id, cron: '@daily', job: { command: 'old', servers: SERVERS } }));
+  const job = randomUUID();
+  const caller = { actor: 'bob', roles: [], tokenUuid: undefined, serverUuid: undefined, object: job };
+  const sent = { method: 'POST', path: '/', requestId: 'one', source: '', instance: randomUUID() };
+  const record = startPart({ key: randomUUID(), action: 'RunPushSchedule', ...caller, ...sent });
+  t.equal(await one.run(id, { job, actor: 'bob', repeat: undefined, record }), job);
+  matchLists(t, await listAudit(database, { limit: 10 }), [{ object: job, details: { command: 'new' } }]);
 });
