@@ -77,9 +77,7 @@ interface Start {
 export function startOf({ account, prefix }: Launch, env: Record<string, string>, own: NodeJS.ProcessEnv): Start {
   if (account === undefined) return { env, prefix };
   const all = Object.entries(env);
-  // A shell cannot export a variable with another name.
-  const named = all.filter(([name]) => /^[A-Za-z_]\w*$/.test(name));
-  const carried = named.map(([name, value], index) => [`${CARRIED}${index}`, `${name}=${value}`] as const);
+  const carried = all.map(([name, value], index) => [`${CARRIED}${index}`, `${name}=${value}`] as const);
   // With `command`, the shell continues after a variable that is read-only.
   const take = carried.map(([name]) => `command export "$${name}"; unset ${name}`);
   return {

@@ -1,7 +1,8 @@
 /** Parameters of push jobs: servers, quorum, start rate, environment and file. */
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES } from '../limits.ts';
-import { isUuid, number, text, textArray, textMap } from './rules.ts';
+import { commandEnvironment } from './command-environment.ts';
+import { isUuid, number, text, textArray } from './rules.ts';
 
 const MIN_START_RATE = 0.001;
 export const startRate = () =>
@@ -45,9 +46,7 @@ export const pushQuorum = z
     ],
   });
 
-export const pushEnvironment = textMap(MAX_COMMAND_VARIABLES)
-  // It would be stored, but JavaScript objects lose it on the way to the command.
-  .refine((env) => !Object.hasOwn(env, '__proto__'), 'value has a variable named __proto__')
+export const pushEnvironment = commandEnvironment
   .refine(
     (env) => bytesOf(env) <= MAX_PUSH_ENV_BYTES,
     `value has names and values of more than ${MAX_PUSH_ENV_BYTES} bytes together`,

@@ -4,9 +4,10 @@
  * caller disconnects or an instance dies.
  */
 import { z } from 'zod';
-import { MAX_COMMAND_ARGS, MAX_COMMAND_VARIABLES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
+import { MAX_COMMAND_ARGS, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { MAX_SECRET_POINTERS } from '../secret-params.ts';
 import { TASKS_TEXT } from '../tasks.ts';
+import { commandEnvironment } from './command-environment.ts';
 import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
 import {
   BAD_REQUEST,
@@ -19,7 +20,6 @@ import {
   serverUuid,
   text,
   textArray,
-  textMap,
   truthy,
   uuid,
 } from './rules.ts';
@@ -164,7 +164,7 @@ export const serverTaskContracts = contracts({
       ...underTicket,
       script: text().min(1, 'value is empty'),
       args: textArray(MAX_COMMAND_ARGS).optional(),
-      env: textMap(MAX_COMMAND_VARIABLES).optional(),
+      env: commandEnvironment.optional(),
       secret_params: z
         .unknown()
         .optional()

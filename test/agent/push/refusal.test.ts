@@ -27,6 +27,8 @@ t.test('options that cannot be used are refused with a sentence that names them'
     ['a name with =', { env: { 'A=B': '' } }, /environment of "A=B" .*not a name/],
     ['an empty name', { env: { '': '' } }, /environment of "" .*not a name/],
     ['a NUL in a name', { env: { 'A\0': '' } }, /environment of "A\\u0000" .*not a name/],
+    ['a name that a shell loses', { env: { 'a.b': '' } }, /environment of "a\.b" .*not a name/],
+    ['a name that an object loses', { env: JSON.parse('{"__proto__":""}') }, /environment of "__proto__" .*not a name/],
     ['a NUL in a value', { env: { A: 'b\0' } }, /environment of "A" .*NUL/],
     ['too many variables', { env: many }, /environment cannot be used: holds more than 1000/],
     ['no base64', { file: '???' }, /the file is not valid base64/],
