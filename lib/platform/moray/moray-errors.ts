@@ -1,20 +1,28 @@
-/** Errors that a caller of the bucket store can act on. */
+/**
+ * Errors that a caller of the bucket store can act on. Some reach the callers of the API, who do not
+ * know the buckets: their messages do not name them.
+ */
 import { CnapiError } from '../errors.ts';
 
 export class ObjectNotFoundError extends CnapiError {
+  readonly bucket: string;
+
   constructor(bucket: string, key: string) {
-    super('ObjectNotFound', 404, `${bucket}::${key} does not exist`);
+    super('ObjectNotFound', 404, `${key} does not exist`);
+    this.bucket = bucket;
   }
 }
 
 export class EtagConflictError extends CnapiError {
+  readonly bucket: string;
   /** The object's etag at that time; null if the object did not exist. */
   readonly actual: string | null;
 
   constructor(bucket: string, key: string, expected: string | null, actual: string | null) {
     const wanted = expected === null ? 'was expected not to exist' : `was expected to have etag '${expected}'`;
     const found = actual === null ? 'does not exist' : `has etag '${actual}'`;
-    super('EtagConflict', 409, `${bucket}::${key} ${wanted} but ${found}; read it again and decide again`);
+    super('EtagConflict', 409, `${key} ${wanted} but ${found}; read it again and decide again`);
+    this.bucket = bucket;
     this.actual = actual;
   }
 }
@@ -39,10 +47,13 @@ export class InvalidQueryError extends CnapiError {
 }
 
 export class NotIndexedError extends CnapiError {
+  readonly bucket: string;
+
   constructor(bucket: string, fieldNames: readonly string[]) {
     const errors = fieldNames.map((field) => ({ field, code: 'NotIndexed', message: `${field} is not indexed` }));
-    super('NotIndexed', 400, `${bucket} has no index on ${fieldNames.join(', ')}; filter and sort by indexed fields`, {
+    super('NotIndexed', 400, `There is no index on ${fieldNames.join(', ')}; filter and sort by indexed fields`, {
       errors,
     });
+    this.bucket = bucket;
   }
 }

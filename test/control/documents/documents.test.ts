@@ -54,7 +54,11 @@ t.test('a document is created once, with its defaults and an ETag', async (t) =>
   const made = await call('CreateThing', { uuid, name: 'a' });
   t.match(made, { status: 201, body: { uuid, name: 'a', state: 'new' }, headers: { ETag: /^"[0-9a-f]{32}"$/ } });
   t.same((await call('GetThing', { uuid })).headers, made.headers);
-  await t.rejects(call('CreateThing', { uuid, name: 'b' }), { code: 'EtagConflict', statusCode: 409 });
+  await t.rejects(call('CreateThing', { uuid, name: 'b' }), {
+    code: 'EtagConflict',
+    statusCode: 409,
+    message: new RegExp(`^${uuid} was expected not to exist`),
+  });
   await t.rejects(call('CreateThing', { name: 'a' }), {
     code: 'UniqueAttribute',
     statusCode: 409,
