@@ -3,7 +3,6 @@
  * on a virtual clock. `now()` is monotonic and only valid for differences within this process;
  * `wallTime()` is for people and for the wire.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 
 export interface Timer {
   /** Stops the timer. Does nothing when it has already fired. */
@@ -39,10 +38,7 @@ export interface Clock {
 export const systemClock: Clock = {
   now: () => performance.now(),
   wallTime: () => Date.now(),
-  after(delayMs, callback) {
-    const handle = setTimeout(callback, delayMs);
-    return { cancel: () => clearTimeout(handle) };
-  },
+  after: timerAfter,
   every(periodMs, callback) {
     const handle = setInterval(callback, periodMs);
     return { cancel: () => clearInterval(handle) };
@@ -50,8 +46,32 @@ export const systemClock: Clock = {
   afterPoll(callback) {
     setImmediate(callback);
   },
-  sleep: (delayMs, signal) => sleep(delayMs, undefined, { signal }).catch(() => undefined),
+  sleep(delayMs, signal) {
+    return new Promise((resolve) => {
+      if (signal?.aborted) return resolve();
+      const done = () => {
+        timer.cancel();
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = timerAfter(delayMs, done);
+      signal?.addEventListener('abort', done, { once: true });
+    });
+  },
 };
+
+/** Node fires a longer timer at once. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+function timerAfter(delayMs: number, callback: () => void): Timer {
+  let handle: NodeJS.Timeout;
+  const wait = (leftMs: number) => {
+    if (leftMs > MAX_TIMER_MS) handle = setTimeout(() => wait(leftMs - MAX_TIMER_MS), MAX_TIMER_MS);
+    else handle = setTimeout(callback, leftMs);
+  };
+  wait(delayMs);
+  return { cancel: () => clearTimeout(handle) };
+}
 
 /**
  * Returns whether `work` finished in time; rejects if `work` rejects in time. Late work continues

@@ -51,8 +51,6 @@ interface PendingRequestDeps {
 const MAX_WAITING_BYTES = 64 * 1024;
 /** Answers of status 1xx before the final one. */
 const MAX_INTERIM = 8;
-/** The longest delay that a timer accepts. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
   status = 0;
@@ -173,7 +171,7 @@ export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
   }
 
   #after(ms: number, reason: string): Timer {
-    return this.#deps.clock.after(Math.min(ms, MAX_TIMER_MS), () => this.#fail('timed-out', reason));
+    return this.#deps.clock.after(ms, () => this.#fail('timed-out', reason));
   }
 
   #fail(trouble: HttpTrouble, reason: string, cause?: unknown): void {

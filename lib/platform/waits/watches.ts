@@ -190,9 +190,6 @@ interface WatchDeps<Position> extends Pick<WatchesDeps<Position>, 'clock' | 'isB
   onClose: () => void;
 }
 
-/** The longest delay that a timer accepts. */
-const MAX_TIMEOUT_MS = 2 ** 31 - 1;
-
 /** One wait's view of the object that it waits for. */
 export class Watch<Position> {
   readonly id: string;
@@ -224,9 +221,7 @@ export class Watch<Position> {
       const onAbort = () => this.#awaiter?.settle(signal?.reason);
       const onEnd = () => this.#awaiter?.settle();
       const timer =
-        timeoutMs === undefined
-          ? undefined
-          : this.#deps.clock.after(Math.min(timeoutMs, MAX_TIMEOUT_MS), () => this.#awaiter?.settle());
+        timeoutMs === undefined ? undefined : this.#deps.clock.after(timeoutMs, () => this.#awaiter?.settle());
       signal?.addEventListener('abort', onAbort);
       endSignal?.addEventListener('abort', onEnd);
       const settle = (error?: unknown) => {
