@@ -6,7 +6,7 @@ import { CommanderError } from 'commander';
 import { type CliEnvironment, Invocation } from './invocation/command-runner.ts';
 import { helpWidthOf } from './invocation/help-text.ts';
 import { usageHint } from './invocation/usage-hint.ts';
-import { createProgram, helpOf } from './program.ts';
+import { allCommands, createProgram, helpOf } from './program.ts';
 import { errorReportOf, errorReportText } from './terminal/error-report.ts';
 import { safeJson } from './terminal/escape-controls.ts';
 import type { OutputStream } from './terminal/streams.ts';
@@ -18,6 +18,8 @@ export async function runCli(argv: readonly string[], environment: CliEnvironmen
   const { args, rest } = split(argv);
   const invocation = new Invocation(rest, environment);
   const program = createProgram(invocation, helpWidthOf(stdout.isTTY ? stdout.columns : undefined));
+  for (const command of [program, ...allCommands(program)])
+    command.configureOutput({ writeOut: (text) => stdout.write(text) });
   try {
     if (args.length === 0) {
       stdout.write(helpOf(program));

@@ -115,6 +115,18 @@ t.test('every command has examples, and docs/cli.md equals the help (npm run doc
   t.match(await cli.run(), { code: 2, stdout: /^Usage: cnapi/ });
 });
 
+t.test('help and the version are written to the streams of the call', async (t) => {
+  const cli = new Cli(t, []);
+  for (const words of [
+    ['job', '--help'],
+    ['job', 'list', '--help'],
+    ['help', 'job'],
+    ['job', 'help', 'list'],
+  ])
+    t.match(await cli.run(...words), { code: 0, stdout: /^Usage: cnapi job/ }, words.join(' '));
+  t.match(await cli.run('--version'), { code: 0, stdout: /^\d+\.\d+\.\d+\n$/ });
+});
+
 t.test('no line of a help text is wider than the terminal', async (t) => {
   for (const width of [72, 80, 100]) {
     const program = createProgram(parseOnly, width);
