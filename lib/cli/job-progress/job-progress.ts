@@ -16,7 +16,7 @@ const SUMMARY: readonly (readonly [NodeStatus, string])[] = [
   ['new', 'not asked yet, or without an answer'],
   ['ready', 'acknowledged, not started'],
   ['nacked', 'nacked: busy, not allowed or not able to run it'],
-  ['unavailable', 'unavailable: did not take part; see WHY of each node'],
+  ['unavailable', 'unavailable: did not take part'],
   ['running', 'started'],
   ['was_ready', 'acknowledged, never started'],
   ['aborted', 'aborted'],
