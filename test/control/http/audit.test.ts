@@ -276,3 +276,26 @@ t.test('the audit can be read however large its records are', async (t) => {
   t.same(found, ['12', '11', '10', '9', '8', '7', '6', '5', '4', '3', '2', '1']);
   t.ok(sizes.length > 3 && Math.max(...sizes) < 16 * 1024 * 1024, `pages of ${sizes} bytes`);
 });
+
+t.test('a path with escaped letters needs the role of its route, and is recorded as that', async (t) => {
+  const { url, addServer, as, audit } = await start(t);
+  await addServer(SERVER);
+  const statusOf = async (method: string, path: string, headers: Record<string, string> = {}) => {
+    const response = await fetch(`${url}${path}`, { method, headers });
+    await response.text();
+    return response.status;
+  };
+  const [reader, operator, agent] = [await as('reader'), await as('operator'), await as('agent')];
+  for (const path of ['/tokens', '/%74okens', '/%74%6fkens']) {
+    t.equal(await statusOf('GET', path), 401, `${path} without a token`);
+    t.equal(await statusOf('GET', path, reader.headers), 403, path);
+  }
+  const nop = `/%73ervers/${SERVER}/%6eop`;
+  for (const { headers } of [reader, agent]) t.equal(await statusOf('POST', nop, headers), 403);
+  t.equal(await statusOf('POST', nop, operator.headers), 200);
+  const records = await until(async () => {
+    const found = await audit('action=NopTask');
+    return found.length === 3 && found.every(({ status }) => status !== null) ? found : undefined;
+  }, 'the records');
+  t.same(new Set(records.map(({ server_uuid, path }) => `${server_uuid} ${path}`)), new Set([`${SERVER} ${nop}`]));
+});
