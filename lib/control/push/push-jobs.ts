@@ -87,6 +87,8 @@ const DELETE_BATCH = { most: 100, nodes: 10_000 };
 const KEEP_ENDED = 10_000;
 
 const ABORTING = 'is being aborted';
+/** How often a change is tried: nodes that are added meanwhile may permit it. */
+const MAX_TRIES = 5;
 
 export class PushJobs {
   readonly coordinator: Coordinator;
@@ -182,8 +184,12 @@ export class PushJobs {
    */
   async change(id: string, change: RecordedJobChange): Promise<void> {
     const { database, bus } = this.#deps;
-    if (!(await changePushJob(database, id, change))) throw refusalOfChange(await this.get(id), change.changes);
-    publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+    for (let tries = 0; tries < MAX_TRIES; tries += 1) {
+      if (await changePushJob(database, id, change)) return publishChanges(bus, PUSH_CHANGES_TOPIC, [id]);
+      const refusal = refusalOfChange(await this.get(id), change.changes);
+      if (refusal !== undefined) throw refusal;
+    }
+    throw new PushJobNotChangeableError(id, 'was changed by others at the same moment');
   }
 
   /**
@@ -239,8 +245,9 @@ export class PushJobs {
   }
 }
 
-/** Why the job does not take these changes. It may have changed since. */
-function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum }: JobChanges): Error {
+/** Why the job does not take these changes; undefined: it has changed since, and may take them now. */
+function refusalOfChange(job: PushJobRow, { quorum }: JobChanges): Error | undefined {
+  const { id, state, node_count: nodes, abort_requested: abortRequested } = job;
   switch (state) {
     case 'ended':
       return new PushJobEndedError(id);
@@ -253,8 +260,8 @@ function refusalOfChange({ id, state, node_count: nodes }: PushJobRow, { quorum 
         return new PushJobNotChangeableError(id, 'runs already, so its quorum cannot be changed');
       if (typeof quorum === 'number' && quorum > nodes)
         return invalidParameter('quorum', `value is ${quorum}, and the job has ${nodes} nodes${shareHint(quorum)}`);
-      // A caller has asked for its abort, which has not begun.
-      return new PushJobNotChangeableError(id, ABORTING);
+      // The abort has not begun.
+      return abortRequested === null ? undefined : new PushJobNotChangeableError(id, ABORTING);
     default:
       return state satisfies never;
   }

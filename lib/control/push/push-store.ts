@@ -232,6 +232,8 @@ export interface PushJobRow {
   state: JobState;
   outcome: JobOutcome | null;
   reason: string | null;
+  /** The abort that a caller has requested. */
+  abort_requested: 'soft' | 'hard' | null;
   /** Who first asked for its abort. */
   abort_actor: string | null;
   created_at: Date;
@@ -249,7 +251,7 @@ export interface PushJobRow {
 
 const columns = `j.id, j.organization, j.command, coalesce(j.masked_options, j.options) as options, j.has_file,
   j.actor, j.node_count, j.quorum, j.concurrency, j.start_rate, j.max_failures, j.voting_timeout_ms, j.run_timeout_ms, j.node_timeout_ms, j.ticket, j.state, j.outcome,
-  j.reason, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${CURSOR} as cursor`;
+  j.reason, j.abort_requested, j.abort_actor, j.created_at, j.state_since, ${NODE_COUNTS} as counts, ${CURSOR} as cursor`;
 
 export async function readPushJob(database: Queryable, id: string): Promise<PushJobRow | undefined> {
   const { rows } = await database.query<PushJobRow>(
