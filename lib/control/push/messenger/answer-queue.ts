@@ -1,13 +1,15 @@
 /**
  * Answers of agents that wait for the database. Of each job and server the last one counts. A server
  * takes part in one job at a time, so one of which many answers wait gets no more room: its agent
- * cannot keep out the answers of others, whatever it sends.
+ * cannot keep out the answers of others, whatever it sends. Messages have a limit of their own: an
+ * answer for whose message there is no room is kept without it.
  */
 import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batch-queue.ts';
 
 interface Answer {
   readonly job: string;
   readonly serverUuid: string;
+  readonly message?: string | undefined;
 }
 
 const MAX_ANSWERS = 500;
@@ -17,11 +19,15 @@ export const GATHER_MS = 20;
 export const MAX_OF_A_SERVER = 64;
 /** Limits the answers that wait while the database is down. */
 export const MAX_WAITING = 50_000;
+/** Limits the messages of the answers that wait, in characters. */
+export const MAX_WAITING_CHARS = 4 * 1024 * 1024;
 
 export class AnswerQueue<One extends Answer> {
   readonly #queue: BatchQueue<One>;
   /** Answers that are not done yet, by server. */
   readonly #counts = new Map<string, number>();
+  /** Of their messages. */
+  #chars = 0;
 
   constructor({ work, ...deps }: Pick<BatchQueueDeps<One>, 'clock' | 'log' | 'database' | 'what' | 'work'>) {
     this.#queue = new BatchQueue<One>({
@@ -52,8 +58,11 @@ export class AnswerQueue<One extends Answer> {
     const count = this.#counts.get(answer.serverUuid) ?? 0;
     const isFull = count >= MAX_OF_A_SERVER || this.#queue.size >= MAX_WAITING;
     if (isFull && this.#queue.get(keyOf(answer)) === undefined) return false;
+    const { message = '' } = answer;
+    const hasRoomForMessage = this.#chars + message.length <= MAX_WAITING_CHARS;
+    if (hasRoomForMessage) this.#chars += message.length;
     this.#counts.set(answer.serverUuid, count + 1);
-    this.#queue.add(answer, GATHER_MS);
+    this.#queue.add(hasRoomForMessage ? answer : { ...answer, message: undefined }, GATHER_MS);
     return true;
   }
 
@@ -61,7 +70,8 @@ export class AnswerQueue<One extends Answer> {
     return this.#queue.finish();
   }
 
-  #wasDone({ serverUuid }: One): void {
+  #wasDone({ serverUuid, message = '' }: One): void {
+    this.#chars -= message.length;
     const left = (this.#counts.get(serverUuid) ?? 0) - 1;
     if (left > 0) this.#counts.set(serverUuid, left);
     else this.#counts.delete(serverUuid);
