@@ -143,6 +143,72 @@ t.test('nodes that somebody holds do not count for what a step does at most', as
   t.same(await states(), { running: NODES });
 });
 
+/** What a step changes, of five running nodes, while another session holds rows of the first three. */
+const beyond: Record<
+  string,
+  { held: 'cnapi_push_busy' | 'cnapi_tasks'; before: string; step: string; states: object }
+> = {
+  'gives nodes their ends': {
+    held: 'cnapi_push_busy',
+    before: `update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0`,
+    step: `select cnapi_settle_push_nodes($1::uuid, null, 2, '{}')`,
+    states: { running: 3, succeeded: 2 },
+  },
+  'ejects nodes': {
+    held: 'cnapi_push_busy',
+    before: `update cnapi_roster_authority set status = 'unknown'`,
+    step: `select cnapi_eject_push_nodes($1::uuid, 2, '{}', '{}', '{}')`,
+    states: { running: 3, crashed: 2 },
+  },
+  'ejects nodes, and cancels their tasks': {
+    held: 'cnapi_tasks',
+    before: `update cnapi_roster_authority set status = 'unknown'`,
+    step: `select cnapi_eject_push_nodes($1::uuid, 2, '{}', '{}', '{}')`,
+    states: { running: 3, crashed: 2 },
+  },
+  'releases nodes': {
+    held: 'cnapi_push_busy',
+    before: `update cnapi_push_nodes set state = 'ready', task = null`,
+    step: `select cnapi_release_push_nodes($1::uuid, false, 'aborted', false, 2)`,
+    states: { ready: 3, was_ready: 2 },
+  },
+  'gives nodes up': {
+    held: 'cnapi_tasks',
+    before: `update cnapi_push_jobs set state = 'aborting', ending = 'aborted'`,
+    step: `select cnapi_end_push_job($1::uuid, run, generation, 'aborted', 2, '{}', '{}') from cnapi_duties where id = $1::uuid`,
+    states: { running: 3, aborted: 2 },
+  },
+};
+
+for (const [name, { held, before, step, states }] of Object.entries(beyond))
+  t.test(`what ${name} goes beyond those of which somebody holds rows in ${held}`, async (t) => {
+    const zone = await running(t);
+    await zone.database.query(before);
+    const first = zone.seats.slice(0, 3).map(({ serverUuid }) => `'${serverUuid}'`);
+    await zone.whileHeld(`select 1 from ${held} where server_uuid in (${first}) for update`, (free) =>
+      free.query(step, [zone.duty.id]),
+    );
+    t.same(await zone.states(), states);
+  });
+
+t.test('cancels and changed timeouts go beyond the tasks that somebody holds', async (t) => {
+  const { database, duty, seats, whileHeld } = await running(t);
+  const first = seats.slice(0, 3).map(({ serverUuid }) => `'${serverUuid}'`);
+  const others = seats.slice(3).map(({ serverUuid }) => serverUuid);
+  const held = `select 1 from cnapi_tasks where server_uuid in (${first}) for update`;
+  await changePushJob(database, duty.id, { changes: { run_timeout_ms: 90_000 } });
+  await whileHeld(held, (free) => changeTimeouts(free, duty, 2));
+  const { rows } = await database.query<{ server_uuid: string }>(
+    `select server_uuid from cnapi_tasks where timeout_ms = 90_000 order by server_uuid`,
+  );
+  t.same(
+    rows.map(({ server_uuid }) => server_uuid),
+    others,
+  );
+  const told = await whileHeld(held, (free) => abortJob(free, duty, { ...HARD, most: 2 }));
+  t.same(told.map(({ serverUuid }) => serverUuid).sort(), others);
+});
+
 t.test('a round gives the nodes that nobody holds their ends', async (t) => {
   const { database, duty, first, states, whileHeld } = await running(t);
   await database.query(`update cnapi_tasks set state = 'ended', outcome = 'complete', exit_code = 0`);

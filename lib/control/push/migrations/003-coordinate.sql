@@ -1,8 +1,8 @@
 -- What the coordinator of a job does: the holder of its duty. Each function locks the duty first
 -- and returns nothing if the caller does not hold it any more; then the job's row, which no vote is
 -- being stored to; then nodes, servers in `cnapi_push_busy`, and tasks, in key order. It leaves out
--- nodes of which one of these rows is locked (law 9), and does at most p_most: a round counts what
--- is left, and the coordinator calls again.
+-- nodes of which one of these rows is locked (law 9), and does at most p_most of the others: a round
+-- counts what is left, and the coordinator calls again.
 --
 -- p_changes: how many changes of callers the round has seen. If there are more now, nothing is
 -- done, because a caller that was told that its change was made must see it take effect.
@@ -17,21 +17,34 @@ begin
   end if;
 end $$;
 
--- Those of these servers whose rows in `cnapi_push_busy`, if this job has them, are locked now.
-create function cnapi_lock_push_servers(p_job uuid, p_servers uuid[]) returns uuid[]
-language plpgsql volatile as $$
-declare
-  free uuid[];
+-- Locks at most p_most of these nodes that have not ended, in their order, with the servers' rows in
+-- `cnapi_push_busy`, if this job has them, and, if p_with_tasks, with tasks that have not ended. Skips
+-- nodes of which another session has locked a row.
+create function cnapi_pick_push_nodes(
+  p_job uuid, p_servers uuid[], p_with_tasks boolean, p_most int
+) returns uuid[] language plpgsql volatile
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 begin
-  free := array(
-    select b.server_uuid from cnapi_push_busy b
-      where b.server_uuid = any (p_servers) and b.job = p_job
-      order by b.server_uuid for update skip locked);
   return array(
-    select unnest(p_servers) except (
-      select b.server_uuid from cnapi_push_busy b
-        where b.server_uuid = any (p_servers) and b.job = p_job
-        except select unnest(free)));
+    select s.server_uuid from unnest(p_servers) as s (server_uuid)
+      cross join lateral (
+        select n.task from cnapi_push_nodes n
+          where n.job = p_job and n.server_uuid = s.server_uuid
+            and n.state in ('new', 'ready', 'running')
+          for update skip locked) as n
+      left join lateral (
+        select true as is_locked from cnapi_push_busy b
+          where b.server_uuid = s.server_uuid and b.job = p_job
+          for update skip locked) as b on true
+      cross join lateral (
+        select case
+            when b.is_locked is null and exists (
+              select 1 from cnapi_push_busy o
+                where o.server_uuid = s.server_uuid and o.job = p_job) then false
+            when p_with_tasks and n.task is not null then cnapi_lock_task(n.task)
+            else true end as is_picked offset 0) as p
+      where p.is_picked
+      limit p_most);
 end $$;
 
 -- Puts these servers into rehab, because their agents may still take part in the job: they are
@@ -121,11 +134,16 @@ begin
   end if;
   select * into job from cnapi_push_jobs j where j.id = p_job for update;
   picked := array(
-    select n.server_uuid from cnapi_push_nodes n
-      where n.job = p_job and n.task is not null and n.state in ('ready', 'running')
-        and n.timeout_ms
-          <> cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms)
-      order by n.server_uuid limit p_most for update skip locked);
+    select w.server_uuid
+      from (
+        select n.server_uuid, n.task from cnapi_push_nodes n
+          where n.job = p_job and n.task is not null and n.state in ('ready', 'running')
+            and n.timeout_ms
+              <> cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms)
+          order by n.server_uuid for update skip locked
+      ) as w
+      cross join lateral (select cnapi_lock_task(w.task) as is_locked offset 0) as t
+      where t.is_locked limit p_most);
   select array_agg(n.task),
       array_agg(cnapi_push_timeout(job.run_timeout_ms, job.node_timeout_ms, n.run_ms))
     into picked_tasks, limits_ms
@@ -177,8 +195,8 @@ begin
     select n.server_uuid from cnapi_push_nodes n
       where n.job = p_job and (n.state = 'new' or n.state = 'ready' and n.task is null)
         and (n.abort_requested is not null or not p_requested_only)
-      order by n.server_uuid limit p_most for update skip locked);
-  picked := cnapi_lock_push_servers(p_job, picked);
+      order by n.server_uuid);
+  picked := cnapi_pick_push_nodes(p_job, picked, false, p_most);
   update cnapi_push_nodes n
     set state = cnapi_next_push_node(n.state, p_event, p_is_late), reason = p_event,
         updated_at = cnapi_now()
@@ -196,11 +214,16 @@ declare
   cancelled uuid[];
 begin
   picked_tasks := array(
-    select n.task from cnapi_push_nodes n
-      where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
-        and not n.is_cancelled
-        and (n.abort_requested = 'hard' or not p_requested_only)
-      order by n.server_uuid limit p_most for update skip locked);
+    select w.task
+      from (
+        select n.task from cnapi_push_nodes n
+          where n.job = p_job and n.state in ('ready', 'running') and n.task is not null
+            and not n.is_cancelled
+            and (n.abort_requested = 'hard' or not p_requested_only)
+          order by n.server_uuid for update skip locked
+      ) as w
+      cross join lateral (select cnapi_lock_task(w.task) as is_locked offset 0) as t
+      where t.is_locked limit p_most);
   picked_tasks := array(
     select unnest(picked_tasks)
       except select unnest(cnapi_cancel_tasks(picked_tasks, p_cancelled, p_cancelled_uncertain)));
@@ -293,9 +316,8 @@ begin
   end if;
   given_up := array(
     select n.server_uuid from cnapi_push_nodes n
-      where n.job = p_job and cnapi_is_push_node_open(n.state)
-      order by n.server_uuid limit p_most for update skip locked);
-  given_up := cnapi_lock_push_servers(p_job, given_up);
+      where n.job = p_job and cnapi_is_push_node_open(n.state) order by n.server_uuid);
+  given_up := cnapi_pick_push_nodes(p_job, given_up, true, p_most);
   locked_tasks := cnapi_cancel_tasks(array(
       select n.task from cnapi_push_nodes n
         where n.job = p_job and n.server_uuid = any (given_up) and n.task is not null),

@@ -5,20 +5,6 @@
 -- statistics from before the votes, Postgres expected that one node is ready, and compared each of
 -- 8,000 with the presence of all: 33 s for a round.
 
--- Locks at most p_most of these nodes that have not ended, in their order. Skips locked ones.
-create function cnapi_pick_push_nodes(p_job uuid, p_servers uuid[], p_most int) returns uuid[]
-language plpgsql volatile
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
-begin
-  return array(
-    select s.server_uuid from unnest(p_servers) as s (server_uuid)
-      cross join lateral (
-        select 1 from cnapi_push_nodes n
-          where n.job = p_job and n.server_uuid = s.server_uuid and n.state in ('ready', 'running')
-          for update skip locked) as n
-      limit p_most);
-end $$;
-
 -- Gives nodes the ends of their tasks, or their starts. more: there was more to do than p_most.
 -- in_rehab: how many servers are in rehab from now on. p_ends_of_cnapi: all errors with which cnapi
 -- itself ends tasks.
@@ -48,14 +34,12 @@ begin
         select t.has_started, t.has_ended
           from cnapi_progress_of_task(o.task, p_ends_of_cnapi) as t offset 0) as t
       where t.has_ended or t.has_started and o.state = 'ready');
-  picked := cnapi_pick_push_nodes(p_job, due, p_most);
+  picked := cnapi_pick_push_nodes(p_job, due, false, p_most);
   more := cardinality(picked) = p_most;
   in_rehab := 0;
   if cardinality(picked) = 0 then
     return;
   end if;
-  picked := cnapi_lock_push_servers(p_job, picked);
-  more := more and cardinality(picked) > 0;
   with settled as (
     update cnapi_push_nodes n
       set state = cnapi_next_push_node(t.stage, t.event, p_ending = 'timed_out'),
@@ -112,13 +96,12 @@ begin
       ) as l
       where not exists (
         select 1 from cnapi_progress_of_task(l.task, p_ends_of_cnapi) as t where t.has_ended));
-  picked := cnapi_pick_push_nodes(p_job, gone, p_most);
+  picked := cnapi_pick_push_nodes(p_job, gone, true, p_most);
   more := cardinality(picked) = p_most;
   in_rehab := 0;
   if cardinality(picked) = 0 then
     return;
   end if;
-  picked := cnapi_lock_push_servers(p_job, picked);
   locked_tasks := cnapi_cancel_tasks(array(
       select n.task from cnapi_push_nodes n
         where n.job = p_job and n.server_uuid = any (picked) and n.task is not null),

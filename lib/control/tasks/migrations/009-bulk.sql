@@ -37,6 +37,16 @@ begin
       except select unnest(picked));
 end $$;
 
+-- Locks this task if it has not ended. False: another session has locked it. For steps over many
+-- tasks that have to know in advance which ones they can change.
+create function cnapi_lock_task(p_id uuid) returns boolean language plpgsql volatile as $$
+begin
+  perform 1 from cnapi_tasks t where t.id = p_id and (t.state || '') <> 'ended'
+    for update skip locked;
+  return found or not exists (
+    select 1 from cnapi_tasks t where t.id = p_id and (t.state || '') <> 'ended');
+end $$;
+
 -- How long these tasks may run from now on, counted as before; their agents are not told. Returns
 -- those that are to be changed again: their rows are locked.
 create function cnapi_change_timeouts(p_ids uuid[], p_timeouts_ms int[]) returns uuid[]
