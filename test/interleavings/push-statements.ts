@@ -156,8 +156,8 @@ const limited = (kind: PushKind): CallOf<[HeldDuty, number], unknown> => ({
   before: (database, { id }) => changePushJob(database, id, { changes: { run_timeout_ms: 90_000 } }),
 });
 
-const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], changes: 0, runMs: 0 });
-const ending = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
+const start = () => ({ ids: [randomUUID(), randomUUID(), randomUUID()], runMs: 0 });
+const ending = { ending: 'aborted', soft: false, reason: 'asked', most: 100 } as const;
 
 const statements: readonly Statement[] = [
   writes(createPushJob, {
@@ -180,7 +180,7 @@ const statements: readonly Statement[] = [
     'the others': coordinated('running', start()),
   }),
   writes(changeTimeouts, { running: limited('running') }),
-  writes(closeVoting, { voting: coordinated('asked', 0) }),
+  writes(closeVoting, { voting: coordinated('asked', 60_000) }),
   writes(abortJob, {
     waiting: coordinated('waiting', ending),
     voting: coordinated('asked', ending),

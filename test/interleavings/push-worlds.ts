@@ -35,16 +35,16 @@ export async function createPushJobs(
   if (state === 'ready') return { ready: duty };
   if (state === 'running') {
     const ids = [randomUUID(), randomUUID()] as const;
-    await startNodes(database, duty, { changes: 0, ids, runMs: 0 });
+    await startNodes(database, duty, { ids, runMs: 0 });
     await cancelTask(database, ids[0]);
     return { running: duty };
   }
   if (state === 'aborting') {
-    await startNodes(database, duty, { changes: 0, ids: [randomUUID(), randomUUID()], runMs: 0 });
-    await abortJob(database, duty, { changes: 0, ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
+    await startNodes(database, duty, { ids: [randomUUID(), randomUUID()], runMs: 0 });
+    await abortJob(database, duty, { ending: 'timed_out', soft: true, reason: 'asked', most: 9 });
     return { aborting: duty };
   }
-  await abortJob(database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: 9 });
+  await abortJob(database, duty, { ending: 'aborted', soft: false, reason: 'asked', most: 9 });
   await endJob(database, duty, 'aborted');
   await database.query(
     `update cnapi_push_jobs set state_since = state_since - interval '2 days', organization = 'acme'`,

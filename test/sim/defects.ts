@@ -300,7 +300,7 @@ export const defects: Defect[] = [
     kind: 'push-',
     find: 'return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));',
     put: `if (duty.generation > 1)
-        await abortJob(this.#deps.database, duty, { changes: 0, ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
+        await abortJob(this.#deps.database, duty, { ending: 'aborted', soft: false, reason: 'its instance died', most: 1 });
       return await this.#rounds(duty, active, AbortSignal.any([signal, over.signal]));`,
   },
   {

@@ -49,8 +49,7 @@ export async function changePushJob(
   ]);
   const { text, values } = combineStatement(
     `update cnapi_push_jobs j
-       set changes = j.changes + 1,
-         quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
+       set quorum = coalesce($2::int, cnapi_push_quorum($3::float8, j.node_count), j.quorum),
          quorum_percent = case when $2::int is null then coalesce($3::float8, j.quorum_percent) end,
          concurrency = case when $5::boolean then $4::int else j.concurrency end,
          start_rate = case when $7::boolean then $6::float8 else j.start_rate end,

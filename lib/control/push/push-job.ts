@@ -73,6 +73,12 @@ export interface JobSnapshot {
   stateMs: number;
 }
 
+/**
+ * Why a job is aborted, if a change of the job by a caller may take the cause away. The statement
+ * asks again (cnapi_is_push_abort_due).
+ */
+export type AbortCause = 'no-quorum' | 'voting-timeout' | 'run-timeout' | 'failures';
+
 export type CoordinatorAction =
   | { do: 'wait'; forMs: number | undefined }
   /** It has its ticket: its agents are asked. */
@@ -85,7 +91,7 @@ export type CoordinatorAction =
   | { do: 'close-voting' }
   /** Abort the nodes that a caller named. The job goes on. */
   | { do: 'abort-nodes' }
-  | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string }
+  | { do: 'abort'; ending: JobOutcome; soft: boolean; reason: string; cause: AbortCause | undefined }
   | { do: 'end'; outcome: JobOutcome };
 
 /**
@@ -129,23 +135,30 @@ function* whileVoting(view: JobSnapshot): Generator<CoordinatorAction> {
     return yield abort(
       'quorum_failed',
       `only ${nodesOf(nodeCounts.ready + nodeCounts.new)} could become ready; the quorum was ${job.quorum}`,
+      { cause: 'no-quorum' },
     );
   const leftMs = job.votingTimeoutMs - ageMs;
   if (leftMs > 0) return yield { do: 'wait', forMs: leftMs };
-  yield abort('quorum_failed', `only ${nodesOf(nodeCounts.ready)} became ready in time; the quorum was ${job.quorum}`);
+  yield abort('quorum_failed', `only ${nodesOf(nodeCounts.ready)} became ready in time; the quorum was ${job.quorum}`, {
+    cause: 'voting-timeout',
+  });
 }
 
 function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toAbort, outdatedTimeouts, ageMs, stateMs } = view;
   if (job.abortRequested === 'hard') return yield abort('aborted', 'a caller asked for it');
-  if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', true);
+  if (job.abortRequested === 'soft') return yield abort('aborted', 'a caller asked for it', { soft: true });
   const failed = FAILURES.reduce((sum, state) => sum + nodeCounts[state], 0);
   if (job.maxFailures !== undefined && failed > job.maxFailures)
-    return yield abort('aborted', `${nodesOf(failed)} failed; at most ${job.maxFailures} may fail`, true);
+    return yield abort('aborted', `${nodesOf(failed)} failed; at most ${job.maxFailures} may fail`, {
+      soft: true,
+      cause: 'failures',
+    });
   if (nodeCounts.new + nodeCounts.ready + nodeCounts.running === 0) return yield { do: 'end', outcome: 'complete' };
   if (ticket === 'lost') return yield abort('aborted', LOST);
   const runLeftMs = job.runTimeoutMs - stateMs;
-  if (runLeftMs <= 0) return yield abort('timed_out', `it did not end within ${job.runTimeoutMs / 1000} s`);
+  if (runLeftMs <= 0)
+    return yield abort('timed_out', `it did not end within ${job.runTimeoutMs / 1000} s`, { cause: 'run-timeout' });
   if (toAbort > 0) yield { do: 'abort-nodes' };
   const votingLeftMs = job.votingTimeoutMs - ageMs;
   if (nodeCounts.new > 0 && votingLeftMs <= 0) yield { do: 'close-voting' };
@@ -163,7 +176,7 @@ function* whileRunning(view: JobSnapshot): Generator<CoordinatorAction> {
 function* whileAborting(view: JobSnapshot): Generator<CoordinatorAction> {
   const { job, nodeCounts, ticket, started, toCancel, toAbort, toRelease, outdatedTimeouts, stateMs } = view;
   const outcome = job.ending ?? 'aborted';
-  if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', job.isSoft);
+  if (toRelease > 0) yield abort(outcome, 'some of its nodes take part still', { soft: job.isSoft });
   if (!job.isSoft && toCancel > 0) yield abort(outcome, 'some of its commands have not been cancelled yet');
   if (job.isSoft && toAbort > 0) yield { do: 'abort-nodes' };
   if (job.isSoft && outdatedTimeouts > 0) yield { do: 'change-timeouts' };
@@ -226,12 +239,11 @@ type StartsStored = Pick<JobSnapshot, 'job' | 'startsPaidMs'>;
 
 const LOST = 'its ticket ended before it did';
 
-const abort = (ending: JobOutcome, reason: string, soft = false): CoordinatorAction => ({
-  do: 'abort',
-  ending,
-  soft,
-  reason,
-});
+const abort = (
+  ending: JobOutcome,
+  reason: string,
+  { soft = false, cause }: { soft?: boolean; cause?: AbortCause } = {},
+): CoordinatorAction => ({ do: 'abort', ending, soft, reason, cause });
 
 /** The status of a job for callers of /push-jobs; /pushy shows another one while it is aborting. */
 export function toJobStatus(state: JobState, outcome: JobOutcome | null): Exclude<JobState, 'ended'> | JobOutcome {

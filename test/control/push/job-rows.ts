@@ -48,7 +48,7 @@ export async function claimedJob(
 /** All vote for the job, and all of their commands run. */
 export async function startAll(database: Queryable, duty: HeldDuty, seats: readonly AgentSeat[]): Promise<void> {
   await storeVotes(database, votesOf(duty.id, { seats }, true));
-  await startNodes(database, duty, { changes: 0, ids: seats.map(() => randomUUID()), runMs: 0 });
+  await startNodes(database, duty, { ids: seats.map(() => randomUUID()), runMs: 0 });
   await beginCommands(database, duty.id);
   await advanceJob(database, duty);
 }

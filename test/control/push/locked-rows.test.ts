@@ -19,7 +19,9 @@ import { votesOf } from '../../interleavings/push-statements.ts';
 import { claimedJob, lockOf, nodeStates, seatedDatabase, startAll } from './job-rows.ts';
 
 const NODES = 5;
-const HARD = { changes: 0, ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
+/** For how long the job has asked, when its voting timeout is over. */
+const TIME_OVER = 60_000;
+const HARD = { ending: 'aborted', soft: false, reason: 'asked', most: NODES } as const;
 
 /** A job of five servers that nobody has asked. */
 async function asked(t: Test, fields: Partial<NewPushJob> = {}) {
@@ -88,7 +90,7 @@ t.test('a start leaves out a node that somebody holds, and the next one starts i
   const { duty, first, database, whileHeld } = await ready(t);
   const start = async (on: Queryable) => {
     const ids = Array.from({ length: NODES }, () => randomUUID());
-    return (await startNodes(on, duty, { changes: 0, ids, runMs: 0 })).map(({ serverUuid }) => serverUuid);
+    return (await startNodes(on, duty, { ids, runMs: 0 })).map(({ serverUuid }) => serverUuid);
   };
   const started = await whileHeld(lockOf('cnapi_push_nodes', first), start);
   t.equal(started.length, NODES - 1);
@@ -98,9 +100,9 @@ t.test('a start leaves out a node that somebody holds, and the next one starts i
 
 t.test('the end of the voting leaves out a node that somebody holds, for the next time', async (t) => {
   const { duty, first, database, states, whileHeld } = await asked(t);
-  await whileHeld(lockOf('cnapi_push_nodes', first), (free) => closeVoting(free, duty, 0));
+  await whileHeld(lockOf('cnapi_push_nodes', first), (free) => closeVoting(free, duty, TIME_OVER));
   t.same(await states(), { new: 1, unavailable: NODES - 1 });
-  await closeVoting(database, duty, 0);
+  await closeVoting(database, duty, TIME_OVER);
   t.same(await states(), { unavailable: NODES });
 });
 

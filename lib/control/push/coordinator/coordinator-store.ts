@@ -7,11 +7,10 @@ import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';
 import { taskEnds } from '../../tasks/record/task.ts';
 import { fenced, fenceValues } from '../duty-fence.ts';
-import type { JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
+import type { AbortCause, JobOutcome, JobSnapshot, JobState, NodeCounts } from '../push-job.ts';
 
 interface AdvanceRow {
   state: JobState;
-  changes: number;
   ending: JobOutcome | null;
   is_soft: boolean;
   quorum: number;
@@ -39,8 +38,6 @@ interface AdvanceRow {
 
 /** What one round found. */
 export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'> {
-  /** How many times callers have changed the job. */
-  changes: number;
   /** New events of the job's feed. */
   newEvents: number;
   /** Nodes are left to settle, or to tell of in the feed: there were too many for one round. */
@@ -95,7 +92,6 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
       runTimeoutMs: row.run_timeout_ms,
       abortTimeoutMs: row.abort_timeout_ms,
     },
-    changes: row.changes,
     nodeCounts,
     started: row.started,
     toCancel: row.to_cancel,
@@ -112,18 +108,18 @@ export async function advanceJob(database: Queryable, duty: HeldDuty): Promise<J
 }
 
 /**
- * Gives ready nodes their tasks, at most one for each of `ids`. The first call starts the job.
- * `changes`: how many changes the round has seen; if there are more now, nothing is done. `runMs`:
- * for how long it has run. `unpaidMs`: for how long earlier starts use up the start rate.
+ * Gives ready nodes their tasks, at most one for each of `ids`, and as many as the job allows now.
+ * The first call starts the job. `runMs`: for how long it has run. `unpaidMs`: for how long earlier
+ * starts use up the start rate.
  */
 export async function startNodes(
   database: Queryable,
   duty: HeldDuty,
-  { changes, ids, runMs, unpaidMs = 0 }: { changes: number; ids: readonly string[]; runMs: number; unpaidMs?: number },
+  { ids, runMs, unpaidMs = 0 }: { ids: readonly string[]; runMs: number; unpaidMs?: number },
 ): Promise<StartedNode[]> {
   const { rows } = await database.query<{ server_uuid: string; task: string; run: string | null }>(
-    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::uuid[], $6::text, $7::int, $8::float8)',
-    [...fenceValues(duty), changes, ids, PUSH_TASK, runMs, unpaidMs],
+    'select * from cnapi_start_push_nodes($1::uuid, $2::uuid, $3::int, $4::uuid[], $5::text, $6::int, $7::float8)',
+    [...fenceValues(duty), ids, PUSH_TASK, runMs, unpaidMs],
     { name: 'start push nodes' },
   );
   return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));
@@ -135,10 +131,10 @@ export async function changeTimeouts(database: Queryable, duty: HeldDuty, most: 
   await fenced(database, duty, sql, [most]);
 }
 
-/** `changes`: how many changes the round has seen. If there are more now, nothing is done. */
-export async function closeVoting(database: Queryable, duty: HeldDuty, changes: number): Promise<void> {
-  const sql = 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int, $4::int, $5::int) as held';
-  await fenced(database, duty, sql, [changes, NODES_A_STEP]);
+/** `ageMs`: for how long the job has asked. Does nothing if the voting timeout is longer now. */
+export async function closeVoting(database: Queryable, duty: HeldDuty, ageMs: number): Promise<void> {
+  const sql = 'select cnapi_close_push_voting($1::uuid, $2::uuid, $3::int, $4::float8, $5::int) as held';
+  await fenced(database, duty, sql, [ageMs, NODES_A_STEP]);
 }
 
 /** Aborts the nodes that a caller wants to be aborted; cancels at most `most` tasks. */
@@ -151,8 +147,11 @@ export async function abortNodes(database: Queryable, duty: HeldDuty, most: numb
 }
 
 interface AbortOptions {
-  /** How many changes the round has seen. If there are more now, nothing is done. */
-  changes: number;
+  /**
+   * Nothing is done if this does not hold any more, by how long the job has asked, and has been in
+   * its state. Absent: nothing can take the cause away.
+   */
+  because?: { cause: AbortCause; ageMs: number; stateMs: number } | undefined;
   ending: JobOutcome;
   soft: boolean;
   reason: string;
@@ -162,10 +161,14 @@ interface AbortOptions {
 
 /** Cancels the tasks of some nodes; a round says how many are left. */
 export async function abortJob(database: Queryable, duty: HeldDuty, options: AbortOptions): Promise<ServerToNotify[]> {
-  const { changes, ending, soft, reason, most } = options;
+  const { because, ending, soft, reason, most } = options;
   const { rows } = await database.query<{ server_uuid: string; run: string | null }>(
-    'select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::int, $5::text, $6::boolean, $7::text, $8::int, $9::json, $10::json)',
-    [...fenceValues(duty), changes, ending, soft, reason, most, ...CANCELS],
+    `select * from cnapi_abort_push_job($1::uuid, $2::uuid, $3::int, $4::text, $5::float8, $6::float8, $7::text,
+       $8::boolean, $9::text, $10::int, $11::json, $12::json)`,
+    [
+      ...[...fenceValues(duty), because?.cause ?? null, because?.ageMs ?? null, because?.stateMs ?? null],
+      ...[ending, soft, reason, most, ...CANCELS],
+    ],
     { name: 'abort push job' },
   );
   return rows.map(toServerToTell);

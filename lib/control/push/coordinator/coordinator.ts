@@ -95,12 +95,11 @@ interface ActiveJob {
   aborting: Aborting | undefined;
 }
 
-type Aborting = Omit<Extract<CoordinatorAction, { do: 'abort' }>, 'do'>;
+type Aborting = Omit<Extract<CoordinatorAction, { do: 'abort' }>, 'do' | 'cause'>;
 
 interface Round {
   view: JobSnapshot;
   active: ActiveJob;
-  changes: number;
   /** The least time until the next round. */
   pauseMs: number;
 }
@@ -196,7 +195,7 @@ export class Coordinator implements DutyHandler {
         ticketTimeoutMs: ticket?.timeoutMs ?? 0,
       };
       if (counted.isMore) await clock.sleep(pauseMs, signal);
-      else await this.#steps(duty, { view, active, changes: counted.changes, pauseMs }, signal);
+      else await this.#steps(duty, { view, active, pauseMs }, signal);
     }
   }
 
@@ -240,14 +239,14 @@ export class Coordinator implements DutyHandler {
   async #carryOut(
     duty: HeldDuty,
     action: Exclude<CoordinatorAction, { do: 'wait' }>,
-    { view, active, changes }: Round,
+    { view, active }: Round,
   ): Promise<void> {
     const { clock, database, random, log, sendOrders, tell } = this.#deps;
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
         const unpaidMs = Math.max(0, view.startsPaidMs);
-        const started = await startNodes(database, duty, { changes, ids, runMs: runMsOf(view), unpaidMs });
+        const started = await startNodes(database, duty, { ids, runMs: runMsOf(view), unpaidMs });
         active.startRateLimiter.charge(view.job, started.length, clock.now());
         this.#follow(
           duty.id,
@@ -262,14 +261,16 @@ export class Coordinator implements DutyHandler {
         await changeTimeouts(database, duty, NODES_A_STEP);
         return sendOrders(duty.id);
       case 'close-voting':
-        return closeVoting(database, duty, changes);
+        return closeVoting(database, duty, view.ageMs);
       case 'abort-nodes':
         tell(await abortNodes(database, duty, NODES_A_STEP));
         return sendOrders(duty.id);
       case 'abort': {
-        const { ending, soft, reason } = action;
+        const { cause, ending, soft, reason } = action;
+        const { ageMs, stateMs } = view;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
-        tell(await abortJob(database, duty, { changes, ending, soft, reason, most: NODES_A_STEP }));
+        const because = cause && { cause, ageMs, stateMs };
+        tell(await abortJob(database, duty, { because, ending, soft, reason, most: NODES_A_STEP }));
         return sendOrders(duty.id);
       }
       case 'end':

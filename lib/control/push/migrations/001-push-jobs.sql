@@ -15,8 +15,6 @@
 --                  by the counter of deadlines: no clock step ends a job. created_tick: when it
 --                  began to ask its agents
 -- ticket           that it holds while it asks and runs, as callers see it (006-tickets.sql)
--- changes          how many times callers changed its limits or added nodes: what the holder of the
---                  duty decided before the last one is decided again
 -- timeout_changes  how many times its holder has given started nodes other limits
 -- bytes            of the command and the options that are shown: what the job adds to a page of a
 --                  list
@@ -39,7 +37,6 @@ create table cnapi_push_jobs (
   node_count int not null,
   idempotency_key text collate "C",
   request_hash text,
-  changes int not null default 0,
   timeout_changes int not null default 0,
   bytes int not null default 0,
   counts jsonb,

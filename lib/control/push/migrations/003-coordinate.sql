@@ -4,8 +4,9 @@
 -- nodes of which one of these rows is locked (law 9), and does at most p_most of the others: a round
 -- counts what is left, and the coordinator calls again.
 --
--- p_changes: how many changes of callers the round has seen. If there are more now, nothing is
--- done, because a caller that was told that its change was made must see it take effect.
+-- A caller that was told that its change was made must see it take effect, so a step that depends
+-- on what callers change decides again by the locked row. It does not ask whether the row was
+-- changed: a caller that changes the job again and again would hold it up.
 
 -- The job's row, locked. None if the caller does not hold the duty any more, or if the job was
 -- deleted.
@@ -56,13 +57,20 @@ begin
     where b.server_uuid = any (p_servers) and b.job = p_job and b.rehab_since is null;
 end $$;
 
+-- How many nodes of a job have failed: FAILURES in lib/control/push/push-job.ts.
+create function cnapi_count_push_failures(p_job uuid) returns int language sql volatile as $$
+  select count(*)::int from cnapi_push_nodes n
+    where n.job = p_job and n.state in ('failed', 'crashed', 'timed_out')
+$$;
+
 -- Starts ready nodes: each gets its task, at most as many as there are p_ids, and as the job's
--- concurrency allows. p_run_ms: for how long the job has run. p_unpaid_ms: for how long earlier
--- starts use up the start rate. A voting job becomes `running`, if still enough nodes are ready.
+-- concurrency, its start rate, its run timeout and its failures allow now. p_run_ms: for how long the
+-- job has run. p_unpaid_ms: for how long earlier starts use up the start rate. A voting job becomes
+-- `running`, if still enough nodes are ready.
 -- Returns the servers to tell of their tasks, and the runs that act for them; null: none at
 -- present.
 create function cnapi_start_push_nodes(
-  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ids uuid[], p_task text, p_run_ms int,
+  p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_run_ms int,
   p_unpaid_ms float8
 ) returns table (server_uuid uuid, task uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -76,9 +84,6 @@ begin
     return;
   end if;
   select * into job from cnapi_push_jobs j where j.id = p_job for update;
-  if job.changes <> p_changes then
-    return;
-  end if;
   if job.state = 'voting' and job.abort_requested is null and job.quorum <= (
     select count(*) from cnapi_push_nodes n
       where n.job = p_job and n.state = 'ready' and n.abort_requested is null
@@ -86,12 +91,19 @@ begin
     update cnapi_push_jobs j
       set state = 'running', state_since = cnapi_now(), state_tick = cnapi_tick()
       where j.id = p_job;
-  elsif job.state is distinct from 'running' or job.abort_requested is not null then
+  elsif job.state is distinct from 'running' or job.abort_requested is not null
+    or p_run_ms >= job.run_timeout_ms or cnapi_count_push_failures(p_job) > job.max_failures
+  then
     return;
   end if;
   room := least(cardinality(p_ids), coalesce(job.concurrency, 2147483647) - (
     select count(*) from cnapi_push_nodes n
       where n.job = p_job and n.task is not null and n.state in ('ready', 'running')));
+  if job.start_rate is not null then
+    -- mayStart in lib/control/push/push-job.ts has the same limit, and rounds by as much.
+    room := least(room, greatest(0, floor(greatest(1, job.start_rate / 10)
+      - greatest(0, p_unpaid_ms - 0.001) / 1000 * job.start_rate + 1e-6)))::int;
+  end if;
   picked := array(
     select n.server_uuid from cnapi_push_nodes n
       where n.job = p_job and n.state = 'ready' and n.task is null and n.abort_requested is null
@@ -159,9 +171,10 @@ begin
   return true;
 end $$;
 
--- Nodes without a vote no longer take part. An agent whose vote arrives later is told so.
+-- Nodes without a vote no longer take part, if the voting timeout is over. An agent whose vote
+-- arrives later is told so. p_age_ms: for how long the job has asked.
 create function cnapi_close_push_voting(
-  p_job uuid, p_run uuid, p_generation int, p_changes int, p_most int
+  p_job uuid, p_run uuid, p_generation int, p_age_ms float8, p_most int
 ) returns boolean language plpgsql volatile as $$
 declare
   picked uuid[];
@@ -169,7 +182,7 @@ begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then
     return false;
   end if;
-  perform 1 from cnapi_push_jobs j where j.id = p_job and j.changes = p_changes for update;
+  perform 1 from cnapi_push_jobs j where j.id = p_job and j.voting_timeout_ms <= p_age_ms for update;
   if not found then
     return true;
   end if;
@@ -258,11 +271,43 @@ begin
   return query select p.server_uuid, p.run from cnapi_presence(picked) as p;
 end $$;
 
+-- Whether the job is still to be aborted for this cause (AbortCause in lib/control/push/push-job.ts):
+--
+--     no-quorum      too few of its nodes are ready or may become so
+--     voting-timeout too few of its nodes were ready in time
+--     run-timeout    it has run for too long
+--     failures       too many of its nodes have failed
+--
+-- Callers change the limits and add nodes. p_age_ms: for how long the job has asked; p_state_ms: for
+-- how long it has been in its state.
+create function cnapi_is_push_abort_due(
+  p_job cnapi_push_jobs, p_cause text, p_age_ms float8, p_state_ms float8
+) returns boolean language plpgsql volatile as $$
+declare
+  quorum int := greatest(1, p_job.quorum);
+begin
+  case p_cause
+    when 'no-quorum' then
+      return quorum > (select count(*) from cnapi_push_nodes n
+        where n.job = p_job.id and n.state in ('new', 'ready'));
+    when 'voting-timeout' then
+      return p_age_ms >= p_job.voting_timeout_ms and quorum > (
+        select count(*) from cnapi_push_nodes n
+          where n.job = p_job.id and n.state = 'ready' and n.abort_requested is null);
+    when 'run-timeout' then
+      return p_state_ms >= p_job.run_timeout_ms;
+    when 'failures' then
+      return coalesce(cnapi_count_push_failures(p_job.id) > p_job.max_failures, false);
+  end case;
+end $$;
+
 -- Begins or continues to abort the job: nothing more starts. Unless p_soft, cancels tasks. Returns
--- the servers to tell of the cancels, and their runs.
+-- the servers to tell of the cancels, and their runs. p_cause: null if no caller can take it away;
+-- p_age_ms and p_state_ms as above.
 create function cnapi_abort_push_job(
-  p_job uuid, p_run uuid, p_generation int, p_changes int, p_ending text, p_soft boolean,
-  p_reason text, p_most int, p_cancelled json, p_cancelled_uncertain json
+  p_job uuid, p_run uuid, p_generation int, p_cause text, p_age_ms float8, p_state_ms float8,
+  p_ending text, p_soft boolean, p_reason text, p_most int, p_cancelled json,
+  p_cancelled_uncertain json
 ) returns table (server_uuid uuid, run uuid) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -270,7 +315,10 @@ declare
   picked uuid[];
 begin
   select * into job from cnapi_lock_push_job(p_job, p_run, p_generation);
-  if not found or job.state = 'ended' or job.changes <> p_changes then
+  if not found or job.state = 'ended' then
+    return;
+  end if;
+  if p_cause is not null and not cnapi_is_push_abort_due(job, p_cause, p_age_ms, p_state_ms) then
     return;
   end if;
   if job.state <> 'aborting' or job.is_soft and not p_soft then

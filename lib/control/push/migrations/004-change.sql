@@ -93,7 +93,7 @@ begin
         join cnapi_presence(p_servers) as p on p.server_uuid = n.server_uuid
         order by n.server_uuid;
     update cnapi_push_jobs j
-      set node_count = nodes, changes = j.changes + 1,
+      set node_count = nodes,
           quorum = case when job.state = 'voting' and job.quorum_percent is not null
             then cnapi_push_quorum(job.quorum_percent, nodes) else job.quorum end
       where j.id = p_job;

@@ -142,7 +142,7 @@ create function cnapi_advance_push_job(
   p_job uuid, p_run uuid, p_generation int, p_most int, p_cancelled json,
   p_cancelled_uncertain json, p_ends_of_cnapi text[]
 ) returns table (
-  state text, changes int, ending text, is_soft boolean, quorum int, abort_requested text,
+  state text, ending text, is_soft boolean, quorum int, abort_requested text,
   concurrency int, start_rate float8, max_failures int, voting_timeout_ms int, run_timeout_ms int,
   abort_timeout_ms int, starts_paid_ms float8, age_ticks bigint, state_ticks bigint, started int, to_cancel int,
   to_abort int, to_release int, outdated_timeouts int, more boolean, in_rehab int, new_events int,
@@ -173,7 +173,7 @@ begin
       from cnapi_feed_push_job(p_job, null, p_most) as f;
   end if;
   return query
-    select job.state, job.changes, job.ending, job.is_soft, job.quorum, job.abort_requested,
+    select job.state, job.ending, job.is_soft, job.quorum, job.abort_requested,
         job.concurrency, job.start_rate, job.max_failures, job.voting_timeout_ms,
         job.run_timeout_ms, job.abort_timeout_ms,
         coalesce(extract(epoch from job.starts_paid_at - cnapi_now()) * 1000, 0)::float8,

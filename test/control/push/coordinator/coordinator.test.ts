@@ -14,7 +14,6 @@ import { until } from '../../../support/until.ts';
 
 const VOTING = {
   state: 'voting',
-  changes: 0,
   ending: null,
   is_soft: false,
   quorum: 1,
@@ -237,12 +236,12 @@ t.test('a transition is logged once it has happened, and not when the start was 
   t.strictSame(logged(), ['push job: voting -> running']);
 });
 
-t.test('an abort is logged once the job is aborting, and names the changes that its round has seen', async (t) => {
-  const { clock, job, asked, logged } = atWork(t, { states: ['unavailable'], changes: 3 });
+t.test('an abort is logged once the job is aborting, and says for which cause it is', async (t) => {
+  const { clock, job, asked, logged } = atWork(t, { states: ['unavailable'] });
   await clock.advance(0);
   await clock.advance(100);
   const [abort] = asked('cnapi_abort_push_job');
-  t.equal(abort?.values[3], 3);
+  t.equal(abort?.values[3], 'no-quorum');
   t.strictSame(logged(), [], 'a caller has changed the job meanwhile');
   Object.assign(job, { state: 'aborting', ending: 'quorum_failed' });
   await clock.advance(2_000);

@@ -62,7 +62,7 @@ const cases: Record<string, Case> = {
     fields: {},
     voters: NODES,
     async before(database, duty, servers) {
-      await startNodes(database, duty, { changes: 0, ids: servers.map(() => random.uuid()), runMs: 0 });
+      await startNodes(database, duty, { ids: servers.map(() => random.uuid()), runMs: 0 });
       await requestAbort(database, duty.id, { how: 'hard', actor: undefined });
     },
     holds: { table: 'cnapi_tasks', of: 'first' },

@@ -32,7 +32,7 @@ t.test('each refused start gives its node an end, and its server leaves the job 
   const { database, run, seats } = await seatedDatabase(t, rows.length);
   const duty = await claimedJob(database, run, { seats });
   await storeVotes(database, votesOf(duty.id, { seats }, true));
-  await startNodes(database, duty, { changes: 0, ids: seats.map(() => random.uuid()), runMs: 0 });
+  await startNodes(database, duty, { ids: seats.map(() => random.uuid()), runMs: 0 });
   for (const [index, [end]] of rows.entries())
     await database.query(
       `update cnapi_tasks set state = 'ended', outcome = 'failure', error = $2::json where server_uuid = $1::uuid`,
@@ -62,7 +62,7 @@ t.test('a command that has begun, and whose agent refuses it then, has crashed',
   const { database, run, seats } = await seatedDatabase(t, 1);
   const duty = await claimedJob(database, run, { seats });
   await storeVotes(database, votesOf(duty.id, { seats }, true));
-  await startNodes(database, duty, { changes: 0, ids: [random.uuid()], runMs: 0 });
+  await startNodes(database, duty, { ids: [random.uuid()], runMs: 0 });
   await database.query(`update cnapi_push_nodes set state = 'running'`);
   await database.query(`update cnapi_tasks set state = 'ended', outcome = 'failure', error = $1::json`, [
     JSON.stringify(said('StartRefused')),

@@ -17,7 +17,7 @@ async function started(t: Test, fields: Partial<NewPushJob> = {}) {
     [seats[1], 20_000],
   ] as [AgentSeat, number][]) {
     await storeVotes(database, votesOf(duty.id, { seats: [seat] }, true));
-    await startNodes(database, duty, { changes: 0, ids: [random.uuid()], runMs });
+    await startNodes(database, duty, { ids: [random.uuid()], runMs });
   }
   const change = (run_timeout_ms: number) => changePushJob(database, duty.id, { changes: { run_timeout_ms } });
   const outdated = async () => (await advanceJob(database, duty)).outdatedTimeouts;

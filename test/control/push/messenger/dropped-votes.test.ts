@@ -118,7 +118,7 @@ t.test('an agent whose vote was dropped is told to forget the job when the votin
   await until(() => agent.prepares > 0);
   t.equal(kept(), MAX_WAITING, 'its vote was dropped');
   t.equal(agent.aborts, 0);
-  await closeVoting(database, duty, 0);
+  await closeVoting(database, duty, 60_000);
   t.same(await nodeStates(database), { unavailable: 1 });
   await until(() => agent.aborts > 0);
 });
