@@ -18,36 +18,6 @@ begin
   end if;
 end $$;
 
--- Locks at most p_most of these nodes that have not ended, in their order, with the servers' rows in
--- `cnapi_push_busy`, if this job has them, and, if p_with_tasks, with tasks that have not ended. Skips
--- nodes of which another session has locked a row.
-create function cnapi_pick_push_nodes(
-  p_job uuid, p_servers uuid[], p_with_tasks boolean, p_most int
-) returns uuid[] language plpgsql volatile
-  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
-begin
-  return array(
-    select s.server_uuid from unnest(p_servers) as s (server_uuid)
-      cross join lateral (
-        select n.task from cnapi_push_nodes n
-          where n.job = p_job and n.server_uuid = s.server_uuid
-            and n.state in ('new', 'ready', 'running')
-          for update skip locked) as n
-      left join lateral (
-        select true as is_locked from cnapi_push_busy b
-          where b.server_uuid = s.server_uuid and b.job = p_job
-          for update skip locked) as b on true
-      cross join lateral (
-        select case
-            when b.is_locked is null and exists (
-              select 1 from cnapi_push_busy o
-                where o.server_uuid = s.server_uuid and o.job = p_job) then false
-            when p_with_tasks and n.task is not null then cnapi_lock_task(n.task)
-            else true end as is_picked offset 0) as p
-      where p.is_picked
-      limit p_most);
-end $$;
-
 -- Puts these servers into rehab, because their agents may still take part in the job: they are
 -- asked to forget it until they answer. The caller has locked the servers' rows.
 create function cnapi_begin_push_rehab(p_job uuid, p_servers uuid[]) returns void
