@@ -3,25 +3,10 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { listAudit, startPart } from '../../../../lib/control/audit/audit-store.ts';
 import type { PushSchedules } from '../../../../lib/control/push/schedules/schedules.ts';
-import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { matchLists } from '../../../support/match-lists.ts';
-import { request, SERVERS, scheduleZone } from './schedule-zone.ts';
+import { before, request, SERVERS, scheduleZone } from './schedule-zone.ts';
 
 const NONE = { at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, actor: undefined };
-
-/** Calls `first` once, before the statement with this text is sent. */
-function before(text: string, first: () => Promise<unknown>) {
-  let isDone = false;
-  return (database: Queryable): Queryable => ({
-    async query(sent, values, options) {
-      if (sent.includes(text) && !isDone) {
-        isDone = true;
-        await first();
-      }
-      return database.query(sent, values, options);
-    },
-  });
-}
 
 t.test('a change is recorded by the attempt that makes it, and not if another one has made it already', async (t) => {
   const { database, instance } = await scheduleZone(t);

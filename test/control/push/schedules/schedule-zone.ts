@@ -80,3 +80,27 @@ export const changes = (fields: Partial<ScheduleChanges>): ScheduleChanges => ({
   ...{ at: undefined, cron: undefined, timeZone: undefined, overlap: undefined, job: undefined, actor: 'bob' },
   ...fields,
 });
+
+/** Bob runs a schedule beside its times. */
+export const run = (
+  schedules: PushSchedules,
+  id: string,
+  { job = randomUUID(), key }: { job?: string; key?: string } = {},
+): Promise<string> => {
+  const repeat = key === undefined ? undefined : { key, actor: 'bob', hash: id };
+  return schedules.run(id, { job, actor: 'bob', repeat, record: undefined });
+};
+
+/** Calls `first` once, before a statement with this text is sent. */
+export function before(text: string, first: () => Promise<unknown>) {
+  let isDone = false;
+  return (database: Queryable): Queryable => ({
+    async query(sent, values, options) {
+      if (sent.includes(text) && !isDone) {
+        isDone = true;
+        await first();
+      }
+      return database.query(sent, values, options);
+    },
+  });
+}
