@@ -35,7 +35,14 @@ import {
   type ScheduleFilter,
   type ScheduleRow,
 } from './schedule-store.ts';
-import { changedTimes, nextTime, nextTimes, parseScheduleTimes, type ScheduleTimes, timesIn } from './schedule-times.ts';
+import {
+  changedTimes,
+  nextTime,
+  nextTimes,
+  parseScheduleTimes,
+  type ScheduleTimes,
+  timesIn,
+} from './schedule-times.ts';
 import { Scheduler, type SchedulerDeps } from './scheduler.ts';
 
 export interface ScheduleRequest extends ScheduleTimes {
