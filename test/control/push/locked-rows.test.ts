@@ -171,7 +171,7 @@ const beyond: Record<
   'releases nodes': {
     held: 'cnapi_push_busy',
     before: `update cnapi_push_nodes set state = 'ready', task = null`,
-    step: `select cnapi_release_push_nodes($1::uuid, false, 'aborted', false, 2)`,
+    step: `select cnapi_release_push_nodes($1::uuid, false, 'node-aborted', false, 2)`,
     states: { ready: 3, was_ready: 2 },
   },
   'gives nodes up': {

@@ -244,10 +244,11 @@ t.test('a wait ends at its timeout with what was read last', async (t) => {
   t.equal(clock.timers, 0);
 });
 
-t.test('a wait of years is a wait of the longest time that a timer takes', async (t) => {
+t.test('a wait of years lasts as long as it says', async (t) => {
   const { clock, watch, reaches } = oneWatch();
-  const waiting = reaches(1, { timeoutMs: Number.MAX_SAFE_INTEGER });
-  await clock.advance(2 ** 31 - 2);
+  const timeoutMs = 2 ** 40;
+  const waiting = reaches(1, { timeoutMs });
+  await clock.advance(timeoutMs - 1);
   t.equal(clock.timers, 1);
   await clock.advance(1);
   t.equal(await waiting, undefined);
