@@ -14,6 +14,6 @@ t.test('the summary has a line for each state, with numbers below each other', (
 
 t.test('the summary does not refer to the table of nodes, which may not be shown', (t) => {
   const job = { status: 'complete', counts: { unavailable: 2, was_ready: 1 } } as never;
-  t.same(summaryOf(job), ['2 nodes unavailable: did not take part', '1 node acknowledged, never started']);
+  t.same(nodeCountLines(job), ['2 nodes unavailable: did not take part', '1 node acknowledged, never started']);
   t.end();
 });
