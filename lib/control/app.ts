@@ -83,8 +83,7 @@ export class App {
     // Separate, so no caller of this instance can delay the end of a token.
     const signInDatabase = this.#openDatabase('cnapi access', SHORT);
     const signInBackgroundDatabase = this.#openDatabase('cnapi access background', SHORT);
-    const backgroundDatabase = signInBackgroundDatabase;
-    const signIn = new SignIn({ database: signInDatabase, backgroundDatabase, clock, log });
+    const signIn = new SignIn({ database: signInDatabase, backgroundDatabase: signInBackgroundDatabase, clock, log });
     this.#authenticator = new Authenticator({ config, clock, signIn });
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;

@@ -156,8 +156,8 @@ export class Core {
       clock,
       version: VERSION,
       networks: agentNetworksOf(config),
-      // With tokens a proxy may stand before it on this machine: then everybody's requests come
-      // from loopback.
+      // Where tokens are required, a proxy on this machine may forward all requests; then loopback
+      // proves nothing.
       allowLoopback: config.access === 'open',
       log,
     });

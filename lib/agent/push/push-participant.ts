@@ -104,7 +104,10 @@ export class PushParticipant {
     try {
       return await this.#deps.refusalOf(frame);
     } catch (err) {
-      this.#deps.log.error({ server_uuid: this.#deps.serverUuid, push_job: frame.job, err }, 'push job: not checked');
+      this.#deps.log.error(
+        { server_uuid: this.#deps.serverUuid, push_job: frame.job, err },
+        'push job: the command could not be checked against the allow list',
+      );
       return { reason: 'bad-options', message: `the command could not be checked: ${messageOf(err)}` };
     }
   }

@@ -43,7 +43,7 @@ export class EventFormatter {
     }
   }
 
-  /** What became of a time is told once: when it was used up. */
+  /** The outcome of a scheduled time is printed once, when the time is used. */
   #schedule(data: Readonly<Record<string, unknown>>): string {
     const { id, status, change, at, outcome } = data;
     const line = `${id}  ${change}  ${status}`;

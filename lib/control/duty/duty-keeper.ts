@@ -366,7 +366,7 @@ export class DutyKeeper {
     }
     const isSomeHandedOver = current.some(({ settlement }) => settlement.kind === 'hand-over');
     if (isSomeHandedOver) this.#deps.bus.publish(DUTIES_TOPIC, {});
-    // There is room again for what this instance had to leave; and it learns when a pause ends.
+    // Polls now: there may be room for duties that were left, and the next pause is read.
     if (this.#isSomeLeft || isSomeHandedOver) this.pollSoon();
     return left;
   }

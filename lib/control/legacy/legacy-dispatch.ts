@@ -245,7 +245,7 @@ export class LegacyDispatch implements PostDispatch {
       if (given.length === room.posts || !this.hasRoom) this.hint(serverUuid);
       else this.#saturatedServers.add(serverUuid);
     }
-    // Without room here, servers to claim for again are perhaps not locked.
+    // If the room of this instance was the limit, `again` does not mean that a row is locked.
     const held = new Set(given.length < room.posts ? again : []);
     this.#progress.answered(servers.filter((serverUuid) => !held.has(serverUuid)));
     this.#progress.heldUp(again);
@@ -289,7 +289,7 @@ export class LegacyDispatch implements PostDispatch {
     }
   }
 
-  /** No hint of theirs may have arrived. They wait for room here, as servers with hints do. */
+  /** Finds servers whose hint may have been lost; they wait for room here like the others. */
   async #findWaiting(database: Queryable): Promise<void> {
     if (!this.#mayClaim()) return;
     const { withRoom, full } = await readWaitingServers(database, MAX_SERVERS_PER_POLL);

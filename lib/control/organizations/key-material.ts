@@ -11,7 +11,7 @@ const MAX_BITS = 8192;
 /** Checks with a large exponent are slow, too. */
 const MAX_EXPONENT = 2n ** 32n;
 
-/** Fits no signature, because its private half was thrown away. Public, and no secret. */
+/** A public key that verifies no signature: its private key was deleted. It is no secret. */
 export const UNUSED_KEY = `-----BEGIN PUBLIC KEY-----
 MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA8rrkxQO+lLvKuo+ZzDL/
 lu4buPGlAQEoPMOQjCslvxneJrKGuHy2OEcQahlSShnFZo8oloAyWd+3SVRaxcjL

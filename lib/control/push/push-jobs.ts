@@ -121,7 +121,7 @@ export class PushJobs {
   }
 
   /**
-   * The one way to a new job. False: its guard was not met, or another job has its key.
+   * Creates a job. Returns false if its guard was not met, or if another job has its key.
    * @throws TooManyPushJobsError
    */
   async create(job: NewPushJob): Promise<boolean> {

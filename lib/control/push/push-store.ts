@@ -70,9 +70,9 @@ export interface NewPushJob {
   nodeTimeoutMs?: number | undefined;
   abortTimeoutMs: number;
   actor: string | undefined;
-  /** It asks its agents when it has this. */
+  /** The job starts its vote once it holds this ticket. */
   ticket?: WantedTicket | undefined;
-  /** Its caller may repeat the request under this key. */
+  /** The idempotency key of the request that creates the job. */
   repeat?: RequestKey | undefined;
   /** A record of who asks for it, written in the same statement. */
   record?: RecordPart | undefined;

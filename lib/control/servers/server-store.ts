@@ -298,10 +298,6 @@ export async function readHostnames(database: Queryable, uuids: readonly string[
 }
 
 /**
- * The document is read as it is stored: removing a key from a jsonb costs the database as much as
- * the rest of a list.
- */
-/**
  * Reads the document as it is stored: removing a key from a jsonb costs the database as much as the
  * rest of a list.
  */

@@ -4,8 +4,8 @@
  */
 
 import { CnapiError } from '../../platform/errors.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
-import { isObject, type ServerDocument } from './server.ts';
+import { isJsonObject, type JsonObject } from '../../protocol/bounded-json.ts';
+import type { ServerDocument } from './server.ts';
 
 /** Keys as on the wire. `nics` is accepted and has no effect, as in Triton's CNAPI. */
 export interface ServerUpdate {
@@ -47,7 +47,7 @@ const NOT_STORED = new Set(['nics', 'overprovision_ratios']);
 export function checkUpdate(update: ServerUpdate): void {
   if (update.next_reboot !== undefined && update.next_reboot !== '') checkNextReboot(update.next_reboot);
   if (update.overprovision_ratios !== undefined) checkRatios(update.overprovision_ratios);
-  if (update.agents !== undefined && !update.agents.every(isObject)) {
+  if (update.agents !== undefined && !update.agents.every(isJsonObject)) {
     throw new InvalidServerUpdateError('agents', 'agents must be objects with name, version, image_uuid and uuid');
   }
   if (update.transitional_status !== undefined && !['', 'rebooting'].includes(update.transitional_status)) {

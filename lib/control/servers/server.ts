@@ -10,7 +10,7 @@
  */
 
 import type { Server, ServerStatus } from '../../protocol/api/servers.ts';
-import type { JsonObject } from '../../protocol/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../protocol/bounded-json.ts';
 
 /** `cnapi_servers._value`: everything except status, sysinfo and report. Keys as on the wire. */
 export interface ServerDocument {
@@ -215,7 +215,7 @@ function derivedFields(sysinfo: JsonObject): Partial<ServerDocument> {
   const bootParameters = sysinfo['Boot Parameters'];
   return withoutUndefined({
     current_platform: textOf(sysinfo['Live Image']),
-    headnode: isObject(bootParameters) ? bootParameters.headnode === 'true' : undefined,
+    headnode: isJsonObject(bootParameters) ? bootParameters.headnode === 'true' : undefined,
     last_boot: isoOfEpoch(sysinfo['Boot Time']),
     ram: integerOf(sysinfo['MiB of Memory']),
     setup: sysinfo.Setup === undefined ? undefined : sysinfo.Setup === true || sysinfo.Setup === 'true',
@@ -225,7 +225,7 @@ function derivedFields(sysinfo: JsonObject): Partial<ServerDocument> {
 
 function agentsOf(sysinfo: JsonObject): JsonObject[] {
   const agents = sysinfo['SDC Agents'];
-  return Array.isArray(agents) ? agents.filter(isObject) : [];
+  return Array.isArray(agents) ? agents.filter(isJsonObject) : [];
 }
 
 const DISK_KEYS = [
@@ -245,7 +245,7 @@ const DISK_KEYS = [
 
 function renamed(source: unknown, names: Record<string, string>): Record<string, number> {
   const found: Record<string, number> = {};
-  if (!isObject(source)) return found;
+  if (!isJsonObject(source)) return found;
   for (const [from, to] of Object.entries(names)) {
     const value = Object.hasOwn(source, from) ? numberOf(source[from]) : undefined;
     if (value !== undefined) found[to] = value;
@@ -254,12 +254,10 @@ function renamed(source: unknown, names: Record<string, string>): Record<string,
 }
 
 function objectsOf(value: unknown): Record<string, JsonObject> {
-  if (!isObject(value)) return {};
-  return Object.fromEntries(Object.entries(value).filter((entry): entry is [string, JsonObject] => isObject(entry[1])));
-}
-
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  if (!isJsonObject(value)) return {};
+  return Object.fromEntries(
+    Object.entries(value).filter((entry): entry is [string, JsonObject] => isJsonObject(entry[1])),
+  );
 }
 
 function textOf(value: unknown): string | undefined {

@@ -1,6 +1,6 @@
 /**
  * Gives queued tasks to what can send them, and writes agents' reports to the database. Owns both
- * ways of sending (`dispatch.ts`), its part of the slow poll, and the recorder. Everything it does
+ * ways of sending (`dispatch/`), its part of the slow poll, and the recorder. Everything it does
  * is safe to do twice and on two instances at once: the roster's row or the attempt fences each
  * statement (docs/design/tasks.md).
  *

@@ -1,7 +1,7 @@
 /**
  * Background work of the waitlist, on every instance: expires due tickets in rounds of 500 ms,
  * however many there are, and repairs queues that have no active ticket. Such queues must not
- * exist, so each is counted as a defect. Created by the facade, which calls `repair` in its slow
+ * exist, so each is counted as a defect. Created by `Waitlist`, which calls `repair` in its slow
  * poll and notifies the waits of the tickets that moved.
  */
 import type { Bus } from '../../platform/bus/bus.ts';

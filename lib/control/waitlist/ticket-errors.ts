@@ -1,4 +1,4 @@
-/** Ticket errors that a caller can act on. Thrown by the facade. */
+/** Ticket errors that a caller can act on. Thrown by `Waitlist`. */
 import { CnapiError } from '../../platform/errors.ts';
 import type { Issue } from '../../protocol/api/contract.ts';
 import type { TicketStatus } from './ticket.ts';

@@ -30,7 +30,7 @@ export interface HttpRequest {
   /**
    * Uses a kept connection, or keeps the new one. Only for requests that may be repeated: the other
    * side may be closing the connection. Targets with the same host, port and TLS names share
-   * connections. Without it the request has a connection of its own.
+   * connections. Without it each request opens a connection of its own.
    */
   keepAlive?: boolean;
 }

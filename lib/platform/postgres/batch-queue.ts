@@ -396,5 +396,5 @@ const reasons = {
   locked: 'database work: an item waits for a locked row; the others continue',
   slow: 'database work: an item takes the database too long; the others continue',
   resources: 'database work: an item needs more resources than the database has; the others continue',
-  unanswered: 'database work: an item does not pass the network in time; the others continue',
+  unanswered: 'database work: an answer did not arrive in time, the item may be too large; the others continue',
 } satisfies Record<DatabaseBusyError['condition'], string>;

@@ -140,7 +140,7 @@ export class Certificates {
       this.#warnAgainAt = 0;
       this.#warnOfItsEnd();
     } catch (error) {
-      log.error({ reason: messageOf(error) }, 'tls: the new certificate cannot be used; the one before stays');
+      log.error({ reason: messageOf(error) }, 'tls: the new certificate cannot be used; the previous one stays in use');
     }
   }
 

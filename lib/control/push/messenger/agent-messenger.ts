@@ -103,8 +103,8 @@ export class AgentMessenger {
   readonly #stopping = new AbortController();
   readonly #counts = { prepares: 0, aborts: 0, votes: 0 };
   /**
-   * Changes of limits that were read here, by job: the sessions that there were then have been told,
-   * and each later session is told what its server has.
+   * Changes of limits that were sent, by job, to the sessions of that moment. Later sessions receive
+   * the limit when they begin.
    */
   readonly #timeoutChangesRead = new Map<string, number>();
   /** What each session was told last. */
@@ -241,7 +241,7 @@ export class AgentMessenger {
     }
   }
 
-  /** A frame may have a megabyte: it is encoded once, and other work goes on between some. */
+  /** Encodes the frame once, as it may have a megabyte, and yields to other work between batches. */
   async #askAll(nodes: readonly NodeKey[], frame: PushPrepareFrame): Promise<void> {
     const { clock } = this.#deps;
     const text = encodeFrame(frame);

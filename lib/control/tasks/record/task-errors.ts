@@ -1,4 +1,4 @@
-/** Task errors that a caller can act on. Thrown by the store, the waiters and the facade. */
+/** Task errors that a caller can act on. Thrown by the store, the waiters and `Tasks`. */
 import { CnapiError } from '../../../platform/errors.ts';
 
 /** The task does not exist, or it was deleted after its 30 days. The text is Triton's. */

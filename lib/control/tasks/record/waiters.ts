@@ -1,6 +1,6 @@
 /**
  * Waits for tasks and follows their events, any number of each on any instance. Correct by reading
- * alone; the bus makes it prompt. Called by the facade for REST. Every wait ends with the task's
+ * alone; the bus makes it prompt. Called by `Tasks` for REST. Every wait ends with the task's
  * end, at its timeout, when its caller disconnects, or when the instance stops.
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';

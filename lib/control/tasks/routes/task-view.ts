@@ -7,7 +7,7 @@
 
 import type { TaskHistoryEntry } from '../../../protocol/api/server-tasks.ts';
 import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
-import type { JsonObject } from '../../../protocol/bounded-json.ts';
+import { isJsonObject, type JsonObject } from '../../../protocol/bounded-json.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import type { ServerTaskHistoryEntry, TaskEvent } from '../record/task.ts';
@@ -31,7 +31,7 @@ export function listedFor(actor: Actor, task: ListedTask): Withheld<ListedTask> 
 export function historyFor(actor: Actor, entries: readonly unknown[]): TaskHistoryEntry[] {
   const shown = hasRight(actor, 'task-contents')
     ? entries.map(withoutSecrets)
-    : entries.map((entry) => (isObject(entry) ? { ...plainPartsOf(entry), withheld: true } : {}));
+    : entries.map((entry) => (isJsonObject(entry) ? { ...plainPartsOf(entry), withheld: true } : {}));
   // A legacy agent's entries are passed on as they are.
   return shown as TaskHistoryEntry[];
 }
@@ -45,7 +45,7 @@ export function eventFor(actor: Actor, event: TaskEvent): Withheld<TaskEvent> {
 
 /** A legacy agent keeps the params of its tasks unchanged. */
 function withoutSecrets(entry: unknown): unknown {
-  return isObject(entry) && isObject(entry.params) ? { ...entry, params: maskParams(entry.params) } : entry;
+  return isJsonObject(entry) && isJsonObject(entry.params) ? { ...entry, params: maskParams(entry.params) } : entry;
 }
 
 const SHOWN_OF_ENTRY = [
@@ -71,13 +71,12 @@ function outlineOf({ exitCode, signal, value, status, error, result }: JsonObjec
     ...(isWord(signal) ? { signal } : {}),
     ...(typeof value === 'number' ? { value } : {}),
     ...(isWord(status) ? { status } : {}),
-    ...(isObject(error) ? { error: { message: 'withheld', ...(isWord(error.code) ? { code: error.code } : {}) } } : {}),
-    ...(isObject(result) ? { result: outlineOf(result) } : {}),
+    ...(isJsonObject(error)
+      ? { error: { message: 'withheld', ...(isWord(error.code) ? { code: error.code } : {}) } }
+      : {}),
+    ...(isJsonObject(result) ? { result: outlineOf(result) } : {}),
   };
 }
-
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 const isWord = (value: unknown): value is string => typeof value === 'string' && /^\w{1,64}$/.test(value);
 
