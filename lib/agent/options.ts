@@ -1,6 +1,7 @@
 /** Parses the agent's command line. A wrong option throws an AgentUsageError that names it. */
 import { isIP } from 'node:net';
 import { type ParseArgsOptionsConfig, parseArgs } from 'node:util';
+import { parseServer } from '../platform/dns/resolve.ts';
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import { reasonNotANetwork } from '../platform/networks.ts';
 import { readOptionsFile } from './config-file.ts';
@@ -168,13 +169,16 @@ export function discoveryOf(values: ValuesOf<typeof discoveryOptions>): Discover
   if (url.length > 0) return { endpoints: url.map(endpointOf) };
   if (byName === undefined)
     throw new AgentUsageError('The address of an instance is missing: give --dns ADDRESS:PORT or --url URL');
-  if (dns !== undefined && !isHostAndPort(dns)) throw new AgentUsageError(`--dns ${dns} is not HOST:PORT`);
+  if (dns !== undefined) requireServer(dns);
   return { dns, datacenter: datacenter ?? 'local', domain: domain ?? 'cnapi.internal' };
 }
 
-function isHostAndPort(text: string): boolean {
-  const port = Number(/^.+:(\d{1,5})$/.exec(text)?.[1]);
-  return port >= 1 && port <= 65_535;
+function requireServer(dns: string): void {
+  try {
+    parseServer(dns);
+  } catch (error) {
+    throw new AgentUsageError(`--dns ${dns} cannot be used. ${messageOf(error)}`, error);
+  }
 }
 
 const SCHEMES: Readonly<Record<string, { tls: boolean; port: number }>> = {

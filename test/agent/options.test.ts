@@ -56,7 +56,7 @@ t.test('by default an agent uses the link where it can and opens no HTTP port', 
 });
 
 t.test('--tls or https URLs enable TLS, with CA, name and token from options or environment', async (t) => {
-  const dns = ['--dns', 'h:1', '--data', 'd'];
+  const dns = ['--dns', '127.0.0.1:1', '--data', 'd'];
   const https = ['--url', 'https://h', '--url', 'wss://i:444', '--data', 'd'];
   const env = { CN_AGENT_TOKEN_FILE: '/t', CN_AGENT_CA_FILE: '/c' };
   const [name, ca, token] = [
@@ -89,25 +89,32 @@ t.test('an error in the options names the option', async (t) => {
     [['--data', 'd', '--url', 'https://h', '--url', 'http://h'], /--url: use http:.. for all instances, or https:/],
     [['--data', 'd', '--url', 'http://h', '--tls'], /--tls needs https:/],
     [['--data', 'd', '--url', 'http://h', '--ca', 'f'], /--ca and --tls-name need https:/],
-    [['--data', 'd', '--dns', 'h:1', '--tls-name', 'n'], /--ca and --tls-name need https:/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--tls-name', 'n'], /--ca and --tls-name need https:/],
     [['--data', 'd', '--dns', 'h:99999'], /--dns h:99999/],
     [['--data', 'd', '--url', 'nonsense'], /--url nonsense/],
-    [['--data', 'd', '--url', 'http://h', '--dns', 'h:1'], /--url cannot be combined with/],
-    [['--data', 'd', '--dns', 'host'], /--dns host is not HOST:PORT/],
-    [['--data', 'd', '--dns', 'h:1', '--uuid', 'ABC'], /--uuid ABC/],
-    [['--data', 'd', '--dns', 'h:1', '--log-level', 'loud'], /--log-level loud/],
-    [['--data', 'd', '--dns', 'h:1', '--protocol', 'new'], /--protocol new is not one of auto, link, legacy/],
-    [['--data', 'd', '--dns', 'h:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
-    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-host', 'h'], /--http-host h is not an IP address/],
+    [['--data', 'd', '--url', 'http://h', '--dns', '127.0.0.1:1'], /--url cannot be combined with/],
+    [['--data', 'd', '--dns', 'host'], /--dns host cannot be used.*write 127.0.0.1:8083/],
+    [['--data', 'd', '--dns', 'names.example:53'], /--dns names.example:53 cannot be used.*write 127.0.0.1:8083/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--uuid', 'ABC'], /--uuid ABC/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--log-level', 'loud'], /--log-level loud/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--protocol', 'new'], /--protocol new is not one of auto, link, legacy/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--http-port', '70000'], /--http-port 70000 is not a port/],
     [
-      ['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '10.0.0.0/33'],
+      ['--data', 'd', '--dns', '127.0.0.1:1', '--http-port', '1', '--http-host', 'h'],
+      /--http-host h is not an IP address/,
+    ],
+    [
+      ['--data', 'd', '--dns', '127.0.0.1:1', '--http-port', '1', '--http-from', '10.0.0.0/33'],
       /--http-from .* longer than \/32/,
     ],
-    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', '0.0.0.0/0'], /--http-from .* wider than \/8/],
-    [['--data', 'd', '--dns', 'h:1', '--http-port', '1', '--http-from', 'h'], /--http-from h is neither/],
-    [['--data', 'd', '--dns', 'h:1', '--frobnicate'], /frobnicate/],
-    [['--data', 'd', '--dns', 'h:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
-    [['--data', 'd', '--dns', 'h:1', 'more'], /more/],
+    [
+      ['--data', 'd', '--dns', '127.0.0.1:1', '--http-port', '1', '--http-from', '0.0.0.0/0'],
+      /--http-from .* wider than \/8/,
+    ],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--http-port', '1', '--http-from', 'h'], /--http-from h is neither/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--frobnicate'], /frobnicate/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', '--boot-parameter', 'x'], /--boot-parameter x is not NAME=VALUE/],
+    [['--data', 'd', '--dns', '127.0.0.1:1', 'more'], /more/],
   ];
   for (const [args, message] of rows) {
     t.throws(() => parseAgentOptions(args), { name: 'AgentUsageError', message }, args.join(' '));
