@@ -34,6 +34,11 @@ function reasonAt(value: unknown, levelsLeft: number): string | undefined {
   return undefined;
 }
 
+/** The text with what the database cannot store replaced by U+FFFD. */
+export function toStorableText(text: string): string {
+  return text.toWellFormed().replaceAll('\0', '\uFFFD');
+}
+
 function reasonNotText(text: string): string | undefined {
   const isText = !text.includes('\0') && text.isWellFormed();
   return isText ? undefined : 'contains a NUL character or half of a surrogate pair';

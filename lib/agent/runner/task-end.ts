@@ -5,6 +5,7 @@ import { countJsonValues, JsonLimitError } from '../../protocol/bounded-json.ts'
 import { encodeFrame } from '../../protocol/codec.ts';
 import type { TaskEndFrame } from '../../protocol/frames.ts';
 import { MAX_FRAME_DEPTH, MAX_RESULT_VALUES } from '../../protocol/limits.ts';
+import { toStorableText } from '../../protocol/storable.ts';
 import { KeptOutput } from './output.ts';
 
 export interface Attempt {
@@ -31,7 +32,7 @@ export function endComplete(attempt: Attempt, result: Record<string, unknown>, r
 }
 
 export function endFailure({ id, attempt }: Attempt, failure: TaskFailure, reportedAt: string): TaskEndFrame {
-  const error = { code: failure.code, message: failure.message.slice(0, 4000) };
+  const error = { code: failure.code, message: toStorableText(failure.message.slice(0, 4000)) };
   const result = failure.result ? { result: failure.result } : {};
   return { type: 'task_end', id, attempt, outcome: 'failure', ...result, error, reportedAt };
 }

@@ -8,6 +8,7 @@
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
+import { toStorableText } from '../../../protocol/storable.ts';
 import type { TaskError } from '../record/task.ts';
 
 /** The task and attempt of a report, and the server whose agent sent it. */
@@ -52,12 +53,19 @@ export function toEvent({ event }: TaskEventFrame): EventReport {
 
 /**
  * The end as the agent reported it. A result that cannot be kept is replaced by one that states
- * why; the end is unchanged.
+ * why; the end is unchanged. The statements of push jobs read the error, so it must be storable; a
+ * result is stored as text that no statement reads.
  */
 export function toEnd({ outcome, reportedAt, result, error }: TaskEndFrame): EndReport {
   const resultJson = result === undefined ? undefined : resultText(result);
   if (outcome === 'complete') return { name: 'complete', reportedAt, resultJson };
-  return { name: 'failure', reportedAt, resultJson, error: error ?? { code: 'Failed', message: 'no error given' } };
+  const { code, message } = error ?? { code: 'Failed', message: 'no error given' };
+  return {
+    name: 'failure',
+    reportedAt,
+    resultJson,
+    error: { code: toStorableText(code), message: toStorableText(message) },
+  };
 }
 
 /** The same end without the agent's result. */

@@ -24,6 +24,13 @@ t.test('an end keeps what the agent reported', async (t) => {
   t.match(toEnd(end({ outcome: 'failure' })), { error: { code: 'Failed' } });
 });
 
+t.test('an error is kept as text that the database can store', async (t) => {
+  const unstorable = { code: 'a\0', message: 'a\0b and half of a pair \ud83d' };
+  t.match(toEnd(end({ outcome: 'failure', error: unstorable })), {
+    error: { code: 'a\uFFFD', message: 'a\uFFFDb and half of a pair \uFFFD' },
+  });
+});
+
 t.test('a result that cannot be kept is replaced, and the outcome stands', async (t) => {
   const table: [string, Record<string, unknown>, RegExp][] = [
     ['a little too deep', { x: nested(100) }, /nested more than 100 levels/],
