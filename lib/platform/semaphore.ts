@@ -1,6 +1,13 @@
 /** A counting semaphore: a bounded number of pieces of work run at once, the rest wait in order. */
 import type { Clock } from './clock.ts';
 
+/** How long to wait for a permit, and the error after that. */
+export interface WaitLimit {
+  clock: Clock;
+  withinMs: number;
+  late: () => Error;
+}
+
 export class Semaphore {
   #free: number;
   /** In order of arrival. */
@@ -22,12 +29,9 @@ export class Semaphore {
   }
 
   /** Runs `work`, or throws the error of `late` if there is no permit within `withinMs`. */
-  async runWithin<Result>(
-    { clock, withinMs, late }: { clock: Clock; withinMs: number; late: () => Error },
-    work: () => Promise<Result>,
-  ): Promise<Result> {
+  async runWithin<Result>(limit: WaitLimit, work: () => Promise<Result>): Promise<Result> {
     if (this.#free > 0) this.#free -= 1;
-    else await this.#wait(clock, withinMs, late);
+    else await this.#wait(limit);
     return this.#hold(work);
   }
 
@@ -41,7 +45,7 @@ export class Semaphore {
     return { leave: () => void this.#waiting.delete(turn) };
   }
 
-  #wait(clock: Clock, withinMs: number, late: () => Error): Promise<void> {
+  #wait({ clock, withinMs, late }: WaitLimit): Promise<void> {
     return new Promise((resolve, reject) => {
       const permitted = () => {
         timer.cancel();

@@ -18,6 +18,8 @@ t.test('callers of one locked queue leave connections to others', async (t) => {
       creates.push(waitlist.create({ ...queue, expiry: { expiresInSeconds: 60 } }).catch((error) => error));
     // Without a limit of their own the creates would use every connection until the row is free.
     for (let n = 0; n < 5; n++) t.equal((await database.query('select 1')).rowCount, 1);
+    const other = await waitlist.create({ ...newQueue(), expiry: { expiresInSeconds: 60 } });
+    await t.resolves(waitlist.release(other.uuid), 'tickets of other queues are created and released meanwhile');
   });
   const ended = await Promise.all(creates);
   t.equal(ended.length, 20, 'each was accepted or told to try again');
