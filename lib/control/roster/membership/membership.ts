@@ -89,6 +89,8 @@ export class Membership {
    * yet.
    */
   #isDrainPending = false;
+  /** The id of the next run, until its row is certainly there: a lost answer must not leave two. */
+  #nextRun: string | undefined;
   #failedBeats = 0;
   /** The error of the last failed beat. */
   #databaseTrouble = '';
@@ -269,9 +271,11 @@ export class Membership {
 
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
-    const newRun = this.#deps.random.uuid();
+    const newRun = this.#nextRun ?? this.#deps.random.uuid();
+    this.#nextRun = newRun;
     this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, oldRun);
     await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
+    this.#nextRun = undefined;
     this.#run = newRun;
     this.#standingMs = 0;
     this.#deps.log.warn(

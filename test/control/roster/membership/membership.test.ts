@@ -30,14 +30,22 @@ function newInstance() {
     said: [] as string[],
     others: [] as { run: string; beat: number }[],
     declared: [] as string[],
+    /** The answers to so many inserts of a run are lost. */
+    lostAnswers: 0,
+    inserted: [] as unknown[],
   };
-  const query: Queryable['query'] = async <Row>(text: string) => {
+  const query: Queryable['query'] = async <Row>(text: string, values?: readonly unknown[]) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
     if (text.includes('beat = beat + 1') && world.isRowLocked) throw new DatabaseBusyError('locked');
     if (text.includes('from cnapi_instances where')) world.reads += 1;
     if (text.includes('from cnapi_instances where')) return { rows: world.others as Row[], rowCount: 0 };
     if (text.includes("end_reason = 'lapsed'")) world.declared.push(...world.others.map(({ run }) => run));
-    if (text.includes('insert into cnapi_instances')) world.isDead = false;
+    if (text.includes('insert into cnapi_instances')) {
+      world.inserted.push(values?.[0]);
+      world.lostAnswers -= 1;
+      if (world.lostAnswers >= 0) throw new DatabaseUnavailableError();
+      world.isDead = false;
+    }
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
     world.beats += 1;
     return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
@@ -143,6 +151,18 @@ t.test('an instance whose run was found dead starts a new one, with a grace befo
   t.not(instances.run, run);
   t.same(world.said, ['renewed']);
   t.equal(instances.mayMarkOthersUnknown, false);
+});
+
+t.test('an instance whose new run may have been stored tries again with the same one', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(30_000);
+  world.isDead = true;
+  world.lostAnswers = 3;
+  await clock.advance(5_000);
+  const [first, ...renewed] = world.inserted;
+  t.not(instances.run, first);
+  t.same(renewed, Array(4).fill(instances.run), 'a second row would be another live run of this instance');
 });
 
 t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {
