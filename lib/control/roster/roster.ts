@@ -222,13 +222,20 @@ export class Roster {
 
   /** Whether every instance that stays rejects new agents. */
   get isZoneAtCapacity(): boolean {
-    const staying = this.membership.live.filter(({ isDraining }) => !isDraining);
-    return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
+    const staying = this.#staying;
+    return staying.length > 0 && staying.every(isDeferring);
   }
 
-  /** Where one instance is closed and the others are open, agents connect to the others at once. */
+  /**
+   * Whether an instance that stays tells agents to return later. If another one is open, or has
+   * just joined, an agent that was told so may not know it yet.
+   */
   get #isDeferringAgents(): boolean {
-    return this.isZoneAtCapacity || this.membership.live.some(({ admission }) => admission === 'paced');
+    return this.#staying.some(isDeferring);
+  }
+
+  get #staying(): InstanceRow[] {
+    return this.membership.live.filter(({ isDraining }) => !isDraining);
   }
 
   /**
@@ -358,3 +365,5 @@ function addressesOf(live: readonly InstanceRow[]): Address[] {
   const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
   return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
 }
+
+const isDeferring = ({ admission }: InstanceRow): boolean => admission === 'paced' || admission === 'closed';

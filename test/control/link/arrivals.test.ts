@@ -5,7 +5,7 @@
 import t from 'tap';
 import { MIN_RATE } from '../../../lib/control/roster/accept/admission.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
-import { freshZone, type TestApp } from '../../support/apps.ts';
+import { freshZone, type TestApp, type TestZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { joinAgent, newMachine, ScriptedAgent } from '../../support/scripted-agent.ts';
 import { until } from '../../support/until.ts';
@@ -54,16 +54,7 @@ t.test('while agents are told to return, servers of a dead instance stay running
   t.ok(agents.some(({ refusedWith }) => refusedWith === 503));
   await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'the instance to say so');
 
-  const { serverUuid } = newMachine();
-  await zone.database.query(
-    `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
-     values ($1::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'running', 'connected', cnapi_now())`,
-    [serverUuid],
-  );
-  const readRow = async () => {
-    const text = 'select status, reason from cnapi_roster_authority where server_uuid = $1::uuid';
-    return (await zone.database.query<{ status: string; reason: string }>(text, [serverUuid])).rows[0];
-  };
+  const readRow = await deadRow(zone);
   await until(async () => (await metric(app, 'roster_ownerless_rows')) === 1, 'the row to be seen');
   // Nothing happens here, so there is nothing to wait for; the grace of these tests is 0.5 s.
   await systemClock.sleep(3_000);
@@ -71,6 +62,23 @@ t.test('while agents are told to return, servers of a dead instance stay running
   loop.share = 0;
   await until(async () => (await readRow())?.reason === 'instance-lost', 'the usual grace to hold again');
   for (const agent of agents) agent.close();
+});
+
+t.test('while one instance is full, another that joins does not end the longer grace', async (t) => {
+  const zone = await freshZone(t);
+  const full = await zone.startApp({ maxAgents: 1 });
+  const { agent } = await joinAgent(full.url, newMachine());
+  await zone.startApp();
+  const admissions = async () =>
+    (await full.get<{ admission: string }[]>('/instances')).body.map(({ admission }) => admission).sort();
+  await until(async () => (await admissions()).join() === 'closed,open', 'one to be full and one to be open');
+  const row = await deadRow(zone);
+  await until(async () => (await metric(full, 'roster_ownerless_rows')) === 1, 'the row to be seen');
+  // As above.
+  await systemClock.sleep(3_000);
+  t.equal((await row())?.status, 'running', 'its agent may obey what the full instance told it');
+  agent.close();
+  await until(async () => (await row())?.reason === 'instance-lost', 'the usual grace to hold again');
 });
 
 t.test('in a trusted network, nobody uses up what the agent of a server at another address may do', async (t) => {
@@ -89,6 +97,18 @@ t.test('in a trusted network, nobody uses up what the agent of a server at anoth
   t.equal(await knock('127.0.0.2'), 503, 'too many that have not begun their session');
   t.equal(await knock('127.0.0.3'), undefined);
 });
+
+/** A server of a dead instance; returns what reads its row. */
+async function deadRow({ database }: TestZone) {
+  const { serverUuid } = newMachine();
+  await database.query(
+    `insert into cnapi_roster_authority (server_uuid, cnapi_uuid, run, epoch, status, reason, since)
+     values ($1::uuid, gen_random_uuid(), gen_random_uuid(), 1, 'running', 'connected', cnapi_now())`,
+    [serverUuid],
+  );
+  const text = 'select status, reason from cnapi_roster_authority where server_uuid = $1::uuid';
+  return async () => (await database.query<{ status: string; reason: string }>(text, [serverUuid])).rows[0];
+}
 
 /** Behaves like an agent that obeys Retry-After. */
 async function joinWhenTold(app: TestApp, machine: ReturnType<typeof newMachine>): Promise<ScriptedAgent> {

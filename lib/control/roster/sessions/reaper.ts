@@ -105,9 +105,9 @@ export class Reaper {
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
     const ownerless = rows.filter((row) => this.#isOwnerless(row, run));
-    // An agent that was told to return is late because it obeys.
+    // An agent of a dead instance that was told to return is late because it obeys.
     const extraMs = this.#deps.isDeferringAgents() ? MAX_RETURN_MS : 0;
-    await this.#markUnknown(this.#ownerless.read(ownerless, extraMs));
+    await this.#markUnknown(this.#ownerless.read(ownerless, (row) => (row.run === run ? 0 : extraMs)));
   }
 
   async #read(database: Queryable, run: string): Promise<PolledRow[]> {
