@@ -21,7 +21,7 @@ import {
   UnauthorizedError,
 } from './access-errors.ts';
 import type { SignIn } from './sign-in.ts';
-import { type Actor, ANONYMOUS_ACTOR, isBasic, OPEN_ACTOR, parseBearer, permits } from './token.ts';
+import { type Actor, ANONYMOUS_ACTOR, carriesToken, OPEN_ACTOR, parseBearer, permits } from './token.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {
@@ -276,14 +276,6 @@ export class Authenticator {
     if (actor !== undefined) return actor;
     throw new UnauthorizedError('A token is required: send it as `Authorization: Bearer …`');
   }
-}
-
-/**
- * False also for a name and a password, which clients of Triton's CNAPI send and it never checks:
- * nothing can be guessed with them.
- */
-function carriesToken([header, ...others]: readonly string[]): boolean {
-  return header !== undefined && (others.length > 0 || !isBasic(header));
 }
 
 const isLimit = (error: unknown): boolean => error instanceof CnapiError && error.statusCode === 429;

@@ -81,9 +81,13 @@ export function parseBearer(authorization: string): string | undefined {
   return BEARER.exec(authorization.trim())?.[1];
 }
 
-/** A name and a password (RFC 7617), which are not checked here. */
-export function isBasic(authorization: string): boolean {
-  return /^basic(\s|$)/i.test(authorization.trim());
+/**
+ * Whether a request with these Authorization headers carries a token, valid or not. False for a name
+ * and a password (RFC 7617), which clients of Triton's CNAPI send and it never checks: they prove
+ * nothing about the caller.
+ */
+export function carriesToken([header, ...others]: readonly string[]): boolean {
+  return header !== undefined && (others.length > 0 || !/^basic(\s|$)/i.test(header.trim()));
 }
 
 export function hashSecret(secret: string): Buffer {

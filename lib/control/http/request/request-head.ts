@@ -8,6 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
 import type { CnapiError } from '../../../platform/errors.ts';
 import { isLoopback } from '../../../platform/networks.ts';
+import { carriesToken } from '../../access/token.ts';
 import { ForbiddenError, InvalidContentError, printable, RequestTooLargeError } from '../http-errors.ts';
 
 export const MAX_URL_CHARS = 8 * 1024;
@@ -34,7 +35,7 @@ interface RequestHead {
 export function readRequestHead(request: RawRequest, scheme: RequestHead['scheme']): RequestHead {
   const { url = '', httpVersion, headers, headersDistinct } = request;
   const hasSignature = headers['x-ops-sign'] !== undefined && SIGNED_PATH.test(url);
-  const hasToken = headers.authorization !== undefined || hasSignature;
+  const hasToken = carriesToken(headersDistinct.authorization ?? []) || hasSignature;
   const { origin, 'transfer-encoding': transferCodings } = headers;
   return { url, httpVersion, hosts: headersDistinct.host ?? [], transferCodings, origin, scheme, hasToken };
 }

@@ -45,6 +45,19 @@ t.test('with open access, an Authorization header does not admit a foreign Host'
   t.equal(tasks.created.length, 0);
 });
 
+t.test('in a trusted network, a name and a password do not admit a foreign Host', async (t) => {
+  const { port, addServer, tasks } = await startApi(t, {
+    config: { access: 'tokens', trustedNetworks: [{ text: '127.0.0.0/8', roles: ['operator'] }] },
+  });
+  await addServer(SERVER);
+  for (const authorization of ['Basic eDp4', 'Basic %%%', 'basic\tx', 'BASIC']) {
+    const page = `Host: evil.example:${port}\r\nOrigin: http://evil.example:${port}\r\nAuthorization: ${authorization}\r\n`;
+    const request = `POST /servers/${SERVER}/nop HTTP/1.1\r\n${page}Content-Length: 0\r\nConnection: close\r\n\r\n`;
+    t.match(await raw(port, request), /^HTTP\/1.1 403 /, authorization);
+  }
+  t.equal(tasks.created.length, 0);
+});
+
 t.test('a foreign Origin is 403 for any method', async (t) => {
   const { url, call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
