@@ -29,7 +29,7 @@ export interface Reply {
   /** Sent as JSON; absent means no body. */
   body?: unknown;
   /** Sent unchanged with this content type, in place of `body`. */
-  text?: { contentType: string; content: string };
+  text?: { contentType: string; content: string | Buffer };
   /** Sent as one JSON array, chunk by chunk, in place of `body`. */
   rows?: { first: string; rest: AsyncIterator<RowText> };
   /** Sent as server-sent events until it ends or the caller disconnects, in place of `body`. */
@@ -150,4 +150,4 @@ export const ok = <Body>(body: Body) => ({ status: 200 as const, body });
 export const accepted = <Body>(body: Body) => ({ status: 202 as const, body });
 export const empty = <Status extends 200 | 204>(status: Status) => ({ status });
 export const stream = (events: AsyncIterable<ServerSentEvent>) => ({ status: 200 as const, events });
-export const content = (text: { contentType: string; content: string }) => ({ status: 200 as const, text });
+export const content = (text: { contentType: string; content: string | Buffer }) => ({ status: 200 as const, text });

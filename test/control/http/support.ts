@@ -43,7 +43,7 @@ import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { contractList } from '../../../lib/protocol/api/contracts.ts';
-import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
+import { openApiBytes } from '../../../lib/protocol/api/openapi.ts';
 import { checkAnswer } from '../../support/contracts.ts';
 import { migrationsOf } from '../../support/migrations-of.ts';
 import { type FreshDatabase, freshDatabase, type Teardown } from '../../support/postgres.ts';
@@ -224,7 +224,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     lastHeartbeat: (uuid) => (uuid === SERVER ? '2030-01-01T00:00:01.000Z' : null),
     logLevel: { get: () => level, set: (one) => (level = one) },
     metrics: () => metrics.read(),
-    openApi: () => openApiDocument(contractList, '1.2.3'),
+    openApi: () => openApiBytes(contractList, '1.2.3'),
     ...options.parts,
   };
   const nouns = [

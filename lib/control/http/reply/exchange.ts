@@ -295,7 +295,8 @@ export class Exchange {
     if (content === undefined || bytes <= SMALL_ANSWER_BYTES) return this.#end(reply, content);
     this.#response.setHeader('Content-Type', reply.text?.contentType ?? 'application/json');
     this.#response.setHeader('Content-Length', bytes);
-    if (await writeInSlices(this.#response, Buffer.from(content), this.#deps.clock)) this.#finish();
+    const encoded = typeof content === 'string' ? Buffer.from(content) : content;
+    if (await writeInSlices(this.#response, encoded, this.#deps.clock)) this.#finish();
     else this.#cutOff();
   }
 
@@ -324,7 +325,7 @@ export class Exchange {
     this.#response.destroy();
   }
 
-  #end(reply: Reply, content: string | undefined): void {
+  #end(reply: Reply, content: string | Buffer | undefined): void {
     if (content === undefined) {
       if (reply.status !== 204) this.#response.setHeader('Content-Length', 0);
     } else {
@@ -374,7 +375,7 @@ export function requestIdOf(request: IncomingMessage): string | undefined {
   return typeof given === 'string' && REQUEST_ID.test(given) ? given : undefined;
 }
 
-function contentOf(reply: Reply): string | undefined {
+function contentOf(reply: Reply): string | Buffer | undefined {
   if (reply.text !== undefined) return reply.text.content;
   return reply.body === undefined ? undefined : JSON.stringify(reply.body);
 }

@@ -17,7 +17,7 @@ export interface ProcessRouteDeps {
   /** The metrics in the text format of Prometheus. */
   metrics(): Promise<{ contentType: string; content: string }>;
   /** The OpenAPI document of all routes, as JSON. */
-  openApi(): string;
+  openApi(): Buffer;
 }
 
 type Counts = Record<string, number>;
