@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
 import { allContracts } from '../../../lib/control/nouns/lists.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../lib/protocol/api/contract.ts';
-import { openApiDocument } from '../../../lib/protocol/api/openapi.ts';
+import { openApiBytes, openApiDocument } from '../../../lib/protocol/api/openapi.ts';
 import { PUSH_TASK } from '../../../lib/protocol/push.ts';
 import { TASK_KINDS, taskKind } from '../../../lib/protocol/tasks.ts';
 
@@ -99,12 +99,10 @@ function find(root: unknown, reference: string): unknown {
     .reduce<unknown>((at, key) => (at as Record<string, unknown> | undefined)?.[key], root);
 }
 
-t.test('the OpenAPI document is generated once per list', (t) => {
-  t.equal(openApiDocument(allContracts, '1.2.3'), openApiDocument(allContracts, '1.2.3'));
-  t.not(
-    openApiDocument(allContracts.slice(1), '1.2.3'),
-    openApiDocument(allContracts, '1.2.3'),
-    'another list gets another document',
-  );
+t.test('the OpenAPI document is generated and encoded once per list', (t) => {
+  const bytes = openApiBytes(allContracts, '1.2.3');
+  t.equal(openApiBytes(allContracts, '1.2.3'), bytes, 'the same object');
+  t.equal(bytes.toString(), openApiDocument(allContracts, '1.2.3'));
+  t.not(openApiBytes(allContracts.slice(1), '1.2.3').length, bytes.length, 'another list gets another document');
   t.end();
 });
