@@ -30,7 +30,7 @@ import type { CallerLimits } from '../limits/caller-limits.ts';
 import { ErrorForms } from '../reply/error-forms.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
-import { replyAndClose } from '../reply/raw-reply.ts';
+import { endAndClose, replyAndClose } from '../reply/raw-reply.ts';
 import {
   MAX_URL_CHARS,
   namesOf,
@@ -211,7 +211,7 @@ export class HttpListener {
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
       const refusal = authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError();
-      void this.#exchange(request, response).send(this.#errorForms.replyTo(refusal, request.url ?? ''));
+      this.#refuse(this.#exchange(request, response), refusal);
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
@@ -272,10 +272,16 @@ export class HttpListener {
     }
     const exchange = this.#exchange(request, response);
     if (reason !== undefined) {
-      void exchange.send(this.#errorForms.replyTo(reason, request.url ?? ''));
+      this.#refuse(exchange, reason);
       return false;
     }
     return this.#exchanges.add(exchange, response);
+  }
+
+  #refuse(exchange: Exchange, reason: CnapiError): void {
+    const { request } = exchange;
+    this.#exchanges.addRefused(exchange);
+    void exchange.send(this.#errorForms.replyTo(reason, request.url ?? ''));
   }
 
   #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
@@ -330,6 +336,7 @@ export class HttpListener {
 
   /** Input that Node could not parse as a request. Cuts off a reply in progress. */
   #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
+    if (this.#exchanges.refusedOn(socket)?.isLastAnswer) return endAndClose(socket);
     const isAnswering = [...this.#exchanges.all()].some((one) => one.request.socket === socket && one.isAnswered);
     if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
     else replyAndClose(socket, errorReply(new UnreadableRequestError(error)));

@@ -1,6 +1,7 @@
 /** The requests of a listener that are not answered yet. Limits how many of a connection there are. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Exchange } from '../reply/exchange.ts';
 
 /**
@@ -14,6 +15,8 @@ const SILENT_SOCKET_MS = 3_660_000;
 export class OpenExchanges {
   readonly #exchanges = new Map<IncomingMessage, Exchange>();
   readonly #unanswered = new WeakMap<Socket, number>();
+  /** The latest of each connection. */
+  readonly #refused = new WeakMap<Duplex, Exchange>();
   readonly #empty = new AbortController();
   #isAwaited = false;
 
@@ -48,6 +51,15 @@ export class OpenExchanges {
       if (this.#isAwaited && this.#exchanges.size === 0) this.#empty.abort();
     });
     return true;
+  }
+
+  /** A request that is refused for its head alone; it does not count as unanswered. */
+  addRefused(exchange: Exchange): void {
+    this.#refused.set(exchange.request.socket, exchange);
+  }
+
+  refusedOn(socket: Duplex): Exchange | undefined {
+    return this.#refused.get(socket);
   }
 
   /** False while others wait on this connection: Node would close it before their answers. */

@@ -140,6 +140,12 @@ export class Exchange {
     return this.#response.headersSent;
   }
 
+  /** The answer has begun, and the connection ends with it. */
+  get isLastAnswer(): boolean {
+    const { headersSent, shouldKeepAlive } = this.#response;
+    return headersSent && (!shouldKeepAlive || this.#response.getHeader('Connection') === 'close');
+  }
+
   /** The status that was sent; 499 if the caller disconnected before that. */
   get status(): number {
     return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;

@@ -6,10 +6,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { Reply } from '../route.ts';
 
-/**
- * Sends `reply` and closes both directions: a caller that never closes its own would hold the
- * connection for ever.
- */
+/** Sends `reply` and closes the connection. */
 export function replyAndClose(socket: Duplex, reply: Reply): void {
   const content = JSON.stringify(reply.body);
   const head = [
@@ -19,7 +16,15 @@ export function replyAndClose(socket: Duplex, reply: Reply): void {
     `Content-Length: ${Buffer.byteLength(content)}`,
     ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
   ];
+  endAndClose(socket, `${head.join('\r\n')}\r\n\r\n${content}`);
+}
+
+/**
+ * Closes both directions when all is sent: a caller that never closes its own would hold the
+ * connection for ever.
+ */
+export function endAndClose(socket: Duplex, rest = ''): void {
   socket.once('error', () => socket.destroy());
   socket.once('finish', () => socket.destroy());
-  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
+  socket.end(rest);
 }

@@ -69,6 +69,24 @@ t.test('bytes that are no valid request get an error with a code', async (t) => 
   t.equal((await call('GET', '/ping')).status, 200);
 });
 
+t.test('a request that is refused for its head gets one answer, whatever follows it', async (t) => {
+  const { port, call } = await startApi(t);
+  const post = (header: string) => `POST /servers/${SERVER} HTTP/1.1\r\n${header}\r\n`;
+  const next = 'GET /ping HTTP/1.1\r\nHost: localhost\r\n\r\n';
+  for (const [bytes, status] of [
+    [`${post('Host: localhost\r\nTransfer-Encoding: xchunked\r\n')}${next}`, 400],
+    [`${post('Host: localhost\r\nTransfer-Encoding: identity\r\n')}${next}`, 400],
+    [`${post('Host: localhost\r\nTransfer-Encoding: gzip\r\nConnection: close\r\n')}${next}`, 400],
+    [`${post('Host: evil.example\r\nTransfer-Encoding: chunked\r\n')}no chunk\r\n`, 403],
+    [`${post('Host: localhost\r\nTransfer-Encoding: chunked\r\nExpect: all\r\n')}no chunk\r\n`, 417],
+  ] as const) {
+    const seen = await raw(port, bytes);
+    t.same(seen.match(/HTTP\/1\.1 \d+/g), [`HTTP/1.1 ${status}`], bytes);
+    t.match(seen, /\r\nConnection: close\r\n/i, bytes);
+  }
+  t.equal((await call('GET', '/ping')).status, 200);
+});
+
 t.test('invalid bytes during a streamed answer put no second answer into it', async (t) => {
   const { port, tasks } = await startApi(t);
   const { id } = await tasks.create({ serverUuid: SERVER, name: 'nop', params: {} });
