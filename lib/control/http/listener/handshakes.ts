@@ -3,6 +3,7 @@
  * arrive. Failed ones are cut off, and the log gives the reason a bounded number of times. Node's
  * own limit counts from the last byte. Used by the listener.
  */
+import { constants } from 'node:crypto';
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
@@ -10,7 +11,11 @@ import type { Logger } from '../../../platform/log.ts';
 import { LogLimiter } from '../../../platform/log-limiter.ts';
 import { connectionKey } from './connection-key.ts';
 
-export const OLDEST_TLS = { minVersion: 'TLSv1.2' } as const;
+/**
+ * TLS 1.2 at least, and one handshake for each connection: with renegotiation a client could have
+ * several, at our cost.
+ */
+export const TLS_OPTIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const;
 /** Thousands of agents may connect at once, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
 /**

@@ -13,7 +13,7 @@ import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { LogLimiter, ONE_A_MINUTE } from '../../../platform/log-limiter.ts';
 import type { Certificates } from './certificates.ts';
-import { Handshakes, OLDEST_TLS } from './handshakes.ts';
+import { Handshakes, TLS_OPTIONS } from './handshakes.ts';
 
 interface ListenSocketsDeps {
   http: HttpServer;
@@ -85,7 +85,7 @@ export class ListenSockets {
   /** Returns the port. @throws the system's error, e.g. if the port is in use */
   async open(): Promise<number> {
     const { certificates, http } = this.#deps;
-    certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...OLDEST_TLS, cert, key }));
+    certificates?.start(({ cert, key }) => (http as HttpsServer).setSecureContext({ ...TLS_OPTIONS, cert, key }));
     try {
       return await this.#openAll();
     } catch (error) {

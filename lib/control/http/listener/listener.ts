@@ -41,7 +41,7 @@ import {
 } from '../request/request-head.ts';
 import type { Reply, RequireServer, Route } from '../route.ts';
 import type { Certificates } from './certificates.ts';
-import { OLDEST_TLS } from './handshakes.ts';
+import { TLS_OPTIONS } from './handshakes.ts';
 import { ListenSockets } from './listen-sockets.ts';
 import { OpenExchanges } from './open-exchanges.ts';
 import type { RequestAuthorizer } from './request-authorizer.ts';
@@ -185,7 +185,7 @@ export class HttpListener {
   #createServer(): restify.Server {
     const { version, log, authorizer, certificates } = this.#deps;
     const server = restify.createServer({
-      ...(certificates && { httpsServerOptions: OLDEST_TLS }),
+      ...(certificates && { httpsServerOptions: TLS_OPTIONS }),
       name: `cnapi/${version}`,
       handleUpgrades: true,
       // Sent only when the caller is authorized and the body is wanted: `Exchange.acceptBody`.

@@ -100,6 +100,23 @@ t.test('TLS below 1.2 is refused', async (t) => {
   t.equal((await dial({ maxVersion: 'TLSv1.2' })).getProtocol(), 'TLSv1.2');
 });
 
+t.test('a client cannot renegotiate, neither with the first certificate nor with a later one', async (t) => {
+  const { dial, authority, files, certificates } = await startTls(t);
+  const renegotiate = async () => {
+    const socket = await dial({ maxVersion: 'TLSv1.2' });
+    const refused = once(socket, 'error');
+    // The end of the connection may be an error, too.
+    socket.on('error', () => undefined);
+    const { promise: agreed, resolve } = Promise.withResolvers<string>();
+    socket.renegotiate({}, () => resolve('agreed'));
+    return Promise.race([refused.then(([error]) => error.code), agreed]);
+  };
+  t.equal(await renegotiate(), 'ERR_SSL_NO_RENEGOTIATION');
+  await replaceFiles(files, await authority.issue());
+  await certificates.reload();
+  t.equal(await renegotiate(), 'ERR_SSL_NO_RENEGOTIATION');
+});
+
 t.test(
   'plain HTTP and invalid bytes on a TLS port are closed, counted and logged at most ten times at once',
   async (t) => {
