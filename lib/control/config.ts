@@ -153,6 +153,9 @@ const schema = z.strictObject({
   connectionsPerSource: whole(0, 100_000)
     .default(500)
     .describe('Connections of one address, with `tokens`; 0 is no limit'),
+  handshakesPerSecond: whole(0, 100_000)
+    .default(200)
+    .describe('TLS handshakes per second of one address (with IPv6: one /64), with `tokens`; 0 is no limit'),
   answerMemoryMiB: whole(1, 65_536)
     .default(128)
     .describe('Memory for answers that are being read from the database or sent; beyond it 503 `AnswerMemoryFull`'),

@@ -57,6 +57,7 @@ const settable: Record<string, [value: string, key: string, parsed: unknown]> = 
   CNAPI_TRUSTED_NETWORKS: ['10.0.0.0/24=reader+agent', 'trustedNetworks', [{ text: '10.0.0.0/24' }]],
   CNAPI_REQUESTS_PER_SECOND: ['100', 'requestsPerSecond', 100],
   CNAPI_CONNECTIONS_PER_SOURCE: ['200', 'connectionsPerSource', 200],
+  CNAPI_HANDSHAKES_PER_SECOND: ['100', 'handshakesPerSecond', 100],
   CNAPI_FAILED_SIGN_INS_PER_MINUTE: ['5', 'failedSignInsPerMinute', 5],
   CNAPI_MAX_AGENTS: ['1000', 'maxAgents', 1000],
   CNAPI_DATABASE_POOLER: ['transaction', 'databasePooler', 'transaction'],

@@ -16,7 +16,7 @@ export const serviceName = `_http._tcp.cnapi.${datacenter}.${domain}`;
  * All callers have the same source address here, so a limit for one source would limit all of them
  * together.
  */
-const unlimited = { requestsPerSecond: 0, connectionsPerSource: 0 };
+const unlimited = { requestsPerSecond: 0, connectionsPerSource: 0, handshakesPerSecond: 0 };
 
 export interface InstancePlan {
   cnapiUuid: string;

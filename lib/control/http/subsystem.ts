@@ -87,5 +87,10 @@ function tlsMetrics(certificates: Certificates, listener: HttpListener): Metric[
       () => certificates.expiresInSeconds,
     ),
     counter('tls_handshakes_failed_total', 'TLS handshakes that failed', () => listener.failedHandshakes),
+    counter(
+      'tls_handshakes_limited_total',
+      'Connections closed before their handshake, because of handshakesPerSecond',
+      () => listener.limitedHandshakes,
+    ),
   ];
 }

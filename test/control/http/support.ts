@@ -251,6 +251,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       datacenter: 'testdc',
       domain: 'cnapi.test',
       maxAgents: 100,
+      handshakesPerSecond: 0,
       ...options.config,
     },
     version: '1.2.3',

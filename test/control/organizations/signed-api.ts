@@ -153,7 +153,10 @@ async function startApi(
   };
   const build = { version: '1.0.0', node: 'v24', datacenter: 'testdc', cnapiUuid: 'i', host: 's' };
   const listener = new HttpListener({
-    config: { host: '127.0.0.1', port: 0, datacenter: 'testdc', domain: 'cnapi.test', maxAgents: 10 },
+    config: {
+      ...{ host: '127.0.0.1', port: 0, datacenter: 'testdc', domain: 'cnapi.test' },
+      ...{ maxAgents: 10, handshakesPerSecond: 0 },
+    },
     version: '1.0.0',
     authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: () => chef, log }),
     limits: new CallerLimits({ ...access, ...limits }, { clock, log }),

@@ -1,14 +1,18 @@
 /**
- * TLS handshakes in progress at the listener. Each ends within a limit, however slowly its bytes
- * arrive. Failed ones are cut off, and the log gives the reason a bounded number of times. Node's
- * own limit counts from the last byte. Used by the listener.
+ * TLS handshakes in progress at the listener. One address may begin a limited number in a second;
+ * further connections are closed before the handshake, which costs ten times as much. Each ends
+ * within a limit, however slowly its bytes arrive: Node's own limit counts from the last byte.
+ * Failed ones are cut off. The log gives the reasons a bounded number of times. Used by the
+ * listener.
  */
 import { constants } from 'node:crypto';
 import type { Server } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { LogLimiter } from '../../../platform/log-limiter.ts';
+import { LogLimiter, ONE_A_MINUTE } from '../../../platform/log-limiter.ts';
+import { normalizeAddress, sourceOf } from '../../../platform/networks.ts';
+import { RateLimiters } from '../../../platform/rate-limiter.ts';
 import { connectionKey } from './connection-key.ts';
 
 /**
@@ -16,6 +20,11 @@ import { connectionKey } from './connection-key.ts';
  * several, at our cost.
  */
 export const TLS_OPTIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const;
+/**
+ * The burst is what the rate allows in this time. With the defaults it is as large as that of
+ * `requestsPerSecond`.
+ */
+const BURST_S = 5;
 /** Thousands of agents may connect at once, and share one core. */
 const HANDSHAKE_WITHIN_MS = 10_000;
 /**
@@ -23,15 +32,28 @@ const HANDSHAKE_WITHIN_MS = 10_000;
  */
 const DISCONNECTED = ['ECONNRESET', 'EPIPE', 'ETIMEDOUT'];
 
+interface HandshakesDeps {
+  /** Of one source; 0: no limit. */
+  handshakesPerSecond: number;
+  clock: Clock;
+  log: Logger;
+}
+
 export class Handshakes {
   readonly #clock: Clock;
   readonly #warnings: LogLimiter;
+  readonly #limitWarnings: LogLimiter;
+  readonly #limiters: RateLimiters | undefined;
   readonly #underWay = new Map<string, { socket: Socket; timer: Timer }>();
   #failed = 0;
+  #limited = 0;
 
-  constructor(server: Server, deps: { clock: Clock; log: Logger }) {
-    this.#clock = deps.clock;
+  constructor(server: Server, deps: HandshakesDeps) {
+    const { handshakesPerSecond: perSecond, clock } = deps;
+    this.#clock = clock;
     this.#warnings = new LogLimiter(deps);
+    this.#limitWarnings = new LogLimiter(deps, ONE_A_MINUTE);
+    this.#limiters = RateLimiters.ifLimited({ perSecond, burst: perSecond * BURST_S });
     server.on('connection', (socket) => this.#begin(socket as Socket));
     server.on('secureConnection', (socket) => this.#end(connectionKey(socket)));
     // By default Node passes these to the handler of bad requests, which cannot answer before the
@@ -53,6 +75,11 @@ export class Handshakes {
     return this.#failed;
   }
 
+  /** Connections closed before their handshake, because their source had begun too many. */
+  get limited(): number {
+    return this.#limited;
+  }
+
   /** Cuts off the handshakes in progress. */
   stop(): void {
     for (const { socket } of this.#underWay.values()) socket.destroy();
@@ -60,6 +87,7 @@ export class Handshakes {
 
   #begin(socket: Socket): void {
     if (socket.remotePort === undefined) return void socket.destroy();
+    if (this.#isLimited(socket)) return void socket.destroy();
     const key = connectionKey(socket);
     const timer = this.#clock.after(HANDSHAKE_WITHIN_MS, () => {
       this.#complain(socket.remoteAddress, `no handshake within ${HANDSHAKE_WITHIN_MS} ms`);
@@ -67,6 +95,19 @@ export class Handshakes {
     });
     this.#underWay.set(key, { socket, timer });
     socket.once('close', () => this.#end(key, socket));
+  }
+
+  #isLimited({ remoteAddress = '', destroyed }: Socket): boolean {
+    // A connection that another limit has closed costs no handshake.
+    if (this.#limiters === undefined || destroyed) return false;
+    const source = sourceOf(normalizeAddress(remoteAddress));
+    if (this.#limiters.of(source).take(this.#clock.now()) === 0) return false;
+    this.#limited += 1;
+    this.#limitWarnings.warn(
+      { source, limited: this.#limited },
+      'tls: an address began too many handshakes (handshakesPerSecond); its new connections are closed',
+    );
+    return true;
   }
 
   /**

@@ -22,6 +22,8 @@ interface ListenSocketsDeps {
   port: number;
   /** Above it, new connections are cut off: there is no room for an answer either. */
   maxConnections: number;
+  /** TLS handshakes of one source; 0: no limit. */
+  handshakesPerSecond: number;
   /** Already loaded; with them `http` is a TLS server. */
   certificates?: Certificates | undefined;
   clock: Clock;
@@ -80,6 +82,11 @@ export class ListenSockets {
 
   get failedHandshakes(): number {
     return this.#handshakes?.failed ?? 0;
+  }
+
+  /** Connections closed before their handshake, because their source had begun too many. */
+  get limitedHandshakes(): number {
+    return this.#handshakes?.limited ?? 0;
   }
 
   /** Returns the port. @throws the system's error, e.g. if the port is in use */

@@ -55,6 +55,8 @@ export interface ListenerDeps {
     datacenter: string;
     domain: string;
     maxAgents: number;
+    /** TLS handshakes of one address, with `tokens`; 0: no limit. */
+    handshakesPerSecond: number;
   };
   version: string;
   authorizer: RequestAuthorizer;
@@ -112,7 +114,9 @@ export class HttpListener {
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = deps.config;
     const maxConnections = maxAgents + MAX_CALLERS;
-    this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, maxConnections });
+    const handshakesPerSecond = deps.authorizer.isOpen ? 0 : deps.config.handshakesPerSecond;
+    const limits = { maxConnections, handshakesPerSecond };
+    this.#sockets = new ListenSockets({ ...deps, http: this.#server, host, port, ...limits });
   }
 
   /** @throws the system's error if the port is in use. */
@@ -167,6 +171,11 @@ export class HttpListener {
   /** Handshakes that failed; 0 without TLS. */
   get failedHandshakes(): number {
     return this.#sockets.failedHandshakes;
+  }
+
+  /** Connections closed before their handshake, because their address had begun too many. */
+  get limitedHandshakes(): number {
+    return this.#sockets.limitedHandshakes;
   }
 
   /** Connections cut off without an answer, because the limit was reached. */

@@ -19,6 +19,7 @@ async function openSockets(t: Test, { port = 0, maxConnections = 100 } = {}) {
     host,
     port,
     maxConnections,
+    handshakesPerSecond: 0,
     clock: systemClock,
     log: recordingLogger(logged),
   });

@@ -12,15 +12,15 @@ import { Authority, replaceFiles } from '../../../support/certificates.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
 import { recordingLogger } from '../../../support/recording-logger.ts';
 import { until } from '../../../support/until.ts';
-import { raw, startApi } from '../support.ts';
+import { type ApiOptions, raw, startApi } from '../support.ts';
 
-async function startTls(t: Test, clock: Clock = systemClock) {
+async function startTls(t: Test, clock: Clock = systemClock, config: ApiOptions['config'] = {}) {
   const authority = await Authority.create(t);
   const files = await authority.issue();
   const logged: Record<string, unknown>[] = [];
   const certificates = new Certificates({ files, clock: systemClock, log: recordingLogger(logged) });
   await certificates.load();
-  const api = await startApi(t, { certificates, clock });
+  const api = await startApi(t, { certificates, clock, config });
   const ca = await readFile(authority.caFile);
   const dial = dialer(api.port, ca);
   const serialOf = async () => {
@@ -31,9 +31,16 @@ async function startTls(t: Test, clock: Clock = systemClock) {
   return { ...api, authority, files, certificates, certLog: logged, ca, dial, serialOf };
 }
 
-async function openSockets(t: Test, { maxConnections, clock }: { maxConnections: number; clock: Clock }) {
+interface SocketOptions {
+  maxConnections: number;
+  handshakesPerSecond?: number;
+  clock: Clock;
+}
+
+async function openSockets(t: Test, { maxConnections, handshakesPerSecond = 0, clock }: SocketOptions) {
   const authority = await Authority.create(t);
-  const log = silentLogger;
+  const logged: Record<string, unknown>[] = [];
+  const log = recordingLogger(logged);
   const certificates = new Certificates({ files: await authority.issue(), clock: systemClock, log });
   await certificates.load();
   const http = createServer((request, response) => response.end(request.url));
@@ -42,6 +49,7 @@ async function openSockets(t: Test, { maxConnections, clock }: { maxConnections:
     host: '127.0.0.1',
     port: 0,
     maxConnections,
+    handshakesPerSecond,
     certificates,
     clock,
     log,
@@ -54,7 +62,7 @@ async function openSockets(t: Test, { maxConnections, clock }: { maxConnections:
     http.closeAllConnections();
   });
   const ca = await readFile(authority.caFile);
-  return { port, listenSockets, dial: dialer(port, ca) };
+  return { port, listenSockets, logged, dial: dialer(port, ca) };
 }
 
 function dialer(port: number, ca: Buffer) {
@@ -153,6 +161,29 @@ t.test('an unfinished handshake is closed after its timeout, even if bytes trick
   t.equal(listenSockets.failedHandshakes, 2, 'a caller that leaves is no failure');
 });
 
+t.test('one address may begin a limited number of handshakes; further connections are closed', async (t) => {
+  const clock = new ManualClock();
+  const { listenSockets, logged, dial } = await openSockets(t, { maxConnections: 100, handshakesPerSecond: 2, clock });
+  const passes = async (options = {}) => (await dial(options)).destroy();
+  for (let each = 0; each < 10; each++) await passes();
+  for (let each = 0; each < 3; each++) await t.rejects(dial(), { code: 'ECONNRESET' });
+  t.equal(listenSockets.limitedHandshakes, 3);
+  t.equal(listenSockets.failedHandshakes, 0);
+  await passes({ localAddress: '127.0.0.2' });
+  await clock.advance(500);
+  await passes();
+  await t.rejects(dial(), { code: 'ECONNRESET' });
+  const lines = logged.filter(({ msg }) => /too many handshakes/.test(String(msg)));
+  t.equal(lines.length, 1);
+  t.match(lines[0], { level: 'warn', source: '127.0.0.1', limited: 1 });
+});
+
+t.test('with open access, handshakes are not limited', async (t) => {
+  const { port, ca, listener } = await startTls(t, systemClock, { access: 'open', handshakesPerSecond: 1 });
+  for (let each = 0; each < 10; each++) t.equal((await ask(port, ca)).status, 200);
+  t.equal(listener.limitedHandshakes, 0);
+});
+
 t.test('handshakes count as connections', async (t) => {
   const { port, listenSockets, dial } = await openSockets(t, { maxConnections: 20, clock: systemClock });
   const silent = Array.from({ length: 20 }, () => connectPlain(port, '127.0.0.1').on('error', () => undefined));
@@ -188,6 +219,7 @@ t.test('when the port is taken, the certificate files are no longer watched', as
     host: '127.0.0.1',
     port,
     maxConnections: 1,
+    handshakesPerSecond: 0,
     certificates,
     clock,
     log,
