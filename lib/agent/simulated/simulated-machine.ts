@@ -1,7 +1,8 @@
 /**
  * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
- * (echo, sleep, exit, and the `dummy_job` of push jobs) to give an answer that can be checked. It
- * starts no process. Ten thousand must fit in one process.
+ * (echo, sleep, exit, exec, and the `dummy_job` of push jobs, one after the other) to give an
+ * answer that can be checked. It prints other commands. It starts no process. Ten thousand must fit
+ * in one process.
  */
 
 import { type Clock, isoNow } from '../../platform/clock.ts';
@@ -16,6 +17,7 @@ import {
   type TaskAddress,
   taskAddressSysinfo,
 } from '../machine/machine.ts';
+import { statementsOf } from './simulated-shell.ts';
 import { type SysinfoSize, simulatedHostname, simulatedSysinfo } from './simulated-sysinfo.ts';
 
 interface SimulatedMachineDeps {
@@ -30,7 +32,7 @@ interface SimulatedMachineDeps {
 }
 
 const MIB = 1024 * 1024;
-/** Exit code of a command with arguments that it does not take. */
+/** Exit code of a command with arguments that it does not take, and of syntax that is not known. */
 const WRONG_USAGE = 2;
 
 export class SimulatedMachine implements Machine {
@@ -66,44 +68,54 @@ export class SimulatedMachine implements Machine {
 
   async execute({ script, args, env }: Command, run: CommandRun): Promise<CommandResult> {
     await run.begin();
-    const shell = { stdout: '', exitCode: undefined as number | undefined };
-    for (const line of script.split('\n').filter((text) => text.trim() !== '' && !text.startsWith('#'))) {
-      const said = await this.#interpret(expand(line.trim(), args, env), run.signal);
-      if (run.signal.aborted)
-        return { exitCode: null, signal: 'SIGTERM', stdout: shell.stdout, stderr: '', killed: true };
-      if (typeof said === 'number') {
-        shell.exitCode = said;
-        break;
+    let stdout = '';
+    let exitCode = 0;
+    for (const statement of statementsOf(script, { args, env })) {
+      if ('unknown' in statement) return this.#failed(statement.unknown, stdout, run);
+      const step = await this.#interpret(statement.words, exitCode, run.signal);
+      if (run.signal.aborted) return { exitCode: null, signal: 'SIGTERM', stdout, stderr: '', killed: true };
+      if (step.writes !== undefined) {
+        run.output('stdout', Buffer.byteLength(stdout), step.writes.slice(0, 16_384));
+        stdout += step.writes;
       }
-      if (said !== '') run.output('stdout', Buffer.byteLength(shell.stdout), said.slice(0, 16_384));
-      shell.stdout += said;
+      exitCode = step.exitCode;
+      if (step.isLast === true) break;
     }
-    return { exitCode: shell.exitCode ?? 0, signal: null, stdout: shell.stdout, stderr: '', killed: false };
+    return { exitCode, signal: null, stdout, stderr: '', killed: false };
   }
 
-  /** Returns what a line writes, or the exit code with which the script ends there. */
-  async #interpret(line: string, signal: AbortSignal): Promise<string | number> {
-    const [word, ...rest] = line.split(/\s+/);
-    if (word === 'exit') return Number(rest[0] ?? 0);
-    if (word === 'sleep') return this.#sleep(rest[0], signal);
-    if (word === 'dummy_job') return this.#dummyJob(rest, signal);
-    if (word === 'true' || word === ':') return '';
-    return word === 'echo' ? `${rest.join(' ')}\n` : `${this.hostname}$ ${line}\n`;
+  /** A command of which nothing is known succeeds and prints itself; a shell's syntax may not. */
+  #failed(what: string, stdout: string, run: CommandRun): CommandResult {
+    const stderr = `${this.hostname} is simulated and cannot run: ${what}\n`.slice(0, 16_384);
+    run.output('stderr', 0, stderr);
+    return { exitCode: WRONG_USAGE, signal: null, stdout, stderr, killed: false };
   }
 
-  async #sleep(seconds: string | undefined, signal: AbortSignal): Promise<string | number> {
+  async #interpret(words: readonly string[], lastCode: number, signal: AbortSignal): Promise<Step> {
+    const [word, ...rest] = words;
+    if (word === 'exec' && rest.length > 0) return { ...(await this.#interpret(rest, lastCode, signal)), isLast: true };
+    if (word === 'exit') return { exitCode: exitCodeOf(rest[0], lastCode), isLast: true };
+    if (word === 'sleep') return { exitCode: await this.#sleep(rest[0], signal) };
+    if (word === 'dummy_job') return { exitCode: await this.#dummyJob(rest, signal) };
+    if (word === 'true' || word === ':' || word === 'exec') return { exitCode: 0 };
+    if (word === 'false') return { exitCode: 1 };
+    const writes = word === 'echo' ? `${rest.join(' ')}\n` : `${this.hostname}$ ${words.join(' ')}\n`;
+    return { exitCode: 0, writes };
+  }
+
+  async #sleep(seconds: string | undefined, signal: AbortSignal): Promise<number> {
     const ms = Number(seconds) * 1000;
     if (!(ms >= 0)) return WRONG_USAGE;
     await this.#deps.clock.sleep(ms, signal);
-    return '';
+    return 0;
   }
 
   /** `dummy_job PFAIL DURATION`: after DURATION seconds it fails with the probability PFAIL. */
-  async #dummyJob([probability, seconds]: string[], signal: AbortSignal): Promise<string | number> {
+  async #dummyJob([probability, seconds]: readonly string[], signal: AbortSignal): Promise<number> {
     const fails = Number(probability);
     if (!(fails >= 0 && fails <= 1)) return WRONG_USAGE;
     const slept = await this.#sleep(seconds, signal);
-    return slept === '' && this.#deps.random.fraction() < fails ? 1 : slept;
+    return slept === 0 && this.#deps.random.fraction() < fails ? 1 : slept;
   }
 
   async reboot(): Promise<void> {}
@@ -111,7 +123,16 @@ export class SimulatedMachine implements Machine {
   async endGroup(): Promise<void> {}
 }
 
-function expand(line: string, args: string[], env: Record<string, string>): string {
-  const variable = (name: string) => (/^\d$/.test(name) ? args[Number(name) - 1] : env[name]) ?? '';
-  return line.replace(/\$\{?(\w+)\}?/g, (_, name: string) => variable(name));
+/** What one command did. */
+interface Step {
+  exitCode: number;
+  writes?: string;
+  /** The script ends with it. */
+  isLast?: boolean;
+}
+
+/** As in sh: the code of the last command, or a number, of which the lowest eight bits count. */
+function exitCodeOf(text: string | undefined, lastCode: number): number {
+  if (text === undefined) return lastCode;
+  return /^\d{1,9}$/.test(text) ? Number(text) & 255 : WRONG_USAGE;
 }

@@ -1,6 +1,7 @@
 /** The shell of simulated machines. */
 import t from 'tap';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
+import { jobCommandOf, taskParamsOf } from '../../../lib/cli/runs/program.ts';
 import type { Clock } from '../../../lib/platform/clock.ts';
 import { systemClock } from '../../../lib/platform/clock.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -11,9 +12,10 @@ function machine(fraction = 0) {
   const random = { ...systemRandom, fraction: () => fraction };
   const serverUuid = systemRandom.uuid();
   const made = new SimulatedMachine({ clock, random, serverUuid, number: 7, agentVersion: '1', sysinfoSize: 'small' });
-  const run = async (script: string, signal = new AbortController().signal) => {
+  const run = async (script: string, signal = new AbortController().signal, args: readonly string[] = []) => {
     const how = { id: 'one', signal, begin: async () => {}, output: () => {} };
-    return { ...(await made.execute({ script, args: [], env: {} }, how)), slept: slept.splice(0) };
+    const command = { script, args: [...args], env: { NAME: 'a value', EMPTY: '' } };
+    return { ...(await made.execute(command, how)), slept: slept.splice(0) };
   };
   return { made, run };
 }
@@ -49,4 +51,55 @@ t.test('its name in the sysinfo is its hostname', async (t) => {
   t.equal((await made.sysinfo()).Hostname, made.hostname);
   t.equal(made.hostname, 'node-7');
   t.match(await machine().run('uptime'), { stdout: 'node-7$ uptime\n' });
+});
+
+t.test('several words after -- are the command itself, on one server and on many', async (t) => {
+  const rows: [words: string[], result: object][] = [
+    [['sleep', '5'], { exitCode: 0, stdout: '', slept: [5_000] }],
+    [['exit', '3'], { exitCode: 3, stdout: '' }],
+    [['echo', "it's", 'a  b; c | d', '$NAME'], { exitCode: 0, stdout: "it's a  b; c | d $NAME\n" }],
+    [['uname', '-sr'], { exitCode: 0, stdout: 'node-7$ uname -sr\n' }],
+  ];
+  for (const [words, result] of rows) {
+    const program = { words, script: undefined };
+    const { script, args } = taskParamsOf(program, { env: {}, secrets: [] }) as { script: string; args: string[] };
+    t.match(await machine().run(script, undefined, args), result, `${words} on one server`);
+    t.match(await machine().run(jobCommandOf(program).command), result, `${words} on many servers`);
+  }
+});
+
+t.test('a script is interpreted as sh does it, as far as it is understood', async (t) => {
+  const rows: [name: string, script: string, result: object][] = [
+    ['commands in one line', 'sleep 2; echo x', { exitCode: 0, stdout: 'x\n', slept: [2_000] }],
+    ['the code of exit', 'echo a; exit 3; echo b', { exitCode: 3, stdout: 'a\n' }],
+    ['the code of the last command', 'echo a; false', { exitCode: 1, stdout: 'a\n' }],
+    ['exit without a number', 'false; exit', { exitCode: 1 }],
+    ['nothing after exec', 'exec echo a\necho b', { exitCode: 0, stdout: 'a\n' }],
+    ['comments', '#!/bin/sh\n# one\necho a # two\n', { exitCode: 0, stdout: 'a\n' }],
+    ['variables', `echo $NAME "\${NAME}s" '$NAME' $EMPTY $1`, { stdout: 'a value a values $NAME\n' }],
+    ['quotes', `echo 'a; b' "c | d" e\\;f`, { exitCode: 0, stdout: 'a; b c | d e;f\n' }],
+    ['nothing', '\n', { exitCode: 0, stdout: '' }],
+  ];
+  for (const [name, script, result] of rows) t.match(await machine().run(script), { stderr: '', ...result }, name);
+});
+
+t.test('a script that needs more of a shell fails where it does, and says so', async (t) => {
+  const rows = [
+    'echo a | wc -c',
+    'for i in 1 2; do echo $i; done',
+    'while true\ndo sleep 1\ndone',
+    'echo a && echo b',
+    'echo a > /tmp/file',
+    'echo $(date)',
+    'echo "$(date)"',
+    'A=1',
+    "echo 'open",
+    '#!/usr/bin/python3\nprint(1)',
+  ];
+  for (const script of rows) {
+    const [line] = script.split('\n');
+    const stderr = `node-7 is simulated and cannot run: ${line}\n`;
+    t.match(await machine().run(script), { exitCode: 2, stdout: '', stderr }, script);
+  }
+  t.match(await machine().run('echo a\nif true'), { exitCode: 2, stdout: 'a\n', stderr: /cannot run: if true\n$/ });
 });
