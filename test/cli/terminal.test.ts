@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
+import { json, scripted } from '../client/rig.ts';
 import { startZone } from '../support/fleet-harness.ts';
 import { until } from '../support/until.ts';
 import { CNAPI, has } from './rig.ts';
@@ -66,6 +67,29 @@ class Terminal {
     return execFileSync('tmux', ['-S', this.#socket, ...args], { encoding: 'utf8' });
   }
 }
+
+t.test('watch does not show a fleet as live that no longer answers', { skip }, async (t) => {
+  const id = '00000000-0000-4000-8000-000000000001';
+  const times = { started: '2030-01-01T00:00:00Z', lease_age_ms: 1 };
+  const live = { uuid: id, run: id, pid: 1, version: '1', agents: 7, state: 'live', admission: 'open', ...times };
+  let isGone = false;
+  const instance = await scripted(t, (response, { path }) => {
+    if (isGone) response.destroy();
+    else if (path.startsWith('/tasks?')) json(response, 200, { tasks: [] });
+    else json(response, 200, path.startsWith('/instances') ? [{ ...live, url: instance.url }] : []);
+  });
+  const terminal = new Terminal(t, { CNAPI_URL: instance.url, HOME: t.testdir(), cnapi: CNAPI });
+  terminal.type('$cnapi watch --interval 200ms');
+  t.notMatch(await terminal.shows(/ live /), 'no answer');
+  isGone = true;
+  const first = await terminal.shows(/^no answer for \d+s; what follows is from \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ$/m);
+  t.match(first, /was live /);
+  const secondsOf = (screen: string) => Number(/no (?:answer|update) for (\d+)s/.exec(screen)?.[1] ?? 0);
+  await until(() => secondsOf(terminal.screen()) > secondsOf(first), 'the next second');
+  isGone = false;
+  t.notMatch(await terminal.shows(/ {2}live /), /no (answer|update)|was/);
+  terminal.key('q');
+});
 
 t.test('the CLI in a terminal', { skip }, async (t) => {
   const zone = await startZone(t, { instances: 1, agents: 1, simulated: 1 });

@@ -7,9 +7,12 @@ import type { Instance } from '../../protocol/api/instances.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
 import type { Queue } from '../../protocol/api/tickets.ts';
-import { shortTime } from '../terminal/duration.ts';
+import { INSTANCE_COLUMNS } from '../instances/instance-columns.ts';
+import { wrapped } from '../invocation/help-text.ts';
+import { shortDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { type Column, table, truncateToWidth } from '../terminal/table.ts';
+import type { Silence } from './freshness.ts';
 
 export interface FleetView {
   instances: readonly Instance[];
@@ -51,32 +54,70 @@ export function fleetSummary({ instances, total, counts, queues, tasks, hasMoreT
 interface Styles {
   bold(text: string): string;
   red(text: string): string;
+  dim(text: string): string;
 }
 
-/** Formats the view as a screen, with `time` in a corner. */
-export function screenOf(
-  view: FleetView,
-  { width, time, paint }: { width: number; time: string; paint: Styles },
-): string[] {
-  const { instances, total, counts, away, queues, tasks, hasMoreTasks, trouble } = view;
+interface Appearance {
+  width: number;
+  /** Now, for a corner of the screen. */
+  time: string;
+  /** Given when the view may no longer be true. */
+  silence?: Silence | undefined;
+  paint: Styles;
+}
+
+const MAX_TROUBLE_LINES = 6;
+
+/** Formats the view as a screen. */
+export function screenOf(view: FleetView, { width, time, silence, paint }: Appearance): string[] {
   const title = 'cnapi watch   q to leave';
   const clip = (line: string) => truncateToWidth(line, width);
+  const head = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
+  if (silence === undefined) return [...head, ...contentsOf(view, { width, was: '', bold: paint.bold })];
+  const notice = noticeOf(silence, view.trouble, width).map((line) => paint.red(clip(line)));
+  if (silence.answeredAt === undefined) return [...head, ...notice];
+  const former = contentsOf(view, { width, was: 'was ', bold: (text) => text });
+  return [...head, ...notice, '', ...former.map((line) => (line === '' ? line : paint.dim(line)))];
+}
+
+function noticeOf({ forMs, answeredAt }: Silence, trouble: string | undefined, width: number): string[] {
+  const what = `${trouble === undefined ? 'no answer' : 'no update'} for ${wholeSeconds(forMs)}`;
+  const since = answeredAt === undefined ? '' : `; what follows is from ${shortTime(answeredAt)}`;
+  const lines = (text: string) => wrapped(escapeControls(text), width).split('\n');
+  return [...lines(what + since), ...(trouble === undefined ? [] : lines(trouble).slice(0, MAX_TROUBLE_LINES))];
+}
+
+const wholeSeconds = (ms: number): string => (ms < 10_000 ? `${Math.floor(ms / 1000)}s` : shortDuration(ms));
+
+/** Formats what is below the head. `was` begins each state that may no longer be true. */
+function contentsOf(
+  { instances, total, counts, away, queues, tasks, hasMoreTasks }: FleetView,
+  { width, was, bold }: { width: number; was: string; bold: Styles['bold'] },
+): string[] {
+  const clip = (line: string) => truncateToWidth(line, width);
+  const section = <Row>(columns: readonly Column<Row>[], rows: readonly Row[]) => {
+    const [head = '', ...lines] = table(columns.map(beginStates(was)), rows, width).map(clip);
+    return [bold(head), ...lines];
+  };
   const held = queues.filter(({ holder }) => holder !== null).length;
-  const lines = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
-  if (trouble !== undefined) lines.push(paint.red(clip(escapeControls(trouble))), '');
-  const numbers = [`servers  ${statusText(total, counts)}`, `locks    ${held} held, ${waiting(queues)} waiting`];
-  if (tasks !== undefined) numbers.push(`tasks    ${tasksText(tasks, hasMoreTasks)}`);
-  lines.push(...numbers.map(clip), '');
-  lines.push(...section(INSTANCES, instances, width, paint));
-  if (away.length > 0) lines.push('', ...section(AWAY, away, width, paint));
-  if (tasks !== undefined && tasks.length > 0) lines.push('', ...section(TASKS, tasks, width, paint));
+  const numbers = [
+    `servers  ${was}${statusText(total, counts)}`,
+    `locks    ${was}${held} held, ${waiting(queues)} waiting`,
+  ];
+  if (tasks !== undefined) numbers.push(`tasks    ${was}${tasksText(tasks, hasMoreTasks)}`);
+  const lines = [...numbers.map(clip), '', ...section(INSTANCE_COLUMNS, instances)];
+  if (away.length > 0) lines.push('', ...section(AWAY, away));
+  if (tasks !== undefined && tasks.length > 0) lines.push('', ...section(TASKS, tasks));
   return lines;
 }
 
-function section<Row>(columns: readonly Column<Row>[], rows: readonly Row[], width: number, paint: Styles): string[] {
-  const [head = '', ...lines] = table(columns, rows, width).map((line) => truncateToWidth(line, width));
-  return [paint.bold(head), ...lines];
-}
+/** The columns of states. */
+const STATES: ReadonlySet<string> = new Set(['STATE', 'STATUS', 'BEAT']);
+
+const beginStates =
+  (was: string) =>
+  <Row>(column: Column<Row>): Column<Row> =>
+    was !== '' && STATES.has(column.head) ? { ...column, of: (row) => `${was}${column.of(row)}` } : column;
 
 const statusText = (total: number, counts: Readonly<Record<string, number>>): string => {
   const each = Object.entries(counts).sort(([a], [b]) => (a === 'running' ? -1 : b === 'running' ? 1 : a < b ? -1 : 1));
@@ -87,14 +128,6 @@ const tasksText = ({ length }: readonly unknown[], hasMore: boolean): string =>
   `${length}${hasMore ? ' or more' : ''} active`;
 
 const waiting = (queues: readonly Queue[]): number => queues.reduce((sum, { depth }) => sum + depth, 0);
-
-const INSTANCES: readonly Column<Instance>[] = [
-  { head: 'INSTANCE', of: ({ uuid }) => uuid, shrinks: true },
-  { head: 'URL', of: ({ url }) => url, shrinks: true },
-  { head: 'STATE', of: ({ state }) => state },
-  { head: 'AGENTS', of: ({ agents }) => agents, align: 'right' },
-  { head: 'BEAT ms', of: ({ lease_age_ms }) => Math.round(lease_age_ms), align: 'right' },
-];
 
 const AWAY: readonly Column<NamedServer>[] = [
   { head: 'NOT RUNNING', of: ({ uuid }) => uuid },

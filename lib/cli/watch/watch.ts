@@ -10,12 +10,15 @@ import { Screen } from '../terminal/screen.ts';
 import { exitCodeOfSignal, onEndingSignal } from '../terminal/signals.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 import { countByStatus, type FleetView, fleetSummary, screenOf } from './fleet-view.ts';
+import { Freshness } from './freshness.ts';
 
 interface Options {
   interval: string;
   once?: boolean;
 }
 
+/** How often a screen shows anew for how long nothing has been answered. */
+const SECOND_MS = 1000;
 const MAX_AWAY = 200;
 const MAX_TASKS = 500;
 
@@ -47,6 +50,7 @@ class Watch {
   readonly #intervalMs: number;
   readonly #ending = new AbortController();
   readonly #screen: Screen | undefined;
+  readonly #freshness = new Freshness();
   #last: FleetView | undefined;
   #exitCode: number = EXIT.ok;
 
@@ -65,6 +69,9 @@ class Watch {
     const ended = new Promise<void>((resolve) => this.#ending.signal.addEventListener('abort', () => resolve()));
     this.#screen?.open();
     process.stdout.on('resize', redraw);
+    const ticking = clock.every(SECOND_MS, () => {
+      if (this.#freshness.silence(clock.now()) !== undefined) redraw();
+    });
     try {
       while (!this.#ending.signal.aborted) {
         await Promise.race([this.#look(), ended]);
@@ -72,6 +79,7 @@ class Watch {
       }
     } finally {
       this.#ending.abort();
+      ticking.cancel();
       process.stdout.off('resize', redraw);
       this.#screen?.close();
       stop();
@@ -80,21 +88,26 @@ class Watch {
   }
 
   async #look(): Promise<void> {
+    const { clock } = this.#context;
     const before = this.#last;
+    this.#freshness.asked(clock.now());
     const view = await look(this.#context).catch((error: unknown) => {
       const trouble = errorReportOf(error).message;
       return { ...(before ?? EMPTY), trouble };
     });
     if (this.#ending.signal.aborted) return;
     this.#last = view;
+    if (view.trouble === undefined) this.#freshness.answered(isoNow(clock));
+    else this.#freshness.failed();
     if (this.#screen !== undefined) this.#draw();
     else if (before === undefined || fleetSummary(before) !== fleetSummary(view)) show(this.#context, view);
   }
 
   #draw(): void {
     const { output, clock } = this.#context;
-    if (this.#last === undefined) return;
-    this.#screen?.draw(screenOf(this.#last, { ...appearanceOf(output), time: isoNow(clock) }));
+    const silence = this.#freshness.silence(clock.now());
+    if (this.#last === undefined && silence === undefined) return;
+    this.#screen?.draw(screenOf(this.#last ?? EMPTY, { ...appearanceOf(output), time: isoNow(clock), silence }));
   }
 
   #onKey(key: string): void {
@@ -145,5 +158,6 @@ function show({ output, clock }: Context, view: FleetView): void {
 function appearanceOf(output: Context['output']) {
   const bold = (text: string) => output.paint('bold', text);
   const red = (text: string) => output.paint('red', text);
-  return { width: output.columns ?? 80, paint: { bold, red } };
+  const dim = (text: string) => output.paint('dim', text);
+  return { width: output.columns ?? 80, paint: { bold, red, dim } };
 }

@@ -1,0 +1,48 @@
+/**
+ * Says whether what `cnapi watch` shows may no longer be true: its last question failed, or has
+ * waited too long for an answer.
+ *
+ *     fresh ──asked──▶ waiting ──OVERDUE_MS or failed──▶ silent
+ *       ▲                 │                                │
+ *       └────answered─────┴────────────answered────────────┘
+ *
+ * Pure.
+ */
+
+/** How long nothing has been answered, and when the last answer came (in wall-clock time). */
+export interface Silence {
+  forMs: number;
+  /** Undefined: there has been no answer at all. */
+  answeredAt: string | undefined;
+}
+
+/** Longer than an answer takes, and short enough that nobody acts on what is past. */
+const OVERDUE_MS = 2_000;
+
+export class Freshness {
+  #answeredAt: string | undefined;
+  /** Of the first question since the last answer. */
+  #askedAt: number | undefined;
+  #hasFailed = false;
+
+  asked(now: number): void {
+    this.#askedAt ??= now;
+  }
+
+  answered(time: string): void {
+    this.#answeredAt = time;
+    this.#askedAt = undefined;
+    this.#hasFailed = false;
+  }
+
+  failed(): void {
+    this.#hasFailed = true;
+  }
+
+  /** Undefined while what is shown is as new as it can be. */
+  silence(now: number): Silence | undefined {
+    if (this.#askedAt === undefined) return undefined;
+    const forMs = now - this.#askedAt;
+    return this.#hasFailed || forMs >= OVERDUE_MS ? { forMs, answeredAt: this.#answeredAt } : undefined;
+  }
+}
