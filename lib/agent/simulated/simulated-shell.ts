@@ -4,7 +4,7 @@
  * assignments) is returned as what cannot be run, because its result would be wrong. Pure.
  */
 
-export type Statement = { words: string[] } | { unknown: string };
+type Statement = { words: string[] } | { unknown: string };
 
 interface Values {
   args: readonly string[];
