@@ -148,7 +148,7 @@ t.test('the SAPI template of the agent renders to valid options', async (t) => {
     'the command line takes precedence',
   );
   for (const [content, message] of [
-    ['[]', /no JSON object/],
+    ['[]', /not a JSON object/],
     ['{"tls-name": "n"}', /unknown key tls-name/],
     ['{"tlsNam": "n"}', /unknown key tlsNam/],
     ['{"tls": "yes"}', /tls is not true or false/],
