@@ -285,7 +285,7 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
       people.stdout,
       /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}task {6}[-0-9a-f]{36} {2}[-0-9a-f]{36} {2}command_execute/,
     );
-    t.match(await cli.run('events', '--after', 'nonsense'), { code: 1, stderr: /request [-0-9a-f]{36}/ });
+    t.match(await cli.run('events', '--after', 'nonsense'), { code: 2, stderr: /request [-0-9a-f]{36}/ });
     const endless = cli.start(['events']);
     await endless.says('following');
     endless.child.kill('SIGTERM');

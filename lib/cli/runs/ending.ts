@@ -6,6 +6,7 @@ import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
+import { isWrongUsage, reasonOf } from '../terminal/error-report.ts';
 import { errorCodeOf, errorOf, hasSucceeded } from './task-end.ts';
 
 /** `id`: the id of the task. */
@@ -21,6 +22,8 @@ export type Ending =
       timedOut?: boolean;
       /** Nothing ran there. */
       notStarted?: boolean;
+      /** The command line is wrong: the instance refused a value in it. */
+      isWrongUsage?: boolean;
       /** Another try may end differently. */
       mayRetry?: boolean;
     }
@@ -69,8 +72,9 @@ export function endingOf(
 ): Ending {
   const isUnsure = error instanceof NoAnswerError || (error instanceof ApiError && error.statusCode >= 500);
   if (mayRun || isUnsure) return { kind: 'unknown', id, why: messageOf(error) };
-  const requestId = error instanceof ApiError ? error.requestId : undefined;
-  const field = error instanceof ApiError ? error.errors?.[0]?.message : undefined;
-  const why = field === undefined ? messageOf(error) : `${messageOf(error)}: ${field}`;
-  return { kind: 'failed', id, why, requestId, notStarted: true };
+  if (!(error instanceof ApiError)) return { kind: 'failed', id, why: messageOf(error), notStarted: true };
+  return {
+    ...{ kind: 'failed', id, why: reasonOf(error), requestId: error.requestId },
+    ...{ notStarted: true, isWrongUsage: isWrongUsage(error) },
+  };
 }

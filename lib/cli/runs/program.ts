@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import { text as readAll } from 'node:stream/consumers';
 import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
+import { isVariableName } from '../../protocol/variable-name.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError, unreadable } from '../terminal/usage-error.ts';
 
@@ -38,6 +39,9 @@ function variableOf(text: string, option: string): [string, string] {
   const [, name, value] = /^([^=]+)=(.*)$/s.exec(text) ?? [];
   if (name === undefined || value === undefined)
     throw new UsageError(`${option} ${escapeControls(text)} is not NAME=VALUE`);
+  // Checked here, because for a single server only the agent would check it, after the start.
+  if (!isVariableName(name))
+    throw new UsageError(`${option} ${escapeControls(name)}: a shell cannot export a variable of this name`);
   return [name, value];
 }
 
@@ -46,7 +50,7 @@ function secretOf(text: string, own: NodeJS.ProcessEnv): [string, string] {
   if (text.includes('=')) return variableOf(text, '--secret-env');
   const value = Object.hasOwn(own, text) ? own[text] : undefined;
   if (value === undefined) throw new UsageError(`--secret-env ${escapeControls(text)}: there is no such variable here`);
-  return [text, value];
+  return variableOf(`${text}=${value}`, '--secret-env');
 }
 
 /** @throws UsageError */

@@ -185,6 +185,10 @@ export function exitCodeOfRun(endings: readonly Ending[], isIncomplete: boolean)
   const own = endings.length === 1 && only !== undefined ? ownCodeOf(only) : undefined;
   if (own !== undefined && own !== 0) return own;
   if (endings.some(({ kind }) => kind === 'unknown')) return EXIT.noAnswer;
-  if (endings.some(({ kind }) => kind === 'failed')) return EXIT.failed;
+  const failed = endings.filter((ending) => ending.kind === 'failed');
+  // As for other commands, wrong usage means that nothing was done anywhere.
+  if (failed.length > 0 && failed.length === endings.length && failed.every((ending) => ending.isWrongUsage))
+    return EXIT.usage;
+  if (failed.length > 0) return EXIT.failed;
   return isIncomplete ? EXIT.incomplete : EXIT.ok;
 }

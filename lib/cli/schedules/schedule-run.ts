@@ -1,9 +1,12 @@
 /** `cnapi schedule run`: the job of a schedule now, beside its times. */
 import { Command } from 'commander';
+import { ApiError } from '../../client/client-errors.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../job-progress/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
+import { isWrongValue, reasonOf } from '../terminal/error-report.ts';
+import { RefusedError } from '../terminal/usage-error.ts';
 
 interface RunOptions {
   capture?: boolean;
@@ -30,6 +33,13 @@ export function runCommand(runner: CommandRunner): Command {
 
 async function run(context: Context, [text]: readonly unknown[], { capture, detach }: RunOptions): Promise<number> {
   const { client, random } = context;
-  const job = await client.runSchedule(await findSchedule(context, String(text)), random.uuid());
+  const id = await findSchedule(context, String(text));
+  const job = await client.runSchedule(id, random.uuid()).catch(refuse);
   return followStarted(context, { job, detach, capture });
+}
+
+/** A value that is wrong, such as a query that no server matches, is in the schedule, not in the command line. */
+function refuse(error: unknown): never {
+  if (!(error instanceof ApiError && isWrongValue(error))) throw error;
+  throw new RefusedError(`the schedule cannot start a job now: ${reasonOf(error)} (request ${error.requestId})`);
 }

@@ -5,7 +5,7 @@
 import { AddressError } from '../../client/address.ts';
 import { ApiError, CredentialsError, NoAnswerError, UnexpectedAnswerError } from '../../client/client-errors.ts';
 import { NameResolutionError } from '../../platform/dns/resolve.ts';
-import { messageOf } from '../../platform/errors.ts';
+import { type FieldError, messageOf } from '../../platform/errors.ts';
 import { escapeControls } from './escape-controls.ts';
 import { EXIT, RefusedError, UsageError, WithheldError } from './usage-error.ts';
 
@@ -28,7 +28,7 @@ export function errorReportOf(error: unknown): ErrorReport {
   if (error instanceof NoAnswerError) return { ...said(error), hint: hintOfSilence(error), exitCode: EXIT.noAnswer };
   if (error instanceof NameResolutionError) return { ...said(error), exitCode: EXIT.noAnswer };
   if (error instanceof ApiError)
-    return { ...fieldsOf(error), hint: hintOf(error), exitCode: isUnknown(error) ? EXIT.usage : EXIT.failed };
+    return { ...fieldsOf(error), hint: hintOf(error), exitCode: isWrongUsage(error) ? EXIT.usage : EXIT.failed };
   if (error instanceof UnexpectedAnswerError) return { ...fieldsOf(error), exitCode: EXIT.failed };
   if (error instanceof RefusedError) return { code: 'Refused', message: error.message, exitCode: EXIT.failed };
   if (error instanceof WithheldError)
@@ -42,22 +42,42 @@ export function errorReportOf(error: unknown): ErrorReport {
  */
 export function errorReportText({ message, code, hint, address, requestId }: ErrorReport): string {
   const about = [address && `at ${address}`, requestId && `request ${requestId}`].filter(Boolean).join(', ');
-  const coded = address === undefined ? message : `${message} (${code}${about ? `; ${about}` : ''})`;
+  const details = [!isWrongValue({ code }) && code, about].filter(Boolean).join('; ');
+  const coded = address === undefined ? message : `${message} (${details})`;
   return escapeControls(coded) + (hint === undefined ? '' : `\n  ${hint}`);
 }
 
-/** A whole id is not looked up before the request: the instance says that there is no such object. */
-const isUnknown = ({ code }: ApiError): boolean => code === 'ResourceNotFound';
+/** An instance refused a value. The message says it all, so the code is not shown. */
+export const isWrongValue = ({ code }: Pick<ApiError, 'code'>): boolean =>
+  code === 'InvalidParameters' || code === 'InvalidArgument';
+
+/**
+ * The rule of all commands for answers of instances: with these codes the command line is wrong and
+ * nothing was changed, which is exit code 2. Many values are checked by instances only, and a whole
+ * id is not looked up before the request.
+ */
+export const isWrongUsage = (error: ApiError): boolean =>
+  !error.mayBeDone && (isWrongValue(error) || ['ResourceNotFound', 'RequestEntityTooLarge'].includes(error.code));
+
+/** What an instance refused, and why. The fields are named, as far as they are known. */
+export function reasonOf({ code, message, errors = [] }: ApiError | UnexpectedAnswerError): string {
+  // The message of UniqueAttribute names the fields.
+  const fields = code === 'UniqueAttribute' ? '' : errors.map(describeField).join('; ');
+  if (fields === '') return message;
+  return code === 'InvalidParameters' ? fields : `${message}: ${fields}`;
+}
+
+const describeField = ({ field, message }: FieldError): string =>
+  message.startsWith(`${field} `) ? message : `${field}: ${message}`;
 
 const said = (error: { code: string; message: string }) => ({ code: error.code, message: error.message });
 
-function fieldsOf(error: ApiError | UnexpectedAnswerError) {
-  // The message of UniqueAttribute names the fields.
-  const errors = error.code === 'UniqueAttribute' ? [] : (error.errors ?? []);
-  const fields = errors.map(({ field, message }) => `${field}: ${message}`).join('; ');
-  const message = fields ? `${error.message}: ${fields}` : error.message;
-  return { code: error.code, message, address: error.address, requestId: error.requestId };
-}
+const fieldsOf = (error: ApiError | UnexpectedAnswerError) => ({
+  code: error.code,
+  message: reasonOf(error),
+  address: error.address,
+  requestId: error.requestId,
+});
 
 function hintOfSilence({ attempts, mayHaveArrived }: NoAnswerError): string {
   const where = 'Name an instance with --url or CNAPI_URL; npm start runs some on this machine';

@@ -33,7 +33,7 @@ t.test('organizations on the command line', async (t) => {
       code: 1,
       stderr: /There is already an organization with the name "acme" \(/,
     });
-    t.match(await cli.run('org', 'create', 'Ac me'), { code: 1, stderr: /lower-case letters/ });
+    t.match(await cli.run('org', 'create', 'Ac me'), { code: 2, stderr: /lower-case letters/ });
     t.match(await cli.run('org', 'get', 'nobody'), { code: 2, stderr: /There is no organization nobody/ });
     t.match(await cli.run('org', 'get', 'acm*'), { code: 2, stderr: /There is no organization/ });
   });

@@ -159,7 +159,7 @@ t.test('push jobs on the command line', async (t) => {
       t.same(listed.map(({ uuid }) => uuid).toSorted(), job.nodes.map(({ server_uuid }) => server_uuid).toSorted());
     }
     t.match(await cli.run('job', 'start', '--where', 'rack=1', '--', 'true'), {
-      code: 1,
+      code: 2,
       stderr: /no server has a property rack/,
     });
   });
@@ -363,9 +363,9 @@ t.test('push jobs on the command line', async (t) => {
       [['--all', '--env', 'A', '--', 'true'], /NAME=VALUE/],
     ] as const)
       t.match(await cli.run('job', 'start', ...args), { code: 2, stderr: says }, args.join(' '));
-    t.match(await cli.run('job', 'start', '--all', '--quorum', '7', '--', 'true'), { code: 1, stderr: /quorum/ });
+    t.match(await cli.run('job', 'start', '--all', '--quorum', '7', '--', 'true'), { code: 2, stderr: /quorum/ });
     t.match(await cli.run('job', 'start', '--all', '--dir', 'relative', '--', 'true'), {
-      code: 1,
+      code: 2,
       stderr: /dir: value is not an absolute path/,
     });
     t.equal((await json<PushJob[]>('job', 'list')).length, before);

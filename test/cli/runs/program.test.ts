@@ -30,6 +30,7 @@ t.test('variables come from the command line or from the environment', async (t)
     secrets: ['PASSWORD', 'KEY'],
   });
   t.throws(() => variablesOf({ env: ['A'] }, own), /--env A is not NAME=VALUE/);
+  t.throws(() => variablesOf({ env: ['1A=b'] }, own), /--env 1A: a shell cannot export/);
   for (const name of ['NONE', 'toString', 'constructor'])
     t.throws(() => variablesOf({ secretEnv: [name] }, own), /there is no such variable here/, name);
 });

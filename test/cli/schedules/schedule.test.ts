@@ -190,7 +190,7 @@ t.test('schedules on the command line', async (t) => {
     ];
     for (const [args, why] of refusals)
       t.match(await cli.run(...update, ...args), { code: 2, stderr: why }, args.join(' '));
-    t.match(await cli.run(...update, '--cron', '99 * * * *'), { code: 1, stderr: /99 is an invalid expression/ });
+    t.match(await cli.run(...update, '--cron', '99 * * * *'), { code: 2, stderr: /99 is an invalid expression/ });
     await cli.run('schedule', 'delete', id);
   });
 
