@@ -154,6 +154,8 @@ t.test('the commands of cnapi against real instances and agents', async (t) => {
     t.match(await cli.run('cancel', id.slice(0, 8)), { code: 0, stdout: /cancellation of .* requested/ });
     t.match(await following.ended, { code: 1, stdout: 'first\n', stderr: /Cancelled/ });
     t.match(await cli.json('task', id), { id, status: 'failure' });
+    t.match((await cli.run('task', id)).stdout, /^status +cancelled$/m);
+    t.match((await cli.run('tasks', '--status', 'failure', '--limit', '1')).stdout, / command_execute +cancelled /);
     await cli.run('exec', two, '--', 'exit 7');
     t.match((await cli.run('tasks', '--limit', '1')).stdout, / command_execute +complete +7 .* open .* exit 7\n$/);
     t.match(

@@ -35,6 +35,15 @@ export function errorCodeOf(end: JsonObject): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
+const STATUS_OF_ERROR: Readonly<Record<string, string>> = { Cancelled: 'cancelled', TaskTimeout: 'timed_out' };
+
+/**
+ * The status of a task as people see it. One that was cancelled or ran out of time may have an exit
+ * code of 0: `failure` beside it would contradict it.
+ */
+export const shownStatus = (status: string, errorCode: string | undefined): string =>
+  (status === 'failure' && errorCode !== undefined ? STATUS_OF_ERROR[errorCode] : undefined) ?? status;
+
 /** Returns why the task did not succeed; undefined if it did. */
 export function errorOf(end: JsonObject): string | undefined {
   if (hasSucceeded(end)) return undefined;

@@ -4,6 +4,7 @@
  */
 import type { TaskHistoryEntry } from '../../protocol/api/server-tasks.ts';
 import type { ListedTask } from '../../protocol/api/tasks.ts';
+import { shownStatus } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
@@ -16,7 +17,7 @@ export interface TaskLine {
   actor?: string | null | undefined;
   /** What the task ran. */
   summary?: string | undefined;
-  /** The exit code, or why the task failed. */
+  /** The exit code, or why the task failed if its status does not say it. */
   end?: string | number | undefined;
 }
 
@@ -39,15 +40,16 @@ export function fleetColumns(labelOf: (uuid: string) => string): readonly Column
 
 export function taskLine(listed: ListedTask): TaskLine {
   const { id, task, status, timestamp, server_uuid, actor, summary, exit_code, error_code } = listed;
+  const shown = shownStatus(status, error_code);
   return {
     id,
     task,
-    status,
+    status: shown,
     created: timestamp,
     serverUuid: server_uuid,
     actor,
     summary,
-    end: exit_code ?? error_code,
+    end: exit_code ?? (shown === status ? error_code : undefined),
   };
 }
 

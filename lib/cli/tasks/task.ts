@@ -5,7 +5,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { findTask } from '../lookup/find.ts';
 import { LiveOutput } from '../runs/live-output.ts';
-import { endOfTask, errorOf, exitCodeOf, hasSucceeded, WITHHELD } from '../runs/task-end.ts';
+import { endOfTask, errorCodeOf, errorOf, exitCodeOf, hasSucceeded, shownStatus, WITHHELD } from '../runs/task-end.ts';
 import { shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { exitAtSignal } from '../terminal/output.ts';
@@ -113,7 +113,12 @@ function show(context: Context, found: Task): void {
     ['id', found.id],
     ['task', found.task],
     ['server', found.server_uuid],
-    ['status', found.cancel_requested === true && found.status === 'active' ? 'active, to be cancelled' : found.status],
+    [
+      'status',
+      found.cancel_requested === true && found.status === 'active'
+        ? 'active, to be cancelled'
+        : shownStatus(found.status, errorCodeOf(end)),
+    ],
     ['error', error && `${error.message} (${error.code})`],
     ['exit code', result && exitCodeOf(result)],
     ['accepted', shortTime(found.timestamp)],

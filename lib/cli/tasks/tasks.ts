@@ -33,7 +33,11 @@ export function tasksCommand(runner: CommandRunner): Command {
     .argument('[server]', 'uuid, the beginning of one, or hostname')
     .option('--limit <count>', `at most this many, up to ${MAX_TASKS}`, '20')
     .option('--active', 'only those that have not ended: the same as --status active')
-    .addOption(new Option('--status <status>', 'only those with this status').choices(STATUSES))
+    .addOption(
+      new Option('--status <status>', 'only those with this status; failure includes cancelled and timed_out').choices(
+        STATUSES,
+      ),
+    )
     .option('--name <name>', 'only those of this kind, such as command_execute')
     .option('--actor <name>', 'only those created by this caller: the name of a token or network')
     .option('--since <time>', 'only from this time on: 2030-01-31T12:00:00Z, or 2h for two hours ago')
