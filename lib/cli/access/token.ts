@@ -4,8 +4,9 @@ import { type Role, TOKEN_ROLES } from '../../protocol/api/roles.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
-import type { Context } from '../invocation/context.ts';
+import type { Context, GlobalOptions } from '../invocation/context.ts';
 import { forEach } from '../invocation/each.ts';
+import { localConfigFile } from '../invocation/local-config.ts';
 import { findServerUuid, isPrefix, uniqueMatch } from '../lookup/find.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -33,10 +34,12 @@ function createCommand(runner: CommandRunner): Command {
       '--config <file>',
       "an instance's configuration: write the token straight into its database, without signing in; for the first token",
     )
+    .option('--local', 'the same with the configuration of your npm start, which must be running on this machine')
     .option('--file <file>', 'write the token to this new file, mode 0600, instead of printing it')
     .action(runner.action(create));
   return withExamples(command, [
     'cnapi token create admin --role admin --config a.json --file admin.token',
+    'cnapi token create admin --role admin --local --file admin.token',
     'cnapi token create deploy --role operator --expires 90d --file deploy.token',
     'cnapi token create web-1 --role agent --server web-1',
   ]);
@@ -70,11 +73,13 @@ interface CreateOptions {
   expires?: string;
   server?: string;
   config?: string;
+  local?: boolean;
   file?: string;
 }
 
 async function create(context: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
-  const { role, expires, server, config, file } = options;
+  const { role, expires, server, file } = options;
+  const config = configOf(context, options);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
   await withPrivateFile(file, async (save) => {
@@ -83,6 +88,15 @@ async function create(context: Context, [name]: readonly unknown[], options: Cre
     await save(`${made.token}\n`);
     show(context.output, made, file);
   });
+}
+
+/** Only if it is asked for: it writes to the database without asking an instance. @throws UsageError */
+function configOf({ env }: Context, { config, local, ...options }: CreateOptions & GlobalOptions): string | undefined {
+  if (!local) return config;
+  if (config !== undefined) throw new UsageError('--local cannot be combined with --config');
+  const found = localConfigFile(options, env);
+  if (found === undefined) throw new UsageError('--local: no npm start of yours runs here; name a file with --config');
+  return found;
 }
 
 function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {

@@ -5,7 +5,8 @@
 import { Command } from 'commander';
 import type { Finding, Severity } from '../../control/doctor/finding.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
-import type { Context } from '../invocation/context.ts';
+import type { Context, GlobalOptions } from '../invocation/context.ts';
+import { localConfigFile } from '../invocation/local-config.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import type { Color } from '../terminal/output.ts';
 
@@ -17,7 +18,7 @@ export function doctorCommand(runner: CommandRunner): Command {
     )
     .option(
       '--config <file>',
-      "an instance's configuration; the instance's environment variables override it, as for the instance itself",
+      "an instance's configuration; the instance's environment variables override it, as for the instance itself (default: that of your npm start, if it runs on this machine)",
     )
     .action(runner.action(doctor));
   return withExamples(command, [
@@ -26,16 +27,17 @@ export function doctorCommand(runner: CommandRunner): Command {
   ]);
 }
 
-interface DoctorOptions {
+interface DoctorOptions extends GlobalOptions {
   config?: string;
-  dns?: string;
 }
 
 /** Imported only when needed, because it loads half of an instance's code. */
 async function doctor(context: Context, _: unknown, options: DoctorOptions): Promise<number> {
   const { clock, random, env, output } = context;
   const { runChecks } = await import('../../control/doctor/doctor.ts');
-  const { config: configFile, dns } = options;
+  const { config, dns, ...rest } = options;
+  // In the environment, the one key without a default says that a configuration is there.
+  const configFile = config ?? (env.CNAPI_DATABASE_URL ? undefined : localConfigFile(rest, env));
   const found = await runChecks({ configFile, env, dns, clock, random });
   const failed = found.filter(({ level }) => level === 'fail').length;
   if (output.json) output.document({ ok: failed === 0, findings: found });

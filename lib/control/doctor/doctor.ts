@@ -40,7 +40,7 @@ function configOf({ configFile, env }: DoctorDeps): Config | Finding {
   if (configFile === undefined && !env.CNAPI_DATABASE_URL)
     return part.fail(
       'there is no configuration to check: neither --config nor, in the environment, CNAPI_DATABASE_URL',
-      'name the configuration of an instance: --config FILE (that of npm start: data/config/instance-8080.json)',
+      'name the configuration of an instance: --config FILE (cnapi finds that of your npm start while it runs)',
     );
   try {
     return loadConfig(configFile, env);

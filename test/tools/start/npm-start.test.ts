@@ -87,6 +87,9 @@ t.test('npm start comes up, restarts what dies, refuses a second start and stops
     const header = await cnapi(['--url', url, 'token', 'header']);
     t.equal(header.stdout, `Authorization: ${headers.authorization}\n`);
     t.match(await cnapi(['instances']), { code: 0, stdout: new RegExp(`127.0.0.1:${port}`) }, 'without --url');
+    const admin = await cnapi(['token', 'create', 'tour', '--role', 'admin', '--local']);
+    t.match(admin, { code: 0, stdout: /^cnapi_\S+\n$/ }, 'its configuration is found too, wherever its data is');
+    t.match(await cnapi(['audit', '--limit', '1'], { CNAPI_TOKEN: admin.stdout.trim() }), { code: 0 });
     const elsewhere = await cnapi(['--url', `http://127.0.0.1:${port + 5}`, 'token', 'header']);
     t.match(elsewhere, { code: 2, stderr: /There is no token/ });
     const other = await cnapi(['--url', url, 'servers'], { XDG_CONFIG_HOME: '/nonexistent' });
