@@ -64,6 +64,9 @@ export function reasonOf({ code, message, errors = [] }: ApiError | UnexpectedAn
   // The message of UniqueAttribute names the fields.
   const fields = code === 'UniqueAttribute' ? '' : errors.map(describeField).join('; ');
   if (fields === '') return message;
+  // Status unknown alone reads as if there were no such server.
+  if (code === 'ServerNotRunning')
+    return `${errors.map(({ message: one }) => one).join('; ')}: its agent is not connected; this request started nothing`;
   return code === 'InvalidParameters' ? fields : `${message}: ${fields}`;
 }
 

@@ -1,6 +1,6 @@
 /** What is said of a refusal: whose right is missing, and who can give it. */
 import t from 'tap';
-import { errorReportOf } from '../../../lib/cli/terminal/error-report.ts';
+import { errorReportOf, errorReportText } from '../../../lib/cli/terminal/error-report.ts';
 import { WithheldError } from '../../../lib/cli/terminal/usage-error.ts';
 import { ApiError } from '../../../lib/client/client-errors.ts';
 import { RoleTooSmallError, TokenOfAnotherServerError } from '../../../lib/control/access/access-errors.ts';
@@ -27,6 +27,26 @@ const rows: Record<string, [{ statusCode: number; code: string; message: string 
     /service$/,
   ],
 };
+
+t.test('what an instance refused is said in plain words, with the exit code of the rule', async (t) => {
+  const of = (code: string, status: number, message: string, field: string, text: string) =>
+    new ApiError(code, status, message, {
+      address: 'http://a',
+      requestId: 'r',
+      errors: [{ field, code: 'Invalid', message: text }],
+    });
+  const invalid = () => of('InvalidParameters', 400, 'Request parameters failed validation', 'cron', 'value is wrong');
+  const report = errorReportOf(invalid());
+  t.match(report, { code: 'InvalidParameters', exitCode: 2 });
+  t.equal(errorReportText(report), 'cron: value is wrong (at http://a, request r)');
+  const unsure = Object.assign(invalid(), { mayBeDone: true });
+  t.equal(errorReportOf(unsure).exitCode, 1, 'an earlier attempt may have changed something');
+  const away = of('ServerNotRunning', 409, 'not running', 'server_uuid', `server ${SERVER} is unknown`);
+  t.match(errorReportOf(away), {
+    message: `server ${SERVER} is unknown: its agent is not connected; this request started nothing`,
+    exitCode: 1,
+  });
+});
 
 for (const [name, [error, said]] of Object.entries(rows))
   t.test(`the advice of a refusal is that of the instance: ${name}`, async (t) => {
