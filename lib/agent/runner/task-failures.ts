@@ -5,7 +5,7 @@ import { TaskFailure } from './task-end.ts';
 export const cancelled = () => new TaskFailure('Cancelled', 'The task was cancelled');
 
 export const taskTimeout = (timeoutMs: number) =>
-  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs} ms`);
+  new TaskFailure('TaskTimeout', `The task did not end within ${timeoutMs / 1000} s`);
 
 export const unknownTask = ({ name }: TaskFrame) => new TaskFailure('UnknownTask', `Unknown task, '${name}'`);
 

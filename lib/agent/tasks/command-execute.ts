@@ -40,4 +40,5 @@ export const commandExecute = defineTask({
   },
 });
 
-const late = (ms: number) => new TaskFailure('TaskTimeout', `The command did not end within ${ms} ms and was killed`);
+const late = (ms: number) =>
+  new TaskFailure('TaskTimeout', `The command did not end within ${ms / 1000} s and was killed`);
