@@ -132,18 +132,26 @@ const RAN_BADLY: readonly PushNode['status'][] = ['failed', 'timed_out', 'aborte
 async function askWhatToDo({ client, output }: Context, id: string, signal: AbortSignal): Promise<boolean> {
   if (process.stdin.isTTY) {
     const asking = createInterface({ input: process.stdin, output: process.stderr });
-    const answer = await asking
-      .question('abort the push job on all its servers? With n this program ends and the job continues. [y/N] ', {
-        signal,
-      })
-      .catch(() => '');
+    const isToAbort = await askYesOrNo((text) => asking.question(text, { signal }).catch(() => ''));
     asking.close();
-    if (!/^y(es)?$/i.test(answer.trim())) return false;
+    if (!isToAbort) return false;
   }
   output.complain('aborting the job; press Ctrl-C again to exit without waiting');
   await client.ask(pushJobContracts.AbortPushJob, { id }).catch((error: Error) => output.complain(error.message));
   return true;
 }
+
+/** Asks again after an answer that is neither yes nor no. Nothing at all is no. */
+export async function askYesOrNo(ask: (text: string) => Promise<string>): Promise<boolean> {
+  for (let text = WHETHER_TO_ABORT; ; text = `answer y or n: ${WHETHER_TO_ABORT}`) {
+    const answer = (await ask(text)).trim();
+    if (/^y(es)?$/i.test(answer)) return true;
+    if (/^(no?)?$/i.test(answer)) return false;
+  }
+}
+
+const WHETHER_TO_ABORT =
+  'abort the push job on all its servers? With n this program ends and the job continues. [y/N] ';
 
 /** Shows the job. Returns its nodes. */
 export async function showJob(context: Context, job: PushJob): Promise<readonly PushNode[]> {
