@@ -11,8 +11,9 @@ export function parseQuorum(text: string | undefined): number | string | undefin
 export function parseAmount(text: string | undefined, option: string): { percent?: number; count?: number } {
   if (text === undefined) return {};
   const [, number, sign] = /^(\d{1,6}(?:\.\d+)?)(%?)$/.exec(text) ?? [];
-  if (number === undefined || (sign === '' && number.includes('.')) || (sign === '%' && Number(number) > 100))
+  if (number === undefined || (sign === '' && number.includes('.')))
     throw new UsageError(`${option} ${text} is neither a number nor a percentage such as 80%`);
+  if (sign === '%' && Number(number) > 100) throw new UsageError(`${option} ${text} is more than 100%`);
   return sign === '%' ? { percent: Number(number) } : { count: Number(number) };
 }
 
