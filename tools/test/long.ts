@@ -1,9 +1,9 @@
 /**
  * Tests that `npm test` leaves to `.ci/run`, so that it takes at most ten minutes on two cores: most
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
- * the proofs that the lab detects deliberate defects, minutes of random load, most faults of whole
- * zones, and tests that need a distribution's Postgres, another version of cnapi or a changed copy
- * of it.
+ * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole zones,
+ * `npm start`, the clients of others, and tests that need a distribution's Postgres, another version
+ * of cnapi or a changed copy of it.
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
@@ -12,30 +12,25 @@ export const LONG = [
   'test/**/defects.test.ts',
   'test/agent/legacy/legacy-reporter.test.ts',
   'test/chaos/cleanup.test.ts',
+  'test/cli/access/access.test.ts',
   'test/cli/{faults,hardship}.test.ts',
   'test/control/legacy/real-agent.test.ts',
   'test/control/link/overload.test.ts',
   'test/control/waitlist/stress.test.ts',
   'test/docs/adding-a-noun.test.ts',
-  'test/explorer/roster.test.ts',
+  'test/explorer/{roster,tasks}.test.ts',
   'test/explorer/*-conformance.test.ts',
   'test/failover/*.test.ts',
-  'test/faults/{agent-frozen,cut-connections,drain,hostile-agents,instance-frozen,instance-still}.test.ts',
-  'test/faults/{instances-in-turn,legacy-agents,locks,lost-together,one-uuid-twice}.test.ts',
-  'test/faults/{poster-killed,postgres,postgres-frozen,push-coordinator-killed,redis}.test.ts',
-  'test/faults/{rolling-restart,scale-up,unhealthy-instance}.test.ts',
+  'test/faults/*.test.ts',
   'test/fuzz/fuzz.test.ts',
   'test/interleavings/{answers,held-row,mix,pairs}.test.ts',
-  'test/platform/postgres/hosts.test.ts',
+  'test/{openapi/openapi,sdc-clients/sdc-clients}.test.ts',
+  'test/platform/postgres/{hosts,pool}.test.ts',
   'test/sim/replay.test.ts',
   'test/sim/seeds-[2-6].test.ts',
-  'test/sim/seeds-arriving.test.ts',
-  'test/sim/seeds-duties.test.ts',
-  'test/sim/seeds-push.test.ts',
-  'test/sim/seeds-push-2.test.ts',
-  'test/sim/seeds-rare.test.ts',
+  'test/sim/seeds-{arriving,duties,push,push-2,rare}.test.ts',
   'test/support/postgres-server.test.ts',
-  'test/tools/start/{instances,scale}.test.ts',
+  'test/tools/start/{instances,npm-start,scale}.test.ts',
   'test/upgrade/*.test.ts',
 ] as const;
 
