@@ -54,10 +54,11 @@ export const isWrongValue = ({ code }: Pick<ApiError, 'code'>): boolean =>
 /**
  * The rule of all commands for answers of instances: with these codes the command line is wrong and
  * nothing was changed, which is exit code 2. Many values are checked by instances only, and a whole
- * id is not looked up before the request.
+ * id is not looked up before the request: a first try changed no object that is not there.
  */
 export const isWrongUsage = (error: ApiError): boolean =>
-  !error.mayBeDone && (isWrongValue(error) || ['ResourceNotFound', 'RequestEntityTooLarge'].includes(error.code));
+  error.code === 'ResourceNotFound' ||
+  (!error.mayBeDone && (isWrongValue(error) || error.code === 'RequestEntityTooLarge'));
 
 /** What an instance refused, and why. The fields are named, as far as they are known. */
 export function reasonOf({ code, message, errors = [] }: ApiError | UnexpectedAnswerError): string {
