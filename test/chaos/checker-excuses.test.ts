@@ -36,6 +36,12 @@ t.test('a deviation during a fault or on a busy machine is neither a violation n
     history.push({ kind: 'starved', from: 20_000, to: 30_000, ms: 4_000, who: 'instance-0' });
   };
   matchLists(t, resultsOf(late, 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
+  const deferred = (at: number) => (evidence: Evidence) => {
+    evidence.stored.statuses.splice(2, 1);
+    evidence.history.push({ kind: 'deferring', at });
+  };
+  matchLists(t, resultsOf(deferred(21_000), 'a dead server becomes unknown in time'), [{ outcome: 'void' }]);
+  matchLists(t, resultsOf(deferred(19_000), 'a dead server becomes unknown in time'), [{ outcome: 'violated' }]);
   const another = (from: number, settledAt: number) => (evidence: Evidence) => {
     evidence.stored.statuses.splice(2, 1);
     evidence.history.push({ ...line, from, to: settledAt, settledAt });

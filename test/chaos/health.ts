@@ -82,6 +82,10 @@ export class Health {
     const changed = rows.filter((row) => JSON.stringify(row) !== JSON.stringify(this.#roster.get(row.server)));
     for (const row of changed) this.#roster.set(row.server, row);
     if (changed.length > 0) this.#recorder.write({ kind: 'roster', at: this.#recorder.now(), rows: changed });
+    const deferring = await this.#zone.sql(
+      `select 1 from cnapi_instances where state = 'live' and draining_since is null and admission <> 'open' limit 1`,
+    );
+    if (deferring.length > 0) this.#recorder.write({ kind: 'deferring', at: this.#recorder.now() });
   }
 
   #look(): void {

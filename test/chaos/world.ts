@@ -104,6 +104,11 @@ export class World {
     return Math.max(0, ...byWho.values());
   }
 
+  /** Whether agents were told to return later: then those of a dead instance have more time. */
+  wasDeferring(from: number, to: number): boolean {
+    return this.entries('deferring').some(({ at }) => from <= at && at <= to);
+  }
+
   /**
    * The slack for the machine in a bound of this window; undefined when the machine was too busy
    * for any.

@@ -10,6 +10,8 @@ import type { World } from './world.ts';
 /** The time of an instance for a statement: two trips, and the jitter of timers. */
 const SLACK_MS = 300;
 const ONE_STATEMENT_MS = 1_000;
+/** How long after an instance deferred agents the others may not have read that it no longer does. */
+const DEFERRED_MS = 3_000;
 /** After this time a past fault explains no session loss any more. */
 const UNDISTURBED_MS = 12_000;
 const SESSION_REASONS = ['silent', 'closed', 'no-inventory', 'protocol-error', 'slow-reader'];
@@ -22,6 +24,8 @@ export class RosterChecks {
   readonly #instanceOfRun = new Map<string, string>();
   readonly #rows = new Map<string, RosterRow>();
   readonly #quietSince = new Map<string, number>();
+  /** When an instance last told agents to return later. */
+  #deferringAt = Number.NEGATIVE_INFINITY;
 
   constructor(world: World) {
     this.#world = world;
@@ -149,7 +153,9 @@ export class RosterChecks {
 
   /** Each second: a server that is gone is `unknown` in time. */
   tick(): void {
-    const { agents, time } = this.#world;
+    const { agents, instances, time } = this.#world;
+    if (instances.some(({ core }) => core !== undefined && core.roster.arrivals.admission !== 'open'))
+      this.#deferringAt = time.now;
     for (const agent of agents) {
       const isHeard = agent.isUp && !this.#world.network.isCut(agent.name, '*');
       if (isHeard) this.#quietSince.delete(agent.name);
@@ -198,10 +204,15 @@ export class RosterChecks {
     const isLate = isUndisturbed(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
       : instances.some(isUndisturbed)
-        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS
+        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS && !this.#wasDeferring
         : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
     if (isLate)
       this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
+  }
+
+  /** Then the agents of a dead instance have two minutes more, which no world lasts. */
+  get #wasDeferring(): boolean {
+    return this.#world.time.now - this.#deferringAt < DEFERRED_MS;
   }
 
   #instanceOf(serverUuid: string): string | undefined {

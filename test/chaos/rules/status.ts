@@ -53,8 +53,8 @@ function checkDead(world: World, found: Findings, { fault, server }: { fault: Fa
     .find((ms) => ms > -CLOCKS_MS && ms <= bound);
   const wasUnknown = changes.findLast(({ since }) => world.fromWall(since) <= from - CLOCKS_MS)?.status === 'unknown';
   const isAlone = world.faults.every((other) => other === fault || other.from > to || (other.settledAt ?? to) < from);
-  if (tookMs === undefined && (wasUnknown || slack === undefined || to - from < bound || !isAlone))
-    return found.void(from);
+  const isExcused = slack === undefined || to - from < bound || !isAlone || world.wasDeferring(from, from + bound);
+  if (tookMs === undefined && (wasUnknown || isExcused)) return found.void(from);
   found.holds(
     tookMs !== undefined,
     from,
