@@ -1,5 +1,5 @@
 /**
- * Tests that `npm test` leaves to `.ci/run`, so that it takes at most ten minutes on two cores: most
+ * Tests that `npm test` leaves to `.ci/run`, so that it takes about ten minutes on two cores: most
  * simulation seeds and their repetition, the largest explored state space, all pairs of statements,
  * the proofs that the lab detects deliberate defects, minutes of random load, faults of whole zones,
  * `npm start`, the clients of others, and tests that need a distribution's Postgres, another version

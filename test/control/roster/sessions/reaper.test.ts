@@ -233,3 +233,14 @@ t.test('a row of its own is not ownerless while a session or an accept in progre
   t.equal(reaper.ownerlessRows, 1, 'the accept failed');
   t.same(judged, []);
 });
+
+t.test('a row of this instance has no more time while agents are told to return: its agent left', async (t) => {
+  const { clock, answer, judged, arrivals } = newReaper();
+  arrivals.areDeferred = true;
+  await clock.advance(0);
+  for (let poll = 0; poll < 8; poll += 1) {
+    answer([row('old', 1, 'of its own'), row('dead', 1, 'of another')]);
+    await clock.advance(1250);
+  }
+  t.same([...new Set(judged.flat())], ['of its own']);
+});
