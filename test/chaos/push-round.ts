@@ -1,6 +1,6 @@
 /**
- * One push job of all servers: created, sometimes aborted, and followed to its end. Its command writes a
- * line on each real server; simulated ones only sleep.
+ * One push job of all servers: created, sometimes aborted, and followed to its end. Its command
+ * writes a line on each real server; simulated ones only sleep.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -26,11 +26,9 @@ const PATIENCE_MS = 150_000;
 
 /** True when the job has ended. */
 export async function pushRound({ servers, caller, recorder, random, effects }: PushPlan): Promise<boolean> {
-  const command = [
-    'read -r up _ < /proc/uptime',
-    `echo "push $CHEF_PUSH_JOB_ID $$ $PPID $up" >> ${effects}`,
-    `sleep ${random.fraction() < 0.5 ? 0.1 : 3}`,
-  ].join('\n');
+  // In one quoted word, because a simulated server refuses what needs a shell; it prints this.
+  const line = `read -r up _ < /proc/uptime; echo "push $CHEF_PUSH_JOB_ID $$ $1 $up" >> ${effects}`;
+  const command = `sh -c '${line}' sh $PPID\nsleep ${random.fraction() < 0.5 ? 0.1 : 3}`;
   const times = { voting_timeout_ms: VOTING_MS, run_timeout_ms: RUN_MS };
   const body = { command, servers, quorum: '50%', ...times };
   // A second job, because the answer about the first was lost, would take the servers from it.
