@@ -6,8 +6,6 @@
 import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Bus } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
-import { DatabaseBusyError } from '../../platform/errors.ts';
-import { KeyedSemaphore } from '../../platform/keyed-semaphore.ts';
 import type { Logger } from '../../platform/log.ts';
 import { limitConcurrency } from '../../platform/postgres/concurrency-limit.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
@@ -122,8 +120,7 @@ const DELETE_QUEUES = 5;
 const DELETE_TICKETS = 500;
 /**
  * Changes of tickets that run at once; the rest of the pool is for other work. A change waits this
- * long for its turn, as long as for a locked row. Of the tickets that join one queue, one is created
- * at a time: they would wait for the queue's row anyway, and keep changes of other queues waiting.
+ * long for its turn and for a locked row.
  */
 const CHANGES = { connections: 4, withinMs: 2_000 };
 /** Statements that have not ended by then end with their connections. */
@@ -133,7 +130,6 @@ export class Waitlist {
   readonly #deps: WaitlistDeps;
   /** For statements that lock a queue. */
   readonly #changes: Queryable;
-  readonly #creates = new KeyedSemaphore(1);
   readonly #watches: Watches<TicketStatus>;
   readonly #recentMoves = new BoundedMap<string, true>(MAX_RECENT);
   readonly #director: Director;
@@ -187,14 +183,10 @@ export class Waitlist {
     const uuid = this.#deps.random.uuid();
     const expiry = validExpiry(request.expiry);
     const ticket = { uuid, serverUuid, scope, id, action, extra, reqId, actor, expiry, record };
-    const queue = JSON.stringify([serverUuid, scope, id]);
-    const limit = { clock: this.#deps.clock, withinMs: CHANGES.withinMs, late: () => new DatabaseBusyError('locked') };
-    return this.#creates.runWithin(queue, limit, async () => {
-      if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
-      const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
-      if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
-      return { uuid, queue: rows.map(toTicket) };
-    });
+    if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
+    const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
+    if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
+    return { uuid, queue: rows.map(toTicket) };
   }
 
   async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<CreatedTicket> {
