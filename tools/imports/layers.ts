@@ -231,7 +231,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/subsystem-list.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],
-  'control/direct-token.ts': [
+  'control/access/direct-token.ts': [
     ...database,
     'protocol/api',
     'control/config.ts',
@@ -262,7 +262,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'client',
     'control/nouns/lists.ts',
-    'control/direct-token.ts',
+    'control/access/direct-token.ts',
     'control/doctor',
   ],
 };

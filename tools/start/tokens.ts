@@ -21,7 +21,7 @@ export async function keepTokens(data: string, databaseUrl: string): Promise<Tok
   const files = tokenFiles(data);
   // Imported only here, because it loads half of an instance's code, which `--stop` and similar do
   // not need.
-  const { keepTokensDirectly } = await import('../../lib/control/direct-token.ts');
+  const { keepTokensDirectly } = await import('../../lib/control/access/direct-token.ts');
   const wanted = [
     { file: files.operator, request: { name: 'npm start', role: 'operator' as const } },
     { file: files.agents, request: { name: 'npm start agents', role: 'agent' as const } },

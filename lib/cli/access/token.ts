@@ -117,7 +117,7 @@ interface Asked {
 /** Imported only when needed, because it loads half of an instance's code. */
 async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
   if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server requires --role agent');
-  const { createTokenDirectly } = await import('../../control/direct-token.ts');
+  const { createTokenDirectly } = await import('../../control/access/direct-token.ts');
   const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
   return { ...(await createTokenDirectly(config, request)) };
 }

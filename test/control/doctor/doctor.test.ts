@@ -9,7 +9,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
-import { createTokenDirectly } from '../../../lib/control/direct-token.ts';
+import { createTokenDirectly } from '../../../lib/control/access/direct-token.ts';
 import { runChecks } from '../../../lib/control/doctor/doctor.ts';
 import type { Finding } from '../../../lib/control/doctor/finding.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
-import { freshZone } from '../support/apps.ts';
-import { matchLists } from '../support/match-lists.ts';
+import { freshZone } from '../../support/apps.ts';
+import { matchLists } from '../../support/match-lists.ts';
 
 const run = promisify(execFile);
-const program = path.resolve(import.meta.dirname, '../../tools/cnapi');
+const program = path.resolve(import.meta.dirname, '../../../tools/cnapi');
 
 t.test('the first token can be made with an instance’s configuration and is accepted', async (t) => {
   const { startApp, url } = await freshZone(t);

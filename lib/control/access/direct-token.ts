@@ -5,18 +5,18 @@
  * is in the audit. Called by `cnapi token create` with --config, and by tools/start.
  */
 
-import { systemClock as clock } from '../platform/clock.ts';
-import { silentLogger } from '../platform/log.ts';
-import { migrate } from '../platform/postgres/migrations.ts';
-import { PostgresDatabase } from '../platform/postgres/pool.ts';
-import { systemRandom as random } from '../platform/random.ts';
-import type { Token } from '../protocol/api/tokens.ts';
-import { matchesHash, parseToken } from './access/token.ts';
-import { readTokens } from './access/token-store.ts';
-import { type TokenRequest, Tokens } from './access/tokens.ts';
-import { AuditLog, type AuditSubject } from './audit/audit-log.ts';
-import { type Config, loadConfig } from './config.ts';
-import { migrations } from './subsystem-list.ts';
+import { systemClock as clock } from '../../platform/clock.ts';
+import { silentLogger } from '../../platform/log.ts';
+import { migrate } from '../../platform/postgres/migrations.ts';
+import { PostgresDatabase } from '../../platform/postgres/pool.ts';
+import { systemRandom as random } from '../../platform/random.ts';
+import type { Token } from '../../protocol/api/tokens.ts';
+import { AuditLog, type AuditSubject } from '../audit/audit-log.ts';
+import { type Config, loadConfig } from '../config.ts';
+import { migrations } from '../subsystem-list.ts';
+import { matchesHash, parseToken } from './token.ts';
+import { readTokens } from './token-store.ts';
+import { type TokenRequest, Tokens } from './tokens.ts';
 
 type DirectRequest = Omit<TokenRequest, 'createdBy'>;
 
