@@ -31,7 +31,7 @@ import {
   readLog,
   readPositionAt,
 } from './event-store.ts';
-import { type EventWindowPage, LogReader } from './reader.ts';
+import { type EventWindowPage, LogReader } from './log-reader.ts';
 
 export interface EventsDeps {
   database: Database;

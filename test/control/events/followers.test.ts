@@ -15,7 +15,7 @@ import {
   readPositionAt,
 } from '../../../lib/control/events/event-store.ts';
 import { type DeliveredEvent, Events, type EventsDeps } from '../../../lib/control/events/events.ts';
-import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/log-reader.ts';
 import { insertRun } from '../../../lib/control/roster/membership/instance-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { systemClock as clock } from '../../../lib/platform/clock.ts';

@@ -2,7 +2,7 @@
 import t from 'tap';
 import type { LoggedEvent } from '../../../lib/control/events/event.ts';
 import { positionOf } from '../../../lib/control/events/event.ts';
-import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/reader.ts';
+import { LogReader, WINDOW_EVENTS } from '../../../lib/control/events/log-reader.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
