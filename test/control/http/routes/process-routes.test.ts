@@ -1,6 +1,6 @@
 import t from 'tap';
-import { matchLists } from '../../support/match-lists.ts';
-import { startApi } from './support.ts';
+import { matchLists } from '../../../support/match-lists.ts';
+import { startApi } from '../support.ts';
 
 t.test('/ping is always 200; /ready is 503 with the reasons when the instance is not ready', async (t) => {
   const { call, roster, health } = await startApi(t);
@@ -34,23 +34,4 @@ t.test('/diagnostics, /instances and /loglevel answer; a wrong level is refused'
     t.equal(status, 500, String(level));
     t.equal(body.errors[0].field, 'level');
   }
-});
-
-t.test('metric names start with cnapi_, counters end in _total, and no series names the instance', async (t) => {
-  const { call } = await startApi(t);
-  await call('GET', '/info');
-  const { text, headers } = await call('GET', '/metrics');
-  t.match(headers.get('content-type'), /^text\/plain/);
-  const lines = text.split('\n');
-  t.ok(lines.includes('cnapi_tasks_sent_total 6'));
-  t.match(text, /^cnapi_servers\{status="running"\} 0$/m);
-  t.ok(lines.includes('cnapi_http_requests_total{method="GET",route="GetInfo",code="200"} 1'));
-  const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', type = '']) => ({ name, type }));
-  for (const { name, type } of types.filter(({ name }) => !/^(process|nodejs)_/.test(name))) {
-    t.match(name, /^cnapi_/);
-    t.equal(name.endsWith('_total'), type === 'counter', `${name} is a ${type}`);
-  }
-  t.notMatch(text, /[{,](instance|server|service)="/);
-  t.match(text, /nodejs_eventloop_lag_seconds/);
-  t.equal((await call('GET', '/metrics')).status, 200);
 });
