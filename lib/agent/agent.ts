@@ -23,7 +23,7 @@ import type { HttpPort, HttpWorker } from './legacy/http-port.ts';
 import { LegacyCnapiClient } from './legacy/legacy-cnapi-client.ts';
 import { LegacyReporter } from './legacy/legacy-reporter.ts';
 import { forgetPosted, type PostedTask, PostedTasks } from './legacy/posted-tasks.ts';
-import { type Credentials, NO_CREDENTIALS } from './link/credentials.ts';
+import { type AgentCredentials, NO_CREDENTIALS } from './link/credentials.ts';
 import type { Endpoint } from './link/endpoints.ts';
 import type { Protocol } from './link/fallback.ts';
 import { Link, type LinkOwner } from './link/link-driver.ts';
@@ -46,7 +46,7 @@ export interface AgentDeps {
   ticker: Ticker;
   dial: Dial;
   /** For HTTP requests; `dial` has its own. */
-  credentials?: Credentials | undefined;
+  credentials?: AgentCredentials | undefined;
   resolve(): Promise<readonly Endpoint[]>;
   journal: Journal;
   machine: Machine;

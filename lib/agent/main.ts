@@ -13,7 +13,7 @@ import { takeDataDirectory } from './data-directory.ts';
 import { JournalFile } from './journal/journal-file.ts';
 import { openHttpAccess } from './legacy/http-access.ts';
 import { HttpPort } from './legacy/http-port.ts';
-import { type Credentials, openCredentials } from './link/credentials.ts';
+import { type AgentCredentials, openCredentials } from './link/credentials.ts';
 import { resolverOf } from './link/discovery.ts';
 import { dialWebSocket } from './link/link-socket.ts';
 import { Ticker } from './link/ticker.ts';
@@ -99,7 +99,7 @@ async function httpPortFor(
   return new HttpPort({ host, port, access, serverUuid, agentVersion, clock, random, log });
 }
 
-function credentialsFrom(options: AgentOptions, data: string, log: Logger): Credentials {
+function credentialsFrom(options: AgentOptions, data: string, log: Logger): AgentCredentials {
   return asUsageError(() => openCredentials({ ...options.credentials, usualTokenFile: join(data, 'token') }, log));
 }
 

@@ -17,13 +17,15 @@ export class AgentUsageError extends CnapiError {
 }
 
 /** Where instances are found: by DNS, or at fixed addresses. */
-export type Discovery = { dns: string | undefined; datacenter: string; domain: string } | { endpoints: Endpoint[] };
+export type AgentDiscovery =
+  | { dns: string | undefined; datacenter: string; domain: string }
+  | { endpoints: Endpoint[] };
 
 /** How the agent and instances authenticate each other: `tls`, `caFile`, `tlsName`, `tokenFile`. */
 export type CredentialValues = Omit<CredentialOptions, 'usualTokenFile'>;
 
 export interface AgentOptions {
-  discovery: Discovery;
+  discovery: AgentDiscovery;
   credentials: CredentialValues;
   data: string;
   uuid: string | undefined;
@@ -132,8 +134,8 @@ export function parseAgentOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
     throw new AgentUsageError(`--uuid ${values.uuid} is not a lower-case UUID`);
   }
   return {
-    discovery: discoveryOf(values),
-    credentials: credentialsOf(values, env),
+    discovery: agentDiscoveryOf(values),
+    credentials: credentialValuesOf(values, env),
     data: values.data,
     uuid: values.uuid,
     allowReboot: values['allow-reboot'] ?? false,
@@ -161,7 +163,7 @@ export function asUsageError<Result>(use: () => Result): Result {
   }
 }
 
-export function discoveryOf(values: ValuesOf<typeof discoveryOptions>): Discovery {
+export function agentDiscoveryOf(values: ValuesOf<typeof discoveryOptions>): AgentDiscovery {
   const { dns, url = [], datacenter, domain } = values;
   const byName = dns ?? datacenter ?? domain;
   if (url.length > 0 && byName !== undefined)
@@ -197,7 +199,10 @@ function endpointOf(text: string): Endpoint {
 }
 
 /** An agent moves from instance to instance, so all its URLs must have the same scheme. */
-export function credentialsOf(values: ValuesOf<typeof discoveryOptions>, env: NodeJS.ProcessEnv): CredentialValues {
+export function credentialValuesOf(
+  values: ValuesOf<typeof discoveryOptions>,
+  env: NodeJS.ProcessEnv,
+): CredentialValues {
   const { url = [], ca, 'tls-name': tlsName, 'token-file': tokenFile = env.CN_AGENT_TOKEN_FILE } = values;
   const schemes = new Set(url.map((one) => SCHEMES[URL.parse(one)?.protocol ?? '']?.tls));
   if (schemes.size > 1) throw new AgentUsageError('--url: use http:// for all instances, or https:// for all');

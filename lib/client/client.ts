@@ -29,13 +29,13 @@ import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
 import { follow } from './follow.ts';
 import { type BodyOf, bodySchemaOf, isKnown, type Params, requestOf } from './request.ts';
-import type { ServerSentEvent } from './server-sent.ts';
+import type { ReceivedEvent } from './server-sent.ts';
 
 /** The filters of a list. */
 type ServerQuery = Params<typeof serverContracts.ListServers>;
 export type TaskQuery = Params<typeof taskContracts.ListTasks>;
 
-export interface TaskRequest {
+export interface TaskOptions {
   serverUuid: string;
   task: string;
   params?: Record<string, unknown>;
@@ -45,7 +45,7 @@ export interface TaskRequest {
   idempotencyKey: string;
 }
 
-export interface TicketRequest {
+export interface TicketOptions {
   /** The uuid of a server, or `default`. */
   serverUuid: string;
   scope: string;
@@ -148,7 +148,7 @@ export class CnapiClient {
   }
 
   /** Returns the task's id. */
-  async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskRequest): Promise<string> {
+  async createTask({ serverUuid, task, params, timeoutMs, ticketUuid, idempotencyKey }: TaskOptions): Promise<string> {
     const request = { server_uuid: serverUuid, task, params, timeout_ms: timeoutMs, ticket_uuid: ticketUuid };
     return (await this.ask(serverTaskContracts.CreateTask, request, repeatableBy(idempotencyKey))).id;
   }
@@ -212,7 +212,7 @@ export class CnapiClient {
    * answer was lost may already have added a ticket there. Look for it by its `reqid` before you
    * repeat the request.
    */
-  createTicket(request: TicketRequest, limits: CallLimits = {}): Promise<CreatedTicket> {
+  createTicket(request: TicketOptions, limits: CallLimits = {}): Promise<CreatedTicket> {
     const { serverUuid, scope, id, action, expiresInSeconds: expires_in, requestId, idempotencyKey } = request;
     const key = idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey };
     const headers = { 'x-request-id': requestId, ...key };
@@ -245,7 +245,7 @@ export class CnapiClient {
    * @throws ApiError InvalidArgument from an instance of an earlier version
    */
   queueHead(
-    { serverUuid, scope, id }: Pick<TicketRequest, 'serverUuid' | 'scope' | 'id'>,
+    { serverUuid, scope, id }: Pick<TicketOptions, 'serverUuid' | 'scope' | 'id'>,
     limit: number,
     limits: CallLimits,
   ): Promise<Ticket[]> {
@@ -389,6 +389,6 @@ export class CnapiClient {
 
 const repeatableBy = (key: string) => ({ headers: { 'idempotency-key': key }, repeatable: true });
 
-function dataOf({ data }: ServerSentEvent): unknown {
+function dataOf({ data }: ReceivedEvent): unknown {
   return data === '' ? {} : JSON.parse(data);
 }

@@ -8,7 +8,7 @@
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
 import type { Caller } from './caller.ts';
-import { EventParser, type ServerSentEvent } from './server-sent.ts';
+import { EventParser, type ReceivedEvent } from './server-sent.ts';
 
 interface FollowRequest {
   path: string;
@@ -27,7 +27,7 @@ const SILENCE_MS = 40_000;
 const PATIENCE_MS = 60_000;
 const PAUSE_MS = 250;
 
-export async function* follow(caller: Caller, request: FollowRequest): AsyncGenerator<ServerSentEvent> {
+export async function* follow(caller: Caller, request: FollowRequest): AsyncGenerator<ReceivedEvent> {
   const { path } = request;
   let { after } = request;
   for (let isFirst = true; ; isFirst = false) {

@@ -5,7 +5,7 @@
 
 import { CnapiError } from '../platform/errors.ts';
 
-export interface ServerSentEvent {
+export interface ReceivedEvent {
   id: string | undefined;
   name: string;
   data: string;
@@ -37,9 +37,9 @@ export class EventParser {
   }
 
   /** Returns the events that this piece completes. @throws EventTooLargeError */
-  push(piece: Uint8Array): ServerSentEvent[] {
+  push(piece: Uint8Array): ReceivedEvent[] {
     const text = this.#decoder.decode(piece, { stream: true });
-    const events: ServerSentEvent[] = [];
+    const events: ReceivedEvent[] = [];
     let start = 0;
     for (let end = text.indexOf('\n'); end >= 0; end = text.indexOf('\n', start)) {
       const line = this.#pending.join('') + text.slice(start, end);
@@ -60,7 +60,7 @@ export class EventParser {
     this.#pending.push(rest);
   }
 
-  #line(line: string): ServerSentEvent | undefined {
+  #line(line: string): ReceivedEvent | undefined {
     if (line === '') return this.#dispatch();
     const colon = line.indexOf(':');
     if (colon === 0) return undefined;
@@ -76,7 +76,7 @@ export class EventParser {
     return undefined;
   }
 
-  #dispatch(): ServerSentEvent | undefined {
+  #dispatch(): ReceivedEvent | undefined {
     const event = { id: this.#id, name: this.#name || 'message', data: this.#data.join('\n') };
     const isEmpty = this.#data.length === 0;
     this.#lastId = this.#id;

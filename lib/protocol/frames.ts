@@ -280,7 +280,7 @@ export const instanceFrames = {
   error,
 };
 
-export type Address = z.infer<typeof address>;
+export type InstanceAddress = z.infer<typeof address>;
 export type HelloFrame = z.infer<typeof hello>;
 export type WelcomeFrame = z.infer<typeof welcome>;
 export type RefuseFrame = z.infer<typeof refuse>;

@@ -7,7 +7,7 @@ import t from 'tap';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
 import { step } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
-import type { Address } from '../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../lib/protocol/frames.ts';
 import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
 
 const LONGEST_HOLD_MS = 30_000;
@@ -114,7 +114,7 @@ const move: fc.Arbitrary<Move> = fc.record({
 });
 
 /** The event that leads to a session, or from one to the next. */
-function onward({ state, resolving }: Ledger, addresses: Address[], by: number): LinkEvent {
+function onward({ state, resolving }: Ledger, addresses: InstanceAddress[], by: number): LinkEvent {
   const { phase, attempt, session, turn, epoch } = state;
   const socket = attempt?.socket ?? session?.socket ?? 0;
   if (phase === 'resolving') return { type: 'resolved', turn: resolving ?? turn, addresses };

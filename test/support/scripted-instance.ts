@@ -11,9 +11,9 @@ import type { Duplex } from 'node:stream';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { parseAgentFrame } from '../../lib/protocol/codec.ts';
 import type {
-  Address,
   AgentFrame,
   HelloFrame,
+  InstanceAddress,
   InstanceFrame,
   RefuseFrame,
   TaskEndFrame,
@@ -123,7 +123,7 @@ export class ScriptedInstance {
     return instance;
   }
 
-  get address(): Address {
+  get address(): InstanceAddress {
     return { uuid: this.uuid, host: '127.0.0.1', port: (this.#server.address() as AddressInfo).port };
   }
 

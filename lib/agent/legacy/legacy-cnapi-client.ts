@@ -8,7 +8,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { type Random, shuffled } from '../../platform/random.ts';
-import type { Credentials } from '../link/credentials.ts';
+import type { AgentCredentials } from '../link/credentials.ts';
 import { type Endpoint, endpointKey, type Holds, isHeld, withHold } from '../link/endpoints.ts';
 import { requestCnapi } from '../link/http-request.ts';
 
@@ -18,7 +18,7 @@ interface LegacyCnapiClientDeps {
   serverUuid: string;
   agentVersion: string;
   resolve(): Promise<readonly Endpoint[]>;
-  credentials: Credentials;
+  credentials: AgentCredentials;
   /** Receives the addresses that the name resolves to. */
   found(addresses: readonly Endpoint[]): void;
   localAddress?: string | undefined;

@@ -34,12 +34,12 @@ export interface ConnectionCredentials {
   headers: Record<string, string>;
 }
 
-export interface Credentials {
+export interface AgentCredentials {
   credentialsTo(endpoint: Endpoint): ConnectionCredentials;
 }
 
 /** Credentials with neither token nor TLS. */
-export const NO_CREDENTIALS: Credentials = { credentialsTo: () => ({ tls: undefined, headers: {} }) };
+export const NO_CREDENTIALS: AgentCredentials = { credentialsTo: () => ({ tls: undefined, headers: {} }) };
 
 const MAX_TOKEN_BYTES = 4096;
 const MAX_CA_BYTES = 1024 * 1024;
@@ -47,7 +47,7 @@ const MAX_CA_BYTES = 1024 * 1024;
 const TOKEN = /^[\x21-\x7e]+$/;
 
 /** @throws Error naming the option and the file that cannot be used */
-export function openCredentials(options: CredentialOptions, log: Logger): Credentials {
+export function openCredentials(options: CredentialOptions, log: Logger): AgentCredentials {
   const { tls, caFile, tokenFile, usualTokenFile } = options;
   const token = tokenFile ?? usualTokenFile;
   const kept = {
@@ -59,7 +59,7 @@ export function openCredentials(options: CredentialOptions, log: Logger): Creden
   return new FileCredentials(options, kept, log);
 }
 
-class FileCredentials implements Credentials {
+class FileCredentials implements AgentCredentials {
   readonly #options: CredentialOptions;
   readonly #token: ReloadedFile<string> | undefined;
   readonly #ca: ReloadedFile<SecureContext> | undefined;

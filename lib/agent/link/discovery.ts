@@ -7,13 +7,13 @@ import type { Clock } from '../../platform/clock.ts';
 import { lookUpHost } from '../../platform/dns/host-lookup.ts';
 import { resolveInstances } from '../../platform/dns/resolve.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Discovery } from '../options.ts';
+import type { AgentDiscovery } from '../options.ts';
 import type { Endpoint } from './endpoints.ts';
 
 const RESOLVE_TIMEOUT_MS = 2000;
 
 export function resolverOf(
-  discovery: Discovery,
+  discovery: AgentDiscovery,
   deps: { clock: Clock; random: Random },
 ): () => Promise<readonly Endpoint[]> {
   if ('endpoints' in discovery) return () => addressesOf(discovery.endpoints, deps.clock);

@@ -2,14 +2,17 @@
  * Where instances listen, and which of them asked the agent to retry later. Pure; used by
  * link.ts.
  */
-import type { Address } from '../../protocol/frames.ts';
+import type { InstanceAddress } from '../../protocol/frames.ts';
 import { MAX_RETURN_MS } from '../../protocol/limits.ts';
 
 /**
  * Where an instance listens, its uuid if known, and the host name if the address came from a
  * lookup.
  */
-export type Endpoint = Pick<Address, 'host' | 'port'> & { uuid?: string | undefined; name?: string | undefined };
+export type Endpoint = Pick<InstanceAddress, 'host' | 'port'> & {
+  uuid?: string | undefined;
+  name?: string | undefined;
+};
 
 /** By endpoint key: until when the endpoint must not be tried. */
 export type Holds = Readonly<Record<string, number>>;

@@ -11,7 +11,7 @@ import { HttpClient } from '../../platform/http-client/http-client.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import type { ValueBudget } from '../../protocol/codec.ts';
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
-import { type ConnectionCredentials, type Credentials, NO_CREDENTIALS } from './credentials.ts';
+import { type AgentCredentials, type ConnectionCredentials, NO_CREDENTIALS } from './credentials.ts';
 import type { Endpoint } from './endpoints.ts';
 import { type CnapiAnswer, requestCnapi, retryAfterMsIn } from './http-request.ts';
 
@@ -76,7 +76,7 @@ interface OpenedSocket {
   credentials: ConnectionCredentials;
 }
 
-export function openWebSocket(target: DialTarget, credentials: Credentials): OpenedSocket {
+export function openWebSocket(target: DialTarget, credentials: AgentCredentials): OpenedSocket {
   const { endpoint, serverUuid, maxFrameBytes, localAddress } = target;
   if (!/^[\w.:-]+$/.test(endpoint.host)) throw new Error('not a host name');
   const connectionCredentials = credentials.credentialsTo(endpoint);

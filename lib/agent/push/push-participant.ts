@@ -12,7 +12,7 @@ import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } f
 import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
-import type { Refusal } from './refusal.ts';
+import type { PrepareRefusal } from './refusal.ts';
 
 export interface PushParticipantDeps {
   clock: Clock;
@@ -20,7 +20,7 @@ export interface PushParticipantDeps {
   serverUuid: string;
   send(frame: AgentFrame): boolean;
   /** Why this machine does not run the command; undefined if it does. */
-  refusalOf(prepare: PushPrepareFrame): Promise<Refusal | undefined>;
+  refusalOf(prepare: PushPrepareFrame): Promise<PrepareRefusal | undefined>;
 }
 
 /** A job whose command runs. */
@@ -100,7 +100,7 @@ export class PushParticipant {
     this.#timer = this.#deps.clock.after(frame.readyMs, () => this.#on({ name: 'waited-too-long' }));
   }
 
-  async #refusalOf(frame: PushPrepareFrame): Promise<Refusal | undefined> {
+  async #refusalOf(frame: PushPrepareFrame): Promise<PrepareRefusal | undefined> {
     try {
       return await this.#deps.refusalOf(frame);
     } catch (err) {

@@ -6,7 +6,7 @@ import { TaskFailure } from '../runner/task-end.ts';
 import type { AllowedCommands } from './allow-list.ts';
 import { commandOf } from './prepared-command.ts';
 
-export interface Refusal {
+export interface PrepareRefusal {
   reason: PushRefusal;
   message: string;
 }
@@ -22,7 +22,7 @@ interface RefusalDeps {
 export async function refusalOf(
   prepare: PushPrepareFrame,
   { machine, isPaused, allowed }: RefusalDeps,
-): Promise<Refusal | undefined> {
+): Promise<PrepareRefusal | undefined> {
   if (isPaused) return { reason: 'paused', message: 'this agent is paused and starts no commands' };
   const rule = allowed?.refusalOf(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };

@@ -6,7 +6,7 @@
 import type { WebSocket } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
-import { type Credentials, NO_CREDENTIALS } from '../link/credentials.ts';
+import { type AgentCredentials, NO_CREDENTIALS } from '../link/credentials.ts';
 import {
   type Dial,
   type DialTarget,
@@ -56,7 +56,7 @@ interface FaultState {
 interface LineDeps {
   clock: Clock;
   dials: DialQueue;
-  credentials: Credentials;
+  credentials: AgentCredentials;
   state: FaultState;
   /** Lines that are connected or about to connect. */
   lines: Set<Line>;

@@ -9,7 +9,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { Random } from '../../platform/random.ts';
 import { Agent, type AgentDeps } from '../agent.ts';
 import { MemoryJournal } from '../journal/journal-memory.ts';
-import type { Credentials } from '../link/credentials.ts';
+import type { AgentCredentials } from '../link/credentials.ts';
 import type { Endpoint } from '../link/endpoints.ts';
 import { Ticker } from '../link/ticker.ts';
 import { catalogue } from '../tasks/catalogue.ts';
@@ -23,7 +23,7 @@ export interface FleetDeps {
   random: Random;
   log: Logger;
   resolve(): Promise<readonly Endpoint[]>;
-  credentials?: Credentials;
+  credentials?: AgentCredentials;
   agentVersion: string;
   /** The servers' uuids are derived from it: the same seed gives the same servers. */
   seed: string;

@@ -1,12 +1,12 @@
 /** The fleet's command line. */
 import { parseArgs } from 'node:util';
 import {
+  type AgentDiscovery,
   AgentUsageError,
+  agentDiscoveryOf,
   asUsageError,
   type CredentialValues,
-  credentialsOf,
-  type Discovery,
-  discoveryOf,
+  credentialValuesOf,
   discoveryOptions,
   type LogLevel,
   logLevelOf,
@@ -14,7 +14,7 @@ import {
 import type { SysinfoSize } from './simulated-sysinfo.ts';
 
 export interface FleetOptions {
-  discovery: Discovery;
+  discovery: AgentDiscovery;
   credentials: CredentialValues;
   agents: number;
   legacy: number;
@@ -64,8 +64,8 @@ export function parseFleetOptions(args: string[], env: NodeJS.ProcessEnv = {}): 
   if (values.agents === undefined) throw new AgentUsageError('--agents N is missing');
   const agents = wholeNumber('--agents', values.agents, { min: 0, max: 100_000 });
   return {
-    discovery: discoveryOf(values),
-    credentials: credentialsOf(values, env),
+    discovery: agentDiscoveryOf(values),
+    credentials: credentialValuesOf(values, env),
     agents,
     legacy: wholeNumber('--legacy', values.legacy ?? '0', { min: 0, max: agents }),
     agentsPerSecond: wholeNumber('--rate', values.rate ?? '500', { min: 1, max: 100_000 }),

@@ -8,7 +8,7 @@
  *                   └──────────┴── deleted, expired, not renewed in time ──▶ lost
  */
 
-import type { CallLimits, CnapiClient, TicketRequest } from '../../client/client.ts';
+import type { CallLimits, CnapiClient, TicketOptions } from '../../client/client.ts';
 import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
@@ -242,7 +242,7 @@ export class HeldTicket {
     }
   }
 
-  #creation(): TicketRequest {
+  #creation(): TicketOptions {
     const { serverUuid, scope, id, action, expiresMs, requestId } = this.#request;
     const idempotencyKey = `${requestId}.${this.#usedKeys}`;
     return { serverUuid, scope, id, action, expiresInSeconds: expiresMs / 1000, requestId, idempotencyKey };

@@ -5,7 +5,7 @@
  *     asked ──▶ running (its id is known) ──▶ ok | failed | unknown (no end reported)
  */
 
-import type { CnapiClient, TaskRequest } from '../../client/client.ts';
+import type { CnapiClient, TaskOptions } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
@@ -13,7 +13,9 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type Ending, endedAs, endingOf, type Listener, type Run } from './ending.ts';
 import { endOfTask } from './task-end.ts';
 
-interface TaskCommand extends Required<Pick<TaskRequest, 'params'>>, Pick<TaskRequest, 'timeoutMs' | 'ticketUuid'> {
+interface TaskCommand
+  extends Required<Pick<TaskOptions, 'params'>>,
+    Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
   server: NamedServer;
   /** Does not wait for the end: returns only the task's id. */
   detach: boolean;

@@ -59,7 +59,7 @@ interface LegacyAgentApiDeps {
 }
 
 /** A task for the agent of its server. */
-export interface PostedTask {
+export interface LegacyAgentTask {
   id: string;
   serverUuid: string;
   name: string;
@@ -102,7 +102,7 @@ export class LegacyAgentApi {
    * states whether the task may have run.
    */
   async post(
-    { id, serverUuid, name, params, requestId }: PostedTask,
+    { id, serverUuid, name, params, requestId }: LegacyAgentTask,
     { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal },
   ): Promise<PostedEnd> {
     try {

@@ -13,10 +13,10 @@ import { cutForLog, type LogFields, type Logger } from '../../platform/log.ts';
 import { closeReason } from '../../protocol/close-reason.ts';
 import { encodeFrame, encodeHeartbeat, FrameError, parseAgentFrame } from '../../protocol/codec.ts';
 import type {
-  Address,
   AgentFrame,
   ErrorFrame,
   HelloFrame,
+  InstanceAddress,
   InstanceFrame,
   InventoryFrame,
   SessionFrame,
@@ -31,7 +31,7 @@ import {
 import { ReadLimiter } from '../../protocol/read-limiter.ts';
 import type { Session, SessionSocket } from '../roster/sessions/session.ts';
 import { endSilence } from '../roster/sessions/silence.ts';
-import type { Refusal } from '../roster/status/authority-row.ts';
+import type { HelloRefusal } from '../roster/status/authority-row.ts';
 import type { AgentSocket, AgentStream } from './agent-socket.ts';
 import { Pings } from './pings.ts';
 import type { SenderAccount } from './sender-accounts.ts';
@@ -42,24 +42,24 @@ type ConnectionState = 'greeting' | 'accepting' | 'awaiting-inventory' | 'live' 
 
 /** What the connection asks of the link server. If one of them rejects, the connection ends. */
 export interface ConnectionHandlers {
-  hello(connection: Connection, hello: HelloFrame): Promise<void>;
-  inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void>;
+  hello(connection: AgentConnection, hello: HelloFrame): Promise<void>;
+  inventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void>;
   /**
    * A frame of a live session: task events and ends, sysinfo, status. `size`: characters of its
    * text.
    */
-  frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void;
+  frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void;
   /** The socket is closed; `session` is undefined if no session had begun. */
-  closed(connection: Connection, session: Session | undefined): void;
+  closed(connection: AgentConnection, session: Session | undefined): void;
   /** The session must end because of something its peer did. */
   broken(
-    connection: Connection,
+    connection: AgentConnection,
     session: Session,
     reason: 'protocol-error' | 'no-inventory' | 'slow-reader',
     detail: string,
   ): void;
   /** Much is unsent, and none of it has left since the previous heartbeat. */
-  backedUp(connection: Connection): void;
+  backedUp(connection: AgentConnection): void;
 }
 
 /** Counters shared by all connections of one instance, for its metrics. */
@@ -102,7 +102,7 @@ const MAX_ERRORS_LOGGED = 10;
 const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
-export class Connection implements SessionSocket {
+export class AgentConnection implements SessionSocket {
   serverUuid: string;
   readonly account: SenderAccount;
   readonly #deps: ConnectionDeps;
@@ -182,7 +182,7 @@ export class Connection implements SessionSocket {
     if (this.mayLog()) this.#deps.log.warn({ server_uuid: this.serverUuid, ...fields }, message);
   }
 
-  refuse(refusal: Refusal, addresses: Address[]): void {
+  refuse(refusal: HelloRefusal, addresses: InstanceAddress[]): void {
     this.send({ type: 'refuse', ...refusal, addresses });
     this.terminate(refusal.message);
   }
@@ -211,7 +211,7 @@ export class Connection implements SessionSocket {
     return this.isOpen ? this.#pinging().ask(withinMs) : Promise.resolve(false);
   }
 
-  askToLeave(reason: string, addresses: Address[], withinMs?: number): void {
+  askToLeave(reason: string, addresses: InstanceAddress[], withinMs?: number): void {
     this.send({ type: 'goaway', reason, addresses, ...(withinMs === undefined ? {} : { withinMs }) });
   }
 

@@ -8,7 +8,7 @@ import { WebSocketServer } from 'ws';
 import type { Clock } from '../../platform/clock.ts';
 import { CnapiError, DatabaseUnavailableError, isTemporary } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import type { Address, HelloFrame, InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
+import type { HelloFrame, InstanceAddress, InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
 import {
   type LinkTimes,
   MAX_FRAME_BYTES,
@@ -22,7 +22,7 @@ import type { Session } from '../roster/sessions/session.ts';
 import type { TaskReports } from '../tasks/dispatcher.ts';
 import { type AgentListener, dispatchFrame } from './agent-listener.ts';
 import {
-  Connection,
+  AgentConnection,
   type ConnectionDeps,
   type ConnectionHandlers,
   type ConnectionParts,
@@ -99,12 +99,12 @@ export class LinkServer {
   #listeners: readonly AgentListener[] = [];
   readonly #server: WebSocketServer;
   /** Open connections. The value marks the arrival as finished. */
-  readonly #connections = new Map<Connection, () => void>();
+  readonly #connections = new Map<AgentConnection, () => void>();
   readonly #accounts = new SenderAccounts();
   readonly #counters: LinkCounters = { framesRefused: 0, readsPaused: 0 };
   readonly #connectionDeps: ConnectionDeps;
   /** Checks for new servers, by connection, until the agent is greeted. */
-  readonly #refusalsOfNew = new WeakMap<Connection, RefusalOfNew>();
+  readonly #refusalsOfNew = new WeakMap<AgentConnection, RefusalOfNew>();
   readonly #sysinfo: SysinfoKeeper;
   #isStopping = false;
   /** Upgrades answered with a time to return. */
@@ -212,7 +212,7 @@ export class LinkServer {
   take({ group, ...parts }: OpenSocket, refusalOfNew?: RefusalOfNew): void {
     const settle = this.#deps.roster.arrivals.admit();
     const account = this.#accounts.join({ serverUuid: parts.serverUuid, group }, this.#deps.clock.now());
-    const connection = new Connection({ ...parts, account }, this.#connectionDeps);
+    const connection = new AgentConnection({ ...parts, account }, this.#connectionDeps);
     this.#connections.set(connection, account.arrive(settle));
     if (refusalOfNew !== undefined) this.#refusalsOfNew.set(connection, refusalOfNew);
   }
@@ -249,7 +249,7 @@ export class LinkServer {
     return ready ? this.#deps.roster.arrivals.obstacle : reasons.join('; ');
   }
 
-  async #hello(connection: Connection, hello: HelloFrame): Promise<void> {
+  async #hello(connection: AgentConnection, hello: HelloFrame): Promise<void> {
     const wrong = this.#wrongHello(connection, hello);
     if (wrong !== undefined) return connection.refuse(wrong, this.#deps.roster.addresses());
     try {
@@ -263,7 +263,7 @@ export class LinkServer {
   }
 
   #wrongHello(
-    connection: Connection,
+    connection: AgentConnection,
     hello: HelloFrame,
   ): { code: 'version' | 'protocol'; message: string } | undefined {
     if (hello.serverUuid !== connection.serverUuid) {
@@ -275,7 +275,7 @@ export class LinkServer {
     return { code: 'version', message: `this instance speaks protocol versions from ${OLDEST_PROTOCOL_VERSION} on` };
   }
 
-  async #accept(connection: Connection, hello: HelloFrame): Promise<void> {
+  async #accept(connection: AgentConnection, hello: HelloFrame): Promise<void> {
     const { roster, servers, config, cnapiUuid } = this.#deps;
     // Reads before the accept: an accepted agent that waits for its welcome would count as silent.
     const digest = await servers.sysinfoDigest(hello.serverUuid);
@@ -307,7 +307,7 @@ export class LinkServer {
    * If the database is unreachable, the session waits with its inventory; it is not the agent's
    * fault.
    */
-  async #inventory(connection: Connection, session: Session, frame: InventoryFrame): Promise<void> {
+  async #inventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void> {
     const { roster, tasks, inventoriedSessions, clock } = this.#deps;
     while (!session.isEnded) {
       try {
@@ -324,7 +324,7 @@ export class LinkServer {
     }
   }
 
-  #frame(connection: Connection, session: Session, frame: SessionFrame, size: number): void {
+  #frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void {
     const { inventoriedSessions, servers, tasks } = this.#deps;
     const { serverUuid } = session;
     // What the database refuses would fail all that is stored in the same statement.
@@ -351,7 +351,7 @@ export class LinkServer {
     }
   }
 
-  #closed(connection: Connection, session: Session | undefined): void {
+  #closed(connection: AgentConnection, session: Session | undefined): void {
     this.#connections.get(connection)?.();
     if (this.#connections.delete(connection)) this.#accounts.leave(connection.account, this.#deps.clock.now());
     if (session === undefined) return;
@@ -359,7 +359,7 @@ export class LinkServer {
     else this.#deps.roster.sessionLosses.lose(session, 'closed');
   }
 
-  #otherAddresses(): Address[] {
+  #otherAddresses(): InstanceAddress[] {
     return this.#deps.roster.addresses().filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 }

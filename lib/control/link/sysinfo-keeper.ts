@@ -7,7 +7,7 @@ import type { Clock } from '../../platform/clock.ts';
 import { isTemporary, messageOf } from '../../platform/errors.ts';
 import { cutForLog } from '../../platform/log.ts';
 import type { SysinfoFrame } from '../../protocol/frames.ts';
-import type { Connection } from './connection.ts';
+import type { AgentConnection } from './connection.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
 
 interface SysinfoKeeperDeps {
@@ -21,7 +21,7 @@ const MAX_BYTES_HELD = 64 * 1024 * 1024;
 
 export class SysinfoKeeper {
   readonly #deps: SysinfoKeeperDeps;
-  readonly #latest = new KeyedCoalescer<Connection>();
+  readonly #latest = new KeyedCoalescer<AgentConnection>();
   #bytesHeld = 0;
 
   constructor(deps: SysinfoKeeperDeps) {
@@ -29,11 +29,11 @@ export class SysinfoKeeper {
   }
 
   /** `size`: characters of the frame. */
-  keep(connection: Connection, frame: SysinfoFrame, size: number): void {
+  keep(connection: AgentConnection, frame: SysinfoFrame, size: number): void {
     this.#latest.run(connection, () => this.#keep(connection, frame, size));
   }
 
-  async #keep(connection: Connection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
+  async #keep(connection: AgentConnection, { sysinfo, digest }: SysinfoFrame, size: number): Promise<void> {
     const { servers, clock } = this.#deps;
     for (let tries = 1; connection.isOpen || tries === 1; tries++) {
       try {

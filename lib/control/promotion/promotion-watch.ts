@@ -20,7 +20,7 @@ import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
 import { IN_RECOVERY, TIMELINE_NOT_READABLE, TIMELINE_QUERY } from '../../platform/postgres/client.ts';
 import { type Queryable, sqlStateOf } from '../../platform/postgres/database.ts';
-import type { Address } from '../../protocol/frames.ts';
+import type { InstanceAddress } from '../../protocol/frames.ts';
 import { doublingPause, Relocation } from '../roster/relocation/relocation.ts';
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
 import { readServersAtWork } from '../tasks/dispatch/claim-store.ts';
@@ -30,7 +30,7 @@ interface PromotionWatchDeps {
   sessions: SessionTable;
   cnapiUuid: string;
   /** Where agents may go, including this instance. */
-  addresses: () => Address[];
+  addresses: () => InstanceAddress[];
   /** Whether an agent that arrives now is accepted here. */
   takesAgents: () => boolean;
   /** Ends a session without a status change. */

@@ -29,7 +29,7 @@ const FAILURES: readonly NodeStatus[] = ['failed', 'crashed', 'timed_out'];
  */
 export type TicketHold = 'none' | 'queued' | 'active' | 'lost';
 
-export interface PushJob {
+export interface CoordinatedJob {
   state: JobState;
   /** How it ends, once it is aborting. */
   ending: JobOutcome | undefined;
@@ -51,7 +51,7 @@ export interface PushJob {
 }
 
 export interface JobSnapshot {
-  job: PushJob;
+  job: CoordinatedJob;
   nodeCounts: NodeCounts;
   ticket: TicketHold;
   /** How long it waits for its ticket. */
@@ -230,7 +230,7 @@ export class StartRateLimiter {
     return this.#at - now;
   }
 
-  charge({ startRate }: PushJob, count: number, now: number): void {
+  charge({ startRate }: CoordinatedJob, count: number, now: number): void {
     if (startRate !== undefined) this.#at = startLimitOf(startRate).charge(count, this.#at ?? now, now);
   }
 }

@@ -9,7 +9,7 @@ import {
 } from '../../platform/sql-text.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
-import type { NodeStatus, PushJob as PushJobView } from '../../protocol/api/push-job-schemas.ts';
+import type { NodeStatus, PushJob } from '../../protocol/api/push-job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
 import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from './job-page-store.ts';
@@ -207,7 +207,7 @@ export async function readPushJobByKey(
 }
 
 /** The ticket as callers see it; it has a `uuid` once it exists. */
-type ShownTicket = NonNullable<PushJobView['ticket']>;
+type ShownTicket = NonNullable<PushJob['ticket']>;
 
 const toShown = ({ serverUuid, scope, id, expiresInSeconds, timeoutMs }: WantedTicket): ShownTicket => ({
   ...{ server_uuid: serverUuid, scope, id, expires_in: expiresInSeconds, timeout_ms: timeoutMs },

@@ -12,7 +12,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import type { StatusChange } from '../../protocol/api/servers.ts';
-import type { Address } from '../../protocol/frames.ts';
+import type { InstanceAddress } from '../../protocol/frames.ts';
 import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';
 import { Authority } from './accept/authority.ts';
@@ -265,7 +265,7 @@ export class Roster {
   }
 
   /** Where agents may go. */
-  addresses(): Address[] {
+  addresses(): InstanceAddress[] {
     return addressesOf(this.membership.live);
   }
 
@@ -315,12 +315,12 @@ export class Roster {
     return { ready: reasons.length === 0, reasons };
   }
 
-  #otherAddresses(live: readonly InstanceRow[] = this.membership.live): Address[] {
+  #otherAddresses(live: readonly InstanceRow[] = this.membership.live): InstanceAddress[] {
     return addressesOf(live).filter(({ uuid }) => uuid !== this.#deps.cnapiUuid);
   }
 
   /** Leaves out instances that may be dead: agents that are sent there could not come back here. */
-  #addressesToLeaveFor(): Address[] {
+  #addressesToLeaveFor(): InstanceAddress[] {
     const { membership } = this;
     const doubtfulMs = this.#deps.config.leaseMs / 2;
     return this.#otherAddresses(membership.live.filter(({ run }) => membership.leaseAgeMs(run) < doubtfulMs));
@@ -360,7 +360,7 @@ export class Roster {
 /**
  * The addresses of the instances that stay; of two runs at one address (a restart), the later one.
  */
-function addressesOf(live: readonly InstanceRow[]): Address[] {
+function addressesOf(live: readonly InstanceRow[]): InstanceAddress[] {
   const staying = live.filter(({ isDraining }) => !isDraining);
   const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
   return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];

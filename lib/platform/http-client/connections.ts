@@ -19,7 +19,7 @@ const ORIGIN = 'http://target';
 /** undici's own time limits are off. */
 const LIMITS = { headersTimeout: 0, bodyTimeout: 0, maxHeaderSize: MAX_HEAD_BYTES };
 
-export class Connection {
+export class HttpConnection {
   /** How often it was opened: again if it was closed between two requests. */
   opened = 0;
   readonly #client: undici.Client;
@@ -48,17 +48,17 @@ export class Connection {
 }
 
 /** Returns false if it does not need the connection any more. */
-type Use = (connection: Connection) => boolean;
+type Use = (connection: HttpConnection) => boolean;
 
 /** The kept connections to one target. undici closes an idle one after some seconds. */
-export class ConnectionPool {
-  readonly #open: () => Connection;
-  readonly #idle: Connection[] = [];
+export class HttpConnectionPool {
+  readonly #open: () => HttpConnection;
+  readonly #idle: HttpConnection[] = [];
   readonly #waiting: Use[] = [];
   #count = 0;
   #isClosed = false;
 
-  constructor(open: () => Connection) {
+  constructor(open: () => HttpConnection) {
     this.#open = open;
   }
 
@@ -69,7 +69,7 @@ export class ConnectionPool {
   }
 
   /** The request on the connection is over. */
-  release(connection: Connection, failure: Error | undefined): void {
+  release(connection: HttpConnection, failure: Error | undefined): void {
     if (failure === undefined && !this.#isClosed) this.#idle.push(connection);
     else {
       this.#count -= 1;
@@ -91,7 +91,7 @@ export class ConnectionPool {
     }
   }
 
-  #opened(): Connection {
+  #opened(): HttpConnection {
     this.#count += 1;
     return this.#open();
   }

@@ -11,7 +11,7 @@ import type { Dispatcher } from 'undici';
 import { BoundedMap } from '../bounded-map.ts';
 import type { Clock } from '../clock.ts';
 import { type HttpTarget, hostAndPort } from './connect.ts';
-import { Connection, ConnectionPool } from './connections.ts';
+import { HttpConnection, HttpConnectionPool } from './connections.ts';
 import { HttpError } from './http-error.ts';
 import { type HttpAnswer, PendingRequest } from './pending-request.ts';
 
@@ -47,7 +47,7 @@ const MAX_TARGETS = 256;
 export class HttpClient {
   readonly #clock: Clock;
   readonly #connectMs: number;
-  readonly #kept = new BoundedMap<string, ConnectionPool>(MAX_TARGETS);
+  readonly #kept = new BoundedMap<string, HttpConnectionPool>(MAX_TARGETS);
   readonly #sockets = new Set<Socket>();
 
   constructor({ clock, connectMs = CONNECT_MS }: HttpClientDeps) {
@@ -85,7 +85,7 @@ export class HttpClient {
 
   async #requestKept(request: HttpRequest): Promise<HttpAnswer> {
     const kept = this.#keptTo(request.target);
-    let used: { connection: Connection; opened: number } | undefined;
+    let used: { connection: HttpConnection; opened: number } | undefined;
     const pending = this.#pendingRequest(request, (failure) => used && kept.release(used.connection, failure));
     kept.take((connection) => {
       if (pending.isOver) return false;
@@ -118,20 +118,20 @@ export class HttpClient {
     });
   }
 
-  #keptTo(target: HttpTarget): ConnectionPool {
+  #keptTo(target: HttpTarget): HttpConnectionPool {
     const key = [hostAndPort(target), target.localAddress, ...(target.tls?.names ?? [])].join(' ');
-    const kept = this.#kept.get(key) ?? new ConnectionPool(() => this.#open(target));
+    const kept = this.#kept.get(key) ?? new HttpConnectionPool(() => this.#open(target));
     // The least recently used one is dropped.
     this.#kept.set(key, kept)?.close();
     return kept;
   }
 
-  #open(target: HttpTarget): Connection {
+  #open(target: HttpTarget): HttpConnection {
     const onSocket = (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
     };
-    return new Connection({ clock: this.#clock, target, connectMs: this.#connectMs, onSocket });
+    return new HttpConnection({ clock: this.#clock, target, connectMs: this.#connectMs, onSocket });
   }
 }
 

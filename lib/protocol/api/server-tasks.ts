@@ -104,7 +104,7 @@ export type TaskHistoryEntry = Known<z.output<typeof historyEntry>>;
 const commandResult = answer({ exitCode: z.int().nullable(), stdout: z.string(), stderr: z.string() });
 
 /** The result of a command, as the agent's task `command_execute` defines it. */
-export type CommandResult = Known<z.output<typeof commandResult>>;
+export type CommandTaskResult = Known<z.output<typeof commandResult>>;
 
 export const serverTaskContracts = contracts({
   CreateTask: {

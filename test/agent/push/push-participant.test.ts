@@ -7,7 +7,7 @@ import type { ProcessGroup } from '../../../lib/agent/journal/journal.ts';
 import { openLinuxMachine } from '../../../lib/agent/machine/linux-machine.ts';
 import { allProcesses } from '../../../lib/agent/machine/proc.ts';
 import { PushParticipant, type PushParticipantDeps } from '../../../lib/agent/push/push-participant.ts';
-import type { Refusal } from '../../../lib/agent/push/refusal.ts';
+import type { PrepareRefusal } from '../../../lib/agent/push/refusal.ts';
 import { pushCommand } from '../../../lib/agent/tasks/push-command.ts';
 import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
@@ -103,7 +103,7 @@ t.test('of two jobs that are checked at once, the one that is checked first has 
 });
 
 t.test('an agent that is busy when it has checked a job says only that', async (t) => {
-  const check = Promise.withResolvers<Refusal>();
+  const check = Promise.withResolvers<PrepareRefusal>();
   const [first, second] = [prepareFrame(), prepareFrame()];
   const { node: made, sent } = node({ refusalOf: async ({ job }) => (job === first.job ? undefined : check.promise) });
   const answered = made.onPrepare(second);

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
-import type { TaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
+import type { RecordedTaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
 import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/record/waiters.ts';
@@ -74,7 +74,7 @@ export class FakeTasks {
   readonly all = new Map<string, Task>();
   readonly created: TaskRequest[] = [];
   readonly ids: string[] = [];
-  readonly events: TaskEvent[] = [];
+  readonly events: RecordedTaskEvent[] = [];
   /** Waits that ended because their caller left. */
   abandoned = 0;
   /** The timeout of each wait. */
@@ -153,7 +153,11 @@ export class FakeTasks {
     return task;
   }
 
-  async *follow(id: string, afterSeq: number, { signal, endSignal }: FollowOptions = {}): AsyncGenerator<TaskEvent> {
+  async *follow(
+    id: string,
+    afterSeq: number,
+    { signal, endSignal }: FollowOptions = {},
+  ): AsyncGenerator<RecordedTaskEvent> {
     for (let next = afterSeq; ; ) {
       const event = this.events.find(({ seq }) => seq > next);
       signal?.throwIfAborted();

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import t from 'tap';
 import { WebSocket, WebSocketServer } from 'ws';
 import type { AgentSocket } from '../../../lib/control/link/agent-socket.ts';
-import { Connection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
+import { AgentConnection, type ConnectionDeps } from '../../../lib/control/link/connection.ts';
 import { SenderAccounts } from '../../../lib/control/link/sender-accounts.ts';
 import { UnsentFrames } from '../../../lib/control/link/unsent-frames.ts';
 import type { Session } from '../../../lib/control/roster/sessions/session.ts';
@@ -18,7 +18,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   const { serverUuid } = newMachine();
   const broken: string[] = [];
   const handlers = {
-    broken: (_connection: Connection, _session: Session, reason: string) => broken.push(reason),
+    broken: (_connection: AgentConnection, _session: Session, reason: string) => broken.push(reason),
     closed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
@@ -30,7 +30,7 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
   const peer = new WebSocket(`ws://127.0.0.1:${(server.address() as AddressInfo).port}/`);
   peer.on('error', () => undefined);
   const [[socket, request]] = await Promise.all([once(links, 'connection'), once(peer, 'open')]);
-  const connection = new Connection(
+  const connection = new AgentConnection(
     { socket, stream: request.socket, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
     {
       handlers,
@@ -66,9 +66,9 @@ t.test('a peer that does not read is disconnected before its unsent data fills t
 
 t.test('a connection counts as one that does not read only while none of its bytes leave', async (t) => {
   const { serverUuid } = newMachine();
-  const backedUp: Connection[] = [];
+  const backedUp: AgentConnection[] = [];
   const handlers = {
-    backedUp: (one: Connection) => backedUp.push(one),
+    backedUp: (one: AgentConnection) => backedUp.push(one),
     closed: () => undefined,
   } as unknown as ConnectionDeps['handlers'];
   const healthyTimer = new HealthyTimer({ clock: systemClock, checkMs: 100 });
@@ -78,7 +78,7 @@ t.test('a connection counts as one that does not read only while none of its byt
     send: () => undefined,
   }) as unknown as AgentSocket & EventEmitter & { bufferedAmount: number };
   const stream = Object.assign(new EventEmitter(), { bytesWritten: 1_000_000, write: () => true });
-  const connection = new Connection(
+  const connection = new AgentConnection(
     { socket, stream, serverUuid, account: new SenderAccounts().join({ serverUuid }, 0) },
     {
       handlers,

@@ -4,7 +4,7 @@ import { PromotionWatch } from '../../../lib/control/promotion/promotion-watch.t
 import { type Session, SessionTable } from '../../../lib/control/roster/sessions/session.ts';
 import type { Logger } from '../../../lib/platform/log.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import type { Address } from '../../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../../lib/protocol/frames.ts';
 import { agent } from '../../agent/agent-rig.ts';
 import { freshZone } from '../../support/apps.ts';
 import { ManualClock } from '../../support/manual-clock.ts';
@@ -22,14 +22,14 @@ function start(answer: (text: string) => object[], { takesAgents = false } = {})
   const clock = new ManualClock();
   const sessions = new SessionTable();
   const asked: string[] = [];
-  const places: Address[][] = [];
+  const places: InstanceAddress[][] = [];
   const dismissed: string[] = [];
   const said: string[] = [];
   const say = (_: object, message: string) => void said.push(message);
   const log = { warn: say, error: say } as unknown as Logger;
   const database = { query: async (text: string) => ({ rows: answer(text), rowCount: 0 }) } as unknown as Queryable;
   const add = (serverUuid: string) => {
-    const askToLeave = (_: string, addresses: Address[]) => {
+    const askToLeave = (_: string, addresses: InstanceAddress[]) => {
       asked.push(serverUuid);
       places.push(addresses);
     };

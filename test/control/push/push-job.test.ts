@@ -2,18 +2,18 @@
 
 import t from 'tap';
 import {
+  type CoordinatedJob,
   countQuorum,
   decideActions,
   type JobSnapshot,
   type NodeCounts,
-  type PushJob,
   StartRateLimiter,
   toJobStatus,
 } from '../../../lib/control/push/push-job.ts';
 import { NODE_STATUSES, type NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
 
 function view(
-  job: Partial<PushJob>,
+  job: Partial<CoordinatedJob>,
   counts: Partial<Record<NodeStatus, number>>,
   more: Partial<JobSnapshot> = {},
 ): JobSnapshot {

@@ -2,7 +2,7 @@
  * An accept in progress, as in lib/control/roster/accept/authority.ts: the statement, its answer, a read
  * of the row, a probe.
  */
-import { incarnationAlive, type Refusal } from '../../../lib/control/roster/status/authority-row.ts';
+import { type HelloRefusal, incarnationAlive } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Move } from '../explorer.ts';
 import { isResponsive, spend } from './agents.ts';
 import type { Rules } from './rules.ts';
@@ -141,7 +141,7 @@ function probing(before: RosterState, at: number, pending: Pending): Move<Roster
   ];
 }
 
-function refuse(state: RosterState, { connection: name }: Pending, { code, conn, retryAfterMs }: Refusal): void {
+function refuse(state: RosterState, { connection: name }: Pending, { code, conn, retryAfterMs }: HelloRefusal): void {
   sayTo(state, name, {
     type: 'refuse',
     code,

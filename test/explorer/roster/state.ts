@@ -5,7 +5,12 @@
  */
 import type { Endpoint } from '../../../lib/agent/link/endpoints.ts';
 import { initialLink, type LinkState } from '../../../lib/agent/link/link-state.ts';
-import type { HeldRow, HelloIdentity, LossReason, Refusal } from '../../../lib/control/roster/status/authority-row.ts';
+import type {
+  HeldRow,
+  HelloIdentity,
+  HelloRefusal,
+  LossReason,
+} from '../../../lib/control/roster/status/authority-row.ts';
 import type { Row, Run } from './model.ts';
 
 export const SERVER = 'server';
@@ -18,7 +23,7 @@ export const ENDPOINTS: readonly (Endpoint & { uuid: string })[] = [
 export type UpFrame = { type: 'hello'; claim: HelloIdentity } | { type: 'inventory'; epoch: number } | { type: 'end' };
 export type DownFrame =
   | { type: 'welcome'; epoch: number }
-  | { type: 'refuse'; code: Refusal['code']; conn?: number; retryAfterMs?: number }
+  | { type: 'refuse'; code: HelloRefusal['code']; conn?: number; retryAfterMs?: number }
   | { type: 'goaway'; withinMs?: number }
   | { type: 'end' };
 

@@ -4,13 +4,13 @@
  * check their decisions.
  */
 
-import type { Silence } from '../../../lib/control/roster/sessions/silence.ts';
+import type { PeerSilence } from '../../../lib/control/roster/sessions/silence.ts';
 import type { HeldRow } from '../../../lib/control/roster/status/authority-row.ts';
 import type { Row, Run } from '../roster/model.ts';
 
 export const LIMITS = { silence: 3, probe: 2, lease: 4, grace: 3, startGrace: 5 } as const;
 
-export interface SessionState extends Silence {
+export interface SessionState extends PeerSilence {
   server: number;
   run: string;
   epoch: number;

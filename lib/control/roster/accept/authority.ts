@@ -23,7 +23,7 @@ import { isLive } from '../membership/instance-store.ts';
 import type { RunMessage } from '../run-message.ts';
 import type { Session, SessionSocket, SessionTable } from '../sessions/session.ts';
 import type { SessionLosses } from '../sessions/session-losses.ts';
-import { decideHello, type HeldRow, incarnationAlive, type Refusal } from '../status/authority-row.ts';
+import { decideHello, type HeldRow, type HelloRefusal, incarnationAlive } from '../status/authority-row.ts';
 import {
   type AcceptedSession,
   acceptSession,
@@ -57,7 +57,10 @@ interface Candidate {
   isOpen(): boolean;
 }
 
-type Acceptance = { kind: 'accepted'; session: Session } | { kind: 'refused'; refusal: Refusal } | { kind: 'gone' };
+type Acceptance =
+  | { kind: 'accepted'; session: Session }
+  | { kind: 'refused'; refusal: HelloRefusal }
+  | { kind: 'gone' };
 
 interface Taken {
   writer: RunIdentity;
@@ -263,7 +266,7 @@ export class Authority {
     );
   }
 
-  #refuse({ hello, socket }: Candidate, refusal: Refusal): Acceptance {
+  #refuse({ hello, socket }: Candidate, refusal: HelloRefusal): Acceptance {
     if (refusal.code === 'returns-too-often') this.returnsRefused += 1;
     const fields = { server_uuid: hello.serverUuid, conn: hello.conn, code: refusal.code };
     if (socket.mayLog()) this.#deps.log.info(fields, 'session: pending -> refused');

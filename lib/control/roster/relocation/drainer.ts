@@ -8,7 +8,7 @@
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import type { Address } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/frames.ts';
 import type { DrainResult } from '../membership/instance-store.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { beginDrain, type DrainEffect, type DrainEvent, type DrainState, type DrainTimes, stepDrain } from './drain.ts';
@@ -19,7 +19,7 @@ interface DrainerDeps {
   /** Announces to all instances that this one leaves. */
   announce: () => Promise<DrainResult>;
   /** Where agents can go. */
-  otherAddresses: () => Address[];
+  otherAddresses: () => InstanceAddress[];
   /**
    * From then on the end of a session changes no status: this instance closes the sessions that
    * remain, so their end does not show that an agent is dead.

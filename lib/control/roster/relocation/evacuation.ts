@@ -9,14 +9,14 @@
  *                             ▲────none left for two seconds─────┘
  */
 import type { Clock, Timer } from '../../../platform/clock.ts';
-import type { Address } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/frames.ts';
 import type { SessionTable } from '../sessions/session.ts';
 import { doublingPause, Relocation } from './relocation.ts';
 
 interface EvacuationDeps {
   sessions: SessionTable;
   /** Where agents may go. */
-  addresses: () => Address[];
+  addresses: () => InstanceAddress[];
   /**
    * An agent that was asked and stayed is asked again after this long, then after longer pauses.
    */

@@ -5,7 +5,7 @@
  * one of these. They decide how many agents move, and where.
  */
 import type { Clock } from '../../../platform/clock.ts';
-import type { Address } from '../../../protocol/frames.ts';
+import type { InstanceAddress } from '../../../protocol/frames.ts';
 import type { Session } from '../sessions/session.ts';
 
 interface RelocationRequest {
@@ -13,7 +13,7 @@ interface RelocationRequest {
   atMost: number;
   reason: string;
   /** Where they may go. */
-  addresses: readonly Address[];
+  addresses: readonly InstanceAddress[];
   /** Absent: the agents may stay. */
   withinMs?: number;
 }

@@ -8,9 +8,9 @@
  * The table is plain data: the authority adds sessions, `SessionLosses` ends them, the link reads
  * them.
  */
-import type { Address, InstanceFrame } from '../../../protocol/frames.ts';
+import type { InstanceAddress, InstanceFrame } from '../../../protocol/frames.ts';
 import type { LossReason } from '../status/authority-row.ts';
-import type { Silence } from './silence.ts';
+import type { PeerSilence } from './silence.ts';
 
 /** What an instance may do with the connection of a session. */
 export interface SessionSocket {
@@ -34,12 +34,12 @@ export interface SessionSocket {
   /** Resolves true as soon as the peer answers a probe sent now, false after `withinMs`. */
   answersProbe(withinMs: number): Promise<boolean>;
   /** Asks the agent to move to another instance. It may stay, or must leave `withinMs`. */
-  askToLeave(reason: string, addresses: Address[], withinMs?: number): void;
+  askToLeave(reason: string, addresses: InstanceAddress[], withinMs?: number): void;
   /** Closes at once, with the reason for the peer's log. */
   terminate(reason: string): void;
 }
 
-export interface Session extends Silence {
+export interface Session extends PeerSilence {
   readonly serverUuid: string;
   readonly epoch: number;
   readonly incarnation: string;
@@ -61,7 +61,7 @@ export interface Session extends Silence {
   lostFor: LossReason | undefined;
 }
 
-export type NewSession = Omit<Session, keyof Silence | 'registration' | 'isInventoried' | 'isEnded' | 'lostFor'>;
+export type NewSession = Omit<Session, keyof PeerSilence | 'registration' | 'isInventoried' | 'isEnded' | 'lostFor'>;
 
 export class SessionTable {
   readonly #live = new Map<string, Session>();

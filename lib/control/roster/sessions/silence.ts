@@ -7,7 +7,7 @@
  *     talking ──quiet for probeMs──▶ probed ──quiet for silenceMs──▶ silent
  *     talking, probed ──any byte──▶ talking
  */
-export interface Silence {
+export interface PeerSilence {
   quietMs: number;
   isProbed: boolean;
 }
@@ -18,13 +18,13 @@ export interface SilenceLimits {
 }
 
 /** A byte arrived. */
-export function endSilence(silence: Silence): void {
+export function endSilence(silence: PeerSilence): void {
   silence.quietMs = 0;
   silence.isProbed = false;
 }
 
 /** A healthy tick of `tickMs` passed without a byte. Returns what is due now, each once. */
-export function countTick(silence: Silence, tickMs: number, limits: SilenceLimits): 'nothing' | 'probe' | 'silent' {
+export function countTick(silence: PeerSilence, tickMs: number, limits: SilenceLimits): 'nothing' | 'probe' | 'silent' {
   silence.quietMs += tickMs;
   // The last byte may have arrived at the very end of the first counted tick.
   if (silence.quietMs - tickMs >= limits.silenceMs) return 'silent';
@@ -38,6 +38,6 @@ export function countTick(silence: Silence, tickMs: number, limits: SilenceLimit
  * to one tick earlier: a heartbeat that comes a moment after a tick instead of before it is counted
  * as five ticks of 250 ms, although it is on time.
  */
-export function isOverdue({ quietMs }: Silence, tickMs: number, { probeMs }: SilenceLimits): boolean {
+export function isOverdue({ quietMs }: PeerSilence, tickMs: number, { probeMs }: SilenceLimits): boolean {
   return quietMs - tickMs >= probeMs;
 }

@@ -81,7 +81,7 @@ export type AuthorityRow = Pick<
 >;
 export type HelloIdentity = Pick<HelloFrame, 'incarnation' | 'conn' | 'journalId' | 'epoch'>;
 
-export interface Refusal {
+export interface HelloRefusal {
   code: RefusalCode;
   message: string;
   conn?: number;
@@ -91,7 +91,7 @@ export interface Refusal {
 type HelloDecision =
   /** Nothing on the row rejects the hello: try the accept again. */
   | { kind: 'again' }
-  | { kind: 'refuse'; refusal: Refusal }
+  | { kind: 'refuse'; refusal: HelloRefusal }
   /**
    * Another incarnation of the uuid holds the row: probe it, then replace it or refuse the new one.
    */
@@ -136,13 +136,13 @@ function decideIncarnation(standing: AuthorityRow, hello: HelloIdentity, replace
 }
 
 /** The refusal that a second incarnation receives. */
-export const incarnationAlive: Refusal = {
+export const incarnationAlive: HelloRefusal = {
   code: 'incarnation-alive',
   message: 'another agent with this server uuid is connected and answers; give one of the machines a uuid of its own',
   retryAfterMs: 5000,
 };
 
-function returnsTooOften(retryAfterMs: number): Refusal {
+function returnsTooOften(retryAfterMs: number): HelloRefusal {
   const message = `it reconnected too often: more than ${RETURN_BURST} times, and every ${RETURN_EVERY_MS} ms`;
   return { code: 'returns-too-often', message, retryAfterMs };
 }

@@ -7,8 +7,8 @@ import { Parameters, type StatementPart, statementName } from '../../../platform
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import {
   endError,
+  type RecordedTaskEvent,
   type TaskError,
-  type TaskEvent,
   type TaskOutcome,
   type TaskRow,
   type TaskState,
@@ -246,7 +246,7 @@ export async function cancelTask(database: Queryable, id: string): Promise<Cance
 
 interface EventPage {
   isEnded: boolean;
-  events: TaskEvent[];
+  events: RecordedTaskEvent[];
 }
 
 interface EventRow {
@@ -256,7 +256,7 @@ interface EventRow {
   error: TaskError | null;
   cancel_requested_at: Date | null;
   seq: number | null;
-  name: TaskEvent['name'];
+  name: RecordedTaskEvent['name'];
   attempt: number;
   stored_at: Date;
   reported_at: string | null;
@@ -301,7 +301,7 @@ export async function readLastEvents(database: Queryable, ids: readonly string[]
 
 export interface EventOfTask {
   task: string;
-  event: TaskEvent;
+  event: RecordedTaskEvent;
 }
 
 /** The events of each task after its `afterSeq`, in their order; at most `most` of each task. */
@@ -326,7 +326,7 @@ export async function readEventsOfMany(
   return rows.map((row) => ({ task: row.id, event: toEvent(row, row.seq) }));
 }
 
-function toEvent(row: EventRow, seq: number): TaskEvent {
+function toEvent(row: EventRow, seq: number): RecordedTaskEvent {
   return {
     seq,
     name: row.name,

@@ -72,7 +72,7 @@ export interface ServerTaskHistoryEntry {
 }
 
 /** What happened to a task, in order of `seq`; the last event is `end`. */
-export interface TaskEvent {
+export interface RecordedTaskEvent {
   seq: number;
   name: 'accepted' | 'started' | 'progress' | 'output' | 'retry' | 'end';
   attempt: number;

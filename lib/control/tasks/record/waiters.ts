@@ -5,7 +5,7 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { LastRead, Watches } from '../../../platform/waits/watches.ts';
-import type { TaskEvent, TaskRow } from './task.ts';
+import type { RecordedTaskEvent, TaskRow } from './task.ts';
 import { TaskNotFoundError } from './task-errors.ts';
 import { readEvents, readTask, type TaskPosition } from './task-store.ts';
 
@@ -65,7 +65,11 @@ export class Waiters {
    * aborted. @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError,
    * DatabaseUnavailableError, the signal's reason
    */
-  async *follow(id: string, afterSeq: number, options: FollowOptions = {}): AsyncGenerator<TaskEvent, void, undefined> {
+  async *follow(
+    id: string,
+    afterSeq: number,
+    options: FollowOptions = {},
+  ): AsyncGenerator<RecordedTaskEvent, void, undefined> {
     const watch = this.#watches.open(id, true);
     this.#follows += 1;
     try {

@@ -6,7 +6,7 @@
 import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
-import { type CommandResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
+import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
@@ -199,7 +199,7 @@ function failureOf(task: Task): string {
  * As in Triton's CNAPI: with `json` everything; else only stdout, and a failed command is an error.
  */
 function executed(result: Record<string, unknown>, json: boolean) {
-  const { exitCode, stdout, stderr } = result as Partial<CommandResult>;
+  const { exitCode, stdout, stderr } = result as Partial<CommandTaskResult>;
   if (json) return ok({ exitCode: exitCode ?? null, stderr: stderr ?? '', stdout: stdout ?? '' });
   if (exitCode !== 0) throw new TaskRunError('Error executing on remote system');
   return ok(String(stdout ?? '').trim());

@@ -6,7 +6,7 @@ import type { Actor } from '../../access/token.ts';
 import { InstanceDrainingError } from '../../http/http-errors.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
-import type { TaskEvent } from '../record/task.ts';
+import type { RecordedTaskEvent } from '../record/task.ts';
 import type { Waiters } from '../record/waiters.ts';
 import type { Tasks } from '../tasks.ts';
 import { eventFor, listedFor, taskFor } from './task-view.ts';
@@ -50,7 +50,7 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
   );
 }
 
-async function* toServerSent(events: AsyncIterable<TaskEvent>, actor: Actor): AsyncGenerator<ServerSentEvent> {
+async function* toServerSent(events: AsyncIterable<RecordedTaskEvent>, actor: Actor): AsyncGenerator<ServerSentEvent> {
   for await (const event of events) yield { id: String(event.seq), name: event.name, data: eventFor(actor, event) };
 }
 

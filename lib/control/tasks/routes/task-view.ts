@@ -10,7 +10,7 @@ import type { ListedTask, Task } from '../../../protocol/api/tasks.ts';
 import { isJsonObject, type JsonObject } from '../../../protocol/bounded-json.ts';
 import { maskParams } from '../../../protocol/secret-params.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
-import type { ServerTaskHistoryEntry, TaskEvent } from '../record/task.ts';
+import type { RecordedTaskEvent, ServerTaskHistoryEntry } from '../record/task.ts';
 
 type Withheld<Value> = Value | (Value & { withheld: true });
 
@@ -36,7 +36,7 @@ export function historyFor(actor: Actor, entries: readonly unknown[]): TaskHisto
   return shown as TaskHistoryEntry[];
 }
 
-export function eventFor(actor: Actor, event: TaskEvent): Withheld<TaskEvent> {
+export function eventFor(actor: Actor, event: RecordedTaskEvent): Withheld<RecordedTaskEvent> {
   if (hasRight(actor, 'task-contents')) return event;
   // The reason of a retry is our own text.
   if (event.name === 'retry' || Object.keys(event.data).length === 0) return event;

@@ -1,4 +1,4 @@
-import type { LegacyAgentApi, PostedTask } from '../../../../lib/control/legacy/legacy-agent-api.ts';
+import type { LegacyAgentApi, LegacyAgentTask } from '../../../../lib/control/legacy/legacy-agent-api.ts';
 import { LegacyDispatch } from '../../../../lib/control/legacy/legacy-dispatch.ts';
 import type { PostedEnd } from '../../../../lib/control/legacy/task-reply.ts';
 import { taskEnds } from '../../../../lib/control/tasks/record/task.ts';
@@ -15,11 +15,11 @@ import { liveRun } from './legacy-seats.ts';
 
 /** Agents reached by this instance. They answer when the test says so. */
 export class ScriptedAgents implements Pick<LegacyAgentApi, 'post'> {
-  readonly posted: PostedTask[] = [];
+  readonly posted: LegacyAgentTask[] = [];
   readonly timeouts: number[] = [];
   readonly #answers = new Map<string, (end: PostedEnd) => void>();
 
-  post(task: PostedTask, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd> {
+  post(task: LegacyAgentTask, { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal }): Promise<PostedEnd> {
     const wasSent = !signal.aborted;
     if (wasSent) this.posted.push(task);
     this.timeouts.push(timeoutMs);

@@ -9,7 +9,7 @@ import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { Address } from '../../../../lib/protocol/frames.ts';
+import type { InstanceAddress } from '../../../../lib/protocol/frames.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { createMemoryBus, MemoryHub } from '../../../support/memory-bus.ts';
 import { migrationsOf } from '../../../support/migrations-of.ts';
@@ -50,7 +50,7 @@ t.test('its agents are sent to the instances that admit agents, and to no others
   });
   t.teardown(() => roster.stop());
   await roster.start(new AbortController().signal);
-  const told: Address[][] = [];
+  const told: InstanceAddress[][] = [];
   const socket = idleSocket({ askToLeave: (_reason, addresses) => void told.push([...addresses]) });
   const added = roster.sessions.add({
     serverUuid: randomUUID(),

@@ -1,7 +1,7 @@
 /** Waits and event streams: prompt with the bus, correct without it, bounded, and always ended. */
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import type { TaskEvent } from '../../../../lib/control/tasks/record/task.ts';
+import type { RecordedTaskEvent } from '../../../../lib/control/tasks/record/task.ts';
 import { TaskNotFoundError } from '../../../../lib/control/tasks/record/task-errors.ts';
 import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
@@ -30,7 +30,10 @@ async function instances(t: Test, options: Partial<InstanceOptions> = {}) {
   return { ...common, a, b, agent, create, taken };
 }
 
-async function collect(events: AsyncIterable<TaskEvent>, into: TaskEvent[] = []): Promise<TaskEvent[]> {
+async function collect(
+  events: AsyncIterable<RecordedTaskEvent>,
+  into: RecordedTaskEvent[] = [],
+): Promise<RecordedTaskEvent[]> {
   for await (const event of events) into.push(event);
   return into;
 }
@@ -41,7 +44,7 @@ async function goBack(database: Database, id: string, lastSeq: number): Promise<
   await database.query('update cnapi_tasks set last_seq = $2::int where id = $1::uuid', [id, lastSeq]);
 }
 
-const names = (events: TaskEvent[]) => events.map((event) => event.name);
+const names = (events: RecordedTaskEvent[]) => events.map((event) => event.name);
 const quiet = (instance: Instance) => {
   const { waits, follows } = instance.tasks.stats();
   // The channel of its run, and that of all ends once somebody has waited here; none of a single
@@ -133,7 +136,7 @@ t.test('without the bus, an end is found at once on the instance that stored it'
   const id = await taken();
   hub.kill();
   await until(() => !a.bus.isHealthy(), 'the bus to count as lost');
-  const events: TaskEvent[] = [];
+  const events: RecordedTaskEvent[] = [];
   const following = collect(a.tasks.waiters.follow(id, 0), events);
   following.catch(() => undefined);
   await until(() => names(events).includes('accepted'), 'the follower to wait');
@@ -155,7 +158,7 @@ t.test('the number of waits is limited', async (t) => {
 t.test('a task can be followed live on another instance, from its first event to its end', async (t) => {
   const { b, agent, taken } = await instances(t);
   const id = await taken();
-  const events: TaskEvent[] = [];
+  const events: RecordedTaskEvent[] = [];
   const following = collect(b.tasks.waiters.follow(id, 0), events);
   await until(() => names(events).includes('accepted'), 'accepted');
   agent.event(id, { name: 'started' });
@@ -209,7 +212,7 @@ t.test('a stream resumes where it was left, and ends at once if there is no more
 t.test('an end is received although the database has gone back to an older state, as on a late standby', async (t) => {
   const { b, agent, taken, database } = await instances(t);
   const id = await taken();
-  const events: TaskEvent[] = [];
+  const events: RecordedTaskEvent[] = [];
   const waiting = b.tasks.wait(id, patience);
   const following = collect(b.tasks.waiters.follow(id, 0), events);
   agent.event(id, { name: 'started' });

@@ -1,5 +1,5 @@
 import t from 'tap';
-import type { TaskEvent } from '../../../../lib/control/tasks/record/task.ts';
+import type { RecordedTaskEvent } from '../../../../lib/control/tasks/record/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from '../../http/support.ts';
@@ -291,7 +291,7 @@ t.test('events are streamed from first to last and resume by Last-Event-ID or ?a
   const { call, addServer, tasks, port } = await startApi(t);
   await addServer(SERVER);
   const { id } = (await call('POST', `/servers/${SERVER}/nop`)).body;
-  const event = (seq: number, name: TaskEvent['name'], data = {}): TaskEvent => ({
+  const event = (seq: number, name: RecordedTaskEvent['name'], data = {}): RecordedTaskEvent => ({
     seq,
     name,
     attempt: 1,
