@@ -296,12 +296,8 @@ export class CnapiClient {
     await this.caller.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
   }
 
-  /** Also succeeds when the answer was lost and the repeated request finds no ticket. */
-  async deleteTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
-    const request = requestOf(ticketContracts.DeleteTicket, { ticket_uuid: uuid });
-    await this.caller.call({ ...request, ...limits }).catch((error: unknown) => {
-      if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
-    });
+  deleteTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
+    return this.delete(ticketContracts.DeleteTicket, { ticket_uuid: uuid }, limits);
   }
 
   async queues(): Promise<Queue[]> {
@@ -356,12 +352,19 @@ export class CnapiClient {
     await this.caller.call(requestOf(tokenContracts.RevokeToken, { uuid }));
   }
 
-  /** Sends a request of a noun of the bucket store. Returns undefined if the answer has no body. */
-  async documents(contract: Contract, params: Record<string, unknown>): Promise<Record<string, unknown> | undefined> {
-    if (Object.values(contract.responses).some(({ schema }) => schema !== undefined))
-      return (await this.ask(contract, params)) as Record<string, unknown>;
-    await this.caller.call(requestOf(contract, params));
-    return undefined;
+  /** Sends a request of a noun of the bucket store that is answered with a body. */
+  async documents(contract: Contract, params: Record<string, unknown>): Promise<Record<string, unknown>> {
+    return (await this.ask(contract, params)) as Record<string, unknown>;
+  }
+
+  /**
+   * Deletes what the parameters name. Also succeeds when the answer was lost and the repeated request
+   * finds nothing to delete. Only for objects that no longer exist after it: a revoked token does.
+   */
+  async delete<One extends Contract>(contract: One, params: Params<One>, limits: CallLimits = {}): Promise<void> {
+    await this.caller.call({ ...requestOf(contract, params), ...limits }).catch((error: unknown) => {
+      if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
+    });
   }
 
   /** Returns the body of the answer, checked against the contract. */

@@ -20,6 +20,7 @@ const TASK_TIMES = { timestamp: '2030-01-01T00:00:00Z', history: [] };
 const TASK_FACTS = { params: {}, attempt: 1, timeout_ms: 1000, idempotent: false, cancel_requested: false };
 const OF_TASK = { id: TICKET, task: 'command_execute', server_uuid: UUID, status: 'failure' };
 const TASK = { ...OF_TASK, ...TASK_FACTS, ...TASK_TIMES };
+const GROUP = { uuid: TICKET, name: 'web' };
 const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 
 function servers(...hostnames: string[]) {
@@ -288,22 +289,34 @@ t.test('a second signal ends the program although its reader is blocked', async 
 
 t.test('a repeated request is not reported as refused when the lost first one took effect', async (t) => {
   const asked = new Set<string>();
-  const answer = (response: ServerResponse, { path }: Heard) => {
+  const answer = (response: ServerResponse, { method, path }: Heard) => {
     if (path === `/tasks/${TICKET}`) return json(response, 200, { ...TASK, cancel_requested: true });
     if (path === `/tasks/${UUID}`) return json(response, 200, { ...TASK, id: UUID, cancel_requested: false });
     if (asked.has(path))
       return json(response, path.endsWith('/cancel') ? 409 : 404, refusals[path.split('/')[1] ?? '']);
+    if (method === 'GET') return json(response, 200, GROUP);
     asked.add(path);
     response.destroy();
   };
   const [one, other] = [await scripted(t, answer), await scripted(t, answer)];
+  const gone = { code: 'ResourceNotFound', message: 'gone' };
   const refusals: Record<string, object> = {
     tasks: { code: 'TaskEnded', message: 'has ended already' },
-    tickets: { code: 'ResourceNotFound', message: 'gone' },
+    tickets: gone,
     tokens: { code: 'ResourceNotFound', message: 'never was' },
+    'push-jobs': gone,
+    'push-schedules': gone,
+    server_groups: gone,
   };
   const cli = new Cli(t, [one.url, other.url]);
   t.match(await cli.run('unlock', TICKET, '--json'), { code: 0, stdout: `{"deleted":["${TICKET}"]}\n`, stderr: '' });
+  for (const [noun, what] of [
+    ['schedule', 'schedule'],
+    ['job', 'push job'],
+    ['group', 'server group'],
+  ] as const)
+    t.match(await cli.run(noun, 'delete', TICKET), { code: 0, stdout: `deleted ${what} ${TICKET}\n`, stderr: '' });
+  t.match(await cli.run('schedule', 'delete', TICKET), { code: 2, stderr: /gone/ }, 'it was already gone before');
   t.match(await cli.run('cancel', TICKET), { code: 0, stdout: `cancellation of ${TICKET} requested\n`, stderr: '' });
   t.match(await cli.run('cancel', UUID), { code: 1, stdout: '', stderr: /TaskEnded/ }, 'the task had ended by itself');
   t.match(

@@ -98,7 +98,7 @@ async function show(
 ): Promise<void> {
   const found = await client.documents(contracts[operation], params);
   if (output.json) output.document(found);
-  else output.facts(Object.entries(found ?? {}));
+  else output.facts(Object.entries(found));
 }
 
 const columnsOf = ({ listColumns }: DocumentNoun): Column<JsonObject>[] => [

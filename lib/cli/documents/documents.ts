@@ -16,7 +16,7 @@ export async function createDocument(
 ): Promise<void> {
   const made = await client.documents(noun.contracts.create, { uuid: random.uuid(), ...fields });
   if (output.json) output.document(made);
-  else output.line(String(made?.uuid));
+  else output.line(String(made.uuid));
 }
 
 /** Deletes a document and prints its uuid. */
@@ -25,7 +25,7 @@ export async function deleteDocument(
   noun: DocumentNoun,
   { uuid }: { uuid: string },
 ): Promise<void> {
-  await client.documents(noun.contracts.delete, { uuid });
+  await client.delete(noun.contracts.delete, { uuid });
   output.deleted(inWords(noun.name), [uuid]);
 }
 

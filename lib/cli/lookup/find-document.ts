@@ -19,7 +19,7 @@ export async function listDocuments(
   const found: JsonObject[] = [];
   for (let after: unknown; ; ) {
     const limit = Math.min(MAX_LIST, wanted - found.length);
-    const page = (await client.documents(noun.contracts.list, { ...filter, limit, after })) ?? {};
+    const page = await client.documents(noun.contracts.list, { ...filter, limit, after });
     found.push(...(page[noun.plural] as JsonObject[]));
     after = page.next;
     if (after === undefined || found.length >= wanted) return found;

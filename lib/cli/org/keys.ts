@@ -74,7 +74,7 @@ async function createKey(context: Context, given: string, options: KeyOptions): 
     expires === undefined ? undefined : new Date(clock.wallTime() + parseDuration(expires, '--expires')).toISOString();
   await withPrivateFile(file, async (save) => {
     const params = { uuid: random.uuid(), owner, name, public_key, expires_at };
-    const { private_key, ...made } = (await client.documents(keys.contracts.create, params)) ?? {};
+    const { private_key, ...made } = await client.documents(keys.contracts.create, params);
     await save(String(private_key));
     if (output.json) return output.document({ ...made, ...(file === undefined ? { private_key } : { file }) });
     output.note(`key ${made.uuid} (${name} of ${given})`);

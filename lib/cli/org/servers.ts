@@ -88,7 +88,7 @@ async function unbind(context: Context, name: unknown, given: readonly string[])
     if (binding === undefined) throw new UsageError(`${hostname} does not belong to ${organization.name}`);
     found.push(String(binding.uuid));
   }
-  const { exitCode } = await forEach(output, found, (uuid) => client.documents(bindings.contracts.delete, { uuid }));
+  const { exitCode } = await forEach(output, found, (uuid) => client.delete(bindings.contracts.delete, { uuid }));
   return exitCode;
 }
 

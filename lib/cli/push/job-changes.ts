@@ -141,5 +141,5 @@ async function remove(context: Context, [given]: readonly unknown[]): Promise<nu
   const { client, output } = context;
   // All are found before the first is deleted, so that an unknown id changes nothing.
   const ids = await Array.fromAsync(given as string[], (text) => findJob(context, text));
-  return deleteEach(output, 'push job', ids, (id) => client.documents(pushJobContracts.DeletePushJob, { id }));
+  return deleteEach(output, 'push job', ids, (id) => client.delete(pushJobContracts.DeletePushJob, { id }));
 }

@@ -111,7 +111,5 @@ async function remove(context: Context, [given]: readonly unknown[]): Promise<nu
   const { client, output } = context;
   // All are found before the first is deleted, so that an unknown id changes nothing.
   const ids = await Array.fromAsync(given as string[], (text) => findSchedule(context, text));
-  return deleteEach(output, 'schedule', ids, (id) =>
-    client.documents(pushScheduleContracts.DeletePushSchedule, { id }),
-  );
+  return deleteEach(output, 'schedule', ids, (id) => client.delete(pushScheduleContracts.DeletePushSchedule, { id }));
 }
