@@ -31,6 +31,7 @@ import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { allContracts, documentKinds } from './nouns/lists.ts';
+import { ChefAuthentication } from './organizations/chef-authentication.ts';
 import type { Readiness } from './roster/roster.ts';
 import { createServerPrecondition } from './servers/routes/server-precondition.ts';
 import { migrations, subsystems } from './subsystem-list.ts';
@@ -229,7 +230,7 @@ export class App {
         authenticator: this.#authenticator,
         audit: this.#audit,
         isDatabaseHealthy: () => this.#core.roster.membership.isDatabaseHealthy,
-        signing: () => this.#core.chefAuthentication,
+        signing: new ChefAuthentication({ database: this.#database }),
         log,
       }),
     });

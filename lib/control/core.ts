@@ -26,7 +26,6 @@ import type { Lifecycle } from './lifecycle.ts';
 import { InventoriedSessions } from './link/inventoried-sessions.ts';
 import { LinkServer } from './link/link-server.ts';
 import { UnsentFrames } from './link/unsent-frames.ts';
-import { ChefAuthentication } from './organizations/chef-authentication.ts';
 import { Organizations } from './organizations/organizations.ts';
 import { PushJobs } from './push/push-jobs.ts';
 import type { InstanceIdentity } from './roster/membership/instance-store.ts';
@@ -97,7 +96,6 @@ export class Core {
   readonly link: LinkServer;
   readonly pushJobs: PushJobs;
   readonly organizations: Organizations;
-  readonly chefAuthentication: ChefAuthentication;
 
   constructor(deps: CoreDeps) {
     const { config, log, clock, random, bus, databases, lifecycle } = deps;
@@ -198,7 +196,6 @@ export class Core {
       waitlist: this.waitlist,
     });
     this.organizations = new Organizations({ database, random });
-    this.chefAuthentication = new ChefAuthentication({ database, organizations: this.organizations });
   }
 
   /**

@@ -228,6 +228,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
+    'control/organizations',
     'control/subsystem-list.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],

@@ -1,8 +1,7 @@
 /**
- * Authenticates requests that are signed in the Chef API protocol, and finds out what their senders
- * may do in an organization. The listener calls `check` and `authenticate` for the routes that
- * accept such requests, and `permitRepetition` for a change that it refused for now; the routes call
- * `requestor`.
+ * Authenticates requests that are signed in the Chef API protocol. The listener calls `check` and
+ * `authenticate` for the routes that accept such requests, and `permitRepetition` for a change that
+ * it refused for now.
  *
  *     headers ──missing, or an unknown version──▶ 400
  *             ──not readable──▶ 401
@@ -13,16 +12,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import type { Organization } from '../../protocol/api/organizations.ts';
 import type { Actor, Principal } from '../access/token.ts';
 import type { SignedCaller, SignedRequestHead } from '../http/listener/request-signing.ts';
-import {
-  NotAssociatedError,
-  NotAuthenticatedError,
-  OrganizationNotFoundError,
-  TooManyChangesError,
-  UnsignedRequestError,
-} from './chef-errors.ts';
+import { NotAssociatedError, NotAuthenticatedError, TooManyChangesError, UnsignedRequestError } from './chef-errors.ts';
 import {
   canonicalText,
   type HeaderRefusal,
@@ -33,14 +25,13 @@ import {
 } from './chef-signature.ts';
 import { UNUSED_KEY } from './key-material.ts';
 import { KnownKeys } from './known-keys.ts';
-import { type FoundPrincipal, type FoundRequestor, findPrincipals, readGroups } from './organization-store.ts';
-import { isOrganizationName, type Organizations } from './organizations.ts';
-import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
+import { OrganizationNotFoundError } from './organization-errors.ts';
+import { type FoundPrincipal, type FoundRequestor, findPrincipals } from './organization-store.ts';
+import { isOrganizationName } from './organizations.ts';
 import { permitRepetition, rememberSignature } from './signature-store.ts';
 
 interface ChefAuthenticationDeps {
   database: Queryable;
-  organizations: Pick<Organizations, 'organization'>;
   /** The most changes that one user or client may send in an hour. Default 10,000. */
   maxChanges?: number | undefined;
 }
@@ -102,23 +93,6 @@ export class ChefAuthentication {
       },
       permitRepetition: (source) => permitRepetition(database, { digest, source }),
     };
-  }
-
-  /**
-   * What the caller may do in an organization.
-   * @throws OrganizationNotFoundError
-   */
-  async requestor(actor: Actor, organizationName: string): Promise<Requestor & { organization: Organization }> {
-    const organization = await this.#deps.organizations.organization(organizationName);
-    const { principal } = actor;
-    if (principal === undefined) {
-      const needs = neededGroups(new Set());
-      return { name: actor.name, kind: 'token', groups: new Set(), needs, actor, organization };
-    }
-    const { kind, name, uuid } = principal;
-    const where = { organization: organization.uuid, kind, uuid };
-    const { memberOf, existing } = await readGroups(this.#deps.database, where, [READERS, WRITERS, ADMINS]);
-    return { name, kind, groups: new Set(memberOf), needs: neededGroups(new Set(existing)), actor, organization };
   }
 
   /** @throws OrganizationNotFoundError */

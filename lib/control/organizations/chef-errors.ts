@@ -1,6 +1,6 @@
 /**
- * Refusals of requests about organizations, with the statuses and texts of Chef (chef-server and
- * pushy). Where Chef uses one text for several causes, ours appends the cause.
+ * Refusals of signed requests, with the statuses and texts of Chef (chef-server and pushy). Where
+ * Chef uses one text for several causes, ours appends the cause.
  */
 import { CnapiError } from '../../platform/errors.ts';
 import { MAX_SIGNATURES } from './signature-store.ts';
@@ -35,22 +35,5 @@ export class TooManyChangesError extends CnapiError {
 export class NotAssociatedError extends CnapiError {
   constructor(name: string, organization: string) {
     super('Forbidden', 403, `'${name}' is not associated with organization '${organization}'`);
-  }
-}
-
-/** 403: not in the group that this needs. */
-export class NoAccessError extends CnapiError {
-  constructor(name: string, reason: string) {
-    super(
-      'Forbidden',
-      403,
-      `User or client '${name}' does not have access to that action on this server. Rule: ${reason}`,
-    );
-  }
-}
-
-export class OrganizationNotFoundError extends CnapiError {
-  constructor(name: string) {
-    super('ResourceNotFound', 404, `organization '${name}' does not exist.`);
   }
 }

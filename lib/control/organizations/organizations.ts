@@ -20,11 +20,13 @@ import {
   type User,
   users,
 } from '../../protocol/api/organizations.ts';
+import type { Actor } from '../access/token.ts';
 import { Documents } from '../documents/documents.ts';
 import { InvalidArgumentError } from '../http/http-errors.ts';
-import { OrganizationNotFoundError } from './chef-errors.ts';
 import { checkPublicKey } from './key-material.ts';
+import { OrganizationNotFoundError } from './organization-errors.ts';
 import * as store from './organization-store.ts';
+import { ADMINS, neededGroups, READERS, type Requestor, WRITERS } from './requestor.ts';
 
 /** `ambiguous`: several servers of the organization have this hostname. */
 export type NodeLookup = store.OrganizationNode | 'unknown' | 'ambiguous';
@@ -70,6 +72,23 @@ export class Organizations {
     const [found] = objects;
     if (found === undefined) throw new OrganizationNotFoundError(name);
     return found.value;
+  }
+
+  /**
+   * What the caller may do in an organization.
+   * @throws OrganizationNotFoundError
+   */
+  async requestor(actor: Actor, organizationName: string): Promise<Requestor & { organization: Organization }> {
+    const organization = await this.organization(organizationName);
+    const { principal } = actor;
+    if (principal === undefined) {
+      const needs = neededGroups(new Set());
+      return { name: actor.name, kind: 'token', groups: new Set(), needs, actor, organization };
+    }
+    const { kind, name, uuid } = principal;
+    const where = { organization: organization.uuid, kind, uuid };
+    const { memberOf, existing } = await store.readGroups(this.#database, where, [READERS, WRITERS, ADMINS]);
+    return { name, kind, groups: new Set(memberOf), needs: neededGroups(new Set(existing)), actor, organization };
   }
 
   /** Those of these uuids that are organizations. */

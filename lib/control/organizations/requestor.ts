@@ -4,7 +4,7 @@
  * creating and changing needs `pushy_job_writers`, or `admins` where that group does not exist.
  */
 import { type Actor, permits } from '../access/token.ts';
-import { NoAccessError } from './chef-errors.ts';
+import { NoAccessError } from './organization-errors.ts';
 import type { OrganizationNode, PrincipalKind } from './organization-store.ts';
 
 export const READERS = 'pushy_job_readers';

@@ -2,14 +2,12 @@
 import type { Database } from '../../platform/postgres/database.ts';
 import { readMigrations } from '../../platform/postgres/migration-files.ts';
 import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
-import type { ChefAuthentication } from './chef-authentication.ts';
 import type { Organizations } from './organizations.ts';
 import { organizationRoutes } from './routes/organization-routes.ts';
 import { deleteOldSignatures } from './signature-store.ts';
 
 interface OrganizationParts {
   organizations: Organizations;
-  chefAuthentication: ChefAuthentication;
   database: Database;
 }
 
@@ -17,11 +15,11 @@ const DELETE_BATCH = 5_000;
 
 export const organizationsSubsystem: SubsystemDefinition<OrganizationParts> = {
   migrations: readMigrations('organizations', import.meta.dirname),
-  open({ organizations, chefAuthentication, database }): Subsystem {
+  open({ organizations, database }): Subsystem {
     return {
       name: 'organizations',
       prepare: () => organizations.prepare(),
-      routes: organizationRoutes({ organizations, chefAuthentication }),
+      routes: organizationRoutes(organizations),
       chores: [
         { name: 'remains of organizations', batch: () => organizations.deleteOrphans() },
         { name: 'signatures of requests', batch: () => deleteOldSignatures(database, DELETE_BATCH) },

@@ -4,7 +4,7 @@ import { errorReportOf, errorReportText } from '../../../lib/cli/terminal/error-
 import { WithheldError } from '../../../lib/cli/terminal/usage-error.ts';
 import { ApiError } from '../../../lib/client/client-errors.ts';
 import { RoleTooSmallError, TokenOfAnotherServerError } from '../../../lib/control/access/access-errors.ts';
-import { NoAccessError } from '../../../lib/control/organizations/chef-errors.ts';
+import { NoAccessError } from '../../../lib/control/organizations/organization-errors.ts';
 
 const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
 const eyes = { name: 'eyes', roles: ['reader'] } as const;

@@ -260,7 +260,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
       authenticator,
       audit,
       isDatabaseHealthy: () => health.database,
-      signing: () => NO_SIGNING,
+      signing: NO_SIGNING,
       log: recordingLogger(logged),
     }),
     metrics: new RequestMetrics(metrics),

@@ -77,14 +77,14 @@ const placeContracts = contracts({
   BusyPlace: { ...TARGET, ...place, method: 'PUT', takesAnyBody: true, summary: '', responses },
 });
 
-function placeRoutes(chef: ChefAuthentication): Route[] {
+function placeRoutes(organizations: Organizations): Route[] {
   const answerTo = (action: 'read' | 'write') => async (context: Parameters<Route['handler']>[0]) => {
     const { actor, body, params } = context as unknown as {
       actor: never;
       body: Buffer;
       params: { organization: string };
     };
-    const requestor = await chef.requestor(actor, params.organization);
+    const requestor = await organizations.requestor(actor, params.organization);
     requireAccess(requestor, action);
     const { name, kind, groups } = requestor;
     return ok({ name, kind, groups: [...groups].toSorted(), actor: requestor.actor.name, received: String(body) });
@@ -142,7 +142,7 @@ async function startApi(
   const signIn = new SignIn({ database, backgroundDatabase: database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
   const organizations = new Organizations({ database, random });
-  const chef = new ChefAuthentication({ database, organizations, maxChanges });
+  const chef = new ChefAuthentication({ database, maxChanges });
   const authenticator = new Authenticator({ config: access, clock, signIn });
   const limits = {
     answerMemoryMiB: 64,
@@ -158,7 +158,7 @@ async function startApi(
       ...{ maxAgents: 10, handshakesPerSecond: 0 },
     },
     version: '1.0.0',
-    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: () => chef, log }),
+    authorizer: new RequestAuthorizer({ authenticator, audit, isDatabaseHealthy: isHealthy, signing: chef, log }),
     limits: new CallerLimits({ ...access, ...limits }, { clock, log }),
     metrics: new RequestMetrics(new Metrics({ build, clock })),
     clock,
@@ -166,7 +166,7 @@ async function startApi(
     log,
   });
   await listener.start({
-    routes: placeRoutes(chef),
+    routes: placeRoutes(organizations),
     requireServer: () => Promise.reject(new Error('not here')),
     onArrival: () => undefined,
     onUpgrade: () => undefined,

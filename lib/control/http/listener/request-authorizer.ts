@@ -45,8 +45,7 @@ interface RequestAuthorizerDeps {
   audit: AuditLog;
   /** Whether the beats of this instance succeed. */
   isDatabaseHealthy: () => boolean;
-  /** Asked when the first request comes; the listener is made before. */
-  signing: () => RequestSigning;
+  signing: RequestSigning;
   log: Logger;
 }
 
@@ -54,7 +53,7 @@ export class RequestAuthorizer {
   readonly #authenticator: Authenticator;
   readonly #audit: AuditLog;
   readonly #isDatabaseHealthy: () => boolean;
-  readonly #signing: () => RequestSigning;
+  readonly #signing: RequestSigning;
   readonly #log: Logger;
   /** Connections that count, by their two ends; an agent's link no longer counts. */
   readonly #counted = new Map<string, { address: string; isExcess: boolean }>();
@@ -175,7 +174,7 @@ export class RequestAuthorizer {
       if (known !== undefined) record?.by(known);
       // A caller with neither a token nor a signature is told how to sign.
       if (route.signed === true && entry.authorization.length === 0 && error instanceof UnauthorizedError)
-        this.#signing().check(readSignedHead(request));
+        this.#signing.check(readSignedHead(request));
       throw error;
     });
     exchange.actor = actor;
@@ -199,7 +198,7 @@ export class RequestAuthorizer {
     const organization = path.organization ?? '';
     const head = readSignedHead(request);
     const address = request.socket.remoteAddress ?? '';
-    const signing = this.#signing();
+    const signing = this.#signing;
     signing.check(head);
     const signed = await this.#authenticator.signInOtherwise(address, {
       isKnown: () => signing.isKnown(head, organization),

@@ -2,23 +2,14 @@
 import { listContracts, requestorContracts } from '../../../protocol/api/organizations.ts';
 import { documentRoutes, ifMatch, versionedReply } from '../../documents/routes/document-routes.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
-import type { ChefAuthentication } from '../chef-authentication.ts';
 import { makeKeyPair } from '../key-material.ts';
 import type { Organizations } from '../organizations.ts';
 import { mayAct } from '../requestor.ts';
 
 type Lists = Readonly<Record<string, readonly string[]>>;
 
-interface OrganizationRouteDeps {
-  organizations: Pick<Organizations, 'documents'>;
-  chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
-}
-
-export function organizationRoutes({
-  organizations: { documents },
-  chefAuthentication,
-}: OrganizationRouteDeps): Route[] {
-  const { keys, ...others } = documents;
+export function organizationRoutes(organizations: Pick<Organizations, 'documents' | 'requestor'>): Route[] {
+  const { keys, ...others } = organizations.documents;
   const { users, groups } = others;
   return [
     ...Object.values(others).flatMap((one) => documentRoutes(one)),
@@ -36,7 +27,7 @@ export function organizationRoutes({
     }),
     ...bind(requestorContracts, {
       async GetRequestor({ actor, params }) {
-        const requestor = await chefAuthentication.requestor(actor, params.organization);
+        const requestor = await organizations.requestor(actor, params.organization);
         const { name, kind, groups: names } = requestor;
         const [may_read, may_write] = [mayAct(requestor, 'read'), mayAct(requestor, 'write')];
         return ok({ name, kind, groups: [...names].toSorted(), may_read, may_write });

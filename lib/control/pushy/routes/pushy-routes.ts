@@ -12,7 +12,6 @@ import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
-import type { ChefAuthentication } from '../../organizations/chef-authentication.ts';
 import type { Organizations } from '../../organizations/organizations.ts';
 import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
 import { PushJobEndedError } from '../../push/push-errors.ts';
@@ -31,8 +30,7 @@ export interface PushyRouteDeps {
   database: Queryable;
   pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'nodeStates'>;
   feeds: PushyFeeds;
-  organizations: Pick<Organizations, 'nodesOf' | 'allNodes'>;
-  chefAuthentication: Pick<ChefAuthentication, 'requestor'>;
+  organizations: Pick<Organizations, 'nodesOf' | 'allNodes' | 'requestor'>;
   tasks: Pick<Tasks, 'get'>;
   sessions: { run(): string; readonly size: number };
   random: Random;
@@ -78,7 +76,7 @@ type Authorizer = ReturnType<typeof authorizer>;
 /** What several routes check first. */
 function authorizer(deps: PushyRouteDeps) {
   async function authorize(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Authorized> {
-    const requestor = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
     requireAccess(requestor, action);
     requireAccept(context.header('Accept'), type);
     return requestor;
@@ -252,7 +250,7 @@ function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
   const { GetPushyConfig, GetPushyConnect } = pushyContracts;
 
   async function configOf(context: Context<{ node: string }>) {
-    const requestor = await deps.chefAuthentication.requestor(context.actor, context.params.organization);
+    const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
     return ok(
       await nodeConfig(deps, {
         requestor,

@@ -1,7 +1,7 @@
 /** Which refusals let a signed change be repeated with the same signature. */
 import t from 'tap';
 import { isRefusedForNow } from '../../../../lib/control/http/listener/request-signing.ts';
-import { NoAccessError } from '../../../../lib/control/organizations/chef-errors.ts';
+import { NoAccessError } from '../../../../lib/control/organizations/organization-errors.ts';
 import { PushJobEndedError, TooManyPushJobsError } from '../../../../lib/control/push/push-errors.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 
