@@ -17,7 +17,7 @@ import { type AgentCredentials, openCredentials } from './link/credentials.ts';
 import { resolverOf } from './link/discovery.ts';
 import { dialWebSocket } from './link/link-socket.ts';
 import { Ticker } from './link/ticker.ts';
-import { serverUuid as serverUuidOf } from './machine/identity.ts';
+import { ownServerUuid as serverUuidOf } from './machine/identity.ts';
 import { openLinuxMachine } from './machine/linux-machine.ts';
 import { AGENT_USAGE, type AgentOptions, AgentUsageError, asUsageError, parseAgentOptions } from './options.ts';
 import { runProgram, waitForSignal } from './program.ts';

@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import t from 'tap';
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
-import { step } from '../../lib/agent/link/link.ts';
+import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
 import type { InstanceAddress } from '../../lib/protocol/frames.ts';
 import { A, B, C, refusal, uuidOf, welcome } from './link-walk.ts';
@@ -25,7 +25,7 @@ class Ledger {
 
   on(event: LinkEvent, now: number, chance: number): void {
     const before = this.state;
-    const { state, effects } = step(before, event, { now, chance });
+    const { state, effects } = stepLink(before, event, { now, chance });
     this.state = state;
     if (event.type === 'closed') this.open.delete(event.socket);
     if (before.session && before.session.socket !== state.session?.socket) this.departure = undefined;

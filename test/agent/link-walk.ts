@@ -1,6 +1,6 @@
 /** A link that a test drives through events; `chance` and `now` are set by hand. */
 import type { Endpoint } from '../../lib/agent/link/endpoints.ts';
-import { step } from '../../lib/agent/link/link.ts';
+import { stepLink } from '../../lib/agent/link/link.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState } from '../../lib/agent/link/link-state.ts';
 import type { RefuseFrame, WelcomeFrame } from '../../lib/protocol/frames.ts';
 
@@ -38,7 +38,7 @@ export class Walk {
 
   on(...events: LinkEvent[]): this {
     for (const event of events) {
-      const { state, effects } = step(this.state, event, { now: this.now, chance: this.chance });
+      const { state, effects } = stepLink(this.state, event, { now: this.now, chance: this.chance });
       this.state = state;
       this.effects = effects;
     }

@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import path from 'node:path';
 import { encode, type RecordType } from 'dns-packet';
 import fc from 'fast-check';
-import { decodeMessage, HEADER_BYTES, MAX_UDP_BYTES } from '../../lib/platform/dns/message.ts';
+import { decodeDnsMessage, HEADER_BYTES, MAX_UDP_BYTES } from '../../lib/platform/dns/message.ts';
 import { until } from '../support/until.ts';
 import { letGo } from './let-go.ts';
 import { feeder, type Part, Wrong } from './part.ts';
@@ -232,7 +232,7 @@ function judge(reply: Buffer, asked: ReadonlySet<number>, maxBytes: number): voi
     throw new Wrong('a message that is not an answer', 'no answer');
   const id = reply.readUInt16BE(0);
   if (!asked.has(id)) throw new Wrong(`an answer to query ${id}, which was not sent`, 'not asked');
-  if (decodeMessage(reply) === undefined)
+  if (decodeDnsMessage(reply) === undefined)
     throw new Wrong(`an answer that cannot be parsed: ${reply.toString('hex')}`, 'unreadable');
   const rcode = reply.readUInt16BE(2) & 15;
   if (rcode === 2) throw new Wrong('SERVFAIL for an invalid query', 'SERVFAIL');

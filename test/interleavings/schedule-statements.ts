@@ -10,9 +10,9 @@ import {
 } from '../../lib/control/push/schedules/schedule-change-store.ts';
 import {
   claimDueSchedules,
-  createSchedule,
   deleteEndedSchedules,
   deleteOldJobs,
+  insertSchedule,
   listSchedules,
   type NewSchedule,
   type PassedTime,
@@ -38,7 +38,7 @@ export const newSchedule = (fields: Partial<NewSchedule> = {}): NewSchedule => (
 export async function createSchedules(database: Queryable, job: string): Promise<Record<ScheduleKind, string>> {
   const made = async () => {
     const schedule = newSchedule();
-    await createSchedule(database, schedule, 100);
+    await insertSchedule(database, schedule, 100);
     return schedule.id;
   };
   const ids = { due: await made(), queued: await made(), paused: await made(), ended: await made() };
@@ -102,7 +102,7 @@ const change = (
 });
 
 const statements: readonly Statement[] = [
-  writes(createSchedule, {
+  writes(insertSchedule, {
     new: { args: (world) => (world.schedule('due') === undefined ? undefined : [newSchedule(), 100]) },
   }),
   writes(passSchedule as never as (database: Queryable, ...args: Passed) => Promise<boolean>, {

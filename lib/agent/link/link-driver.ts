@@ -25,7 +25,7 @@ import type {
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES, PROTOCOL_VERSION } from '../../protocol/limits.ts';
 import type { Endpoint } from './endpoints.ts';
 import { isLegacyCnapi, type Protocol } from './fallback.ts';
-import { step } from './link.ts';
+import { stepLink } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf, transitionOf } from './link-state.ts';
 import { beginWatch, checkSilence, isBeatDue, type LinkWatch } from './link-watch.ts';
@@ -172,7 +172,7 @@ export class Link {
   #step(event: LinkEvent): void {
     const { clock, random } = this.#deps;
     const before = this.#state;
-    const { state, effects } = step(before, event, { now: clock.now(), chance: random.fraction() });
+    const { state, effects } = stepLink(before, event, { now: clock.now(), chance: random.fraction() });
     this.#state = state;
     if (before.session && before.session.socket !== state.session?.socket) this.#dropLive(before.session.socket);
     this.#logTransition(before, event);

@@ -58,7 +58,7 @@ const SOFT_EVERY_MS = 1000;
 const MAX_CONN = 2 ** 48;
 
 /** Returns the same step for the same arguments; does not modify `state`. */
-export function step(state: LinkState, event: LinkEvent, { now, chance }: StepInputs): LinkStep {
+export function stepLink(state: LinkState, event: LinkEvent, { now, chance }: StepInputs): LinkStep {
   const draft: Draft = { ...state, effects: [], now, chance, was: state, event };
   if (state.phase !== 'stopped') apply(draft, event);
   const { effects, now: _now, chance: _chance, was: _was, event: _event, ...next } = draft;

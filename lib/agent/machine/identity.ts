@@ -35,7 +35,7 @@ export function chooseUuid(productUuid: string | undefined, random: Random): str
  * The stored server uuid, or one that is chosen and stored now. A given uuid must equal a stored
  * one.
  */
-export async function serverUuid(directory: string, random: Random, given?: string): Promise<string> {
+export async function ownServerUuid(directory: string, random: Random, given?: string): Promise<string> {
   const path = join(directory, 'server-uuid');
   const kept = (await readFile(path, 'utf8').catch(() => '')).trim();
   if (kept === '') return keep(path, given ?? chooseUuid(await readProductUuid(), random));

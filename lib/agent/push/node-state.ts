@@ -45,13 +45,13 @@ export type NodeEffect =
  * After a start the command runs if the state is `running` with its job; otherwise the start is
  * refused.
  */
-export interface Step {
+export interface NodeStep {
   state: NodeState;
   effects: NodeEffect[];
 }
 
 /** An event that has no row in the table changes nothing. */
-export function step(state: NodeState, event: NodeEvent): Step {
+export function stepNode(state: NodeState, event: NodeEvent): NodeStep {
   switch (state.name) {
     case 'startup':
       // The ends of what the former process ran are in the journal, and are sent from there.
@@ -73,7 +73,7 @@ export function step(state: NodeState, event: NodeEvent): Step {
 
 type InJob = Extract<NodeState, { job: string }>;
 
-function whileReady(state: NodeState, event: NodeEvent): Step {
+function whileReady(state: NodeState, event: NodeEvent): NodeStep {
   switch (event.name) {
     case 'prepare': {
       const { job, refusal } = event;
@@ -87,7 +87,7 @@ function whileReady(state: NodeState, event: NodeEvent): Step {
   }
 }
 
-function whileWaiting(state: InJob, event: NodeEvent): Step {
+function whileWaiting(state: InJob, event: NodeEvent): NodeStep {
   const { job } = state;
   switch (event.name) {
     case 'prepare':
@@ -106,7 +106,7 @@ function whileWaiting(state: InJob, event: NodeEvent): Step {
   }
 }
 
-function whileRunning(state: InJob, event: NodeEvent): Step {
+function whileRunning(state: InJob, event: NodeEvent): NodeStep {
   const { job } = state;
   switch (event.name) {
     case 'prepare':
@@ -121,7 +121,7 @@ function whileRunning(state: InJob, event: NodeEvent): Step {
   }
 }
 
-function whileTerminating(state: InJob, event: NodeEvent): Step {
+function whileTerminating(state: InJob, event: NodeEvent): NodeStep {
   switch (event.name) {
     case 'prepare':
       return busy(state, event.job);
@@ -134,9 +134,9 @@ function whileTerminating(state: InJob, event: NodeEvent): Step {
   }
 }
 
-const to = (state: NodeState, ...effects: NodeEffect[]): Step => ({ state, effects });
+const to = (state: NodeState, ...effects: NodeEffect[]): NodeStep => ({ state, effects });
 
-const busy = (state: InJob, job: string): Step =>
+const busy = (state: InJob, job: string): NodeStep =>
   to(state, { name: 'vote', job, ready: false, reason: 'busy', busyWith: state.job });
 
-const notMine = (state: NodeState, job: string): Step => to(state, { name: 'say-aborted', job });
+const notMine = (state: NodeState, job: string): NodeStep => to(state, { name: 'say-aborted', job });

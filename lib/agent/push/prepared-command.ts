@@ -6,7 +6,7 @@ import type { Command } from '../machine/machine.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 
 /** @throws TaskFailure with a sentence about the option that is wrong */
-export function commandOf({ command, env = {}, user, dir, file }: PushPrepareFrame): Command {
+export function preparedCommandOf({ command, env = {}, user, dir, file }: PushPrepareFrame): Command {
   return {
     script: command,
     args: [],

@@ -11,7 +11,7 @@ import type { Logger } from '../../platform/log.ts';
 import type { AgentFrame, PushAbortFrame, PushPrepareFrame, PushTimeoutFrame } from '../../protocol/frames.ts';
 import { type PushRefusal, pushEnds } from '../../protocol/push.ts';
 import { TaskFailure } from '../runner/task-end.ts';
-import { type NodeEffect, type NodeEvent, type NodeState, step } from './node-state.ts';
+import { type NodeEffect, type NodeEvent, type NodeState, stepNode } from './node-state.ts';
 import type { PrepareRefusal } from './refusal.ts';
 
 export interface PushParticipantDeps {
@@ -152,7 +152,7 @@ export class PushParticipant {
 
   #on(event: NodeEvent): void {
     const from = this.#state;
-    const { state, effects } = step(from, event);
+    const { state, effects } = stepNode(from, event);
     this.#state = state;
     if (from.name === 'waiting' && state.name !== 'waiting') this.#timer?.cancel();
     if (state.name === 'ready') {

@@ -4,7 +4,7 @@ import type { PushRefusal } from '../../protocol/push.ts';
 import type { Machine } from '../machine/machine.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import type { AllowedCommands } from './allow-list.ts';
-import { commandOf } from './prepared-command.ts';
+import { preparedCommandOf } from './prepared-command.ts';
 
 export interface PrepareRefusal {
   reason: PushRefusal;
@@ -27,7 +27,7 @@ export async function refusalOf(
   const rule = allowed?.refusalOf(prepare);
   if (rule !== undefined) return { reason: 'not-allowed', message: rule };
   try {
-    const message = await machine.refusalOf(commandOf(prepare));
+    const message = await machine.refusalOf(preparedCommandOf(prepare));
     return message === undefined ? undefined : { reason: 'bad-options', message };
   } catch (error) {
     if (error instanceof TaskFailure) return { reason: 'bad-options', message: error.message };

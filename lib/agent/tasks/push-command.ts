@@ -4,7 +4,7 @@
  * `command_execute`. A command that had to be killed is a failure that carries its output.
  */
 import { z } from 'zod';
-import { commandOf } from '../push/prepared-command.ts';
+import { preparedCommandOf } from '../push/prepared-command.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { defineTask } from './task.ts';
 
@@ -17,7 +17,7 @@ export const pushCommand = defineTask({
     const { prepare, signal: aborted, ended } = pushJobs.begin(job, changeTimeout);
     const signal = AbortSignal.any([context.signal, aborted]);
     try {
-      const command = commandOf(prepare);
+      const command = preparedCommandOf(prepare);
       const env = { ...command.env, CHEF_PUSH_JOB_ID: job, CHEF_PUSH_NODE_NAME: machine.hostname };
       const { killed, ...result } = await machine.execute({ ...command, env }, { id, signal, begin, output });
       if (!killed) return result;

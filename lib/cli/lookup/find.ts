@@ -10,7 +10,7 @@ import { isUuid } from '../../protocol/api/rules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { hasProperty, matches, noSuchProperty, parseWhere } from './where.ts';
+import { hasProperty, matches, noSuchProperty, parseWhereOption } from './where.ts';
 
 const HYPHENS = new Set([8, 13, 18, 23]);
 const AT_ONCE = 200;
@@ -138,8 +138,8 @@ function unlessOlder(error: unknown): never {
  * @throws UsageError for a property that no server has: with `!=`, a misspelt name would select all
  * servers
  */
-export async function selectServers(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
-  const conditions = where.map(parseWhere);
+export async function findServersWhere(client: CnapiClient, where: readonly string[]): Promise<NamedServer[]> {
+  const conditions = where.map(parseWhereOption);
   const servers = await Array.fromAsync(client.allServers());
   const strange = conditions.find((condition) => !servers.some((server) => hasProperty(server, condition)));
   if (strange !== undefined && servers.length > 0) throw noSuchProperty(strange);

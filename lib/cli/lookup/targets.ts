@@ -12,10 +12,10 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { sortByName } from '../terminal/name-order.ts';
 import type { Output } from '../terminal/output.ts';
 import { UsageError } from '../terminal/usage-error.ts';
-import { findServers, selectServers } from './find.ts';
+import { findServers, findServersWhere } from './find.ts';
 import { findDocument } from './find-document.ts';
 import { findJob, nodesOf } from './find-job.ts';
-import { parseWhere } from './where.ts';
+import { parseWhereOption } from './where.ts';
 
 export interface TargetOptions {
   all?: boolean;
@@ -60,7 +60,7 @@ export async function targetsOf(
       'On which servers? Name some, or give NAME=PATTERN as with --where of cnapi servers, or --all',
     );
   if (ways.length > 1) throw new UsageError(`${sentence(ways.join(' and '))} cannot be combined`);
-  for (const condition of conditions) parseWhere(condition);
+  for (const condition of conditions) parseWhereOption(condition);
   if (group !== undefined)
     return { group: (await findDocument<ServerGroup>(context.client, serverGroups, group)).name };
   if (fromJob !== undefined) {
@@ -72,7 +72,7 @@ export async function targetsOf(
 }
 
 /** The members of POST /push-jobs that name the servers. */
-export const requestOf = (targets: Targets) =>
+export const targetFieldsOf = (targets: Targets) =>
   'servers' in targets ? { servers: targets.servers.map(({ uuid }) => uuid) } : targets;
 
 /** The servers that the targets name at this moment. @throws UsageError when there are none */
@@ -92,13 +92,13 @@ export function printServers(output: Output, servers: readonly NamedServer[]): v
 async function foundNow(context: Finder, targets: Targets): Promise<readonly NamedServer[]> {
   const { client } = context;
   if ('servers' in targets) return targets.servers;
-  if ('where' in targets) return selectServers(client, targets.where);
+  if ('where' in targets) return findServersWhere(client, targets.where);
   if ('from_job' in targets) {
     const nodes = await nodesOf(context, targets.from_job, targets.from_status);
     return nodes.map(({ server_uuid: uuid, name: hostname }) => ({ uuid, hostname }));
   }
   const { servers = [], where } = await findDocument<ServerGroup>(client, serverGroups, targets.group);
-  if (where !== undefined) return selectServers(client, where);
+  if (where !== undefined) return findServersWhere(client, where);
   return servers.length === 0 ? [] : findServers(client, servers);
 }
 

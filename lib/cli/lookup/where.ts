@@ -10,7 +10,7 @@ export interface Condition extends Pick<WhereCondition, 'path' | 'isNot'> {
 }
 
 /** @throws UsageError */
-export function parseWhere(text: string): Condition {
+export function parseWhereOption(text: string): Condition {
   const condition = parseCondition(text);
   if (condition === undefined)
     throw new UsageError(`--where ${text} is not NAME=PATTERN, such as hostname=web-* or datacenter!=east`);

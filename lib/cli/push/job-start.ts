@@ -5,7 +5,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../job-progress/follow-job.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
-import { printServers, requestOf, serversOf, targetsOf } from '../lookup/targets.ts';
+import { printServers, serversOf, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { createSchedule } from '../schedules/schedule-create.ts';
 import { EXIT, UsageError } from '../terminal/usage-error.ts';
 
@@ -68,7 +68,7 @@ async function start(context: Context, [names]: readonly unknown[], options: Sta
   const asked = options.maxFail?.endsWith('%') ? { servers: await serversOf(context, targets) } : targets;
   const count = 'servers' in asked ? asked.servers.length : undefined;
   const job = await client.createPushJob(
-    { ...requestOf(asked), ...(await jobBodyOf(context, options, count)) },
+    { ...targetFieldsOf(asked), ...(await jobBodyOf(context, options, count)) },
     random.uuid(),
   );
   return followStarted(context, { job, detach: options.detach, capture: options.capture });

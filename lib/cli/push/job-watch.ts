@@ -14,7 +14,7 @@ job ends. Ctrl-C, or a lost terminal, ends this program and not the job: cnapi j
 Exit codes: as for cnapi job start.
 `;
 
-export function watchCommand(runner: CommandRunner): Command {
+export function jobWatchCommand(runner: CommandRunner): Command {
   const command = new Command('watch')
     .description('Follows a push job to its end, with the output of all its nodes.')
     .argument('<job>', 'id, or the beginning of one')

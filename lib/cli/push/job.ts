@@ -9,7 +9,7 @@ import { showJob, showSummary } from '../job-progress/follow-job.ts';
 import { JOB_COLUMNS, nodeLine } from '../job-progress/job-progress.ts';
 import { findJob, findNode, newestJobs, nodesOf } from '../lookup/find-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
-import { type Condition, matches, parseWhere } from '../lookup/where.ts';
+import { type Condition, matches, parseWhereOption } from '../lookup/where.ts';
 import { lateReportOf } from '../runs/node-ending.ts';
 import { parseCount } from '../terminal/count.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
@@ -18,7 +18,7 @@ import { abortCommand, addCommand, changeCommand, deleteCommand } from './job-ch
 import { outputCommand } from './job-output.ts';
 import { retryCommand } from './job-retry.ts';
 import { startCommand } from './job-start.ts';
-import { watchCommand } from './job-watch.ts';
+import { jobWatchCommand } from './job-watch.ts';
 
 export function jobCommand(runner: CommandRunner): Command {
   return new Command('job')
@@ -26,7 +26,7 @@ export function jobCommand(runner: CommandRunner): Command {
     .addCommand(startCommand(runner))
     .addCommand(statusCommand(runner))
     .addCommand(listCommand(runner))
-    .addCommand(watchCommand(runner))
+    .addCommand(jobWatchCommand(runner))
     .addCommand(outputCommand(runner))
     .addCommand(retryCommand(runner))
     .addCommand(changeCommand(runner))
@@ -131,5 +131,5 @@ function conditionOf(text: string): Condition {
   const [name = ''] = text.split(/!?=/, 1);
   if (!text.includes('=') || !PROPERTIES.includes(name))
     throw new UsageError(`${escapeControls(text)} is not NAME=PATTERN with one of the names ${PROPERTIES.join(', ')}`);
-  return parseWhere(text);
+  return parseWhereOption(text);
 }

@@ -6,7 +6,7 @@ import { ApiError, NoAnswerError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
-import { isWrongUsage, reasonOf } from '../terminal/error-report.ts';
+import { errorReasonOf, isWrongUsage } from '../terminal/error-report.ts';
 import { errorCodeOf, errorOf, hasSucceeded } from './task-end.ts';
 
 /** `id`: the id of the task. */
@@ -74,7 +74,7 @@ export function endingOf(
   if (mayRun || isUnsure) return { kind: 'unknown', id, why: messageOf(error) };
   if (!(error instanceof ApiError)) return { kind: 'failed', id, why: messageOf(error), notStarted: true };
   return {
-    ...{ kind: 'failed', id, why: reasonOf(error), requestId: error.requestId },
+    ...{ kind: 'failed', id, why: errorReasonOf(error), requestId: error.requestId },
     ...{ notStarted: true, isWrongUsage: isWrongUsage(error) },
   };
 }

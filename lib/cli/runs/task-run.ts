@@ -13,9 +13,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type Ending, endedAs, endingOf, type Listener, type Run } from './ending.ts';
 import { endOfTask } from './task-end.ts';
 
-interface TaskCommand
-  extends Required<Pick<TaskOptions, 'params'>>,
-    Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
+interface TaskCommand extends Required<Pick<TaskOptions, 'params'>>, Pick<TaskOptions, 'timeoutMs' | 'ticketUuid'> {
   server: NamedServer;
   /** Does not wait for the end: returns only the task's id. */
   detach: boolean;

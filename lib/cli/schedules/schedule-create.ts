@@ -9,7 +9,7 @@ import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobBodyOf, withJobOptions } from '../job-request/job-options.ts';
-import { printServers, requestOf, serversOf, type Targets, targetsOf } from '../lookup/targets.ts';
+import { printServers, serversOf, type Targets, targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { parseDuration, shortTime } from '../terminal/duration.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 
@@ -74,7 +74,7 @@ const ZONE_OF_CRON =
   '--time-zone is for --cron. --at takes the time of this terminal, or one with its offset: --at 2030-01-31T22:00:00+01:00';
 
 /** @throws UsageError */
-export function parseScheduleTimes({ at, cron, timeZone }: TimeOptions, now: number): Times {
+export function scheduleTimesOf({ at, cron, timeZone }: TimeOptions, now: number): Times {
   if (at !== undefined && cron !== undefined) throw new UsageError('Give --at or --cron, and not both');
   if (at !== undefined && timeZone !== undefined) throw new UsageError(ZONE_OF_CRON);
   return { at: at === undefined ? undefined : laterTime(at, now), cron, time_zone: timeZone };
@@ -94,13 +94,13 @@ export async function createSchedule(
   const { client, clock, output } = context;
   if (options.at === undefined && options.cron === undefined)
     throw new UsageError('When? Give --at TIME, such as --at 22:00, or --cron FIELDS, such as --cron @daily');
-  const times = parseScheduleTimes(options, clock.wallTime());
+  const times = scheduleTimesOf(options, clock.wallTime());
   refuseSecrets(options);
   if (!options.dryRun) commandOf(context);
   const targets = await targetsOf(context, names, options);
   if (options.dryRun) return showPlan(context, times, await matchingNow(context, targets));
   const count = 'servers' in targets ? targets.servers.length : undefined;
-  const body = { ...requestOf(targets), ...(await jobBodyOf(context, options, count)) };
+  const body = { ...targetFieldsOf(targets), ...(await jobBodyOf(context, options, count)) };
   const schedule = await client.ask(pushScheduleContracts.CreatePushSchedule, {
     ...times,
     overlap: options.overlap,

@@ -5,7 +5,7 @@ import { type CommandRunner, withExamples, withExplanation } from '../invocation
 import type { Context } from '../invocation/context.ts';
 import { followStarted } from '../job-progress/follow-job.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
-import { isWrongValue, reasonOf } from '../terminal/error-report.ts';
+import { errorReasonOf, isWrongValue } from '../terminal/error-report.ts';
 import { RefusedError } from '../terminal/usage-error.ts';
 
 interface RunOptions {
@@ -21,7 +21,7 @@ policy of the schedule is allow.
 Ctrl-C and exit codes: as for cnapi job start.
 `;
 
-export function runCommand(runner: CommandRunner): Command {
+export function scheduleRunCommand(runner: CommandRunner): Command {
   const command = new Command('run')
     .description('Starts the job of a schedule now, and follows it to its end.')
     .argument('<schedule>', 'id, or the beginning of one')
@@ -41,5 +41,5 @@ async function run(context: Context, [text]: readonly unknown[], { capture, deta
 /** A value that is wrong, such as a query that no server matches, is in the schedule, not in the command line. */
 function refuse(error: unknown): never {
   if (!(error instanceof ApiError && isWrongValue(error))) throw error;
-  throw new RefusedError(`the schedule cannot start a job now: ${reasonOf(error)} (request ${error.requestId})`);
+  throw new RefusedError(`the schedule cannot start a job now: ${errorReasonOf(error)} (request ${error.requestId})`);
 }

@@ -5,11 +5,11 @@ import { type CommandRunner, collectValues, withExamples, withExplanation } from
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobFieldsOf } from '../job-request/job-options.ts';
 import { findSchedule } from '../lookup/find-schedule.ts';
-import { requestOf, targetsOf } from '../lookup/targets.ts';
+import { targetFieldsOf, targetsOf } from '../lookup/targets.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import {
-  parseScheduleTimes,
   refuseSecrets,
+  scheduleTimesOf,
   type TimeOptions,
   withScheduledJobOptions,
   withTimeOptions,
@@ -84,7 +84,7 @@ function repeatedRemovable(text: string, others: string[] | undefined): string[]
 async function update(context: Context, text: string, names: readonly string[], options: UpdateOptions): Promise<void> {
   const { client, clock } = context;
   refuseSecrets(options);
-  const times = parseScheduleTimes(options, clock.wallTime());
+  const times = scheduleTimesOf(options, clock.wallTime());
   const { overlap } = options;
   const job = await changesOf(context, names, options);
   if ([...Object.values(times), overlap, job].every((value) => value === undefined))
@@ -105,7 +105,7 @@ async function changesOf(context: Context, names: readonly string[], options: Up
   const job = {
     ...Object.fromEntries(removed.map(([, field]) => [field, null])),
     ...Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)),
-    ...(namesServers ? requestOf(await targetsOf(context, names, options)) : {}),
+    ...(namesServers ? targetFieldsOf(await targetsOf(context, names, options)) : {}),
   };
   return Object.keys(job).length === 0 ? undefined : job;
 }

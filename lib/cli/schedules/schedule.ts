@@ -10,7 +10,7 @@ import { newestJobs } from '../lookup/find-job.ts';
 import { findSchedule, firstSchedules, MAX_SCHEDULES } from '../lookup/find-schedule.ts';
 import { parseCount } from '../terminal/count.ts';
 import { createCommand } from './schedule-create.ts';
-import { runCommand } from './schedule-run.ts';
+import { scheduleRunCommand } from './schedule-run.ts';
 import { updateCommand } from './schedule-update.ts';
 import { SCHEDULE_COLUMNS, showSchedule } from './schedule-view.ts';
 
@@ -42,7 +42,7 @@ export function scheduleCommand(runner: CommandRunner): Command {
       ),
     )
     .addCommand(updateCommand(runner))
-    .addCommand(runCommand(runner))
+    .addCommand(scheduleRunCommand(runner))
     .addCommand(
       withExamples(
         ofOne('pause', 'Pauses a schedule: it starts no jobs until it is resumed.').action(

@@ -3,7 +3,7 @@ import { Command, Option } from 'commander';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type CommandRunner, collectValues, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
-import { hasProperty, matches, noSuchProperty, parseWhere } from '../lookup/where.ts';
+import { hasProperty, matches, noSuchProperty, parseWhereOption } from '../lookup/where.ts';
 import { parseCount } from '../terminal/count.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
@@ -43,11 +43,11 @@ export function serversCommand(runner: CommandRunner): Command {
 async function servers({ client, output }: Context, _: unknown, options: Options): Promise<void> {
   const { datacenter, limit: limitText, wide = false } = options;
   const limit = limitText === undefined ? Number.POSITIVE_INFINITY : parseCount(limitText, '--limit');
-  const conditions = conditionsOf(options).map(parseWhere);
+  const conditions = conditionsOf(options).map(parseWhereOption);
   const found: NamedServer[] = [];
   let isAny = false;
   // Conditions on properties that no server had so far: with `!=`, a misspelt name matches all.
-  let unmet = (options.where ?? []).map(parseWhere);
+  let unmet = (options.where ?? []).map(parseWhereOption);
   const extras = wide || output.json ? { extras: 'status,last_heartbeat' } : {};
   for await (const server of client.allServers({ ...extras, ...exactHostname(options) })) {
     if (found.length >= limit && unmet.length === 0) break;

@@ -61,7 +61,7 @@ export const isWrongUsage = (error: ApiError): boolean =>
   (!error.mayBeDone && (isWrongValue(error) || error.code === 'RequestEntityTooLarge'));
 
 /** What an instance refused, and why. The fields are named, as far as they are known. */
-export function reasonOf({ code, message, errors = [] }: ApiError | UnexpectedAnswerError): string {
+export function errorReasonOf({ code, message, errors = [] }: ApiError | UnexpectedAnswerError): string {
   // The message of UniqueAttribute names the fields.
   const fields = code === 'UniqueAttribute' ? '' : errors.map(describeField).join('; ');
   if (fields === '') return message;
@@ -78,7 +78,7 @@ const said = (error: { code: string; message: string }) => ({ code: error.code, 
 
 const fieldsOf = (error: ApiError | UnexpectedAnswerError) => ({
   code: error.code,
-  message: reasonOf(error),
+  message: errorReasonOf(error),
   address: error.address,
   requestId: error.requestId,
 });

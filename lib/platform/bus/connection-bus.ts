@@ -18,7 +18,7 @@ import type { Random } from '../random.ts';
 import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import type { BusConnection, Connect } from './bus-connection.ts';
 import { type Health, type HealthEvent, isGivenUp, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';
-import { decodeMessage, encodeMessage, isTopic } from './message.ts';
+import { decodeBusMessage, encodeBusMessage, isTopic } from './message.ts';
 import { type Handler, Subscriptions } from './subscriptions.ts';
 
 const START_PATIENCE_MS = 1_000;
@@ -93,7 +93,7 @@ export class ConnectionBus implements Bus {
   }
 
   publish(topic: string, message: BusMessage): void {
-    const payload = encodeMessage(message);
+    const payload = encodeBusMessage(message);
     const connection = this.#life?.connection;
     if (!connection || payload === undefined || !isTopic(topic) || this.#inFlight.size >= MAX_IN_FLIGHT) {
       this.#counts.dropped += 1;
@@ -232,7 +232,7 @@ export class ConnectionBus implements Bus {
   }
 
   #onPayload(topic: string, payload: string): void {
-    const message = decodeMessage(payload);
+    const message = decodeBusMessage(payload);
     if (!message) {
       this.#counts.dropped += 1;
       return;

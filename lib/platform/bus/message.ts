@@ -13,7 +13,7 @@ export function isTopic(topic: string): boolean {
 }
 
 /** Returns the message as JSON text, or undefined when it cannot be encoded or is too large. */
-export function encodeMessage(message: BusMessage): string | undefined {
+export function encodeBusMessage(message: BusMessage): string | undefined {
   try {
     const text = JSON.stringify(message);
     return Buffer.byteLength(text) <= MAX_MESSAGE_BYTES ? text : undefined;
@@ -23,7 +23,7 @@ export function encodeMessage(message: BusMessage): string | undefined {
 }
 
 /** Returns the message in `text`, or undefined when it is too large, not JSON or not an object. */
-export function decodeMessage(text: string): BusMessage | undefined {
+export function decodeBusMessage(text: string): BusMessage | undefined {
   if (Buffer.byteLength(text) > MAX_MESSAGE_BYTES) return undefined;
   try {
     const value: unknown = JSON.parse(text);

@@ -9,7 +9,7 @@ import { type DecodedPacket, encode, type Question, RECURSION_DESIRED, type Reco
 import type { Clock } from '../clock.ts';
 import type { Random } from '../random.ts';
 import { FrameReader, frame } from './frames.ts';
-import { decodeMessage, MAX_TCP_BYTES, optionsRecord } from './message.ts';
+import { decodeDnsMessage, MAX_TCP_BYTES, optionsRecord } from './message.ts';
 
 const UDP_ATTEMPTS = 3;
 
@@ -51,7 +51,7 @@ function exchangeDatagrams({ server, timeoutMs, clock, random }: Asker, question
   const timer = clock.after(timeoutMs / (UDP_ATTEMPTS + 1), () => reject(new Error('no answer in time')));
   socket.on('error', reject);
   socket.on('message', (bytes) => {
-    const reply = decodeMessage(bytes);
+    const reply = decodeDnsMessage(bytes);
     if (reply && isReplyTo(reply, id, question)) resolve(reply);
   });
   // A connected socket receives only from its server. It also reports a closed port at once.
@@ -72,7 +72,7 @@ function askByTcp({ server, timeoutMs, clock, random }: Asker, question: Questio
   socket.on('close', () => reject(new Error('the name server closed the connection')));
   socket.on('data', (chunk) => {
     for (const bytes of frames.push(chunk) ?? []) {
-      const reply = decodeMessage(bytes);
+      const reply = decodeDnsMessage(bytes);
       if (reply && isReplyTo(reply, id, question)) resolve(reply);
     }
   });

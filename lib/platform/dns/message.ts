@@ -58,7 +58,7 @@ export function replyTo(
  * Decodes a message whose header claims no more records than its bytes can hold. Returns undefined
  * when it is malformed.
  */
-export function decodeMessage(bytes: Buffer): DecodedPacket | undefined {
+export function decodeDnsMessage(bytes: Buffer): DecodedPacket | undefined {
   if (bytes.length < HEADER_BYTES) return undefined;
   const [questions, ...records] = sectionCounts(bytes);
   const leastBytes = questions * 5 + records.reduce((sum, count) => sum + count, 0) * 11;
@@ -90,7 +90,7 @@ export function optionsRecord({ extendedRcode, dnssecOk }: { extendedRcode: numb
 function parseQuery(bytes: Buffer): Query | undefined {
   const [questions, answers, authorities, additionals] = sectionCounts(bytes);
   if (questions !== 1 || answers > 0 || authorities > 0 || additionals > MAX_ADDITIONALS) return undefined;
-  const message = decodeMessage(bytes);
+  const message = decodeDnsMessage(bytes);
   const question = message?.questions?.[0];
   if (!message || !question) return undefined;
   const questionBytes = bytesOfQuestion(bytes, question.name);

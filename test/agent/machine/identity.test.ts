@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { takeDataDirectory } from '../../../lib/agent/data-directory.ts';
-import { chooseUuid, isPlausibleUuid, serverUuid } from '../../../lib/agent/machine/identity.ts';
+import { chooseUuid, isPlausibleUuid, ownServerUuid } from '../../../lib/agent/machine/identity.ts';
 import { processFacts } from '../../../lib/agent/machine/proc.ts';
 import { AgentUsageError } from '../../../lib/agent/options.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
@@ -34,14 +34,14 @@ t.test('a product uuid is used only when it is plausible', async (t) => {
 
 t.test('a server’s uuid, once chosen, does not change', async (t) => {
   const directory = await folder(t);
-  const first = await serverUuid(directory, random);
-  t.equal(await serverUuid(directory, random), first);
-  t.equal(await serverUuid(directory, random, first), first);
-  await t.rejects(serverUuid(directory, random, random.uuid()), AgentUsageError);
+  const first = await ownServerUuid(directory, random);
+  t.equal(await ownServerUuid(directory, random), first);
+  t.equal(await ownServerUuid(directory, random, first), first);
+  await t.rejects(ownServerUuid(directory, random, random.uuid()), AgentUsageError);
   const other = await folder(t);
   const given = random.uuid();
-  t.equal(await serverUuid(other, random, given), given);
-  t.equal(await serverUuid(other, random), given);
+  t.equal(await ownServerUuid(other, random, given), given);
+  t.equal(await ownServerUuid(other, random), given);
 });
 
 t.test('only one agent at a time may use a data directory; stale locks do not block', async (t) => {

@@ -1,6 +1,6 @@
 /** The specification's table for a node (5.6), row by row. */
 import t from 'tap';
-import { type NodeEvent, type NodeState, type Step, step } from '../../../lib/agent/push/node-state.ts';
+import { type NodeEvent, type NodeState, type NodeStep, stepNode } from '../../../lib/agent/push/node-state.ts';
 
 const mine = 'aaaaaaaa-0000-4000-8000-000000000000';
 const other = 'bbbbbbbb-0000-4000-8000-000000000000';
@@ -8,11 +8,11 @@ const ready: NodeState = { name: 'ready' };
 const waiting: NodeState = { name: 'waiting', job: mine };
 const running: NodeState = { name: 'running', job: mine };
 const terminating: NodeState = { name: 'terminating', job: mine };
-const ack: Step['effects'][number] = { name: 'vote', job: mine, ready: true };
+const ack: NodeStep['effects'][number] = { name: 'vote', job: mine, ready: true };
 const nack = { name: 'vote', job: other, ready: false, reason: 'busy', busyWith: mine } as const;
 const aborted = (job: string) => ({ name: 'say-aborted', job }) as const;
 
-const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> = {
+const rows: Record<string, [NodeState, NodeEvent, NodeState, NodeStep['effects']]> = {
   'Startup, what the former process left is ended, after a clean shutdown, a job or a crash': [
     { name: 'startup' },
     { name: 'recovered' },
@@ -71,10 +71,10 @@ const rows: Record<string, [NodeState, NodeEvent, NodeState, Step['effects']]> =
 };
 
 for (const [name, [state, event, next, effects]] of Object.entries(rows))
-  t.test(name, async (t) => t.same(step(state, event), { state: next, effects }));
+  t.test(name, async (t) => t.same(stepNode(state, event), { state: next, effects }));
 
 t.test('an event that has no row in the table changes nothing', async (t) => {
   for (const state of [ready, waiting, terminating])
     for (const event of [{ name: 'recovered' }, { name: 'session' }] as const)
-      t.same(step(state, event), { state, effects: [] }, `${state.name}, ${event.name}`);
+      t.same(stepNode(state, event), { state, effects: [] }, `${state.name}, ${event.name}`);
 });

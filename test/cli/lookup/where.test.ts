@@ -1,5 +1,5 @@
 import t from 'tap';
-import { matches, parseWhere } from '../../../lib/cli/lookup/where.ts';
+import { matches, parseWhereOption } from '../../../lib/cli/lookup/where.ts';
 
 t.test('--where conditions match servers', (t) => {
   const server = { hostname: 'web-1.example', setup: true, traits: { rack: 'r1', list: [1] }, comments: '' };
@@ -17,7 +17,8 @@ t.test('--where conditions match servers', (t) => {
     ['constructor=*Object*', false],
     ['traits.list=[1]', true],
   ];
-  for (const [text, expected] of rows) t.equal(matches(server, parseWhere(text)), expected, text);
-  for (const bad of ['hostname', '=x', '1a=b', '']) t.throws(() => parseWhere(bad), { message: /is not NAME=PATTERN/ });
+  for (const [text, expected] of rows) t.equal(matches(server, parseWhereOption(text)), expected, text);
+  for (const bad of ['hostname', '=x', '1a=b', ''])
+    t.throws(() => parseWhereOption(bad), { message: /is not NAME=PATTERN/ });
   t.end();
 });

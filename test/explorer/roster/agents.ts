@@ -1,7 +1,7 @@
 /**
- * What may happen at an agent's end: the real `step` of its link, the disk, its clock, its death.
+ * What may happen at an agent's end: the real `stepLink` of its link, the disk, its clock, its death.
  */
-import type { step } from '../../../lib/agent/link/link.ts';
+import type { stepLink } from '../../../lib/agent/link/link.ts';
 import type { LinkEffect, LinkEvent, LinkState } from '../../../lib/agent/link/link-state.ts';
 import type { Move } from '../explorer.ts';
 import {
@@ -18,7 +18,7 @@ import {
   type UpFrame,
 } from './state.ts';
 
-export type Step = typeof step;
+export type Step = typeof stepLink;
 
 export type AgentMoves = (state: RosterState, at: number) => Move<RosterState>[];
 

@@ -1,5 +1,5 @@
 /** The roster's worlds, and their deliberate defects. */
-import { step } from '../../../lib/agent/link/link.ts';
+import { stepLink } from '../../../lib/agent/link/link.ts';
 import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { type BrokenWorld, type Plan, planOf } from '../plan.ts';
 import { recordLoss } from './model.ts';
@@ -100,8 +100,8 @@ export const brokenRosters: BrokenWorld[] = [
         withRules(moving, {
           step: (link, event, circumstances) =>
             event.type === 'goaway' && link.session?.socket === event.socket
-              ? step(link, { type: 'departure', socket: event.socket }, circumstances)
-              : step(link, event, circumstances),
+              ? stepLink(link, { type: 'departure', socket: event.socket }, circumstances)
+              : stepLink(link, event, circumstances),
         }),
         MAX_STATES,
       ).explore(),
@@ -113,9 +113,9 @@ export const brokenRosters: BrokenWorld[] = [
       planOf(
         withRules(coming, {
           step: (link, event, circumstances) => {
-            const first = step(link, event, circumstances);
+            const first = stepLink(link, event, circumstances);
             if (event.type !== 'welcomed' || first.state.phase !== 'journalling') return first;
-            return step(first.state, { type: 'journalled', socket: event.socket }, circumstances);
+            return stepLink(first.state, { type: 'journalled', socket: event.socket }, circumstances);
           },
         }),
         MAX_STATES,

@@ -1,12 +1,12 @@
 /** The product's parts that a world runs on, so that a test can replace one with a defect. */
-import { step } from '../../../lib/agent/link/link.ts';
+import { stepLink } from '../../../lib/agent/link/link.ts';
 import { type OwnerlessRows, observeOwnerless } from '../../../lib/control/roster/sessions/ownerless-rows.ts';
 import { decideHello } from '../../../lib/control/roster/status/authority-row.ts';
 import { accept, recordLoss, recordOwnerless } from './model.ts';
 import type { InstanceState, PolledHeld } from './state.ts';
 
 export interface Rules {
-  step: typeof step;
+  step: typeof stepLink;
   decideHello: typeof decideHello;
   accept: typeof accept;
   recordLoss: typeof recordLoss;
@@ -22,7 +22,7 @@ export interface Rules {
 const GRACE_MS = 1;
 
 export const rules: Rules = {
-  step,
+  step: stepLink,
   decideHello,
   accept,
   recordLoss,

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import type { Bus, BusMessage } from '../../../lib/platform/bus/bus.ts';
-import { encodeMessage } from '../../../lib/platform/bus/message.ts';
+import { encodeBusMessage } from '../../../lib/platform/bus/message.ts';
 import { changedIds, publishChanges } from '../../../lib/platform/waits/changes.ts';
 
 t.test('changed ids are published in few messages, each within the limits of the bus', async (t) => {
@@ -12,7 +12,7 @@ t.test('changed ids are published in few messages, each within the limits of the
   const ids = Array.from({ length: 200 }, () => randomUUID());
   publishChanges(bus, 'things', ids);
   t.equal(messages.length, 3);
-  t.ok(messages.every((message) => encodeMessage(message) !== undefined));
+  t.ok(messages.every((message) => encodeBusMessage(message) !== undefined));
   t.same(messages.flatMap(changedIds), ids);
 });
 

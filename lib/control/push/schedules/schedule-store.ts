@@ -35,7 +35,7 @@ export interface NewSchedule {
 }
 
 /** False if there are `most` that may still fire. */
-export async function createSchedule(database: Queryable, schedule: NewSchedule, most: number): Promise<boolean> {
+export async function insertSchedule(database: Queryable, schedule: NewSchedule, most: number): Promise<boolean> {
   const { id, at, cron, timeZone, overlap, job, actor, nextAt, record } = schedule;
   const { text, values } = combineStatement(
     `select cnapi_create_push_schedule($1::uuid, $2::timestamptz, $3::text, $4::text, $5::text, $6::json, $7::text,

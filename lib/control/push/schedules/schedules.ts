@@ -26,9 +26,9 @@ import {
 } from './schedule-errors.ts';
 import { changedJob, resolveScheduledJob } from './schedule-job.ts';
 import {
-  createSchedule,
   deleteEndedSchedules,
   deleteOldJobs,
+  insertSchedule,
   listSchedules,
   readSchedule,
   readScheduleTime,
@@ -111,7 +111,7 @@ export class PushSchedules {
       () => this.#requireGroup(request.job),
     );
     const schedule = { ...request, ...times, overlap };
-    if (!(await createSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManyPushSchedulesError(MAX_SCHEDULES);
+    if (!(await insertSchedule(database, schedule, MAX_SCHEDULES))) throw new TooManyPushSchedulesError(MAX_SCHEDULES);
     this.scheduler.soon();
   }
 

@@ -1,7 +1,7 @@
 /** The servers of a new push job: by conditions on servers, and those of an earlier job. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { matches, parseWhere } from '../../../../lib/cli/lookup/where.ts';
+import { matches, parseWhereOption } from '../../../../lib/cli/lookup/where.ts';
 import type { NamedServer } from '../../../../lib/protocol/api/servers.ts';
 import { freshZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';
@@ -57,7 +57,7 @@ t.test('a zone with servers of two racks', async (t) => {
       [`uuid=${first.slice(0, 8)}*`, 'comments=f*r*t'],
     ];
     for (const where of conditions) {
-      const wanted = servers.filter((server) => where.every((one) => matches(server, parseWhere(one))));
+      const wanted = servers.filter((server) => where.every((one) => matches(server, parseWhereOption(one))));
       if (wanted.length === 0) {
         await refused({ where }, 'where', /no server matches/);
         continue;

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { pauseSchedule, resumeSchedule } from '../../../../lib/control/push/schedules/schedule-change-store.ts';
-import { createSchedule } from '../../../../lib/control/push/schedules/schedule-store.ts';
+import { insertSchedule } from '../../../../lib/control/push/schedules/schedule-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 
@@ -13,7 +13,7 @@ async function dueSchedule(t: Test) {
   const { database } = await freshDatabase(t, { migrations });
   const id = randomUUID();
   const times = { at: DUE, nextAt: DUE, cron: undefined, timeZone: 'UTC', overlap: 'skip' } as const;
-  await createSchedule(database, { id, ...times, job: { command: 'echo' }, actor: 'alice', record: undefined }, 10);
+  await insertSchedule(database, { id, ...times, job: { command: 'echo' }, actor: 'alice', record: undefined }, 10);
   await database.query(
     `update cnapi_push_schedules set last_outcome = 'refused', last_reason = 'no server', last_message = 'none of web'`,
   );

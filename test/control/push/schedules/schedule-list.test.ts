@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
 import { deleteSchedule, pauseSchedule } from '../../../../lib/control/push/schedules/schedule-change-store.ts';
 import {
-  createSchedule,
+  insertSchedule,
   listSchedules,
   type ScheduleFilter,
 } from '../../../../lib/control/push/schedules/schedule-store.ts';
@@ -22,7 +22,7 @@ async function withSchedules(t: Test, sizes: readonly number[]) {
     const id = randomUUID();
     const job = { command: 'x'.repeat(size), file: `raw:${'y'.repeat(size)}` };
     const fixed = { at: undefined, cron: '@daily', timeZone: 'UTC', overlap: 'skip', actor: 'alice' } as const;
-    await createSchedule(database, { ...fixed, id, job, nextAt: NEXT_AT }, 1_000);
+    await insertSchedule(database, { ...fixed, id, job, nextAt: NEXT_AT }, 1_000);
     ids.unshift(id);
   }
   return { database, ids };
