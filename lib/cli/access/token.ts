@@ -79,24 +79,39 @@ interface CreateOptions {
 
 async function create(context: Context, [name]: readonly unknown[], options: CreateOptions): Promise<void> {
   const { role, expires, server, file } = options;
-  const config = configOf(context, options);
+  const source = sourceOf(context, options);
   const expires_in = expires === undefined ? undefined : Math.ceil(parseDuration(expires, '--expires') / 1000);
   const server_uuid = server === undefined ? undefined : await findServerUuid(context.client, server);
   await withPrivateFile(file, async (save) => {
     const asked = { name: String(name), role, expires_in, server_uuid };
-    const made = config === undefined ? await context.client.createToken(asked) : await createDirectly(config, asked);
+    const made =
+      source === undefined ? await context.client.createToken(asked) : await createDirectly(context, source, asked);
     await save(`${made.token}\n`);
     show(context.output, made, file);
   });
 }
 
-/** Only if it is asked for: it writes to the database without asking an instance. @throws UsageError */
-function configOf({ env }: Context, { config, local, ...options }: CreateOptions & GlobalOptions): string | undefined {
-  if (!local) return config;
+/** A configuration whose database the token is written to, without asking an instance. */
+interface ConfigSource {
+  file: string;
+  /** Overrides the file, as for an instance. */
+  env: NodeJS.ProcessEnv;
+}
+
+/**
+ * With --local no variable overrides the file: `npm start` ignores those of the database, so they
+ * would name another database than that of its instances.
+ * @throws UsageError
+ */
+function sourceOf(
+  { env }: Context,
+  { config, local, ...options }: CreateOptions & GlobalOptions,
+): ConfigSource | undefined {
+  if (!local) return config === undefined ? undefined : { file: config, env };
   if (config !== undefined) throw new UsageError('--local cannot be combined with --config');
-  const found = localConfigFile(options, env);
-  if (found === undefined) throw new UsageError('--local: no npm start of yours runs here; name a file with --config');
-  return found;
+  const file = localConfigFile(options, env);
+  if (file === undefined) throw new UsageError('--local: no npm start of yours runs here; name a file with --config');
+  return { file, env: {} };
 }
 
 function show(output: Context['output'], { token, ...made }: CreatedToken, file: string | undefined): void {
@@ -114,12 +129,19 @@ interface Asked {
   server_uuid: string | undefined;
 }
 
-/** Imported only when needed, because it loads half of an instance's code. */
-async function createDirectly(config: string, { name, role, expires_in, server_uuid }: Asked): Promise<CreatedToken> {
+/** Imports only when needed, because it loads half of an instance's code. */
+async function createDirectly(
+  { output }: Context,
+  source: ConfigSource,
+  { name, role, expires_in, server_uuid }: Asked,
+): Promise<CreatedToken> {
   if (server_uuid !== undefined && role !== 'agent') throw new UsageError('--server requires --role agent');
   const { createTokenDirectly } = await import('../../control/access/direct-token.ts');
   const request = { name, role, expiresInSeconds: expires_in, serverUuid: server_uuid };
-  return { ...(await createTokenDirectly(config, request)) };
+  const { made, database } = await createTokenDirectly(source, request);
+  const override = source.env.CNAPI_DATABASE_URL === undefined ? '' : ' (from CNAPI_DATABASE_URL)';
+  output.note(escapeControls(`configuration ${source.file}; database ${database}${override}`));
+  return { ...made };
 }
 
 const TOKEN: readonly Column<Token>[] = [

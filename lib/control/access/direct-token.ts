@@ -2,11 +2,12 @@
  * Creates tokens directly in the database that a configuration names: the first one, without which
  * nobody can authenticate; another one when all admins' tokens were lost; and those of `npm start`.
  * Anybody who can read the configuration could do anything in that database anyway. Each creation
- * is in the audit. Called by `cnapi token create` with --config, and by tools/start.
+ * is in the audit. Called by `cnapi token create` with --config or --local, and by tools/start.
  */
 
 import { systemClock as clock } from '../../platform/clock.ts';
 import { silentLogger } from '../../platform/log.ts';
+import { databaseText } from '../../platform/postgres/database-url.ts';
 import { migrate } from '../../platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import { systemRandom as random } from '../../platform/random.ts';
@@ -24,17 +25,19 @@ const ACTOR = 'configuration';
 const NO_INSTANCE = '00000000-0000-0000-0000-000000000000';
 
 /**
+ * Reads the configuration as an instance does: variables of `env` override the file. Returns the
+ * token, and the name and the address of the database that has it, for messages.
  * @throws ConfigError, DatabaseUnavailableError, MigrationError, TokenNameTakenError; the
  * database's error
  */
 export async function createTokenDirectly(
-  configFile: string,
+  { file, env }: { file: string; env: Readonly<Record<string, string | undefined>> },
   request: DirectRequest,
-): Promise<Token & { token: string }> {
-  const config = loadConfig(configFile, process.env);
+): Promise<{ made: Token & { token: string }; database: string }> {
+  const config = loadConfig(file, env);
+  const text = databaseText(config.databaseUrl);
   await using database = await openMigrated(config);
-  // Awaited here; otherwise the database would be closed first.
-  return await createIn(database, config, request);
+  return { made: await createIn(database, config, request), database: text };
 }
 
 /**

@@ -4,6 +4,7 @@
  * `hosts.ts`, checked by the configuration.
  */
 const FORM = /^(postgres(?:ql)?:\/\/)([^/?#]*)([^?#]*)(\?[^#]*)?$/;
+const DEFAULT_PORT = '5432';
 const HOST = /^(\[[0-9a-fA-F:.]+\]|[^\s:[\]]+)(:\d{1,5})?$/;
 /** Any connection of cnapi may write. */
 const ATTRIBUTES = ['read-write', 'primary'];
@@ -26,4 +27,18 @@ export function hostUrls(url: string): string[] {
       'has several hosts and one of them is not HOST or HOST:PORT (special characters before the @ are written as %XX)',
     );
   return hosts.map((host) => `${scheme}${authority.slice(0, hostsFrom)}${host}${path}${query}`);
+}
+
+/**
+ * Names a database in messages: `cnapi at h1:5432,h2:5433`. Never contains the user or the password.
+ * @throws TypeError like hostUrls, and if the URL cannot be parsed
+ */
+export function databaseText(url: string): string {
+  const urls = hostUrls(url).map((each) => new URL(each));
+  const hosts = urls.map(({ hostname, port, searchParams }) => {
+    const host = searchParams.get('host') ?? (hostname || 'localhost');
+    return `${host}:${searchParams.get('port') ?? (port || DEFAULT_PORT)}`;
+  });
+  const name = decodeURIComponent(urls[0]?.pathname.slice(1) ?? '');
+  return `${name || "its user's database"} at ${hosts.join(',')}`;
 }

@@ -23,5 +23,7 @@ t.test('the configuration is that of the npm start which a call would ask, where
   t.throws(() => localConfigFile({}, env), { message: /Several cnapis run .*--url URL/ });
   const second = '/data/two/config/instance-9100.json';
   t.equal(localConfigFile({ url: ['http://127.0.0.1:9101'] }, env), second, 'named by any of its addresses');
+  t.equal(localConfigFile({ url: ['http://localhost:9101/'] }, env), second, 'however its address is written');
+  t.equal(localConfigFile({ url: ['https://localhost:9101'] }, env), undefined, 'npm start has no TLS');
   t.equal(localConfigFile({}, { ...env, CNAPI_URL: 'http://127.0.0.1:9100,http://127.0.0.1:9101' }), second);
 });

@@ -104,12 +104,15 @@ t.test('with a healthy instance, every check is ok', { skip: noRedis }, async (t
       todo: /cnapi token create admin --role admin/,
     },
   );
-  await createTokenDirectly(file, {
-    name: 'doctor',
-    role: 'admin',
-    expiresInSeconds: undefined,
-    serverUuid: undefined,
-  });
+  await createTokenDirectly(
+    { file, env: {} },
+    {
+      name: 'doctor',
+      role: 'admin',
+      expiresInSeconds: undefined,
+      serverUuid: undefined,
+    },
+  );
   const { code, stdout, stderr } = await run('--config', file);
   t.equal(code, 0, stdout);
   for (const line of [

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { hostUrls } from '../../../lib/platform/postgres/database-url.ts';
+import { databaseText, hostUrls } from '../../../lib/platform/postgres/database-url.ts';
 
 const right: { name: string; url: string; urls: string[] }[] = [
   { name: 'one host is unchanged', url: 'postgres://u:p@h/db', urls: ['postgres://u:p@h/db'] },
@@ -23,6 +23,15 @@ const right: { name: string; url: string; urls: string[] }[] = [
   },
 ];
 for (const { name, url, urls } of right) t.test(name, async (t) => t.same(hostUrls(url), urls));
+
+const texts: [url: string, text: string][] = [
+  ['postgres://u:secret@h/db', 'db at h:5432'],
+  ['postgres://u:secret@h1:5433,[::1]/a%20b?sslmode=disable', 'a b at h1:5433,[::1]:5432'],
+  ['postgres://u:secret@h', "its user's database at h:5432"],
+  ['postgres:///db?host=/tmp&user=u&password=secret', 'db at /tmp:5432'],
+];
+for (const [url, text] of texts)
+  t.test(`in messages a database is ${text}`, async (t) => t.equal(databaseText(url), text));
 
 const wrong: { name: string; url: string; message: RegExp }[] = [
   { name: 'another scheme', url: 'mysql://h1,h2/db', message: /postgres:/ },
