@@ -6,6 +6,7 @@ import type { Migration } from '../platform/postgres/migrations.ts';
 import { accessSubsystem } from './access/subsystem.ts';
 import { auditSubsystem } from './audit/subsystem.ts';
 import { busSubsystem } from './bus/subsystem.ts';
+import { chefSubsystem } from './chef/subsystem.ts';
 import { databaseSubsystem } from './database/subsystem.ts';
 import { descriptorSubsystem } from './descriptors/subsystem.ts';
 import type { NounDefinition } from './documents/noun.ts';
@@ -20,7 +21,6 @@ import { organizationsSubsystem } from './organizations/subsystem.ts';
 import { promotionSubsystem } from './promotion/subsystem.ts';
 import { scheduleSubsystem } from './push/schedules/subsystem.ts';
 import { pushSubsystem } from './push/subsystem.ts';
-import { pushySubsystem } from './pushy/subsystem.ts';
 import { rosterSubsystem } from './roster/subsystem.ts';
 import { serversSubsystem } from './servers/subsystem.ts';
 import { tasksSubsystem } from './tasks/subsystem.ts';
@@ -51,7 +51,7 @@ export const subsystems = [
   scheduleSubsystem,
   ...Object.values<NounDefinition>({ ...nouns }),
   organizationsSubsystem,
-  pushySubsystem,
+  chefSubsystem,
   housekeepingSubsystem,
 ];
 

@@ -1,5 +1,13 @@
 /** Rows of the table: push jobs. */
 import { randomUUID } from 'node:crypto';
+import {
+  listOrganizationJobs,
+  readNamedNode,
+  readNodeNames,
+  readOrganizationJob,
+  readPushFile,
+  readUnfinishedJobs,
+} from '../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import type { HeldDuty } from '../../lib/control/duty/duty.ts';
 import {
   addPushNodes,
@@ -48,14 +56,6 @@ import {
   readPushTicket,
   recordPushTicket,
 } from '../../lib/control/push/tickets/ticket-store.ts';
-import {
-  listOrganizationJobs,
-  readNamedNode,
-  readNodeNames,
-  readOrganizationJob,
-  readPushFile,
-  readUnfinishedJobs,
-} from '../../lib/control/pushy/organization-jobs-store.ts';
 import { firing, run } from './schedule-firings.ts';
 import { type CallOf, type PushKind, reads, type Seat, type Statement, type World, writes } from './statement.ts';
 

@@ -105,8 +105,8 @@ export const subsystemCoverage = {
   access: { unsimulated: NO_HTTP, tables: { cnapi_tokens: { untested: OWN_ROW } } },
   audit: { unsimulated: NO_HTTP, tables: { cnapi_audit: { untested: OWN_ROW } } },
   http: { unsimulated: NO_HTTP },
-  organizations: { unsimulated: NO_HTTP, tables: { cnapi_request_signatures: { untested: OWN_ROW } } },
-  pushy: { unsimulated: NO_HTTP },
+  organizations: { unsimulated: NO_HTTP },
+  chef: { unsimulated: NO_HTTP, tables: { cnapi_request_signatures: { untested: OWN_ROW } } },
   descriptors: { unsimulated: 'the simulation opens no files' },
   promotion: { unsimulated: 'the simulated database has no standby; test/failover promotes one' },
 } as const satisfies Readonly<Record<string, SubsystemCoverage>>;

@@ -144,33 +144,34 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/documents',
     'control/http',
   ],
-  // Push jobs in the form of Chef.
-  'control/pushy': [
+  // Push jobs in the form of Chef, and the signatures of its clients.
+  'control/chef': [
     ...database,
     'protocol',
     'protocol/api',
+    'control/access',
     'control/http',
     'control/events',
     'control/organizations',
     'control/push',
   ],
-  'control/pushy/routes': [
+  'control/chef/routes': [
     ...rest,
     'platform/postgres',
     'control/access',
     'control/organizations',
     'control/push',
-    'control/pushy',
+    'control/chef',
     'control/tasks',
   ],
-  'control/pushy/subsystem.ts': [
+  'control/chef/subsystem.ts': [
     ...database,
     ...subsystem,
     'control/events',
     'control/organizations',
     'control/push',
-    'control/pushy',
-    'control/pushy/routes',
+    'control/chef',
+    'control/chef/routes',
   ],
   'control/housekeeping': [...database, 'control/subsystem.ts'],
   'control/lifecycle.ts': [...database, ...subsystem, 'control/http', 'control/duty', 'control/roster', 'control/link'],
@@ -228,7 +229,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/core.ts',
     'control/lifecycle.ts',
     'control/nouns/lists.ts',
-    'control/organizations',
+    'control/chef',
     'control/subsystem-list.ts',
   ],
   'server.ts': [...base, 'control/config.ts', 'control/app.ts'],

@@ -8,7 +8,7 @@ import { LONG } from '../../tools/test/long.ts';
 import { importsOf, readSources } from '../imports/source.ts';
 
 const MUTATED = [
-  'lib/control/{roster,tasks,waitlist,events,duty,push,pushy,organizations}/{*.ts,!(routes)/*.ts}',
+  'lib/control/{roster,tasks,waitlist,events,duty,push,chef,organizations}/{*.ts,!(routes)/*.ts}',
   'lib/control/{roster,tasks,waitlist,events,duty,push}/migrations/*.sql',
   'lib/control/push/schedules/migrations/*.sql',
   'lib/platform/healthy-timer.ts',

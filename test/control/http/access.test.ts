@@ -10,7 +10,7 @@ import { until } from '../../support/until.ts';
 import { raw, SERVER, STRANGER, startApi } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
-/** Those of /pushy answer in another form: test/control/pushy/pushy-access.test.ts. */
+/** Those of /pushy answer in another form: test/control/chef/pushy-access.test.ts. */
 const own = routes.filter(({ tag }) => tag !== 'pushy');
 const pathOf = (path: string) => path.replace(/:\w+/g, SERVER);
 

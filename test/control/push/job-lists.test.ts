@@ -1,9 +1,9 @@
 /** The lists of push jobs on a real Postgres: how pages are bounded, and where the next one begins. */
 import t from 'tap';
+import { listOrganizationJobs } from '../../../lib/control/chef/push-jobs/organization-jobs-store.ts';
 import { endJob } from '../../../lib/control/push/coordinator/coordinator-store.ts';
 import type { JobPage } from '../../../lib/control/push/job-page-store.ts';
 import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../../../lib/control/push/push-store.ts';
-import { listOrganizationJobs } from '../../../lib/control/pushy/organization-jobs-store.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import type { Cursor } from '../../../lib/protocol/api/cursor.ts';

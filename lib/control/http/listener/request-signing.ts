@@ -1,7 +1,7 @@
 /**
  * Requests that are signed instead of bearing a token, on routes whose contract says `signed`. The
  * headers are signed, and among them the hash of the body. So the listener asks who signed the
- * headers, then reads the body, then asks whether it is the signed one. lib/control/organizations
+ * headers, then reads the body, then asks whether it is the signed one. lib/control/chef/signatures
  * knows the form of a signature.
  */
 import type { IncomingMessage } from 'node:http';

@@ -1,0 +1,31 @@
+/** The form that Chef gives to all errors of /pushy. */
+import type { FieldError } from '../../platform/errors.ts';
+import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/pushy.ts';
+import { InvalidArgumentError } from '../http/http-errors.ts';
+import { errorReply } from '../http/reply/error-mapping.ts';
+import type { Reply } from '../http/route.ts';
+import { InvalidJobError } from './pushy-errors.ts';
+
+/**
+ * As in Chef, what is wrong with a job is a text, and every other error a list with one
+ * text. Beside Chef's texts, `field` names what is wrong with a job. A parameter that is repeated or
+ * cannot be stored is 409 in Triton's CNAPI, and a bad request here.
+ */
+export function pushyErrorReply(error: unknown): Reply {
+  const reply = errorReply(error);
+  const status = error instanceof InvalidArgumentError ? 400 : reply.status;
+  return { ...reply, status, body: bodyOf(error, reply) };
+}
+
+function bodyOf(error: unknown, { status, body }: Reply): PushyError {
+  if (status === 413) return { error: `JSON must be no more than ${MAX_PUSHY_BODY_BYTES} bytes.` };
+  const { message, errors = [] } = body as { message: string; errors?: readonly FieldError[] };
+  const fields = errors.map((one) => `${one.field} ${one.message}`);
+  if (!(error instanceof InvalidJobError)) return { error: [[message, ...fields].join(': ')] };
+  const { field, detail } = error;
+  return {
+    error: message,
+    ...(field === undefined ? {} : { field }),
+    ...(detail === undefined ? {} : { detail }),
+  };
+}

@@ -1,0 +1,56 @@
+/** Events of push jobs as Chef sends them. Pure. */
+import { optionalField } from '../../../platform/optional-field.ts';
+import type { FeedEvent } from '../../push/followers/feed-store.ts';
+import type { OrganizationJob } from '../push-jobs/organization-jobs-store.ts';
+
+interface PushyEvent {
+  id: string;
+  name: string;
+  data: Readonly<Record<string, unknown>>;
+}
+
+/** The number in the id of an event of a job's feed; undefined for any other text. */
+export function parseJobEventId(id: string | undefined): number | undefined {
+  const [, digits] = /^job-(\d{1,9})$/.exec(id ?? '') ?? [];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+export function toPushyEvent({ number, name, node, status, atUs }: FeedEvent): PushyEvent {
+  return {
+    id: `job-${number}`,
+    name,
+    data: {
+      timestamp: feedTime(Number(atUs)),
+      ...optionalField('node', node),
+      ...optionalField('status', status),
+    },
+  };
+}
+
+/** `withContents`: whether the caller may see the command and its options. */
+export function toStartEvent(job: OrganizationJob, withContents: boolean, id = 'job-1'): PushyEvent {
+  const { user, dir, env, capture = false } = job.options;
+  const contents = {
+    command: job.command,
+    ...optionalField('job_user', user),
+    ...optionalField('dir', dir),
+    ...optionalField('env', env),
+    ...(job.hasFile ? { file_specified: true } : {}),
+    capture,
+  };
+  const data = {
+    timestamp: feedTime(Number(job.createdAtUs)),
+    ...(withContents ? contents : { withheld: true }),
+    run_timeout: job.runTimeoutMs / 1000,
+    quorum: job.quorum,
+    node_count: job.nodeCount,
+    user: job.requestor ?? '',
+  };
+  return { id, name: 'start', data };
+}
+
+/** A time as Chef writes it. */
+export function feedTime(us: number): string {
+  const ms = Math.floor(us / 1000);
+  return `${new Date(ms).toISOString().replace('T', ' ').slice(0, -1)}${String(us - ms * 1000).padStart(3, '0')}Z`;
+}

@@ -1,0 +1,80 @@
+/** A push job and its nodes in the form of Chef. Pure. */
+
+import { optionalField } from '../../../platform/optional-field.ts';
+import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
+import type { PushyJob, PushyListedJob, PushyNodeState } from '../../../protocol/api/pushy.ts';
+import type { NodeStateRow } from '../../push/push-store.ts';
+import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
+
+/** 32 hexadecimal digits, as Chef writes an id. */
+export const toPushyId = (uuid: string): string => uuid.replaceAll('-', '');
+
+/** The uuid of a job, written with dashes or without them; undefined for any other text. */
+export function parsePushyId(text: string): string | undefined {
+  const digits = text.toLowerCase();
+  const [, ...parts] =
+    /^([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})$/.exec(digits) ?? [];
+  return parts.length === 0 ? undefined : parts.join('-');
+}
+
+/** `withContents`: whether the caller may see the command and its options. */
+export function toListedPushyJob(job: OrganizationJob, withContents: boolean): PushyListedJob {
+  return {
+    id: toPushyId(job.id),
+    ...(withContents ? contentsOf(job) : { withheld: true }),
+    status: job.status,
+    run_timeout: job.runTimeoutMs / 1000,
+    created_at: job.createdAt.toUTCString(),
+    updated_at: job.stateSince.toUTCString(),
+  };
+}
+
+export function toCountedPushyJob(job: CountedJob, withContents: boolean): PushyListedJob {
+  const listed = toListedPushyJob(job, withContents);
+  return job.counts === null ? listed : { ...listed, counts: job.counts };
+}
+
+interface JobDetails {
+  nodes: readonly { state: NodeStatus; names: string[] }[];
+  withContents: boolean;
+  /** The contents of its file, if the caller wants them. */
+  file?: Buffer | undefined;
+}
+
+export function toPushyJob(job: OrganizationJob, { nodes, withContents, file }: JobDetails): PushyJob {
+  const { file_specified: hasFile, ...listed } = toListedPushyJob(job, withContents);
+  return {
+    ...listed,
+    ...(hasFile !== true ? {} : file === undefined ? { file_specified: true } : { file: fileTextOf(file) }),
+    nodes: Object.fromEntries(nodes.map(({ state, names }) => [state, names])),
+  };
+}
+
+function contentsOf({ command, options, hasFile }: OrganizationJob) {
+  const { user, dir, env, capture } = options;
+  return {
+    command,
+    ...optionalField('user', user),
+    ...optionalField('dir', dir),
+    ...(env === undefined ? {} : { env: { ...env } }),
+    ...(hasFile ? { file_specified: true } : {}),
+    ...(capture === true ? { capture_output: true } : {}),
+  };
+}
+
+/** Text as it is, anything else in base64. */
+function fileTextOf(file: Buffer): string {
+  const text = file.toString('utf8');
+  return Buffer.from(text).equals(file) ? `raw:${text}` : `base64:${file.toString('base64')}`;
+}
+
+/** A node that runs a job is available, as in Chef. */
+export function toPushyNodeState(name: string, row: Pick<NodeStateRow, 'state' | 'since'> | undefined): PushyNodeState {
+  const { state = 'down', since = null } = row ?? {};
+  return {
+    node_name: name,
+    status: state === 'down' ? 'offline' : 'online',
+    availability: state === 'idle' || state === 'in-job' ? 'available' : 'unavailable',
+    ...(since === null ? {} : { updated_at: since.toUTCString() }),
+  };
+}

@@ -1,0 +1,72 @@
+/**
+ * Aborts the unfinished push jobs of organizations that have been deleted: nobody has the right to
+ * abort these jobs any more, and their commands must not continue. Every 10 s, on each instance;
+ * most rounds are one statement that finds nothing. Owned by the subsystem.
+ *
+ * The deletion itself is not refused while there are jobs, because users of the organization could
+ * prevent it by starting others. A job that is created at the same time is found in a later round.
+ */
+import type { Clock } from '../../../platform/clock.ts';
+import { messageOf } from '../../../platform/errors.ts';
+import type { Logger } from '../../../platform/log.ts';
+import { Loop } from '../../../platform/loop.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Organizations } from '../../organizations/organizations.ts';
+import { PushJobEndedError, PushJobNotFoundError } from '../../push/push-errors.ts';
+import type { PushJobs } from '../../push/push-jobs.ts';
+import { readUnfinishedJobs } from './organization-jobs-store.ts';
+
+interface OrphanedJobsDeps {
+  organizations: Pick<Organizations, 'existing'>;
+  database: Queryable;
+  pushJobs: Pick<PushJobs, 'abort'>;
+  clock: Clock;
+  log: Logger;
+}
+
+const LOOK_MS = 10_000;
+
+export class OrphanedJobs {
+  readonly #deps: OrphanedJobsDeps;
+  readonly #looks: Loop;
+
+  constructor(deps: OrphanedJobsDeps) {
+    this.#deps = deps;
+    this.#looks = new Loop({
+      ...deps,
+      what: 'push jobs of deleted organizations: look',
+      work: (signal) => this.#look(signal),
+      pauseMs: LOOK_MS,
+      first: 'pause',
+    });
+  }
+
+  start(): void {
+    this.#looks.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#looks.stop();
+  }
+
+  async #look(signal: AbortSignal): Promise<void> {
+    const { database, organizations } = this.#deps;
+    const jobs = await readUnfinishedJobs(database);
+    if (jobs.length === 0) return;
+    const existing = await organizations.existing([...new Set(jobs.map(({ organization }) => organization))]);
+    for (const { id, organization } of jobs)
+      if (!existing.has(organization) && !signal.aborted) await this.#abort(id, organization);
+  }
+
+  async #abort(id: string, organization: string): Promise<void> {
+    const { log, pushJobs } = this.#deps;
+    try {
+      await pushJobs.abort(id, { how: 'hard', actor: undefined });
+      log.info({ push_job: id, organization }, 'push job: aborting, its organization has been deleted');
+    } catch (error) {
+      if (error instanceof PushJobEndedError || error instanceof PushJobNotFoundError) return;
+      // The next look tries again; one locked job keeps no other one (law 9).
+      log.warn({ push_job: id, organization, reason: messageOf(error) }, 'push job: could not be aborted yet');
+    }
+  }
+}

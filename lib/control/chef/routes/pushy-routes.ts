@@ -1,0 +1,336 @@
+/**
+ * Answers the routes of push jobs for clients of Chef (lib/protocol/api/pushy.ts), in its
+ * order: the signature, the organization, the group, Accept, the object, the body.
+ */
+import { CnapiError } from '../../../platform/errors.ts';
+import type { Queryable } from '../../../platform/postgres/database.ts';
+import type { Random } from '../../../platform/random.ts';
+import type { Cursor } from '../../../protocol/api/cursor.ts';
+import type { Organization } from '../../../protocol/api/organizations.ts';
+import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
+import { type Actor, hasRight } from '../../access/token.ts';
+import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
+import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
+import { bind, content, ok, type RequestContext, type Route } from '../../http/route.ts';
+import type { Organizations } from '../../organizations/organizations.ts';
+import { type JobAction, type Requestor, requireAccess } from '../../organizations/requestor.ts';
+import { PushJobEndedError } from '../../push/push-errors.ts';
+import type { PushJobs } from '../../push/push-jobs.ts';
+import type { Tasks } from '../../tasks/tasks.ts';
+import { pushyErrorReply } from '../error-form.ts';
+import type { PushyFeeds } from '../feeds/pushy-feeds.ts';
+import { parseJobBody } from '../push-jobs/job-body.ts';
+import { parsePushyId, toCountedPushyJob, toPushyId, toPushyJob, toPushyNodeState } from '../push-jobs/job-shape.ts';
+import { buildPushJob } from '../push-jobs/new-job.ts';
+import * as store from '../push-jobs/organization-jobs-store.ts';
+import { JobNotFoundError, NoOutputError, NotJsonError } from '../pushy-errors.ts';
+import { baseUrlOf, requireAccept } from './negotiation.ts';
+import { type NodeConfigDeps, nodeConfig } from './node-config.ts';
+
+export interface PushyRouteDeps {
+  database: Queryable;
+  pushJobs: Pick<PushJobs, 'create' | 'abort' | 'delete' | 'nodeStates'>;
+  feeds: PushyFeeds;
+  organizations: Pick<Organizations, 'nodesOf' | 'allNodes' | 'requestor'>;
+  tasks: Pick<Tasks, 'get'>;
+  sessions: { run(): string; readonly size: number };
+  random: Random;
+  config: NodeConfigDeps['config'] & { host: string; tlsCertFile?: string | undefined };
+}
+
+/** Who asks, and about which organization. */
+type Authorized = Requestor & { organization: Organization };
+type Context<Params> = RequestContext<Params & { organization: string }>;
+
+const JSON_TYPE = 'application/json';
+const EVENTS_TYPE = 'text/event-stream';
+const BYTES_TYPE = 'application/octet-stream';
+/** The first jobs of a list, whatever their size, are read together. */
+const FIRST_JOBS = { rows: 100, bytes: 256 * 1024 };
+/** Names of 20,000 nodes. */
+const JOB_BYTES = 1024 * 1024;
+const OUTPUT_BYTES = 4 * 1024 * 1024;
+/** A proxy (nginx) must not gather events. */
+const UNBUFFERED = { 'X-Accel-Buffering': 'no' };
+
+export function pushyRoutes(deps: PushyRouteDeps): Route[] {
+  const access = authorizer(deps);
+  const routes = [
+    ...statusRoutes(deps),
+    ...jobRoutes(deps, access),
+    ...outputRoutes(deps, access),
+    ...nodeRoutes(deps, access),
+    ...configRoutes(deps, access),
+    ...feedRoutes(deps, access),
+  ];
+  // The body is checked by its handler, after the caller's rights.
+  return routes.map((route) => ({
+    ...route,
+    params: route.method === 'POST' ? route.params.partial() : route.params,
+    rawBody: { maxBytes: MAX_PUSHY_BODY_BYTES },
+    errorReply: pushyErrorReply,
+  }));
+}
+
+type Authorizer = ReturnType<typeof authorizer>;
+
+/** What several routes check first. */
+function authorizer(deps: PushyRouteDeps) {
+  async function authorize(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Authorized> {
+    const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
+    requireAccess(requestor, action);
+    requireAccept(context.header('Accept'), type);
+    return requestor;
+  }
+
+  async function jobIn({ organization }: Authorized, id: string): Promise<store.OrganizationJob> {
+    const uuid = parsePushyId(id);
+    const job = uuid && (await store.readOrganizationJob(deps.database, organization.uuid, uuid));
+    if (job === undefined || job === '') throw new JobNotFoundError(id, organization.name);
+    return job;
+  }
+
+  const baseUrl = ({ header }: Pick<RequestContext<never>, 'header'>) =>
+    baseUrlOf({
+      host: header('Host') ?? deps.config.host,
+      forwardedProto: header('X-Forwarded-Proto'),
+      isTls: deps.config.tlsCertFile !== undefined,
+    });
+
+  return { authorize, jobIn, baseUrl };
+}
+
+function statusRoutes({ sessions }: PushyRouteDeps): Route[] {
+  const { GetPushyStatus } = pushyContracts;
+  return bind(
+    { GetPushyStatus },
+    {
+      GetPushyStatus: () =>
+        ok({
+          status: "it's alive" as const,
+          incarnation_id: sessions.run(),
+          node_fsm_count: sessions.size,
+          // Anybody may ask: Chef lists the ids of jobs here.
+          job_processes: [],
+        }),
+    },
+    { GetPushyStatus: { withoutDatabase: true, quiet: true } },
+  );
+}
+
+function jobRoutes(
+  { database, pushJobs, organizations, random }: PushyRouteDeps,
+  { authorize, jobIn, baseUrl }: Authorizer,
+): Route[] {
+  const { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob } = pushyContracts;
+
+  async function shown(authorized: Authorized, job: store.OrganizationJob, withFile = false) {
+    const withContents = maySeeContents(authorized);
+    const file = withFile && withContents && job.hasFile ? await store.readPushFile(database, job.id) : undefined;
+    return toPushyJob(job, { nodes: await store.readNodeNames(database, job.id), withContents, file });
+  }
+
+  return bind(
+    { CreatePushyJob, ListPushyJobs, GetPushyJob, AbortPushyJob, DeletePushyJob },
+    {
+      async CreatePushyJob(context) {
+        const authorized = await authorize(context, 'write');
+        requireJson(context.header('Content-Type'));
+        const body = parseJobBody(context.body);
+        const { organization } = authorized;
+        const nodes = await organizations.nodesOf(organization, body.nodes);
+        const job = buildPushJob({ id: random.uuid(), body, organization, requestor: authorized, nodes });
+        await context.withRecord((record) => pushJobs.create({ ...job, record }), job.id);
+        const id = toPushyId(job.id);
+        const uri = `${baseUrl(context)}/organizations/${organization.name}/pushy/jobs/${id}`;
+        return { status: 201 as const, body: { uri, id }, headers: { Location: uri } };
+      },
+      async ListPushyJobs(context) {
+        const authorized = await authorize(context, 'read');
+        const { status, limit = Number.POSITIVE_INFINITY, cursor, counts } = context.params;
+        const withContents = maySeeContents(authorized);
+        const first = cursor === undefined ? undefined : (await jobIn(authorized, cursor)).cursor;
+        return answerRows({
+          limit,
+          firstChunk: FIRST_JOBS,
+          async read(after: Cursor | undefined, { rows, bytes }) {
+            const filter = { status, after: after ?? first, limit: rows, bytes, withCounts: counts === 'true' };
+            const page = await store.listOrganizationJobs(database, authorized.organization.uuid, filter);
+            return { rows: page.jobs.map((job) => toCountedPushyJob(job, withContents)), next: page.next };
+          },
+        });
+      },
+      async GetPushyJob(context) {
+        const authorized = await authorize(context, 'read');
+        const job = await jobIn(authorized, context.params.id);
+        return ok(await shown(authorized, job, context.params.include_file === 'true'));
+      },
+      async AbortPushyJob(context) {
+        const authorized = await authorize(context, 'write');
+        const { id } = await jobIn(authorized, context.params.id);
+        await context
+          .withRecord((record) => pushJobs.abort(id, { how: 'hard', actor: authorized.actor.name, record }), id)
+          .catch(unlessEnded);
+        return ok(await shown(authorized, await jobIn(authorized, id)));
+      },
+      async DeletePushyJob(context) {
+        const authorized = await authorize(context, 'write');
+        const job = await jobIn(authorized, context.params.id);
+        const body = await shown(authorized, job);
+        await context.withRecord((record) => pushJobs.delete(job.id, record), job.id);
+        return ok(body);
+      },
+    },
+    {
+      CreatePushyJob: { commitsRecord: true },
+      AbortPushyJob: { commitsRecord: true },
+      DeletePushyJob: { commitsRecord: true },
+      ListPushyJobs: { answerBytes: ROW_STREAM_BYTES },
+      GetPushyJob: { answerBytes: JOB_BYTES },
+    },
+  );
+}
+
+function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
+  const { GetPushyStdout, GetPushyStderr } = pushyContracts;
+
+  async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
+    const authorized = await authorize(context, 'read', BYTES_TYPE);
+    const { id, node: name } = context.params;
+    const job = await jobIn(authorized, id);
+    if (!maySeeContents(authorized)) throw new NoOutputError('a token without the right to run tasks sees no output');
+    if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
+    const node = await store.readNamedNode(database, job.id, name);
+    const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
+    const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
+    if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
+    return content({ contentType: BYTES_TYPE, content: text });
+  }
+
+  return bind(
+    { GetPushyStdout, GetPushyStderr },
+    {
+      GetPushyStdout: (context) => output(context, 'stdout'),
+      GetPushyStderr: (context) => output(context, 'stderr'),
+    },
+    { GetPushyStdout: { answerBytes: OUTPUT_BYTES }, GetPushyStderr: { answerBytes: OUTPUT_BYTES } },
+  );
+}
+
+function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: Authorizer): Route[] {
+  const { ListPushyNodeStates, GetPushyNodeState } = pushyContracts;
+
+  async function availabilityOf(servers: readonly string[]) {
+    const rows = await pushJobs.nodeStates(servers);
+    return new Map(rows.map((row) => [row.server_uuid, row]));
+  }
+
+  return bind(
+    { ListPushyNodeStates, GetPushyNodeState },
+    {
+      async ListPushyNodeStates(context) {
+        const { organization } = await authorize(context, 'read');
+        const nodes = await organizations.allNodes(organization);
+        const states = await availabilityOf(nodes.map(({ serverUuid }) => serverUuid));
+        return ok(nodes.map(({ name, serverUuid }) => toPushyNodeState(name, states.get(serverUuid))));
+      },
+      async GetPushyNodeState(context) {
+        const { organization } = await authorize(context, 'read');
+        const { node: name } = context.params;
+        const node = (await organizations.nodesOf(organization, [name])).get(name);
+        if (node === undefined || typeof node === 'string') return ok(toPushyNodeState(name, undefined));
+        const states = await availabilityOf([node.serverUuid]);
+        return ok(toPushyNodeState(name, states.get(node.serverUuid)));
+      },
+    },
+    { ListPushyNodeStates: { answerBytes: JOB_BYTES } },
+  );
+}
+
+function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
+  const { GetPushyConfig, GetPushyConnect } = pushyContracts;
+
+  async function configOf(context: Context<{ node: string }>) {
+    const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
+    return ok(
+      await nodeConfig(deps, {
+        requestor,
+        node: context.params.node,
+        baseUrl: baseUrl(context),
+        accept: context.header('Accept'),
+      }),
+    );
+  }
+
+  return bind(
+    { GetPushyConfig, GetPushyConnect },
+    {
+      async GetPushyConfig(context) {
+        const { node, ccpk } = context.params;
+        if (node !== '') requireCcpk(ccpk);
+        return configOf(context);
+      },
+      GetPushyConnect: configOf,
+    },
+  );
+}
+
+function feedRoutes({ feeds }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
+  const { FollowPushyJobs, FollowPushyJob } = pushyContracts;
+
+  const follower = (authorized: Authorized, { header, signal }: Pick<RequestContext<never>, 'header' | 'signal'>) => ({
+    organization: authorized.organization,
+    requestor: authorized,
+    lastEventId: header('Last-Event-ID'),
+    withContents: maySeeContents(authorized),
+    signal,
+  });
+
+  return bind(
+    { FollowPushyJobs, FollowPushyJob },
+    {
+      async FollowPushyJobs(context) {
+        const authorized = await authorize(context, 'read', EVENTS_TYPE);
+        const events = await feeds.followOrganization(follower(authorized, context));
+        return { status: 200 as const, events, headers: UNBUFFERED };
+      },
+      async FollowPushyJob(context) {
+        const authorized = await authorize(context, 'read', EVENTS_TYPE);
+        const job = await jobIn(authorized, context.params.id);
+        return {
+          status: 200 as const,
+          events: feeds.followJob(job, follower(authorized, context)),
+          headers: UNBUFFERED,
+        };
+      },
+    },
+    { FollowPushyJobs: { answerBytes: STREAM_BYTES }, FollowPushyJob: { answerBytes: STREAM_BYTES } },
+  );
+}
+
+/** A token sees here what it sees on /push-jobs. */
+const maySeeContents = ({ kind, actor }: { kind: string; actor: Actor }): boolean =>
+  kind !== 'token' || hasRight(actor, 'task-contents');
+
+function requireJson(contentType: string | undefined): void {
+  const type = contentType?.split(';')[0]?.trim().toLowerCase() ?? '';
+  if (type !== '' && type !== JSON_TYPE) throw new NotJsonError(type.slice(0, 100));
+}
+
+/** As in Chef, where it is a key of the node. */
+function requireCcpk(ccpk: string | undefined): void {
+  if (ccpk === undefined || ccpk === '') throw new CnapiError('InvalidParameters', 400, 'Missing ccpk');
+  if (ccpk.length !== 40) throw new CnapiError('Unauthorized', 401, 'Bad ccpk');
+}
+
+/** The task may have been deleted; its job is kept longer. */
+function taskOf(tasks: Pick<Tasks, 'get'>, id: string) {
+  return tasks.get(id).catch((error: unknown) => {
+    if (error instanceof CnapiError && error.statusCode === 404) return undefined;
+    throw error;
+  });
+}
+
+function unlessEnded(error: unknown): void {
+  if (!(error instanceof PushJobEndedError)) throw error;
+}

@@ -1,0 +1,66 @@
+/** What Chef's Push Jobs API contributes to an instance: its routes, and the signatures that were received. */
+import type { Clock } from '../../platform/clock.ts';
+import type { Logger } from '../../platform/log.ts';
+import type { Database } from '../../platform/postgres/database.ts';
+import { readMigrations } from '../../platform/postgres/migration-files.ts';
+import type { Events } from '../events/events.ts';
+import { counter } from '../metrics/metric.ts';
+import type { Organizations } from '../organizations/organizations.ts';
+import type { PushJobs } from '../push/push-jobs.ts';
+import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
+import { AccessRechecker } from './feeds/access-rechecker.ts';
+import { PushyFeeds } from './feeds/pushy-feeds.ts';
+import { OrphanedJobs } from './push-jobs/orphaned-jobs.ts';
+import { type PushyRouteDeps, pushyRoutes } from './routes/pushy-routes.ts';
+import { deleteOldSignatures } from './signatures/signature-store.ts';
+
+interface ChefParts extends Omit<PushyRouteDeps, 'feeds' | 'sessions' | 'pushJobs' | 'organizations'> {
+  organizations: Organizations;
+  pushJobs: PushJobs;
+  events: Events;
+  roster: { sessions: { readonly size: number }; membership: { readonly run: string } };
+  database: Database;
+  clock: Clock;
+  log: Logger;
+}
+
+const SIGNATURES_AT_ONCE = 5_000;
+
+export const chefSubsystem: SubsystemDefinition<ChefParts> = {
+  migrations: readMigrations('chef', import.meta.dirname),
+  open({ roster, ...parts }): Subsystem {
+    const sessions = {
+      run: () => roster.membership.run,
+      get size() {
+        return roster.sessions.size;
+      },
+    };
+    const access = new AccessRechecker(parts);
+    const orphans = new OrphanedJobs(parts);
+    const feeds = new PushyFeeds({ ...parts, access });
+    return {
+      name: 'chef',
+      routes: pushyRoutes({ ...parts, sessions, feeds }),
+      start() {
+        access.start();
+        orphans.start();
+      },
+      stop: () => Promise.all([access.stop(), orphans.stop()]),
+      chores: [
+        { name: 'signatures of requests', batch: () => deleteOldSignatures(parts.database, SIGNATURES_AT_ONCE) },
+      ],
+      metrics: [
+        counter(
+          'pushy_followers_refused_total',
+          'Followers of feeds that were refused because they or their organization had too many',
+          () => feeds.refused,
+        ),
+        counter(
+          'pushy_followers_unchecked_total',
+          'Callers whose feeds were closed because their rights could not be checked for five minutes',
+          () => access.unchecked,
+        ),
+      ],
+    };
+  },
+};
