@@ -1,4 +1,4 @@
-/** Addresses of instances: given by the caller or found by DNS. Used by caller.ts. */
+/** Addresses of instances: given by the caller or found by DNS. Used by failover-client.ts. */
 import { isIP } from 'node:net';
 import type { Clock } from '../platform/clock.ts';
 import { lookUpHost } from '../platform/dns/host-lookup.ts';

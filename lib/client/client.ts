@@ -1,7 +1,7 @@
 /**
- * The REST API as functions. Each asks whichever instance answers (caller.ts) and returns the
- * checked answer. They throw ApiError for an error answer, NoAnswerError when no instance answered,
- * and UnexpectedAnswerError.
+ * The REST API as functions. Each asks whichever instance answers (failover-client.ts) and returns
+ * the checked answer. They throw ApiError for an error answer, NoAnswerError when no instance
+ * answered, and UnexpectedAnswerError.
  */
 import { z } from 'zod';
 import { auditContracts } from '../protocol/api/audit.ts';
@@ -25,8 +25,8 @@ import {
 import { type CreatedTicket, type Queue, type Ticket, ticketContracts } from '../protocol/api/tickets.ts';
 import { type CreatedToken, type Token, tokenContracts } from '../protocol/api/tokens.ts';
 import { type Address, parseAddress } from './address.ts';
-import { type Call, Caller, type CallerDeps } from './caller.ts';
 import { ApiError } from './client-errors.ts';
+import { type Call, FailoverClient, type FailoverClientDeps } from './failover-client.ts';
 import { follow } from './follow.ts';
 import { type BodyOf, bodySchemaOf, isKnown, type Params, requestOf } from './request.ts';
 import type { ReceivedEvent } from './server-sent.ts';
@@ -70,7 +70,7 @@ interface OpenTickets {
 /** Limits on the duration of a call. */
 export type CallLimits = Pick<Call, 'signal' | 'withinMs' | 'patienceMs'>;
 
-interface FollowOptions {
+interface StreamOptions {
   after?: string | undefined;
   onBroken?: (why: string) => void;
   onOpen?: () => void;
@@ -79,28 +79,28 @@ interface FollowOptions {
 const PAGE = 1000;
 
 export class CnapiClient {
-  readonly caller: Caller;
+  readonly http: FailoverClient;
   readonly #secure: boolean;
 
-  constructor(deps: CallerDeps) {
-    this.caller = new Caller(deps);
+  constructor(deps: FailoverClientDeps) {
+    this.http = new FailoverClient(deps);
     this.#secure =
       'urls' in deps.discovery ? deps.discovery.urls.some((url) => url.startsWith('https:')) : deps.secure === true;
   }
 
   close(): void {
-    this.caller.close();
+    this.http.close();
   }
 
   async info(): Promise<{ version: string; address: string }> {
     const { GetInfo } = processContracts;
-    const answer = await this.caller.call(requestOf(GetInfo, {}));
+    const answer = await this.http.call(requestOf(GetInfo, {}));
     return { ...bodySchemaOf(GetInfo).parse(JSON.parse(answer.text)), address: answer.address };
   }
 
   /** Returns one page. Each server has its uuid: `fields` must name it. */
   servers(query: ServerQuery = {}): Promise<NamedServer[]> {
-    return this.caller.json(requestOf(serverContracts.ListServers, query), z.array(namedServer));
+    return this.http.json(requestOf(serverContracts.ListServers, query), z.array(namedServer));
   }
 
   /**
@@ -181,10 +181,10 @@ export class CnapiClient {
     }
   }
 
-  async *followTask(id: string, options: FollowOptions = {}): AsyncGenerator<TaskEvent> {
+  async *followTask(id: string, options: StreamOptions = {}): AsyncGenerator<TaskEvent> {
     const { FollowTask } = taskContracts;
     const { path } = requestOf(FollowTask, { taskid: id });
-    for await (const sent of follow(this.caller, { path, ...options })) {
+    for await (const sent of follow(this.http, { path, ...options })) {
       const data = JSON.parse(sent.data);
       if (!isKnown(TASK_EVENTS, data.name)) continue;
       const event = bodySchemaOf(FollowTask).shape.data.parse(data);
@@ -195,11 +195,11 @@ export class CnapiClient {
 
   async *events(
     query: Params<typeof eventContracts.FollowEvents>,
-    options: FollowOptions = {},
+    options: StreamOptions = {},
   ): AsyncGenerator<FleetEvent> {
     const { FollowEvents } = eventContracts;
     const { path } = requestOf(FollowEvents, query);
-    for await (const event of follow(this.caller, { path, ...options })) {
+    for await (const event of follow(this.http, { path, ...options })) {
       const sent = { id: event.id, event: event.name, data: dataOf(event) };
       const parsed = bodySchemaOf(FollowEvents).safeParse(sent);
       if (parsed.success) yield parsed.data;
@@ -279,7 +279,7 @@ export class CnapiClient {
     const request = requestOf(ticketContracts.WaitTicket, { ticket_uuid: uuid, timeout: seconds });
     const withinMs = (seconds + 15) * 1000;
     try {
-      await this.caller.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, signal });
+      await this.http.call({ ...request, withinMs, patienceMs: 0, ownConnection: true, signal });
       return 'active';
     } catch (error) {
       if (error instanceof ApiError && error.statusCode === 408) return 'queued';
@@ -293,7 +293,7 @@ export class CnapiClient {
   }
 
   async releaseTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
-    await this.caller.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
+    await this.http.call({ ...requestOf(ticketContracts.ReleaseTicket, { ticket_uuid: uuid }), ...limits });
   }
 
   deleteTicket(uuid: string, limits: CallLimits = {}): Promise<void> {
@@ -317,7 +317,7 @@ export class CnapiClient {
   async learnInstances(): Promise<Instance[]> {
     const instances = await this.instances();
     const urls = instances.filter(({ state }) => state === 'live').map(({ url }) => url);
-    this.caller.learn(urls.flatMap((url) => this.#sameKind(url)));
+    this.http.learn(urls.flatMap((url) => this.#sameKind(url)));
     return instances;
   }
 
@@ -349,7 +349,7 @@ export class CnapiClient {
   }
 
   async revokeToken(uuid: string): Promise<void> {
-    await this.caller.call(requestOf(tokenContracts.RevokeToken, { uuid }));
+    await this.http.call(requestOf(tokenContracts.RevokeToken, { uuid }));
   }
 
   /** Sends a request of a noun of the bucket store that is answered with a body. */
@@ -362,7 +362,7 @@ export class CnapiClient {
    * finds nothing to delete. Only for objects that no longer exist after it: a revoked token does.
    */
   async delete<One extends Contract>(contract: One, params: Params<One>, limits: CallLimits = {}): Promise<void> {
-    await this.caller.call({ ...requestOf(contract, params), ...limits }).catch((error: unknown) => {
+    await this.http.call({ ...requestOf(contract, params), ...limits }).catch((error: unknown) => {
       if (!(error instanceof ApiError && error.mayBeDone && error.statusCode === 404)) throw error;
     });
   }
@@ -373,7 +373,7 @@ export class CnapiClient {
     params: Params<One>,
     options: Omit<Call, 'method' | 'path' | 'body'> = {},
   ): Promise<BodyOf<One>> {
-    return this.caller.json({ ...requestOf(contract, params), ...options }, bodySchemaOf(contract));
+    return this.http.json({ ...requestOf(contract, params), ...options }, bodySchemaOf(contract));
   }
 
   /**

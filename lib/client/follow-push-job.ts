@@ -7,7 +7,7 @@
 import { PUSH_EVENTS, type PushEvent, pushEventContracts } from '../protocol/api/push-events.ts';
 import { JOB_ENDS } from '../protocol/api/push-job-schemas.ts';
 import { TASK_EVENTS } from '../protocol/api/tasks.ts';
-import type { Caller } from './caller.ts';
+import type { FailoverClient } from './failover-client.ts';
 import { follow } from './follow.ts';
 import { bodySchemaOf, isKnown, requestOf } from './request.ts';
 
@@ -18,14 +18,14 @@ interface FollowPushJobOptions {
 
 /** @throws ApiError, NoAnswerError, UnexpectedAnswerError */
 export async function* followPushJob(
-  caller: Caller,
+  http: FailoverClient,
   id: string,
   options: FollowPushJobOptions = {},
 ): AsyncGenerator<PushEvent> {
   const { FollowPushJob } = pushEventContracts;
   const { path } = requestOf(FollowPushJob, { id });
-  const known = new Known();
-  for await (const { id: position, name, data } of follow(caller, { path, ...options })) {
+  const known = new SeenEvents();
+  for await (const { id: position, name, data } of follow(http, { path, ...options })) {
     const parsed = JSON.parse(data || '{}');
     if (!isKnown(PUSH_EVENTS, name) || (name === 'task' && !isKnown(TASK_EVENTS, parsed.event?.name))) continue;
     const event = bodySchemaOf(FollowPushJob).parse({ id: position, event: name, data: parsed });
@@ -35,7 +35,7 @@ export async function* followPushJob(
   }
 }
 
-class Known {
+class SeenEvents {
   readonly #nodes = new Map<string, string>();
   readonly #tasks = new Map<string, number>();
 

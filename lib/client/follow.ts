@@ -7,7 +7,7 @@
  */
 import { CnapiError, messageOf } from '../platform/errors.ts';
 import type { HttpAnswer } from '../platform/http-client/pending-request.ts';
-import type { Caller } from './caller.ts';
+import type { FailoverClient } from './failover-client.ts';
 import { EventParser, type ReceivedEvent } from './server-sent.ts';
 
 interface FollowRequest {
@@ -27,14 +27,14 @@ const SILENCE_MS = 40_000;
 const PATIENCE_MS = 60_000;
 const PAUSE_MS = 250;
 
-export async function* follow(caller: Caller, request: FollowRequest): AsyncGenerator<ReceivedEvent> {
+export async function* follow(http: FailoverClient, request: FollowRequest): AsyncGenerator<ReceivedEvent> {
   const { path } = request;
   let { after } = request;
   for (let isFirst = true; ; isFirst = false) {
     const headers = { accept: 'text/event-stream', ...(after === undefined ? {} : { 'last-event-id': after }) };
     const patience = isFirst ? {} : { patienceMs: PATIENCE_MS };
     const call = { method: 'GET', path, headers, ownConnection: true, ...patience } as const;
-    const response = await caller.open(call, async (opened: HttpAnswer) => opened);
+    const response = await http.open(call, async (opened: HttpAnswer) => opened);
     if (response.status === 204) return response.drop();
     let isOpen = false;
     const stands = () => {
@@ -58,6 +58,6 @@ export async function* follow(caller: Caller, request: FollowRequest): AsyncGene
       if (error instanceof CnapiError) throw error;
       request.onBroken?.(messageOf(error));
     }
-    await caller.clock.sleep(PAUSE_MS);
+    await http.clock.sleep(PAUSE_MS);
   }
 }

@@ -72,13 +72,13 @@ function parseHeartbeat(text: string): HeartbeatFrame | undefined {
     : undefined;
 }
 
-interface Sender {
+interface FrameSender {
   schemas: Record<string, z.ZodType>;
   /** `type` is undefined while it is not known. */
   limitsOf(type: string | undefined): FrameLimits;
 }
 
-const FROM_AGENT: Sender = {
+const FROM_AGENT: FrameSender = {
   schemas: agentFrames,
   limitsOf: (type) =>
     type !== undefined && Object.hasOwn(AGENT_FRAME_LIMITS, type)
@@ -86,12 +86,12 @@ const FROM_AGENT: Sender = {
       : OTHER_AGENT_FRAME_LIMITS,
 };
 const INSTANCE_FRAME_LIMITS = { bytes: MAX_FRAME_BYTES, values: MAX_FRAME_VALUES };
-const FROM_INSTANCE: Sender = { schemas: instanceFrames, limitsOf: () => INSTANCE_FRAME_LIMITS };
+const FROM_INSTANCE: FrameSender = { schemas: instanceFrames, limitsOf: () => INSTANCE_FRAME_LIMITS };
 
 /** `type` is first in a frame, so its limits apply before it is parsed. */
 const TYPE_HEAD = /^\{"type":"([a-z_]{1,50})"/;
 
-function parseFrame<Frame>(text: string, { schemas, limitsOf }: Sender, budget: ValueBudget | undefined): Frame {
+function parseFrame<Frame>(text: string, { schemas, limitsOf }: FrameSender, budget: ValueBudget | undefined): Frame {
   const head = TYPE_HEAD.exec(text)?.[1];
   const values = valuesOf(text, limitsOf(head), head);
   budget?.consumeValues(values);

@@ -3,6 +3,7 @@
  * edge into these exact types. Unknown keys are ignored, so that a newer peer can add keys.
  * docs/design/roster.md, docs/agent-protocol.md.
  */
+
 import { z } from 'zod';
 import { isJsonObject } from './bounded-json.ts';
 import {
@@ -13,6 +14,7 @@ import {
   MAX_PUSH_FILE_BYTES,
   MAX_TASK_TIMEOUT_MS,
 } from './limits.ts';
+import { OUTPUT_STREAMS } from './output-streams.ts';
 
 const uuid = z
   .string()
@@ -157,7 +159,7 @@ const taskEvent = z.object({
     z.object({
       name: z.literal('output'),
       reportedAt: timestamp,
-      stream: z.enum(['stdout', 'stderr']),
+      stream: z.enum(OUTPUT_STREAMS),
       /** Number of bytes of this stream before this piece. */
       offset: z.int().min(0),
       text: z.string().max(MAX_OUTPUT_CHUNK),

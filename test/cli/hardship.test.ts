@@ -10,7 +10,7 @@ import { CnapiClient } from '../../lib/client/client.ts';
 import { follow } from '../../lib/client/follow.ts';
 import { systemClock as clock } from '../../lib/platform/clock.ts';
 import { systemRandom as random } from '../../lib/platform/random.ts';
-import { caller, type Heard, json, scripted } from '../client/rig.ts';
+import { failoverClient, type Heard, json, scripted } from '../client/rig.ts';
 import { until } from '../support/until.ts';
 import { Cli, records } from './rig.ts';
 
@@ -51,7 +51,7 @@ t.test('open event streams do not block other requests', async (t) => {
     open.push(response.writeHead(200, { 'content-type': 'text/event-stream' }));
     response.write('data: one\n\n');
   });
-  const client = caller(t, [instance.url]);
+  const client = failoverClient(t, [instance.url]);
   const streams = Array.from({ length: 100 }, () => follow(client, { path: '/events' }));
   await Promise.all(streams.map((stream) => stream.next()));
   t.equal(open.length, 100);

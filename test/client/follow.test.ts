@@ -2,7 +2,7 @@ import t from 'tap';
 import { follow } from '../../lib/client/follow.ts';
 import { EventParser, EventTooLargeError } from '../../lib/client/server-sent.ts';
 import { until } from '../support/until.ts';
-import { caller, json, refusing, scripted } from './rig.ts';
+import { failoverClient, json, refusing, scripted } from './rig.ts';
 
 const STREAM = { 'content-type': 'text/event-stream' };
 
@@ -19,7 +19,7 @@ t.test('a stream that breaks continues at the next instance after the last event
   });
   const why: string[] = [];
   const seen: string[] = [];
-  const client = caller(t, [first.url, second.url]);
+  const client = failoverClient(t, [first.url, second.url]);
   for await (const { data } of follow(client, { path: '/events', onBroken: (text) => void why.push(text) })) {
     seen.push(data);
     if (data === 'two') void first.stop();
@@ -47,7 +47,11 @@ t.test('a stream counts as open after its first id, not after its headers', asyn
     said.push('broken');
     void first.stop();
   };
-  for await (const { data } of follow(caller(t, [first.url, second.url]), { path: '/events', onOpen, onBroken }))
+  for await (const { data } of follow(failoverClient(t, [first.url, second.url]), {
+    path: '/events',
+    onOpen,
+    onBroken,
+  }))
     said.push(data);
   t.strictSame(said, ['broken', 'open', 'two', 'broken']);
   t.equal(second.heard[0]?.headers['last-event-id'], undefined);
@@ -55,8 +59,8 @@ t.test('a stream counts as open after its first id, not after its headers', asyn
 
 t.test('a permanent error ends the stream', async (t) => {
   const gone = await scripted(t, (response) => json(response, 404, { code: 'ResourceNotFound', message: 'no' }));
-  await t.rejects(follow(caller(t, [gone.url]), { path: '/events' }).next(), { code: 'ResourceNotFound' });
-  await t.rejects(follow(caller(t, [await refusing()]), { path: '/events' }).next(), { code: 'NoAnswer' });
+  await t.rejects(follow(failoverClient(t, [gone.url]), { path: '/events' }).next(), { code: 'ResourceNotFound' });
+  await t.rejects(follow(failoverClient(t, [await refusing()]), { path: '/events' }).next(), { code: 'NoAnswer' });
 });
 
 t.test('a reader that stops closes the stream', async (t) => {
@@ -68,7 +72,7 @@ t.test('a reader that stops closes the stream', async (t) => {
     });
     response.write('data: one\n\n');
   });
-  for await (const _ of follow(caller(t, [endless.url]), { path: '/events' })) break;
+  for await (const _ of follow(failoverClient(t, [endless.url]), { path: '/events' })) break;
   await until(() => closed, 'the stream to be closed');
 });
 

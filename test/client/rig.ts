@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import type { Discovery } from '../../lib/client/address.ts';
-import { Caller } from '../../lib/client/caller.ts';
+import { FailoverClient } from '../../lib/client/failover-client.ts';
 import { systemClock } from '../../lib/platform/clock.ts';
 import { systemRandom } from '../../lib/platform/random.ts';
 import type { Teardown } from '../support/postgres.ts';
@@ -69,16 +69,16 @@ export function json(
   response.end(JSON.stringify(body));
 }
 
-export function caller(t: Teardown, urls: readonly string[], token?: string): Caller {
-  return callerAt(t, { urls }, { token });
+export function failoverClient(t: Teardown, urls: readonly string[], token?: string): FailoverClient {
+  return failoverClientAt(t, { urls }, { token });
 }
 
-export function callerAt(
+export function failoverClientAt(
   t: Teardown,
   discovery: Discovery,
   { token, ca }: { token?: string | undefined; ca?: string } = {},
-): Caller {
-  const made = new Caller({
+): FailoverClient {
+  const made = new FailoverClient({
     discovery,
     secure: ca !== undefined,
     credentials: async () => ({ token, ca }),

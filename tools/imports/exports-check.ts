@@ -5,10 +5,8 @@
  * this project uses: declarations, named imports, `import * as`, and `import(…)`.
  */
 import path from 'node:path';
-import { readSources, type SourceFile } from './source.ts';
+import { codeOf, declarationsOf, readSources, type SourceFile } from './source.ts';
 
-const EXPORTED =
-  /^export\s+(?:declare\s+)?(?:async\s+)?(?:abstract\s+)?(?:const|let|function\*?|class|interface|type|enum)\s+([\w$]+)/gm;
 const NAMED = /(?:^|[\n;])\s*(?:import|export)\s+(?:type\s+)?\{([^}]*)\}\s*from\s*['"](\.[^'"]+)['"]/g;
 const WHOLE = /\bimport\s+(?:type\s+)?\*\s+as\s+[\w$]+\s+from\s*['"](\.[^'"]+)['"]|\bimport\s*\(\s*['"](\.[^'"]+)['"]/g;
 const IN_SQL =
@@ -16,14 +14,14 @@ const IN_SQL =
 
 export function checkExports(root: string): string[] {
   const sources = readSources(root, ['server.ts', 'lib', 'tools', 'test']);
-  const texts = new Map(sources.map((source) => [source.name, textOf(source)]));
+  const texts = new Map(sources.map((source) => [source.name, codeOf(source)]));
   const product = importersOf(texts, (name) => !name.startsWith('test/'));
   const tests = importersOf(texts, (name) => name.startsWith('test/'));
   const rules = rulesInSql(sources);
   return [...texts].flatMap(([name, text]) => {
     if (!name.startsWith('lib/')) return [];
-    return exportsOf(text).flatMap((symbol) => {
-      if (product.has(`${name} ${symbol}`) || product.has(name)) return [];
+    return declarationsOf(text).flatMap(({ symbol, isExported }) => {
+      if (!isExported || product.has(`${name} ${symbol}`) || product.has(name)) return [];
       if (!tests.has(`${name} ${symbol}`) && !tests.has(name)) {
         return [`${name}: no other file imports ${symbol}: do not export it, or delete it`];
       }
@@ -64,18 +62,6 @@ function importersOf(texts: ReadonlyMap<string, string>, isMeant: (name: string)
   return found;
 }
 
-function exportsOf(text: string): string[] {
-  return [...text.matchAll(EXPORTED)].map(([, symbol = '']) => symbol);
-}
-
 function timesIn(text: string, symbol: string): number {
   return text.split(new RegExp(`(?<![\\w$])${symbol.replaceAll('$', '\\$')}(?![\\w$])`)).length - 1;
-}
-
-/** Without comments. */
-function textOf({ lines }: SourceFile): string {
-  return lines
-    .join('\n')
-    .replace(/\/\*[\s\S]*?\*\//g, ' ')
-    .replace(/(^|\s)\/\/.*/g, '$1');
 }

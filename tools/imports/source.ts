@@ -13,6 +13,15 @@ export interface SourceFile {
   imports: string[];
 }
 
+export interface Declaration {
+  symbol: string;
+  isType: boolean;
+  isExported: boolean;
+}
+
+const DECLARED =
+  /^(export\s+)?(?:declare\s+)?(?:async\s+)?(?:abstract\s+)?(const|let|function\*?|class|interface|type|enum)\s+([\w$]+)/gm;
+const TYPES = ['class', 'interface', 'type', 'enum'];
 const skipped = new Set(['node_modules', '.git', '.runtime', '.tap', 'data']);
 
 /**
@@ -32,6 +41,23 @@ export function importsOf(text: string): string[] {
     /\bimport\s*\(\s*['"]([^'"]+)['"]/g,
   ];
   return forms.flatMap((form) => [...code.matchAll(form)].map((match) => match[1] ?? ''));
+}
+
+/** The text without comments. */
+export function codeOf({ lines }: SourceFile): string {
+  return lines
+    .join('\n')
+    .replace(/\/\*[\s\S]*?\*\//g, ' ')
+    .replace(/(^|\s)\/\/.*/g, '$1');
+}
+
+/** What `code` declares at its top level. */
+export function declarationsOf(code: string): Declaration[] {
+  return [...code.matchAll(DECLARED)].map(([, exported, kind = '', symbol = '']) => ({
+    symbol,
+    isType: TYPES.includes(kind),
+    isExported: exported !== undefined,
+  }));
 }
 
 function readSource(root: string, name: string): SourceFile {

@@ -24,7 +24,7 @@ interface LegacyCnapiClientDeps {
   localAddress?: string | undefined;
 }
 
-interface Post {
+interface CnapiPost {
   path: string;
   body: string;
   withinMs: number;
@@ -92,7 +92,7 @@ export class LegacyCnapiClient {
     return [...first, ...shuffled(others, this.#deps.random)].slice(0, MAX_ADDRESSES);
   }
 
-  async #postTo(endpoint: Endpoint, { path, ...post }: Post): Promise<number> {
+  async #postTo(endpoint: Endpoint, { path, ...post }: CnapiPost): Promise<number> {
     const { clock, serverUuid, agentVersion, localAddress, credentials } = this.#deps;
     const headers = {
       'Content-Type': 'application/json',

@@ -15,12 +15,14 @@
  * prolongs this by two seconds. At a timeout, cancel or stop the whole group gets SIGTERM, and
  * SIGKILL two seconds later.
  */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import type { Readable, Writable } from 'node:stream';
 import type { Clock, Timer } from '../../platform/clock.ts';
+import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { FLUSH_MS, KeptOutput, OutputStreamer } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 import { type CommandFiles, writeCommandFiles } from './command-files.ts';
@@ -114,7 +116,7 @@ async function runScript(deps: CommandDeps, { command, run, launch, files }: Job
   const isPaced = command.isPaced === true;
   const live = new OutputStreamer(deps.clock, run.output, { isPaced });
   const ended = endOf(deps, child, pgid);
-  for (const name of ['stdout', 'stderr'] as const) {
+  for (const name of OUTPUT_STREAMS) {
     readPaced(deps.clock, child[name] as Readable, (chunk) => {
       kept[name].add(chunk);
       return live.add(name, chunk) && isPaced;

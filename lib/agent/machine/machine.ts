@@ -3,8 +3,8 @@
  * a simulated one. Nothing here may block the process that holds the link.
  */
 import { isIPv4 } from 'node:net';
+import type { StreamName } from '../../protocol/output-streams.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
-import type { StreamName } from '../runner/output.ts';
 
 /** Properties of a machine under Triton's key names (docs/agent-protocol.md). */
 export type Sysinfo = Record<string, unknown>;

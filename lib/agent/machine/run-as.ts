@@ -127,16 +127,16 @@ async function onPath(program: string, path: string): Promise<string> {
   throw cannot(`${program} is not on the agent's PATH, so it cannot run commands as another user`);
 }
 
-interface Output {
+interface ProgramOutput {
   code: number | string | null;
   stdout: string;
   stderr: string;
 }
 
-async function outputOf(clock: Clock, [file = '', ...args]: string[]): Promise<Output> {
+async function outputOf(clock: Clock, [file = '', ...args]: string[]): Promise<ProgramOutput> {
   const late = new AbortController();
   const options = { cwd: '/', signal: late.signal, killSignal: 'SIGKILL', maxBuffer: 64 * 1024 } as const;
-  let output: Output | undefined;
+  let output: ProgramOutput | undefined;
   const ended = new Promise<void>((done) => {
     execFile(file, args, options, (error, stdout, stderr) => {
       output = { code: error === null ? 0 : (error.code ?? null), stdout, stderr: stderr.trim().slice(0, 500) };

@@ -32,7 +32,7 @@ export interface PushRun {
   ended(): void;
 }
 
-interface Vote {
+interface OwnVote {
   job: string;
   ready: boolean;
   reason?: PushRefusal;
@@ -178,7 +178,7 @@ export class PushParticipant {
     }
   }
 
-  #vote({ job, ready, reason, busyWith }: Vote): void {
+  #vote({ job, ready, reason, busyWith }: OwnVote): void {
     const { send, log, serverUuid } = this.#deps;
     const why = {
       ...(reason === undefined ? {} : { reason }),

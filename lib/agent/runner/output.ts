@@ -3,11 +3,11 @@
  * and the last half of a limit. `OutputStreamer` sends pieces while the command runs, best effort and
  * at a bounded rate. Both cut between characters.
  */
+
 import type { Clock, Timer } from '../../platform/clock.ts';
 import { MAX_OUTPUT_BYTES, MAX_OUTPUT_CHUNK } from '../../protocol/limits.ts';
+import type { StreamName } from '../../protocol/output-streams.ts';
 import { completeLength, continuationLength } from './utf8.ts';
-
-export type StreamName = 'stdout' | 'stderr';
 
 const cutMark = (bytes: number): string => `\n[… ${bytes} bytes cut …]\n`;
 

@@ -4,18 +4,18 @@
  * assignments) is returned as what cannot be run, because its result would be wrong. Pure.
  */
 
-type Statement = { words: string[] } | { unknown: string };
+type ShellStatement = { words: string[] } | { unknown: string };
 
-interface Values {
+interface ShellValues {
   args: readonly string[];
   env: Readonly<Record<string, string>>;
 }
 
 /** Ends with the first statement that cannot be run. */
-export function statementsOf(script: string, values: Values): Statement[] {
+export function statementsOf(script: string, values: ShellValues): ShellStatement[] {
   const foreign = /^#!(?!.*sh\b).+/.exec(script)?.[0];
   if (foreign !== undefined) return [{ unknown: foreign }];
-  const statements: Statement[] = [];
+  const statements: ShellStatement[] = [];
   let words: string[] = [];
   let word: string | undefined;
   let start = 0;
@@ -44,7 +44,7 @@ export function statementsOf(script: string, values: Values): Statement[] {
   return statements;
 }
 
-interface Token {
+interface ShellToken {
   /** `quoted` makes a word even if it is empty; an empty `variable` does not. */
   kind: 'text' | 'quoted' | 'variable' | 'arguments' | 'blank' | 'end' | 'unknown';
   text: string;
@@ -54,7 +54,7 @@ interface Token {
 const VARIABLE = String.raw`\$\w+|\$\{\w+\}`;
 
 /** The first one that matches applies; its group is the token's text. */
-const TOKENS: readonly (readonly [Token['kind'], RegExp])[] = [
+const TOKENS: readonly (readonly [ShellToken['kind'], RegExp])[] = [
   ['blank', /(?:[ \t\r]|\\\n)+/y],
   ['end', /\n|;(?!;)|$/y],
   ['arguments', /"\$@"|\$@|\$\*/y],
@@ -66,7 +66,7 @@ const TOKENS: readonly (readonly [Token['kind'], RegExp])[] = [
 ];
 const COMMENT = /#[^\n]*/y;
 
-function tokenAt(script: string, at: number, isAtWordStart: boolean): Token {
+function tokenAt(script: string, at: number, isAtWordStart: boolean): ShellToken {
   const comment = isAtWordStart ? matchAt(COMMENT, script, at) : undefined;
   if (comment !== undefined) return { kind: 'blank', text: '', length: comment[0].length };
   for (const [kind, pattern] of TOKENS) {
@@ -92,7 +92,7 @@ function isBeyond(words: readonly string[], last: string | undefined): boolean {
   return KEYWORDS.has(first) || /^[A-Za-z_]\w*=/.test(first);
 }
 
-function expanded(text: string, { args, env }: Values): string {
+function expanded(text: string, { args, env }: ShellValues): string {
   const valued = (name: string) => (/^\d$/.test(name) ? args[Number(name) - 1] : env[name]) ?? '';
   return text.replace(/\$\{?(\w+)\}?/g, (_, name: string) => valued(name));
 }

@@ -1,10 +1,10 @@
 /** The interface between a task of the catalogue and the runner. */
 import type { z } from 'zod';
 import type { Clock } from '../../platform/clock.ts';
+import type { StreamName } from '../../protocol/output-streams.ts';
 import type { ProcessGroup } from '../journal/journal.ts';
 import type { Machine } from '../machine/machine.ts';
 import type { PushRun } from '../push/push-participant.ts';
-import type { StreamName } from '../runner/output.ts';
 import { TaskFailure } from '../runner/task-end.ts';
 
 /**

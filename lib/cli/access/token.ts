@@ -178,7 +178,7 @@ async function revoke({ client, output }: Context, [given]: readonly unknown[]):
 }
 
 async function header({ client, output }: Context): Promise<void> {
-  const token = await client.caller.token();
+  const token = await client.http.token();
   if (token === undefined)
     throw new UsageError(
       'There is no token: set CNAPI_TOKEN_FILE or CNAPI_TOKEN, or keep one in ~/.config/cnapi/token',

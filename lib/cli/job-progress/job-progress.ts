@@ -2,14 +2,12 @@
  * How a push job goes, for people: its progress while it runs, and the two layouts of the
  * specification. Pure; used by follow-job.ts and `cnapi job`.
  */
-import { JOB_ENDS, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
+import { JOB_ENDS, type NodeStatus, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';
 
 export const hasEnded = ({ status }: PushJob): boolean => JOB_ENDS.includes(status);
-
-type NodeStatus = PushNode['status'];
 
 /** In the order of a job's life. The words of the specification, where it has one. */
 const SUMMARY: readonly (readonly [NodeStatus, string])[] = [

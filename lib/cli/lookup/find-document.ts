@@ -7,11 +7,11 @@ import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';
 import { isPrefix } from './find.ts';
 
-type Client = Pick<CnapiClient, 'documents'>;
+type DocumentsClient = Pick<CnapiClient, 'documents'>;
 
 /** Lists the documents that match, at most `wanted`, in order of uuid. */
 export async function listDocuments(
-  client: Client,
+  client: DocumentsClient,
   noun: DocumentNoun,
   filter: JsonObject,
   wanted = Number.POSITIVE_INFINITY,
@@ -32,7 +32,7 @@ export async function listDocuments(
  * @throws UsageError when there is none, or more than one
  */
 export async function findDocument<Found extends { uuid: string }>(
-  client: Client,
+  client: DocumentsClient,
   noun: DocumentNoun,
   text: string,
   { within = {}, what = inWords(noun.name) }: { within?: JsonObject; what?: string } = {},
@@ -51,14 +51,19 @@ export async function findDocument<Found extends { uuid: string }>(
 
 const MANY = 5;
 
-async function namedSo(client: Client, noun: DocumentNoun, name: string, within: JsonObject): Promise<JsonObject[]> {
+async function namedSo(
+  client: DocumentsClient,
+  noun: DocumentNoun,
+  name: string,
+  within: JsonObject,
+): Promise<JsonObject[]> {
   // The API takes a name that ends in * for the beginning of a name.
   if (!('name' in noun.indexes) || name.endsWith('*')) return [];
   return listDocuments(client, noun, { ...within, name }, MANY);
 }
 
 async function beginningSo(
-  client: Client,
+  client: DocumentsClient,
   noun: DocumentNoun,
   text: string,
   within: JsonObject,

@@ -20,7 +20,7 @@ export async function findJob({ client }: Pick<Context, 'client'>, text: string)
   return uniqueMatch('push job', text, ids);
 }
 
-interface JobFilter {
+interface JobSearch {
   /** How many jobs to return at most. */
   count: number;
   status?: PushJob['status'] | undefined;
@@ -34,7 +34,7 @@ interface JobFilter {
  */
 export async function newestJobs(
   { client }: Pick<Context, 'client'>,
-  { count, status, schedule, matches }: JobFilter,
+  { count, status, schedule, matches }: JobSearch,
 ): Promise<PushJob[]> {
   const jobs: PushJob[] = [];
   for (let after: string | undefined; ; ) {

@@ -4,7 +4,7 @@
  * servers when it creates the job. `serversOf` looks them up for what needs them before: `cnapi
  * exec`, `--dry-run`, a share of the servers.
  */
-import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../protocol/api/push-job-schemas.ts';
 import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
@@ -26,8 +26,6 @@ export interface TargetOptions {
   /** Selects nodes of the job `fromJob` by their status. */
   status?: NodeStatus;
 }
-
-type NodeStatus = PushNode['status'];
 
 /** The servers that the user named; except for `servers`, in the form of POST /push-jobs. */
 export type Targets =

@@ -4,6 +4,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
+import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { readAhead } from '../invocation/read-ahead.ts';
@@ -11,7 +12,6 @@ import { nodeStatusOption } from '../job-request/job-options.ts';
 import { findJob, findNode, nodesOf } from '../lookup/find-job.ts';
 import { LiveOutput, prefixOf } from '../runs/live-output.ts';
 import { hasNodeEnded, lateReportOf } from '../runs/node-ending.ts';
-import { STREAMS } from '../runs/output-sequence.ts';
 import { createLabelOf } from '../runs/reports.ts';
 import { endOfTask } from '../runs/task-end.ts';
 import { sortByName } from '../terminal/name-order.ts';
@@ -128,7 +128,7 @@ async function written(context: Context, job: string, task: Task, about: About):
   }
   const live = new LiveOutput(context, { raw: false, ...about });
   // An agent that went down while the command ran reports an end without output.
-  if (!STREAMS.some((stream) => typeof result[stream] === 'string'))
+  if (!OUTPUT_STREAMS.some((stream) => typeof result[stream] === 'string'))
     for await (const event of client.followTask(task.id)) {
       if (event.name === 'output') live.write(event);
       await output.ready();

@@ -35,7 +35,7 @@ export class FollowedJob {
   async follow(id: string): Promise<void> {
     const { client, listener } = this.#deps;
     const onBroken = (why: string) => listener.onBroken(undefined, why);
-    for await (const event of followPushJob(client.caller, id, { onBroken })) {
+    for await (const event of followPushJob(client.http, id, { onBroken })) {
       if (event.event === 'job') continue;
       const server = this.#byUuid.get(event.data.server_uuid);
       if (server !== undefined && !this.#endings.has(server)) await this.#onEvent(server, event);

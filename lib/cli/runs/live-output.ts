@@ -8,10 +8,10 @@
 
 import type { Clock, Timer } from '../../platform/clock.ts';
 import type { TaskEvent } from '../../protocol/api/tasks.ts';
+import { OUTPUT_STREAMS, type StreamName } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines } from '../terminal/escape-controls.ts';
 import type { Output } from '../terminal/output.ts';
-import type { StreamName } from '../terminal/streams.ts';
-import { type OutputPiece, OutputSequence, STREAMS } from './output-sequence.ts';
+import { type OutputPiece, OutputSequence } from './output-sequence.ts';
 
 interface Stream {
   /** The beginning of an incomplete line. */
@@ -61,7 +61,7 @@ export class LiveOutput {
   /** Takes an `output` event. */
   write({ data, attempt }: Pick<TaskEvent, 'data' | 'attempt'>): void {
     this.#take(this.#sequence.write(data, attempt));
-    if (STREAMS.some((name) => this.#sequence.isHolding(name)))
+    if (OUTPUT_STREAMS.some((name) => this.#sequence.isHolding(name)))
       this.#timer ??= this.#clock.after(HOLD_MS, () => this.#heldForLong());
   }
 
@@ -72,7 +72,7 @@ export class LiveOutput {
   end(result: unknown, taskId?: string): void {
     this.#timer?.cancel();
     this.#take(this.#sequence.end(result));
-    for (const name of STREAMS) {
+    for (const name of OUTPUT_STREAMS) {
       this.#endPending(name);
       this.#endLine(name);
     }
@@ -106,7 +106,7 @@ export class LiveOutput {
    */
   #heldForLong(): void {
     this.#timer = undefined;
-    for (const name of STREAMS) {
+    for (const name of OUTPUT_STREAMS) {
       if (!this.#sequence.isHolding(name)) continue;
       if (this.#output.isTerminalOf(name)) this.#take(this.#sequence.goOn(name));
       else this.#reportHeld(name);

@@ -10,9 +10,7 @@
  */
 import { createHash } from 'node:crypto';
 import { MAX_OUTPUT_BYTES } from '../../protocol/limits.ts';
-import type { StreamName } from '../terminal/streams.ts';
-
-export const STREAMS = ['stdout', 'stderr'] as const;
+import { OUTPUT_STREAMS, type StreamName } from '../../protocol/output-streams.ts';
 
 /**
  * Text, or a number of missing bytes at that offset; null when it is unknown whether bytes are
@@ -48,7 +46,7 @@ export class OutputSequence {
   /** Returns the rest. `result` is the task's result; undefined when it is not known. */
   end(result: unknown): OutputPiece[] {
     const texts = (result ?? {}) as Readonly<Record<string, unknown>>;
-    return STREAMS.flatMap((name) => {
+    return OUTPUT_STREAMS.flatMap((name) => {
       const all = texts[name];
       return this.#streams[name].end(typeof all === 'string' ? all : undefined);
     });
@@ -57,7 +55,7 @@ export class OutputSequence {
   /** Returns the parts of the reported gaps that the result contains, and whether these are all. */
   fillGaps(result: unknown): { pieces: OutputPiece[]; isWhole: boolean } {
     const texts = (result ?? {}) as Readonly<Record<string, unknown>>;
-    const filled = STREAMS.map((name) => {
+    const filled = OUTPUT_STREAMS.map((name) => {
       const all = texts[name];
       return this.#streams[name].fillGaps(typeof all === 'string' ? all : undefined);
     });
@@ -67,7 +65,7 @@ export class OutputSequence {
 
   #beginAgain(attempt: number): OutputPiece[] {
     const rest = this.end(undefined);
-    this.#hasLostAttempt ||= STREAMS.some((name) => this.#streams[name].hasGaps);
+    this.#hasLostAttempt ||= OUTPUT_STREAMS.some((name) => this.#streams[name].hasGaps);
     this.#streams = newStreams();
     this.#attempt = attempt;
     return rest;

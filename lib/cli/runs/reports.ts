@@ -48,9 +48,9 @@ export function listenerOf(
   return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
 
-type Report = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'> & Leavable;
+type RunReport = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'> & Leavable;
 
-function recorded(output: Context['output']): Report {
+function recorded(output: Context['output']): RunReport {
   const sequences = new Map<NamedServer, OutputSequence>();
   let isIncomplete = false;
   const sequenceOf = (server: NamedServer) => made(sequences, server, () => new OutputSequence());
@@ -81,7 +81,7 @@ function recorded(output: Context['output']): Report {
   };
 }
 
-function shown(context: Context, servers: readonly NamedServer[], options: ReportOptions): Report {
+function shown(context: Context, servers: readonly NamedServer[], options: ReportOptions): RunReport {
   const { output } = context;
   const isOne = servers.length === 1;
   const labelOf = createLabelOf(servers);

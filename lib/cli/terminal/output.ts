@@ -4,9 +4,10 @@
  * expects.
  */
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
+import type { StreamName } from '../../protocol/output-streams.ts';
 import { escapeControlsInLines, safeJson } from './escape-controls.ts';
 import { exitCodeOfSignal, onEndingSignal } from './signals.ts';
-import type { StreamName, Streams } from './streams.ts';
+import type { Streams } from './streams.ts';
 import { type Column, nameValueLines, table, truncateToWidth } from './table.ts';
 
 interface OutputOptions {

@@ -9,5 +9,3 @@ export interface Streams {
   stdout: OutputStream;
   stderr: OutputStream;
 }
-
-export type StreamName = 'stdout' | 'stderr';

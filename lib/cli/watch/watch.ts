@@ -42,10 +42,10 @@ async function watch(context: Context, _: unknown, { interval, once = false }: O
     show(context, view);
     return EXIT.ok;
   }
-  return new Watch(context, intervalMs).run();
+  return new FleetWatch(context, intervalMs).run();
 }
 
-class Watch {
+class FleetWatch {
   readonly #context: Context;
   readonly #intervalMs: number;
   readonly #ending = new AbortController();

@@ -100,7 +100,7 @@ export function startPart(start: AuditStart): RecordPart {
 }
 
 /** What cnapi itself deletes because of its age. */
-interface Expiry {
+interface AuditedExpiry {
   /** The action that is recorded when a caller deletes such an object. */
   action: string;
   /** The path of that request, up to the object's id. */
@@ -112,7 +112,7 @@ interface Expiry {
  * Inserts the records of what a statement deletes. `rows`: the name of a part with `id` and
  * `details`.
  */
-export function expiryPart({ action, path, instance }: Expiry): ExpiryPart {
+export function expiryPart({ action, path, instance }: AuditedExpiry): ExpiryPart {
   return (parameters, rows) =>
     `insert into cnapi_audit (${COLUMNS}, status, ended_at, details)
        select gen_random_uuid(), 'expiry', '{}'::text[], null::uuid, ${parameters.add(action, 'text')}, 'DELETE',

@@ -123,12 +123,14 @@ type ContentOf<One> = One extends { schema: infer Schema extends z.ZodType }
       | Required<Pick<Reply, 'events'>>
   : unknown;
 
-type Handler<One extends Contract> = (context: RequestContext<ParamsOf<One>>) => Promise<ReplyTo<One>> | ReplyTo<One>;
+type ContractHandler<One extends Contract> = (
+  context: RequestContext<ParamsOf<One>>,
+) => Promise<ReplyTo<One>> | ReplyTo<One>;
 
 /** Binds a handler to each contract of the table. */
 export function bind<Contracts extends Table>(
   contracts: Contracts,
-  handlers: { readonly [Name in keyof Contracts]: Handler<Contracts[Name]> },
+  handlers: { readonly [Name in keyof Contracts]: ContractHandler<Contracts[Name]> },
   serving: { readonly [Name in keyof Contracts]?: Serving } = {},
 ): Route[] {
   return Object.entries(contracts).map(([name, contract]) => ({

@@ -7,7 +7,7 @@ import { type EndReport, sizeOf, withoutResult } from '../tasks/reports/report.t
 import type { ClaimedPostRow } from './post-store.ts';
 
 /** A task that this process claimed. It is read first, and then posted. */
-export interface Post {
+export interface HeldPost {
   claimed: ClaimedPostRow;
   /** The run that the row names. */
   run: string;
@@ -20,7 +20,7 @@ const MAX_ENDS_SIZE = 64 * 1024 * 1024;
 
 export class HeldPosts {
   readonly #limits: PostLimits;
-  readonly #posts = new Map<string, Post>();
+  readonly #posts = new Map<string, HeldPost>();
   /** Bytes of their params. */
   #bytes = 0;
   #endsSize = 0;
@@ -39,31 +39,31 @@ export class HeldPosts {
     return { posts: posts - this.#posts.size, bytes: bytes - this.#bytes };
   }
 
-  all(): Post[] {
+  all(): HeldPost[] {
     return [...this.#posts.values()];
   }
 
   /** False if it was deleted, or claimed again since. */
-  has(post: Post): boolean {
+  has(post: HeldPost): boolean {
     return this.#posts.get(idOf(post)) === post;
   }
 
-  add(claimed: ClaimedPostRow, run: string): Post {
-    const post: Post = { claimed, run, giveUp: new AbortController() };
+  add(claimed: ClaimedPostRow, run: string): HeldPost {
+    const post: HeldPost = { claimed, run, giveUp: new AbortController() };
     this.#posts.set(claimed.id, post);
     this.#bytes += claimed.params_bytes;
     return post;
   }
 
   /** The end waits to be recorded, without its result if too much waits. */
-  end(post: Post, end: EndReport): void {
+  end(post: HeldPost, end: EndReport): void {
     const isTooMuch = this.#endsSize + sizeOf(end) > MAX_ENDS_SIZE;
     post.end = isTooMuch ? withoutResult(end, 'too much was waiting to be recorded') : end;
     this.#endsSize += sizeOf(post.end);
   }
 
   /** False if it is not held any more. */
-  delete(post: Post): boolean {
+  delete(post: HeldPost): boolean {
     if (!this.has(post)) return false;
     this.#posts.delete(idOf(post));
     this.#bytes -= post.claimed.params_bytes;
@@ -72,4 +72,4 @@ export class HeldPosts {
   }
 }
 
-export const idOf = ({ claimed }: Post): string => claimed.id;
+export const idOf = ({ claimed }: HeldPost): string => claimed.id;

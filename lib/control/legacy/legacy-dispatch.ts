@@ -31,7 +31,7 @@ import { taskEnds } from '../tasks/record/task.ts';
 import type { PostLimits } from '../tasks/record/task-limits.ts';
 import { toEnd } from '../tasks/reports/report.ts';
 import { DeadPosts } from './dead-posts.ts';
-import { HeldPosts, idOf, type Post } from './held-posts.ts';
+import { type HeldPost, HeldPosts, idOf } from './held-posts.ts';
 import type { LegacyAgentApi } from './legacy-agent-api.ts';
 import {
   type ClaimedPostRow,
@@ -77,8 +77,8 @@ export class LegacyDispatch implements PostDispatch {
   /** Servers to claim for. */
   readonly #claims: BatchQueue<string>;
   readonly #polls: BatchQueue<typeof POLL>;
-  readonly #reads: BatchQueue<Post>;
-  readonly #moves: BatchQueue<Post>;
+  readonly #reads: BatchQueue<HeldPost>;
+  readonly #moves: BatchQueue<HeldPost>;
   /** Servers with a queue that have no room until some of their posts have ended. */
   readonly #saturatedServers = new Set<string>();
   readonly #progress: ClaimProgress;
@@ -118,7 +118,7 @@ export class LegacyDispatch implements PostDispatch {
       maxBatch: 1,
       work: (_, database) => this.#inTurn(() => this.#catchUp(database)),
     });
-    this.#reads = new BatchQueue<Post>({
+    this.#reads = new BatchQueue<HeldPost>({
       ...deps,
       what: 'reads of tasks for legacy agents',
       keyOf: idOf,
@@ -126,14 +126,14 @@ export class LegacyDispatch implements PostDispatch {
       maxBatchSize: MAX_READ_BYTES,
       sizeOf: ({ claimed }) => claimed.params_bytes,
       work: (posts, database) => this.#read(posts, database),
-      ...failedReads<Post>({
+      ...failedReads<HeldPost>({
         claimOf: ({ claimed: { params_bytes: paramsBytes, ...claimed } }) => ({ ...claimed, paramsBytes }),
         end: (post) => this.#ended(post, { outcome: 'failure', error: taskEnds.notRead }),
         forget: (post) => this.#forget(post),
         log: deps.log,
       }),
     });
-    this.#moves = new BatchQueue<Post>({
+    this.#moves = new BatchQueue<HeldPost>({
       ...deps,
       what: 'posts that move to a new run',
       keyOf: idOf,
@@ -259,7 +259,7 @@ export class LegacyDispatch implements PostDispatch {
    * A task that is not returned has ended. If one read fails, all are repeated: nothing begins
    * before.
    */
-  async #read(posts: readonly Post[], database: Queryable): Promise<undefined> {
+  async #read(posts: readonly HeldPost[], database: Queryable): Promise<undefined> {
     const orders = new Map<string, PostOrder>();
     for (const [run, some] of Map.groupBy(posts, (one) => one.run))
       for (const order of await readPosts(database, run, some.map(idOf))) orders.set(order.id, order);
@@ -303,9 +303,9 @@ export class LegacyDispatch implements PostDispatch {
    * The run that claimed these posts was declared dead, but this process continues: it moves them
    * to its new run. Returns those whose rows are locked.
    */
-  async #moveToNewRun(all: readonly Post[], database: Queryable): Promise<Post[]> {
+  async #moveToNewRun(all: readonly HeldPost[], database: Queryable): Promise<HeldPost[]> {
     const to = this.#deps.run();
-    const left: Post[] = [];
+    const left: HeldPost[] = [];
     for (const [from, some] of Map.groupBy(all, (one) => one.run)) {
       if (from === to) continue;
       const { moved, locked } = await movePosts(database, { from, to }, some.map(idOf));
@@ -325,7 +325,7 @@ export class LegacyDispatch implements PostDispatch {
     for (const post of await findLostPosts(database, run, { known, limit })) if (this.hasRoom) this.#give(post, run);
   }
 
-  #begin(post: Post, order: PostOrder): void {
+  #begin(post: HeldPost, order: PostOrder): void {
     if (!this.#held.has(post)) return;
     this.#posted += 1;
     if (this.#isStopping) post.giveUp.abort();
@@ -333,7 +333,7 @@ export class LegacyDispatch implements PostDispatch {
     this.#posting.add(posting);
   }
 
-  async #post(post: Post, order: PostOrder): Promise<void> {
+  async #post(post: HeldPost, order: PostOrder): Promise<void> {
     const { id, server_uuid: serverUuid, attempt, name, params, req_id, timeout_ms } = order;
     const task = { id, serverUuid, name, params, requestId: req_id ?? undefined };
     const timeoutMs = timeout_ms + this.#deps.config.taskOverdueMs;
@@ -343,21 +343,21 @@ export class LegacyDispatch implements PostDispatch {
     this.#ended(post, end);
   }
 
-  #ended(post: Post, posted: PostedEnd): void {
+  #ended(post: HeldPost, posted: PostedEnd): void {
     const { id, attempt } = post.claimed;
     if (!this.#held.has(post)) return;
     this.#held.end(post, toEnd({ type: 'task_end', id, attempt, reportedAt: isoNow(this.#deps.clock), ...posted }));
     this.#record(post);
   }
 
-  #record(post: Post): void {
+  #record(post: HeldPost): void {
     const { id, server_uuid: serverUuid, attempt } = post.claimed;
     if (post.end === undefined) return;
     this.#deps.record({ id, serverUuid, attempt }, post.end, () => this.#forget(post));
   }
 
   /** The post has ended, here or elsewhere. */
-  #forget(post: Post): void {
+  #forget(post: HeldPost): void {
     const { server_uuid: serverUuid } = post.claimed;
     if (!this.#held.delete(post)) return;
     post.giveUp.abort();

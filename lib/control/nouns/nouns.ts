@@ -3,4 +3,4 @@
  * (docs/adding-a-noun.md). They start in the alphabetical order of their names.
  */
 export type { NounDefinition } from '../documents/noun.ts';
-export { serverGroups } from './server-groups/server-groups.ts';
+export { serverGroupsSubsystem } from './server-groups/server-groups.ts';

@@ -7,7 +7,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import { serverRoutes } from './routes/server-routes.ts';
 import type { Servers } from './servers.ts';
 
-interface ServerParts {
+interface ServersSubsystemDeps {
   servers: Servers;
   roster: Parameters<typeof serverRoutes>[0]['roster'] & {
     sessions: { get(serverUuid: string): { heardAt: number } | undefined };
@@ -16,7 +16,7 @@ interface ServerParts {
   clock: Clock;
 }
 
-export const serversSubsystem: SubsystemDefinition<ServerParts> = {
+export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
   migrations: readMigrations('servers', import.meta.dirname),
   open({ servers, roster, cnapiUuid, clock }): Subsystem {
     const lastHeartbeat = (serverUuid: string) => {

@@ -19,7 +19,7 @@ import type { Bus, BusMessage, BusStats, Subscription } from './bus.ts';
 import type { BusConnection, Connect } from './bus-connection.ts';
 import { type Health, type HealthEvent, isGivenUp, LATE_TICK_PERIODS, stepHealth, unprovenHealth } from './health.ts';
 import { decodeBusMessage, encodeBusMessage, isTopic } from './message.ts';
-import { type Handler, Subscriptions } from './subscriptions.ts';
+import { Subscriptions, type TopicHandler } from './subscriptions.ts';
 
 const START_PATIENCE_MS = 1_000;
 const OPEN_TIMEOUT_MS = 3_000;
@@ -105,7 +105,7 @@ export class ConnectionBus implements Bus {
 
   subscribe(topic: string, onMessage: (message: BusMessage) => void, onReady?: () => void): Subscription {
     if (!isTopic(topic)) throw new TypeError(`Not a bus topic: ${JSON.stringify(topic)}`);
-    const handler: Handler = { topic, onMessage, onReady };
+    const handler: TopicHandler = { topic, onMessage, onReady };
     if (this.#subscriptions.add(handler)) queueMicrotask(() => this.#notifyReady([handler]));
     void this.#reconcile();
     return {
@@ -225,7 +225,7 @@ export class ConnectionBus implements Bus {
     life.changing = false;
   }
 
-  #notifyReady(handlers: readonly Handler[]): void {
+  #notifyReady(handlers: readonly TopicHandler[]): void {
     for (const handler of handlers) {
       if (handler.onReady && this.#subscriptions.has(handler)) this.#call(handler.topic, handler.onReady);
     }

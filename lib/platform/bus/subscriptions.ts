@@ -13,7 +13,7 @@
  */
 import type { BusMessage } from './bus.ts';
 
-export interface Handler {
+export interface TopicHandler {
   readonly topic: string;
   readonly onMessage: (message: BusMessage) => void;
   readonly onReady: (() => void) | undefined;
@@ -26,7 +26,7 @@ export interface TopicChange {
 }
 
 export class Subscriptions {
-  readonly #handlers = new Map<string, Set<Handler>>();
+  readonly #handlers = new Map<string, Set<TopicHandler>>();
   readonly #subscribed = new Set<string>();
   /** Topics whose wanted and subscribed states may differ. */
   readonly #dirty = new Set<string>();
@@ -39,7 +39,7 @@ export class Subscriptions {
    * Adds a handler. Returns true when its topic is already subscribed, which makes the handler
    * ready now.
    */
-  add(handler: Handler): boolean {
+  add(handler: TopicHandler): boolean {
     const handlers = this.#handlers.get(handler.topic);
     if (handlers) handlers.add(handler);
     else this.#handlers.set(handler.topic, new Set([handler]));
@@ -49,19 +49,19 @@ export class Subscriptions {
   }
 
   /** Removes a handler. Further calls do nothing. */
-  remove(handler: Handler): void {
+  remove(handler: TopicHandler): void {
     const handlers = this.#handlers.get(handler.topic);
     if (!handlers?.delete(handler) || handlers.size > 0) return;
     this.#handlers.delete(handler.topic);
     this.#dirty.add(handler.topic);
   }
 
-  has(handler: Handler): boolean {
+  has(handler: TopicHandler): boolean {
     return this.#handlers.get(handler.topic)?.has(handler) ?? false;
   }
 
   /** The current handlers of `topic`; a copy, because handlers subscribe and close. */
-  handlersOf(topic: string): Handler[] {
+  handlersOf(topic: string): TopicHandler[] {
     return [...(this.#handlers.get(topic) ?? [])];
   }
 
@@ -85,8 +85,8 @@ export class Subscriptions {
   /**
    * Records that the server carried out `change`. Returns the handlers that are ready from now on.
    */
-  confirm(change: TopicChange): Handler[] {
-    const ready: Handler[] = [];
+  confirm(change: TopicChange): TopicHandler[] {
+    const ready: TopicHandler[] = [];
     for (const topic of change.subscribe) {
       this.#subscribed.add(topic);
       ready.push(...this.handlersOf(topic));

@@ -25,7 +25,7 @@ const MIN_TIMEOUT_MS = 250;
 const MAX_SLOW_IN_A_ROW = 3;
 
 /** Pace shared by all parts of one slow batch. */
-interface Pace {
+interface PartPace {
   /** Undefined: the database's setting, because several parts were slow within a shorter time. */
   statementTimeoutMs?: number | undefined;
   slowInARow: number;
@@ -34,7 +34,7 @@ interface Pace {
 export interface BatchPart<Item> {
   items: Item[];
   /** Undefined unless it was split from a slow batch. */
-  pace?: Pace | undefined;
+  pace?: PartPace | undefined;
 }
 
 export interface BatchFailure {
@@ -76,14 +76,14 @@ export class BatchParts<Item> {
   }
 
   /** Divides again what is left of the batch, because the parts may have become small. */
-  #giveFullTime(pace: Pace): void {
+  #giveFullTime(pace: PartPace): void {
     pace.statementTimeoutMs = undefined;
     const { left = [], others = [] } = Object.groupBy(this.#parts, (one) => (one.pace === pace ? 'left' : 'others'));
     this.#parts = [...others, ...divide({ items: left.flatMap(({ items }) => items), pace })];
   }
 }
 
-function paceAfter({ why, tookMs }: BatchFailure): Pace | undefined {
+function paceAfter({ why, tookMs }: BatchFailure): PartPace | undefined {
   if (why !== 'slow') return undefined;
   return { statementTimeoutMs: Math.max(MIN_TIMEOUT_MS, tookMs * PART_OF_TIME), slowInARow: 0 };
 }

@@ -60,7 +60,7 @@ interface PoolStats {
   waiting: number;
 }
 
-interface Statement {
+interface PoolStatement {
   text: string;
   values?: Values | undefined;
   name?: string | undefined;
@@ -217,7 +217,7 @@ export class PostgresDatabase implements Database {
     }
   }
 
-  async #run<Row>(client: PooledClient, statement: Statement, timeoutMs: number): Promise<QueryResult<Row>> {
+  async #run<Row>(client: PooledClient, statement: PoolStatement, timeoutMs: number): Promise<QueryResult<Row>> {
     try {
       const result = await this.#answered(client, statement, timeoutMs);
       const last = Array.isArray(result) ? result.at(-1) : result;
@@ -228,7 +228,11 @@ export class PostgresDatabase implements Database {
   }
 
   /** After no answer in time the caller must destroy the connection. */
-  #answered(client: PooledClient, statement: Statement, timeoutMs: number): Promise<pg.QueryResult | pg.QueryResult[]> {
+  #answered(
+    client: PooledClient,
+    statement: PoolStatement,
+    timeoutMs: number,
+  ): Promise<pg.QueryResult | pg.QueryResult[]> {
     return new Promise((resolve, reject) => {
       const before = client.traffic;
       const timer = this.#clock.after(timeoutMs, () => {
@@ -326,7 +330,7 @@ export async function waitForDatabase({ database, clock, log, signal }: AwaitedD
 /** An unanswered large statement says nothing about the host. */
 const isDown = (error: unknown): boolean => isConnectionLost(error) && !isUnanswered(error);
 
-function submit(client: PooledClient, statement: Statement): Promise<pg.QueryResult | pg.QueryResult[]> {
+function submit(client: PooledClient, statement: PoolStatement): Promise<pg.QueryResult | pg.QueryResult[]> {
   const { text, name, limits } = statement;
   const values = typeof statement.values === 'function' ? statement.values() : statement.values;
   if (values === undefined) return client.query(limits ? `${settingsText(limits)}; ${text}` : text);

@@ -2,7 +2,9 @@
  * Tasks: what they are, how they end, and what happens until then. Any instance answers for any
  * task (law 2). `server-tasks.ts` has the routes that create them.
  */
+
 import { z } from 'zod';
+import { OUTPUT_STREAMS } from '../output-streams.ts';
 import { answer, contracts, errorResponse, type Known } from './contract.ts';
 import { cursor, nextCursor } from './cursor.ts';
 import { idPrefix } from './id-prefix.ts';
@@ -139,7 +141,7 @@ export const taskEvent = z
     event(
       'output',
       answer({
-        stream: z.enum(['stdout', 'stderr']).optional(),
+        stream: z.enum(OUTPUT_STREAMS).optional(),
         offset: z.int().optional().describe('Bytes of this stream before this piece'),
         text: z.string().optional(),
         cut: z.int().optional().describe('Bytes that were dropped from the middle of a long stream, instead of `text`'),

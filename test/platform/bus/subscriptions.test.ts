@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import t from 'tap';
-import { type Handler, Subscriptions, type TopicChange } from '../../../lib/platform/bus/subscriptions.ts';
+import { Subscriptions, type TopicChange, type TopicHandler } from '../../../lib/platform/bus/subscriptions.ts';
 
-const handlerOf = (topic: string): Handler => ({ topic, onMessage: () => undefined, onReady: undefined });
+const handlerOf = (topic: string): TopicHandler => ({ topic, onMessage: () => undefined, onReady: undefined });
 
 t.test('a topic is subscribed to once, and its handlers are ready when it is confirmed', async (t) => {
   const subscriptions = new Subscriptions();
@@ -75,8 +75,8 @@ t.test('in any order of events, the server ends with the wanted topics and every
 function runAgainstModel(steps: { kind: string; topic: string }[]): boolean {
   const subscriptions = new Subscriptions();
   const server = new Set<string>();
-  const handlers: Handler[] = [];
-  const ready = new Set<Handler>();
+  const handlers: TopicHandler[] = [];
+  const ready = new Set<TopicHandler>();
   let inFlight: TopicChange | undefined;
   const begin = () => {
     inFlight ??= subscriptions.takeChange(2);

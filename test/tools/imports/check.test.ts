@@ -65,7 +65,7 @@ t.test('a noun of the bucket store needs no line, and knows no other noun', asyn
     'lib/control/nouns/images/contract.ts': contract,
     'lib/control/nouns/images/images.ts': noun,
     'lib/control/nouns/contracts.ts': `export { images } from './images/contract.ts';`,
-    'lib/control/nouns/nouns.ts': `export { images } from './images/images.ts';`,
+    'lib/control/nouns/nouns.ts': `export { imagesSubsystem } from './images/images.ts';`,
   };
   t.strictSame(complaints(t, good), []);
   const rows: [string, string, string][] = [

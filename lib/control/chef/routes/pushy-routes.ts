@@ -40,7 +40,7 @@ export interface PushyRouteDeps {
 
 /** Who asks, and about which organization. */
 type Authorized = Requestor & { organization: Organization };
-type Context<Params> = RequestContext<Params & { organization: string }>;
+type OrganizationContext<Params> = RequestContext<Params & { organization: string }>;
 
 const JSON_TYPE = 'application/json';
 const EVENTS_TYPE = 'text/event-stream';
@@ -76,7 +76,11 @@ type Authorizer = ReturnType<typeof authorizer>;
 
 /** What several routes check first. */
 function authorizer(deps: PushyRouteDeps) {
-  async function authorize(context: Context<unknown>, action: JobAction, type = JSON_TYPE): Promise<Authorized> {
+  async function authorize(
+    context: OrganizationContext<unknown>,
+    action: JobAction,
+    type = JSON_TYPE,
+  ): Promise<Authorized> {
     const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
     requireAccess(requestor, action);
     requireAccept(context.header('Accept'), type);
@@ -194,7 +198,7 @@ function jobRoutes(
 function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }: Authorizer): Route[] {
   const { GetPushyStdout, GetPushyStderr } = pushyContracts;
 
-  async function output(context: Context<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
+  async function output(context: OrganizationContext<{ id: string; node: string }>, stream: 'stdout' | 'stderr') {
     const authorized = await authorize(context, 'read', BYTES_TYPE);
     const { id, node: name } = context.params;
     const job = await jobIn(authorized, id);
@@ -250,7 +254,7 @@ function nodeRoutes({ pushJobs, organizations }: PushyRouteDeps, { authorize }: 
 function configRoutes(deps: PushyRouteDeps, { baseUrl }: Authorizer): Route[] {
   const { GetPushyConfig, GetPushyConnect } = pushyContracts;
 
-  async function configOf(context: Context<{ node: string }>) {
+  async function configOf(context: OrganizationContext<{ node: string }>) {
     const requestor = await deps.organizations.requestor(context.actor, context.params.organization);
     return ok(
       await nodeConfig(deps, {

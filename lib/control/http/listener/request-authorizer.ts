@@ -17,7 +17,7 @@ import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
 import type { AuditLog, AuditSubject } from '../../audit/audit-log.ts';
 import type { AuditOutcome } from '../../audit/audit-store.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
-import type { Exchange } from '../reply/exchange.ts';
+import { CALLER_LEFT_STATUS, type Exchange } from '../reply/exchange.ts';
 import { type ChangeRecord, type RoutedExchange, rawBodyOf, readAndHandle } from '../request/pipeline.ts';
 import { changesSomething, type Reply, type Route } from '../route.ts';
 import { connectionKey } from './connection-key.ts';
@@ -32,7 +32,7 @@ import {
 type Asked = Pick<RoutedExchange, 'request' | 'path' | 'exchange'>;
 
 /** The caller had disconnected before the reply; the log uses the same status. */
-const CALLER_LEFT: AuditOutcome = { status: 499, code: 'CallerLeft', object: undefined };
+const CALLER_LEFT_OUTCOME: AuditOutcome = { status: CALLER_LEFT_STATUS, code: 'CallerLeft', object: undefined };
 /**
  * The status of a refusal because of a caller's limit. Metrics count these; a flood of them would
  * fill the audit.
@@ -112,7 +112,7 @@ export class RequestAuthorizer {
       const { status } = (route.errorReply ?? errorReply)(error);
       const { code } = errorReply(error).body as { code: string };
       const isAbandoned = routed.exchange.hasCallerLeft && record?.hasHandlerStarted === true;
-      record?.end(isAbandoned ? CALLER_LEFT : { status, code, object: undefined });
+      record?.end(isAbandoned ? CALLER_LEFT_OUTCOME : { status, code, object: undefined });
       if (caller !== undefined && record?.isRefusedByStatement === true && isRefusedForNow(error))
         await this.#permitRepetition(caller, routed.request);
       throw error;

@@ -31,7 +31,7 @@ interface ExchangeDeps {
 }
 
 /** The caller disconnected before the reply. In log and metrics only; the number is nginx's. */
-const CALLER_LEFT = 499;
+export const CALLER_LEFT_STATUS = 499;
 const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
 
 /**
@@ -148,7 +148,7 @@ export class Exchange {
 
   /** The status that was sent; 499 if the caller disconnected before that. */
   get status(): number {
-    return this.isAnswered ? this.#response.statusCode : CALLER_LEFT;
+    return this.isAnswered ? this.#response.statusCode : CALLER_LEFT_STATUS;
   }
 
   /** Before a body is read, and before it is parsed. @throws BodyCostError */

@@ -11,7 +11,7 @@ import { reasonNotStorable } from '../../../protocol/storable.ts';
 import { hasTooManyParams, MAX_PARAMS } from '../../../protocol/url-encoded.ts';
 import { InvalidArgumentError, printable } from '../http-errors.ts';
 
-type Params = Record<string, unknown>;
+type MergedParams = Record<string, unknown>;
 
 interface ParamSources {
   path: Record<string, string | undefined>;
@@ -23,10 +23,10 @@ interface ParamSources {
 }
 
 /** @throws InvalidArgumentError for a repeated parameter, and for too many of them. */
-export function mergeParams({ path, query, repeatable, body }: ParamSources): Params {
+export function mergeParams({ path, query, repeatable, body }: ParamSources): MergedParams {
   // The path's values always win, also empty ones: else a body could name another object than the
   // path.
-  const merged: Params = Object.assign(Object.create(null), path);
+  const merged: MergedParams = Object.assign(Object.create(null), path);
   for (const source of [Object.entries(fromUrlEncoded(query, repeatable)), Object.entries(body)]) {
     for (const [name, value] of source) {
       if (!Object.hasOwn(path, name) && !merged[name] && value !== undefined) merged[name] = value;
@@ -36,9 +36,9 @@ export function mergeParams({ path, query, repeatable, body }: ParamSources): Pa
 }
 
 /** Parses query strings and form bodies. @throws InvalidArgumentError */
-export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = []): Params {
+export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = []): MergedParams {
   if (hasTooManyParams(encoded)) throw new InvalidArgumentError(`More than ${MAX_PARAMS} parameters`);
-  const params: Params = Object.create(null);
+  const params: MergedParams = Object.create(null);
   for (const [name, value] of new URLSearchParams(encoded)) {
     if (!(name in params)) params[name] = value;
     else if (repeatable.includes(name)) params[name] = `${params[name]},${value}`;
@@ -48,7 +48,7 @@ export function fromUrlEncoded(encoded: string, repeatable: readonly string[] = 
 }
 
 /** @throws InvalidArgumentError naming the first parameter that a strict route does not declare. */
-export function refuseUndeclared(route: Contract, params: Params): void {
+export function refuseUndeclared(route: Contract, params: MergedParams): void {
   if (route.lenient === true) return;
   const unknownName = Object.keys(params).find((name) => !Object.hasOwn(route.params.shape, name));
   if (unknownName !== undefined)
@@ -59,7 +59,7 @@ export function refuseUndeclared(route: Contract, params: Params): void {
  * Checks only what the handler receives; ignored parameters are not checked.
  * @throws InvalidArgumentError naming the first parameter that the database cannot store
  */
-export function refuseUnstorable(route: Contract, params: Params): void {
+export function refuseUnstorable(route: Contract, params: MergedParams): void {
   for (const name in params) {
     if (route.takesAnyBody !== true && !Object.hasOwn(route.params.shape, name)) continue;
     const reason = reasonNotStorable(name) ?? reasonNotStorable(params[name]);
@@ -71,7 +71,7 @@ export function refuseUnstorable(route: Contract, params: Params): void {
  * Only the ids of the path, which are checked before their objects are looked up. @throws
  * InvalidArgumentError
  */
-export function parsePathParams(route: Contract, params: Params): Record<string, string> {
+export function parsePathParams(route: Contract, params: MergedParams): Record<string, string> {
   const parsed: Record<string, string> = {};
   for (const name of pathParamsOf(route.path)) {
     const result = (route.params.shape[name] as z.ZodType<string>).safeParse(params[name]);
@@ -86,7 +86,7 @@ export function parsePathParams(route: Contract, params: Params): Record<string,
  * @throws InvalidParametersError: 500 where Triton's CNAPI uses it (its clients expect it), 400 on
  * own routes.
  */
-export function parseParams(route: Contract, params: Params): z.output<z.ZodObject> {
+export function parseParams(route: Contract, params: MergedParams): z.output<z.ZodObject> {
   const { data, issues } = checkParams(route, { ...params });
   if (data !== undefined && issues.length === 0) return data;
   const usual = route.origin === 'reference' && route.referenceAborts !== true ? 500 : 400;

@@ -41,7 +41,7 @@ export interface ChangeRecord {
 }
 
 /** A request whose parameters are gathered, from any source. */
-interface Call
+interface GatheredRequest
   extends Pick<RequestContext<never>, 'rawParams' | 'actor' | 'requestId' | 'source' | 'header' | 'signal'>,
     Partial<Pick<RequestContext<never>, 'body'>>,
     Pick<RoutedExchange, 'requireServer' | 'record'> {}
@@ -70,7 +70,7 @@ export async function rawBodyOf(route: Route, request: IncomingMessage, exchange
   return unlessOver(readRawBody(request, exchange, rawBody.maxBytes), exchange.signal);
 }
 
-export async function validateAndHandle(route: Route, call: Call): Promise<Reply> {
+export async function validateAndHandle(route: Route, call: GatheredRequest): Promise<Reply> {
   const { rawParams, requireServer, record } = call;
   refuseUndeclared(route, rawParams);
   refuseUnstorable(route, rawParams);

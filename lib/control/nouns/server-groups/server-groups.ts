@@ -1,5 +1,5 @@
 /** Groups of servers: their documents, their routes and their rule. */
-import { serverGroups as noun, type ServerGroup } from '../../../protocol/api/server-groups.ts';
+import { type ServerGroup, serverGroups } from '../../../protocol/api/server-groups.ts';
 import { Documents } from '../../documents/documents.ts';
 import type { NounDefinition } from '../../documents/noun.ts';
 import { documentRoutes } from '../../documents/routes/document-routes.ts';
@@ -12,9 +12,9 @@ function checkServerGroup(group: Pick<ServerGroup, 'name' | 'servers' | 'where'>
     throw new InvalidArgumentError(`server group ${group.name} has either servers or where`);
 }
 
-export const serverGroups: NounDefinition = {
+export const serverGroupsSubsystem: NounDefinition = {
   open({ buckets, random }): Subsystem {
-    const documents = new Documents(noun, { buckets, random, check: checkServerGroup });
+    const documents = new Documents(serverGroups, { buckets, random, check: checkServerGroup });
     return { name: 'server groups', prepare: () => documents.prepare(), routes: documentRoutes(documents) };
   },
 };

@@ -122,7 +122,7 @@ export interface FollowedNodes {
   close(): void;
 }
 
-interface FollowedJob {
+interface JobEntry {
   nodes: JobNodes;
   /** Number of its nodes that are counted. */
   counted: number;
@@ -132,7 +132,7 @@ interface FollowedJob {
 /** The jobs whose nodes are followed at this instance. */
 export class FollowedJobs {
   readonly #maxBytes: number;
-  readonly #jobs = new Map<string, FollowedJob>();
+  readonly #jobs = new Map<string, JobEntry>();
   #bytes = 0;
 
   constructor(maxBytes: number) {

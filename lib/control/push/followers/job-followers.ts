@@ -52,9 +52,9 @@ const EVENTS_A_TASK = 10;
 const MAX_REMEMBERED_BYTES = 128 * 1024 * 1024;
 
 /** A job as its follower has read it. */
-type FollowedJob = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
+type JobToFollow = Pick<PushJobRow, 'id' | 'state' | 'node_count'>;
 
-interface FollowOptions {
+interface FollowJobOptions {
   since: Date | undefined;
   signal: AbortSignal;
 }
@@ -139,8 +139,8 @@ export class JobFollowers {
    * PushJobNotFoundError if the job is deleted, DatabaseUnavailableError
    */
   nodes(
-    { id: job, state, node_count: count }: FollowedJob,
-    { since, signal }: FollowOptions,
+    { id: job, state, node_count: count }: JobToFollow,
+    { since, signal }: FollowJobOptions,
   ): AsyncIterable<FollowUpdate> {
     const watch = this.#open(job, signal);
     const followed = this.#followNodes(watch, state === 'ended' ? 0 : count);

@@ -85,7 +85,7 @@ interface Round {
 }
 
 /** Nodes, and what this follower was sent of them. */
-interface Known {
+interface KnownNodes {
   nodes: JobNodes;
   sent: SentNodes;
 }
@@ -205,7 +205,10 @@ class NodeFollower {
         }),
       );
       const nodes = isFirst && isLast ? new JobNodes() : this.#deps.followed.nodes;
-      const known: Known = { nodes, sent: nodes === this.#deps.followed.nodes ? this.#sent : new SentNodes(nodes) };
+      const known: KnownNodes = {
+        nodes,
+        sent: nodes === this.#deps.followed.nodes ? this.#sent : new SentNodes(nodes),
+      };
       const ended: { node: PushNodeRow; place: number }[] = [];
       for (const node of page) {
         const place = nodes.placeOf(node);
@@ -222,13 +225,13 @@ class NodeFollower {
       if (page.length < NODES_A_PAGE) break;
       after = page.at(-1)?.server_uuid;
     }
-    const known: Known = { nodes: this.#deps.followed.nodes, sent: this.#sent };
+    const known: KnownNodes = { nodes: this.#deps.followed.nodes, sent: this.#sent };
     for (const places of chunks(this.#sent.placesOfOpenTasks(), NODES_A_PAGE))
       yield* this.#updatesOfTasks(known, places);
   }
 
   /** All events up to those that exist now, of the tasks of nodes at these places; at most a page. */
-  async *#updatesOfTasks(known: Known, places: readonly number[]): AsyncGenerator<NodeUpdate, void, undefined> {
+  async *#updatesOfTasks(known: KnownNodes, places: readonly number[]): AsyncGenerator<NodeUpdate, void, undefined> {
     if (places.length === 0) return;
     const { nodes, sent } = known;
     const tasks = places.map((place) => nodes.taskAt(place) as string);
@@ -242,7 +245,7 @@ class NodeFollower {
     }
   }
 
-  async *#events({ nodes, sent }: Known, some: readonly Behind[]): AsyncGenerator<NodeUpdate, void, undefined> {
+  async *#events({ nodes, sent }: KnownNodes, some: readonly Behind[]): AsyncGenerator<NodeUpdate, void, undefined> {
     const placeOf = new Map(some.map(({ place }) => [nodes.taskAt(place) as string, place]));
     const tasks = [...placeOf].map(([id, place]) => ({ id, afterSeq: sent.seqAt(place) }));
     const events = await this.#timed(this.#deps.reads.events.ask({ number: this.#number, tasks }));

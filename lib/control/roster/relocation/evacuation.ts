@@ -24,7 +24,7 @@ interface EvacuationDeps {
   clock: Clock;
 }
 
-export interface Pace {
+export interface EvacuationPace {
   /** Agents in one period. */
   perPeriod: number;
   quietPeriods: number;
@@ -37,12 +37,12 @@ const LEAST_SHARE = 0.01 / (1_000 / PERIOD_MS);
 const QUIET_PERIODS = 8;
 const MOST_PAUSE_MS = 60_000;
 
-export function firstPace(agents: number): Pace {
+export function firstPace(agents: number): EvacuationPace {
   return { perPeriod: Math.max(1, Math.ceil(agents * LEAST_SHARE)), quietPeriods: 0 };
 }
 
 /** `left`: how many agents left in the last period. */
-export function nextPace({ perPeriod, quietPeriods }: Pace, left: number, agents: number): Pace {
+export function nextPace({ perPeriod, quietPeriods }: EvacuationPace, left: number, agents: number): EvacuationPace {
   if (left > 0) return { perPeriod: Math.min(MOST_PER_PERIOD, perPeriod * 2), quietPeriods: 0 };
   return quietPeriods + 1 < QUIET_PERIODS ? { perPeriod, quietPeriods: quietPeriods + 1 } : firstPace(agents);
 }

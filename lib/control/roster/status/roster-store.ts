@@ -143,7 +143,7 @@ interface Written {
   locked: string[];
 }
 
-interface WrittenRow {
+interface HeldWriteRow {
   server_uuid: string;
   is_applied: boolean;
 }
@@ -164,7 +164,7 @@ async function writeHeld(
   sessions: readonly Pick<HeldRow, 'serverUuid' | 'run' | 'epoch'>[],
   { isHeld, set, reasons = [], more = [], name }: HeldWrite,
 ): Promise<Written> {
-  const { rows } = await database.query<WrittenRow>(
+  const { rows } = await database.query<HeldWriteRow>(
     `with session as (
        select * from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as session (server_uuid, run, epoch, reason)
      ), standing as (
@@ -194,7 +194,7 @@ async function writeHeld(
   return { applied: applied.map(serverOf), locked: locked.map(serverOf) };
 }
 
-const serverOf = ({ server_uuid }: WrittenRow): string => server_uuid;
+const serverOf = ({ server_uuid }: HeldWriteRow): string => server_uuid;
 
 /**
  * The agents of these sessions have journalled their epochs and sent their inventories. Records it

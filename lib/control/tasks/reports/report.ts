@@ -8,6 +8,7 @@
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
 import { MAX_FRAME_BYTES } from '../../../protocol/limits.ts';
+import type { StreamName } from '../../../protocol/output-streams.ts';
 import { toStorableText } from '../../../protocol/storable.ts';
 import type { TaskError } from '../record/task.ts';
 
@@ -21,7 +22,7 @@ export interface ReportSubject {
 export type EventReport =
   | { name: 'accepted' | 'started'; reportedAt: string }
   | { name: 'progress'; reportedAt: string; value: number; message: string | undefined }
-  | { name: 'output'; reportedAt: string; stream: 'stdout' | 'stderr'; offset: number; text: string; bytes: number };
+  | { name: 'output'; reportedAt: string; stream: StreamName; offset: number; text: string; bytes: number };
 
 export type EndReport =
   | { name: 'complete'; reportedAt: string; resultJson: string | undefined }

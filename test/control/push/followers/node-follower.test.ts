@@ -4,7 +4,7 @@ import { follow } from '../../../../lib/client/follow.ts';
 import { followPushJob } from '../../../../lib/client/follow-push-job.ts';
 import type { PushEvent } from '../../../../lib/protocol/api/push-events.ts';
 import type { PushJob } from '../../../../lib/protocol/api/push-job-schemas.ts';
-import { caller } from '../../../client/rig.ts';
+import { failoverClient } from '../../../client/rig.ts';
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { startAgents } from '../../../support/simulated-agents.ts';
 
@@ -26,7 +26,7 @@ t.test('following a push job', async (t) => {
   await t.test('one stream has the output of all nodes, each before the end of its node', async (t) => {
     const id = await created(a, { command: 'echo hello', servers, concurrency: 5 });
     const events: PushEvent[] = [];
-    for await (const event of followPushJob(caller(t, [b.url]), id)) events.push(event);
+    for await (const event of followPushJob(failoverClient(t, [b.url]), id)) events.push(event);
     t.match(events.at(-1), { event: 'job', data: { status: 'complete' } });
     for (const server of servers) {
       const own = events.filter(({ data }) => 'server_uuid' in data && data.server_uuid === server);
@@ -40,7 +40,7 @@ t.test('following a push job', async (t) => {
 
   await t.test('another instance continues a stream: nodes that had not ended are sent again', async (t) => {
     const id = await created(a, { command: 'sleep 300', servers: servers.slice(0, 2) });
-    const first = follow(caller(t, [a.url]), { path: `/push-jobs/${id}/events` });
+    const first = follow(failoverClient(t, [a.url]), { path: `/push-jobs/${id}/events` });
     let position: string | undefined;
     for await (const { id: at, name, data } of first) {
       position = at ?? position;
@@ -49,7 +49,7 @@ t.test('following a push job', async (t) => {
     const names: string[] = [];
     await abort(a, id);
     const path = `/push-jobs/${id}/events`;
-    for await (const { name, data } of follow(caller(t, [b.url]), { path, after: position })) {
+    for await (const { name, data } of follow(failoverClient(t, [b.url]), { path, after: position })) {
       if (name === 'task') names.push(`${JSON.parse(data).server_uuid} ${JSON.parse(data).event.name}`);
       if (name === 'job' && JSON.parse(data).status === 'aborted') break;
     }
@@ -61,11 +61,11 @@ t.test('following a push job', async (t) => {
 
   await t.test('a node that never ran is reported with its reason', async (t) => {
     const slow = await created(a, { command: 'sleep 300', servers: servers.slice(0, 1) });
-    for await (const event of followPushJob(caller(t, [a.url]), slow))
+    for await (const event of followPushJob(failoverClient(t, [a.url]), slow))
       if (event.event === 'job' && event.data.status === 'running') break;
     const id = await created(b, { command: 'echo', servers: servers.slice(0, 2), quorum: 1 });
     const ends = new Map<string, unknown>();
-    for await (const event of followPushJob(caller(t, [b.url]), id))
+    for await (const event of followPushJob(failoverClient(t, [b.url]), id))
       if (event.event === 'node') ends.set(event.data.server_uuid, event.data);
     t.match(ends.get(servers[0] ?? ''), { status: 'nacked', reason: 'busy', busy_with: slow });
     t.match(ends.get(servers[1] ?? ''), { status: 'succeeded' });
@@ -74,11 +74,11 @@ t.test('following a push job', async (t) => {
 
   await t.test('after a step back of the clock of the database, the ends of all nodes are sent', async (t) => {
     const id = await created(a, { command: 'echo', servers: servers.slice(0, 3) });
-    for await (const event of followPushJob(caller(t, [a.url]), id)) if (event.event === 'job') continue;
+    for await (const event of followPushJob(failoverClient(t, [a.url]), id)) if (event.event === 'job') continue;
     const path = `/push-jobs/${id}/events`;
     const after = new Date(Date.now() + 60_000).toISOString();
     const ends = new Set<string>();
-    for await (const { name, data } of follow(caller(t, [b.url]), { path, after })) {
+    for await (const { name, data } of follow(failoverClient(t, [b.url]), { path, after })) {
       if (name === 'node') ends.add(JSON.parse(data).server_uuid);
       if (name === 'job') break;
     }

@@ -4,10 +4,10 @@
 import t from 'tap';
 import {
   Evacuation,
+  type EvacuationPace,
   firstPace,
   MOST_PER_PERIOD,
   nextPace,
-  type Pace,
 } from '../../../../lib/control/roster/relocation/evacuation.ts';
 import { doublingPause, Relocation } from '../../../../lib/control/roster/relocation/relocation.ts';
 import { type Session, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
@@ -42,7 +42,7 @@ function fleet(agents: number, whenAsked: (session: Session, sessions: SessionTa
   return { clock, sessions, asked };
 }
 
-const table: { name: string; pace: Pace; left: number; agents: number; next: Pace }[] = [
+const table: { name: string; pace: EvacuationPace; left: number; agents: number; next: EvacuationPace }[] = [
   {
     name: 'agents leave: the next round asks twice as many',
     pace: { perPeriod: 4, quietPeriods: 3 },

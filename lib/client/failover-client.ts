@@ -19,7 +19,7 @@ import { ApiError, type FailedAttempt, NoAnswerError, UnexpectedAnswerError } fr
 import type { Credentials } from './credentials.ts';
 import { bodyOf, Connections, describeHttpError, type HttpCall } from './http-call.ts';
 
-export interface CallerDeps {
+export interface FailoverClientDeps {
   discovery: Discovery;
   /** Whether instances found by DNS use TLS. */
   secure?: boolean;
@@ -66,16 +66,16 @@ const PATIENCE_MS = 10_000;
 const PAUSE_MS = 250;
 const MAX_RETRY_AFTER_SECONDS = 10;
 
-export class Caller {
+export class FailoverClient {
   readonly clock: Clock;
   readonly connections: Connections;
-  readonly #deps: CallerDeps;
+  readonly #deps: FailoverClientDeps;
   #addresses: Address[] = [];
   /** From GET /instances; tried after the addresses that the caller gave. */
   #learnt: Address[] = [];
   #hasAnswered = false;
 
-  constructor(deps: CallerDeps) {
+  constructor(deps: FailoverClientDeps) {
     this.#deps = deps;
     this.clock = deps.clock;
     this.connections = new Connections(deps);

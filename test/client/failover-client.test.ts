@@ -7,7 +7,7 @@ import { ApiError, NoAnswerError } from '../../lib/client/client-errors.ts';
 import { startNameServer } from '../platform/dns/support.ts';
 import { Authority } from '../support/certificates.ts';
 import { until } from '../support/until.ts';
-import { caller, callerAt, json, refusing, scripted } from './rig.ts';
+import { failoverClient, failoverClientAt, json, refusing, scripted } from './rig.ts';
 
 const GET = { method: 'GET', path: '/servers' } as const;
 const POST = { method: 'POST', path: '/servers', body: '{}' } as const;
@@ -15,7 +15,7 @@ const NOT_NOW = { code: 'ServiceUnavailable', message: 'not now' };
 
 t.test('after a refused connection, this and later requests use the next address', async (t) => {
   const [nobody, good] = [await refusing(), await scripted(t, (response) => json(response, 200, {}))];
-  const client = caller(t, [nobody, good.url]);
+  const client = failoverClient(t, [nobody, good.url]);
   t.equal((await client.call(POST)).address, good.url);
   t.equal((await client.call(GET)).status, 200);
   t.equal(good.heard.length, 2);
@@ -29,7 +29,7 @@ t.test('a repeatable request is sent again after a 503 and after a broken answer
     setImmediate(() => response.destroy());
   });
   const good = await scripted(t, (response) => json(response, 200, { ok: true }));
-  const answer = await caller(t, [busy.url, broken.url, good.url]).call(GET);
+  const answer = await failoverClient(t, [busy.url, broken.url, good.url]).call(GET);
   t.equal(answer.text, '{"ok":true}');
   t.strictSame([busy.heard.length, broken.heard.length, good.heard.length], [1, 1, 1]);
 });
@@ -41,7 +41,7 @@ t.test('a request on a kept connection that ends is repeated at once at the same
       : json(response, method === 'DELETE' ? 404 : 200, { code: 'ResourceNotFound' }),
   );
   const other = await scripted(t, (response) => json(response, 200, {}));
-  const client = caller(t, [closing.url, other.url]);
+  const client = failoverClient(t, [closing.url, other.url]);
   await client.call(GET);
   const error = await client.call({ method: 'DELETE', path: '/tickets/1' }).catch((thrown: unknown) => thrown);
   t.ok(error instanceof ApiError && error.mayBeDone, 'the first attempt may have done it');
@@ -51,14 +51,14 @@ t.test('a request on a kept connection that ends is repeated at once at the same
 t.test('a request that is not repeatable reaches at most one instance', async (t) => {
   const good = await scripted(t, (response) => json(response, 200, {}));
   const broken = await scripted(t, (response) => response.destroy());
-  const lost = await caller(t, [broken.url, good.url])
+  const lost = await failoverClient(t, [broken.url, good.url])
     .call(POST)
     .catch((error: unknown) => error);
   t.ok(lost instanceof NoAnswerError && lost.mayHaveArrived, 'the error says that it may have been done');
   const busy = await scripted(t, (response) => json(response, 503, NOT_NOW));
-  await t.rejects(caller(t, [busy.url, good.url]).call(POST), { code: 'ServiceUnavailable', statusCode: 503 });
+  await t.rejects(failoverClient(t, [busy.url, good.url]).call(POST), { code: 'ServiceUnavailable', statusCode: 503 });
   t.equal(good.heard.length, 0);
-  await caller(t, [broken.url, good.url]).call({ ...POST, repeatable: true });
+  await failoverClient(t, [broken.url, good.url]).call({ ...POST, repeatable: true });
   t.equal(good.heard.length, 1, 'a repeatable request is sent again');
 });
 
@@ -70,7 +70,7 @@ t.test('an error answer is thrown with its code, address and request id', async 
   };
   const refuses = await scripted(t, (response) => json(response, 409, body, { 'retry-after': '100' }));
   const good = await scripted(t, (response) => json(response, 200, {}));
-  const error = await caller(t, [refuses.url, good.url])
+  const error = await failoverClient(t, [refuses.url, good.url])
     .call(GET)
     .catch((thrown: unknown) => thrown);
   t.ok(error instanceof ApiError);
@@ -85,16 +85,16 @@ t.test('429 is retried after a short Retry-After, for any request', async (t) =>
       ? json(response, 429, { code: 'TooManyRequests', message: 'slower' }, { 'retry-after': '0' })
       : json(response, 200, {}),
   );
-  t.equal((await caller(t, [limited.url]).call(POST)).status, 200);
+  t.equal((await failoverClient(t, [limited.url]).call(POST)).status, 200);
   const shut = await scripted(t, (response) =>
     json(response, 429, { code: 'TooManyRequests', message: 'slower' }, { 'retry-after': '600' }),
   );
-  await t.rejects(caller(t, [shut.url]).call(GET), { code: 'TooManyRequests', retryAfterSeconds: 600 });
+  await t.rejects(failoverClient(t, [shut.url]).call(GET), { code: 'TooManyRequests', retryAfterSeconds: 600 });
 });
 
 t.test('when no address ever answered, the error names each address at once', async (t) => {
   const urls = [await refusing(), await refusing()];
-  const error = await caller(t, urls)
+  const error = await failoverClient(t, urls)
     .call(GET)
     .catch((thrown: unknown) => thrown);
   t.ok(error instanceof NoAnswerError && !error.mayHaveArrived);
@@ -103,7 +103,7 @@ t.test('when no address ever answered, the error names each address at once', as
 
 t.test('an instance that answered before is waited for', async (t) => {
   const first = await scripted(t, (response) => json(response, 200, {}));
-  const client = caller(t, [first.url]);
+  const client = failoverClient(t, [first.url]);
   await client.call(GET);
   await first.stop();
   const waiting = client.call({ ...GET, patienceMs: 60_000 });
@@ -115,7 +115,10 @@ t.test('an instance that answered before is waited for', async (t) => {
 t.test('the token is sent with each request and does not follow a redirect', async (t) => {
   const other = await scripted(t, (response) => json(response, 200, {}));
   const moved = await scripted(t, (response) => json(response, 302, {}, { location: other.url }));
-  await t.rejects(caller(t, [moved.url], 'cnapi_secret').call(GET), { code: 'UnexpectedAnswer', statusCode: 302 });
+  await t.rejects(failoverClient(t, [moved.url], 'cnapi_secret').call(GET), {
+    code: 'UnexpectedAnswer',
+    statusCode: 302,
+  });
   t.equal(moved.heard[0]?.headers.authorization, 'Bearer cnapi_secret');
   t.equal(other.heard.length, 0);
 });
@@ -123,7 +126,7 @@ t.test('the token is sent with each request and does not follow a redirect', asy
 t.test('an aborted request ends at once', async (t) => {
   const mute = await scripted(t, () => undefined);
   const stop = new AbortController();
-  const waiting = caller(t, [mute.url]).call({ ...GET, signal: stop.signal });
+  const waiting = failoverClient(t, [mute.url]).call({ ...GET, signal: stop.signal });
   await until(() => mute.heard.length > 0, 'the request');
   stop.abort(new Error('enough'));
   await t.rejects(waiting, { message: 'enough' });
@@ -132,7 +135,7 @@ t.test('an aborted request ends at once', async (t) => {
 t.test('an instance that does not answer is given up after its timeout', async (t) => {
   const mute = await scripted(t, () => undefined);
   const good = await scripted(t, (response) => json(response, 200, {}));
-  t.equal((await caller(t, [mute.url, good.url]).call({ ...GET, withinMs: 1_000 })).address, good.url);
+  t.equal((await failoverClient(t, [mute.url, good.url]).call({ ...GET, withinMs: 1_000 })).address, good.url);
 });
 
 t.test('TLS certificates are checked against the name given, also for learnt instances', async (t) => {
@@ -148,7 +151,7 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   ];
   const here = { uuid: crypto.randomUUID(), host: '127.0.0.1', port: Number(new URL(named.url).port) };
   const names = await startNameServer(t, [here], { zone });
-  const client = callerAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
+  const client = failoverClientAt(t, { dns: `127.0.0.1:${names.port}`, ...zone }, { ca });
   client.learn([stranger, named, other].map(({ url }) => parseAddress(url)));
   t.match((await client.call(GET)).address, /^https:..cnapi\.east\.example\.com:/);
   t.equal((await client.call(GET)).status, 200, 'again, at the instance that answered');
@@ -160,7 +163,7 @@ t.test('TLS certificates are checked against the name given, also for learnt ins
   t.equal(stranger.heard.length, 0, 'a certificate for another name is refused');
 
   const local = await at('localhost');
-  const byUrl = callerAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });
+  const byUrl = failoverClientAt(t, { urls: [local.url.replace('127.0.0.1', 'localhost')] }, { ca });
   byUrl.learn([parseAddress(local.url)]);
   t.match((await byUrl.call(GET)).address, /localhost/);
 });
@@ -170,7 +173,11 @@ t.test('an aborted request ends also while names are resolved', async (t) => {
   mute.bind(0, '127.0.0.1');
   await once(mute, 'listening');
   t.teardown(() => void mute.close());
-  const client = callerAt(t, { dns: `127.0.0.1:${mute.address().port}`, datacenter: 'east', domain: 'example.com' });
+  const client = failoverClientAt(t, {
+    dns: `127.0.0.1:${mute.address().port}`,
+    datacenter: 'east',
+    domain: 'example.com',
+  });
   const stop = new AbortController();
   const waiting = client.call({ ...GET, signal: stop.signal });
   await Promise.race([once(mute, 'message'), waiting]);
@@ -180,7 +187,7 @@ t.test('an aborted request ends also while names are resolved', async (t) => {
 
 t.test('a read without an answer is not reported as possibly done', async (t) => {
   const broken = await scripted(t, (response) => response.destroy());
-  const lost = await caller(t, [broken.url])
+  const lost = await failoverClient(t, [broken.url])
     .call(GET)
     .catch((error: unknown) => error);
   t.ok(lost instanceof NoAnswerError && !lost.mayHaveArrived);
