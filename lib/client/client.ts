@@ -9,9 +9,9 @@ import type { Contract } from '../protocol/api/contract.ts';
 import { EVENT_KINDS, eventContracts, type FleetEvent } from '../protocol/api/events.ts';
 import { type Instance, instanceContracts } from '../protocol/api/instances.ts';
 import { processContracts } from '../protocol/api/process.ts';
-import type { PushJob } from '../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../protocol/api/push-jobs.ts';
-import { pushScheduleContracts } from '../protocol/api/push-schedules.ts';
+import type { PushJob } from '../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../protocol/api/push/jobs.ts';
+import { pushScheduleContracts } from '../protocol/api/push/schedules.ts';
 import { serverTaskContracts } from '../protocol/api/server-tasks.ts';
 import { type NamedServer, namedServer, serverContracts } from '../protocol/api/servers.ts';
 import {

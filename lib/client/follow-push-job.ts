@@ -4,8 +4,8 @@
  * instance sends some events again; they are left out here.
  */
 
-import { PUSH_EVENTS, type PushEvent, pushEventContracts } from '../protocol/api/push-events.ts';
-import { JOB_ENDS } from '../protocol/api/push-job-schemas.ts';
+import { PUSH_EVENTS, type PushEvent, pushEventContracts } from '../protocol/api/push/events.ts';
+import { JOB_ENDS } from '../protocol/api/push/job-schemas.ts';
 import { TASK_EVENTS } from '../protocol/api/tasks.ts';
 import type { FailoverClient } from './failover-client.ts';
 import { follow } from './follow.ts';

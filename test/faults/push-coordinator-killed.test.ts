@@ -5,7 +5,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import t from 'tap';
-import type { PushJob, PushNode } from '../../lib/protocol/api/push-job-schemas.ts';
+import type { PushJob, PushNode } from '../../lib/protocol/api/push/job-schemas.ts';
 import { ENDS } from '../control/push/jobs.ts';
 import { type Instance, startZone, type Zone } from '../support/fleet-harness.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

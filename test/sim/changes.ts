@@ -1,7 +1,7 @@
 /**
  * What the database tells the checks: each change of a coordination row, in the order of commits.
  */
-import type { NodeStatus } from '../../lib/protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push/job-schemas.ts';
 import type { NodeReason } from '../../lib/protocol/push.ts';
 import type { TableOf } from '../support/subsystem-coverage.ts';
 import { dutyStepsSql } from './sim-duty.ts';

@@ -9,7 +9,7 @@
  * Callers change quorum and timeouts of a job that goes on. A coordinator may have decided by what it
  * read just before; so an end is judged by the most lenient of the values that were ever in force.
  */
-import type { NodeStatus } from '../../lib/protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push/job-schemas.ts';
 import type { PushBusyRow, PushJobRow, PushNodeRow } from './changes.ts';
 import { TICKET_TIMEOUT_MS } from './push.ts';
 import { isStepOfNode } from './push-node-steps.ts';

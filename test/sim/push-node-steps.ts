@@ -1,5 +1,5 @@
 /** Whether a change of a node of a push job follows the rules of `push-node-rules.ts`. Pure. */
-import type { NodeStatus } from '../../lib/protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../lib/protocol/api/push/job-schemas.ts';
 import { type NodeEvent, type NodeStage, nextStateOf } from '../control/push/push-node-rules.ts';
 import type { PushNodeRow } from './changes.ts';
 

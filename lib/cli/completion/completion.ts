@@ -4,8 +4,8 @@
  */
 import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
-import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
+import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { serverGroups } from '../../protocol/api/server-groups.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';

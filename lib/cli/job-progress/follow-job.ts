@@ -5,8 +5,8 @@
 import { createInterface } from 'node:readline/promises';
 import { ApiError } from '../../client/client-errors.ts';
 import { messageOf } from '../../platform/errors.ts';
-import type { PushJob, PushNode } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Context } from '../invocation/context.ts';
 import { nodesOf } from '../lookup/find-job.ts';
 import { FollowedJob } from '../runs/followed-job.ts';

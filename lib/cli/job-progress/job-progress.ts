@@ -2,7 +2,7 @@
  * How a push job goes, for people: its progress while it runs, and the two layouts of the
  * specification. Pure; used by follow-job.ts and `cnapi job`.
  */
-import { JOB_ENDS, type NodeStatus, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
+import { JOB_ENDS, type NodeStatus, type PushJob, type PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { hasNodeEnded } from '../runs/node-ending.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';

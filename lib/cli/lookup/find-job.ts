@@ -1,6 +1,6 @@
 /** A push job and its nodes, as callers name them. */
-import type { PushJob, PushNode } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';

@@ -1,7 +1,7 @@
 /** `cnapi job change`, `add`, `abort` and `delete`: what is done to a push job that exists. */
 import { Command } from 'commander';
-import type { PushJob } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { PushJob } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';

@@ -1,8 +1,8 @@
 /** `cnapi job output`: what the command of a push job wrote, on one node or on all of them. */
 import { Command } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
-import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import type { PushNode } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { OUTPUT_STREAMS } from '../../protocol/output-streams.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';

@@ -1,8 +1,8 @@
 /** `cnapi job retry`: an earlier push job once more, where it did not succeed. */
 
 import { Command } from 'commander';
-import { NODE_STATUSES, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { NODE_STATUSES, type PushJob, type PushNode } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { SECRET_MASK } from '../../protocol/secret-params.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

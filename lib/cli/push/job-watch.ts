@@ -1,6 +1,6 @@
 /** `cnapi job watch`: follows a push job that somebody started, here or elsewhere. */
 import { Command } from 'commander';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { watchJob } from '../job-progress/follow-job.ts';

@@ -1,8 +1,8 @@
 /** `cnapi job`: push jobs, one command on many servers after enough of them have agreed. */
 import { Command, Option } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
-import { JOB_STATUSES, type PushJob, type PushNode } from '../../protocol/api/push-job-schemas.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { JOB_STATUSES, type PushJob, type PushNode } from '../../protocol/api/push/job-schemas.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { showJob, showSummary } from '../job-progress/follow-job.ts';

@@ -1,6 +1,6 @@
 /** `cnapi node`: the states of servers in push jobs. */
 import { Command, Option } from 'commander';
-import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push-nodes.ts';
+import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push/nodes.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { serversOf, targetsOf } from '../lookup/targets.ts';

@@ -7,7 +7,7 @@
  */
 import type { CnapiClient } from '../../client/client.ts';
 import { followPushJob } from '../../client/follow-push-job.ts';
-import type { PushEvent } from '../../protocol/api/push-events.ts';
+import type { PushEvent } from '../../protocol/api/push/events.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { type Ending, endingOf, type Listener } from './ending.ts';
 import { endingOfNode, hasNodeEnded } from './node-ending.ts';

@@ -9,7 +9,7 @@ import { ApiError } from '../../client/client-errors.ts';
 import type { Params } from '../../client/request.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Random } from '../../platform/random.ts';
-import { pushJobContracts } from '../../protocol/api/push-jobs.ts';
+import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Ending, Listener, Run } from './ending.ts';
 import { FollowedJob } from './followed-job.ts';

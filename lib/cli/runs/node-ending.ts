@@ -1,5 +1,5 @@
 /** How a command ended on a node of a push job, in the words of the command line. Pure. */
-import type { PushNode } from '../../protocol/api/push-job-schemas.ts';
+import type { PushNode } from '../../protocol/api/push/job-schemas.ts';
 import type { Task } from '../../protocol/api/tasks.ts';
 import { OPEN_NODE_STATUSES } from '../../protocol/push.ts';
 import { shortTime } from '../terminal/duration.ts';

@@ -3,7 +3,7 @@
 import { Command, Option } from 'commander';
 import { ApiError } from '../../client/client-errors.ts';
 import type { Params } from '../../client/request.ts';
-import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import { OVERLAPS, pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { isDate } from '../../protocol/date.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';

@@ -1,6 +1,6 @@
 /** `cnapi schedule update`: other times, another overlap policy, or another job. */
 import { Command, Option } from 'commander';
-import { pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, collectValues, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { commandOf, type JobOptions, jobFieldsOf } from '../job-request/job-options.ts';

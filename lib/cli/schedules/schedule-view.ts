@@ -1,5 +1,5 @@
 /** What the command line shows of schedules. */
-import type { PushSchedule } from '../../protocol/api/push-schedules.ts';
+import type { PushSchedule } from '../../protocol/api/push/schedules.ts';
 import type { Context } from '../invocation/context.ts';
 import { shortTime } from '../terminal/duration.ts';
 import type { Column } from '../terminal/table.ts';

@@ -1,7 +1,7 @@
 /** `cnapi schedule`: push jobs at a time, or at the times of a cron expression. */
 import { Command } from 'commander';
-import type { PushJob } from '../../protocol/api/push-job-schemas.ts';
-import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push-schedules.ts';
+import type { PushJob } from '../../protocol/api/push/job-schemas.ts';
+import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { deleteEach } from '../invocation/each.ts';

@@ -11,7 +11,7 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { ExpiryPart, RecordPart } from '../../platform/sql-text.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
-import { shareHint } from '../../protocol/api/push-job-rules.ts';
+import { shareHint } from '../../protocol/api/push/job-rules.ts';
 import { MAX_PUSH_NODES } from '../../protocol/limits.ts';
 import { publishTaskHint } from '../tasks/task-topics.ts';
 import {

@@ -9,7 +9,7 @@ import {
 } from '../../platform/sql-text.ts';
 import type { Cursor } from '../../protocol/api/cursor.ts';
 import { idRangeOf } from '../../protocol/api/id-prefix.ts';
-import type { NodeStatus, PushJob } from '../../protocol/api/push-job-schemas.ts';
+import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';
 import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from './job-page-store.ts';

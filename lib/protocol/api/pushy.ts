@@ -1,6 +1,6 @@
 /**
  * Push jobs as clients of Chef Push Jobs know them: its paths, its forms and its
- * errors. docs/pushy.md. The command line of cnapi uses the routes of `push-jobs.ts` instead.
+ * errors. docs/pushy.md. The command line of cnapi uses the routes of `push/jobs.ts` instead.
  */
 import { z } from 'zod';
 import {
@@ -11,8 +11,8 @@ import {
   MAX_TASK_TIMEOUT_MS,
 } from '../limits.ts';
 import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
-import { NODE_STATUSES } from './push-job-schemas.ts';
-import { DEFAULT_RUN_TIMEOUT_MS } from './push-jobs.ts';
+import { NODE_STATUSES } from './push/job-schemas.ts';
+import { DEFAULT_RUN_TIMEOUT_MS } from './push/jobs.ts';
 import { integer } from './rules.ts';
 
 export const MAX_PUSHY_BODY_BYTES = 1_000_000;

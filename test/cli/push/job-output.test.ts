@@ -1,6 +1,6 @@
 /** `cnapi job output` where agents went down while the command ran. */
 import t from 'tap';
-import type { PushJob } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
 import type { Task } from '../../../lib/protocol/api/tasks.ts';
 import { scripted } from '../../client/rig.ts';
 import { freshZone } from '../../support/apps.ts';

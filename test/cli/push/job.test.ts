@@ -1,7 +1,7 @@
 /** `cnapi job`, run as people and scripts run it. */
 import t from 'tap';
-import type { PushJob, PushNode } from '../../../lib/protocol/api/push-job-schemas.ts';
-import type { PushNodeState } from '../../../lib/protocol/api/push-nodes.ts';
+import type { PushJob, PushNode } from '../../../lib/protocol/api/push/job-schemas.ts';
+import type { PushNodeState } from '../../../lib/protocol/api/push/nodes.ts';
 import { freshZone } from '../../support/apps.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';

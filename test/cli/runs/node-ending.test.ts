@@ -1,7 +1,7 @@
 /** How the command line words the end of a node. */
 import t from 'tap';
 import { endingOfNode, mayRetry } from '../../../lib/cli/runs/node-ending.ts';
-import type { PushNode } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushNode } from '../../../lib/protocol/api/push/job-schemas.ts';
 
 const TASK = '9d3c5d6e-0f53-4c4e-8f43-2a1d2f0c7b10';
 const node = (about: Partial<PushNode>): PushNode => ({

@@ -1,8 +1,8 @@
 /** `cnapi schedule`, and `cnapi job start --at` and `--ticket`, as people and scripts run them. */
 import t from 'tap';
 import { laterTime } from '../../../lib/cli/schedules/schedule-create.ts';
-import type { PushJob } from '../../../lib/protocol/api/push-job-schemas.ts';
-import type { PushSchedule } from '../../../lib/protocol/api/push-schedules.ts';
+import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
+import type { PushSchedule } from '../../../lib/protocol/api/push/schedules.ts';
 import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { startAgents } from '../../support/simulated-agents.ts';

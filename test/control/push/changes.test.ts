@@ -1,7 +1,7 @@
 /** What callers change in push jobs that go on, through real instances, Postgres, and simulated machines. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { PushJob } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { startAgents } from '../../support/simulated-agents.ts';
 import { until } from '../../support/until.ts';

@@ -1,5 +1,5 @@
 /** Push jobs of a test, through the routes of an instance. */
-import { JOB_ENDS, type PushJob, type PushNode } from '../../../lib/protocol/api/push-job-schemas.ts';
+import { JOB_ENDS, type PushJob, type PushNode } from '../../../lib/protocol/api/push/job-schemas.ts';
 import type { TestApp } from '../../support/apps.ts';
 import { until } from '../../support/until.ts';
 

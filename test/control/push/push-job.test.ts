@@ -10,7 +10,7 @@ import {
   StartRateLimiter,
   toJobStatus,
 } from '../../../lib/control/push/push-job.ts';
-import { NODE_STATUSES, type NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
+import { NODE_STATUSES, type NodeStatus } from '../../../lib/protocol/api/push/job-schemas.ts';
 
 function view(
   job: Partial<CoordinatedJob>,

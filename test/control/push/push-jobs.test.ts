@@ -1,7 +1,7 @@
 /** Push jobs through real instances, Postgres, and agents on simulated machines. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { PushJob } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushJob } from '../../../lib/protocol/api/push/job-schemas.ts';
 import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { startAgents } from '../../support/simulated-agents.ts';

@@ -2,7 +2,7 @@
  * The specification of a node in a push job (5.7.2), and what this system adds to it. The product
  * has these rules in SQL: `push-node.test.ts` compares, and the simulation checks what nodes do.
  */
-import type { NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../../lib/protocol/api/push/job-schemas.ts';
 import { NODE_REASONS, type NodeReason } from '../../../lib/protocol/push.ts';
 
 /** Where a node is that has not ended. `starting`: it is `ready` and has its task. */

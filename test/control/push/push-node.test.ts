@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs';
 import t from 'tap';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
-import type { NodeStatus } from '../../../lib/protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../../lib/protocol/api/push/job-schemas.ts';
 import { NODE_REASONS, type NodeReason, TASK_REASONS, VOTE_REASONS } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { NODE_EVENTS, type NodeEvent, type NodeStage, nextStateOf, reasonOfEvent, STAGES } from './push-node-rules.ts';

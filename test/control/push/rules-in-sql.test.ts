@@ -2,7 +2,7 @@
 import t from 'tap';
 import { countQuorum } from '../../../lib/control/push/push-job.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
-import { NODE_STATUSES } from '../../../lib/protocol/api/push-job-schemas.ts';
+import { NODE_STATUSES } from '../../../lib/protocol/api/push/job-schemas.ts';
 import { OPEN_NODE_STATUSES } from '../../../lib/protocol/push.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 

@@ -1,6 +1,6 @@
 import t from 'tap';
-import { pushJobContracts } from '../../../lib/protocol/api/push-jobs.ts';
-import { pushScheduleContracts } from '../../../lib/protocol/api/push-schedules.ts';
+import { pushJobContracts } from '../../../lib/protocol/api/push/jobs.ts';
+import { pushScheduleContracts } from '../../../lib/protocol/api/push/schedules.ts';
 import { serverTaskContracts } from '../../../lib/protocol/api/server-tasks.ts';
 
 const WIDE = 'é'.repeat(20_000);

@@ -13,7 +13,7 @@ import { KeyedCounts } from '../../../platform/keyed-counts.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Semaphore } from '../../../platform/semaphore.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
-import { JOB_ENDS } from '../../../protocol/api/push-job-schemas.ts';
+import { JOB_ENDS } from '../../../protocol/api/push/job-schemas.ts';
 import type { LoggedEvent } from '../../events/event.ts';
 import { UnknownEventError } from '../../events/event-errors.ts';
 import type { Events } from '../../events/events.ts';

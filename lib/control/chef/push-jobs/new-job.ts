@@ -3,7 +3,7 @@
  */
 
 import type { Organization } from '../../../protocol/api/organizations.ts';
-import { DEFAULT_ABORT_TIMEOUT_MS, DEFAULT_VOTING_TIMEOUT_MS } from '../../../protocol/api/push-jobs.ts';
+import { DEFAULT_ABORT_TIMEOUT_MS, DEFAULT_VOTING_TIMEOUT_MS } from '../../../protocol/api/push/jobs.ts';
 import type { NodeLookup } from '../../organizations/organizations.ts';
 import { mayExecute, type Requestor } from '../../organizations/requestor.ts';
 import type { NewPushJob } from '../../push/push-store.ts';

@@ -1,7 +1,7 @@
 /** SQL of a job's coordinator. Each function is fenced by the duty it holds. */
 
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { NODE_STATUSES, type NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
+import { NODE_STATUSES, type NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { DutyLostError, type HeldDuty } from '../../duty/duty.ts';
 import { TICK_MS } from '../../tasks/deadlines/deadline-counter.ts';

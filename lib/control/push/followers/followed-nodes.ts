@@ -3,7 +3,7 @@
  * are stored once for all its followers, and each follower has five bytes for a node. So a thousand
  * followers of one large job cost little more than one; `FollowedJobs` bounds the sum.
  */
-import { NODE_STATUSES } from '../../../protocol/api/push-job-schemas.ts';
+import { NODE_STATUSES } from '../../../protocol/api/push/job-schemas.ts';
 import { OPEN_NODE_STATUSES } from '../../../protocol/push.ts';
 import { TooManyFollowedNodesError } from '../push-errors.ts';
 import type { PushNodeRow } from '../push-store.ts';

@@ -19,7 +19,7 @@
  */
 import type { Clock } from '../../../platform/clock.ts';
 import type { Watch } from '../../../platform/waits/watches.ts';
-import { PUSH_STREAM_END } from '../../../protocol/api/push-events.ts';
+import { PUSH_STREAM_END } from '../../../protocol/api/push/events.ts';
 import type { EventOfTask } from '../../tasks/record/task-store.ts';
 import { PushJobNotFoundError } from '../push-errors.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';

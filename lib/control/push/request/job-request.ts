@@ -5,14 +5,14 @@
 
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
 import type { ParamsOf } from '../../../protocol/api/contract.ts';
-import { findQuorumIssues } from '../../../protocol/api/push-job-rules.ts';
+import { findQuorumIssues } from '../../../protocol/api/push/job-rules.ts';
 import {
   DEFAULT_ABORT_TIMEOUT_MS,
   DEFAULT_RUN_TIMEOUT_MS,
   DEFAULT_VOTING_TIMEOUT_MS,
   type pushJobContracts,
-} from '../../../protocol/api/push-jobs.ts';
-import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push-tickets.ts';
+} from '../../../protocol/api/push/jobs.ts';
+import { DEFAULT_TICKET_SECONDS, DEFAULT_TICKET_TIMEOUT_MS } from '../../../protocol/api/push/tickets.ts';
 import { digestOf } from '../../../protocol/canonical-json.ts';
 import { SECRET_MASK } from '../../../protocol/secret-params.ts';
 import { countQuorum } from '../push-job.ts';

@@ -4,7 +4,7 @@
  * Called by `job-request.ts`, for each job anew.
  */
 import { invalidParameter } from '../../../platform/errors.ts';
-import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
 import { MAX_PUSH_NODES } from '../../../protocol/limits.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';

@@ -1,6 +1,6 @@
-/** Answers the route that follows a push job (lib/protocol/api/push-events.ts). */
+/** Answers the route that follows a push job (lib/protocol/api/push/events.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
-import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push-events.ts';
+import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push/events.ts';
 import type { Actor } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';

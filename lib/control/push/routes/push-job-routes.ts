@@ -1,7 +1,7 @@
-/** Answers the routes of push jobs (lib/protocol/api/push-jobs.ts). */
+/** Answers the routes of push jobs (lib/protocol/api/push/jobs.ts). */
 import type { Random } from '../../../platform/random.ts';
 import { formatCursor } from '../../../protocol/api/cursor.ts';
-import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push-jobs.ts';
+import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';

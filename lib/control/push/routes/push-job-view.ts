@@ -3,7 +3,7 @@
  * who may see the contents of tasks see them. Pure.
  */
 import { optionalField } from '../../../platform/optional-field.ts';
-import type { PushJob, PushNode } from '../../../protocol/api/push-job-schemas.ts';
+import type { PushJob, PushNode } from '../../../protocol/api/push/job-schemas.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { toJobStatus } from '../push-job.ts';
 import type { PushJobRow, PushNodeRow } from '../push-store.ts';

@@ -1,6 +1,6 @@
-/** Answers the states of servers in push jobs (lib/protocol/api/push-nodes.ts). */
+/** Answers the states of servers in push jobs (lib/protocol/api/push/nodes.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
-import { pushNodeContracts } from '../../../protocol/api/push-nodes.ts';
+import { pushNodeContracts } from '../../../protocol/api/push/nodes.ts';
 import { isUuid } from '../../../protocol/api/rules.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';

@@ -8,7 +8,7 @@
  * that the clocks skip in spring is left out, and one that they repeat in autumn comes twice.
  */
 import cron from 'node-cron';
-import { MAX_CRON_CHARS } from '../../../protocol/api/push-schedules.ts';
+import { MAX_CRON_CHARS } from '../../../protocol/api/push/schedules.ts';
 import { type DaysOfMonth, parseCronDays } from './cron-days.ts';
 
 /** Milliseconds since 1970. */

@@ -12,7 +12,7 @@ import {
   statementName,
 } from '../../../platform/sql-text.ts';
 import { type Cursor, formatCursor } from '../../../protocol/api/cursor.ts';
-import type { NodeStatus } from '../../../protocol/api/push-job-schemas.ts';
+import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';
 import type { JobOutcome, JobState } from '../push-job.ts';

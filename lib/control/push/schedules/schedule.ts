@@ -10,7 +10,7 @@
  * skipped (the last job has not ended), missed (no instance was there in time, or there was no room
  * for its job) or refused (the job cannot be created).
  */
-import type { FIRING_OUTCOMES, OVERLAPS, SCHEDULE_STATUSES } from '../../../protocol/api/push-schedules.ts';
+import type { FIRING_OUTCOMES, OVERLAPS, SCHEDULE_STATUSES } from '../../../protocol/api/push/schedules.ts';
 import type { CronTimes } from './cron-times.ts';
 
 /** What happens at a time when the last job has not ended. */

@@ -2,8 +2,8 @@
 import t from 'tap';
 import { follow } from '../../../../lib/client/follow.ts';
 import { followPushJob } from '../../../../lib/client/follow-push-job.ts';
-import type { PushEvent } from '../../../../lib/protocol/api/push-events.ts';
-import type { PushJob } from '../../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushEvent } from '../../../../lib/protocol/api/push/events.ts';
+import type { PushJob } from '../../../../lib/protocol/api/push/job-schemas.ts';
 import { failoverClient } from '../../../client/rig.ts';
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { startAgents } from '../../../support/simulated-agents.ts';

@@ -1,7 +1,7 @@
 /** Push jobs that hold a ticket, through real instances and Postgres. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import type { PushJob } from '../../../../lib/protocol/api/push-job-schemas.ts';
+import type { PushJob } from '../../../../lib/protocol/api/push/job-schemas.ts';
 import type { Ticket } from '../../../../lib/protocol/api/tickets.ts';
 import { freshZone, type TestApp } from '../../../support/apps.ts';
 import { startAgents } from '../../../support/simulated-agents.ts';

@@ -1,8 +1,8 @@
-/** Answers the routes of schedules of push jobs (lib/protocol/api/push-schedules.ts). */
+/** Answers the routes of schedules of push jobs (lib/protocol/api/push/schedules.ts). */
 import { optionalField } from '../../../../platform/optional-field.ts';
 import type { Random } from '../../../../platform/random.ts';
-import { PUSH_PAGE } from '../../../../protocol/api/push-jobs.ts';
-import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../../protocol/api/push-schedules.ts';
+import { PUSH_PAGE } from '../../../../protocol/api/push/jobs.ts';
+import { DEFAULT_TIMES, type PushSchedule, pushScheduleContracts } from '../../../../protocol/api/push/schedules.ts';
 import { type Actor, hasRight } from '../../../access/token.ts';
 import { idempotencyKey } from '../../../http/idempotency-key.ts';
 import { bind, empty, ok, type Route } from '../../../http/route.ts';

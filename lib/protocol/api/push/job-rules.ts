@@ -2,9 +2,9 @@
  * How the members of a push job must fit together, whichever servers exist. Pure. A new job and
  * the job of a schedule obey the same rules.
  */
-import { isJsonObject } from '../bounded-json.ts';
-import { MAX_PUSH_NODES } from '../limits.ts';
-import type { Issue } from './contract.ts';
+import { isJsonObject } from '../../bounded-json.ts';
+import { MAX_PUSH_NODES } from '../../limits.ts';
+import type { Issue } from '../contract.ts';
 
 /** How a job names its servers: in exactly one of these ways. */
 export const TARGET_KINDS = ['servers', 'where', 'group', 'from_job'] as const;

@@ -1,9 +1,9 @@
-/** What a push job and its nodes are in answers. The routes are in `push-jobs.ts`. */
+/** What a push job and its nodes are in answers. The routes are in `jobs.ts`. */
 import { z } from 'zod';
-import { NODE_REASONS } from '../push.ts';
-import { answer, type Known } from './contract.ts';
-import { heldTicket } from './push-tickets.ts';
-import { uuid } from './rules.ts';
+import { NODE_REASONS } from '../../push.ts';
+import { answer, type Known } from '../contract.ts';
+import { uuid } from '../rules.ts';
+import { heldTicket } from './tickets.ts';
 
 export const JOB_STATUSES = [
   'waiting',

@@ -1,7 +1,7 @@
 /** What a schedule can be created with. */
 import { randomUUID } from 'node:crypto';
 import t from 'tap';
-import { pushScheduleContracts } from '../../../lib/protocol/api/push-schedules.ts';
+import { pushScheduleContracts } from '../../../../lib/protocol/api/push/schedules.ts';
 
 const params = pushScheduleContracts.CreatePushSchedule.params;
 

@@ -3,15 +3,15 @@
  * instance answers for any job (law 2). docs/push-jobs.md.
  */
 import { z } from 'zod';
-import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
-import { answer, contracts, errorResponse } from './contract.ts';
-import { cursor, nextCursor } from './cursor.ts';
-import { idPrefix } from './id-prefix.ts';
-import { jobServers, pushEnvironment, pushFile, pushQuorum, secretNames, startRate } from './push-job-params.ts';
-import { findMemberIssues } from './push-job-rules.ts';
-import { JOB_STATUSES, NODE_STATUSES, pushJob, pushNode } from './push-job-schemas.ts';
-import { wantedTicket } from './push-tickets.ts';
-import { boolean, booleanText, boundedText, integer, serverConditions, text, uuid } from './rules.ts';
+import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../limits.ts';
+import { answer, contracts, errorResponse } from '../contract.ts';
+import { cursor, nextCursor } from '../cursor.ts';
+import { idPrefix } from '../id-prefix.ts';
+import { boolean, booleanText, boundedText, integer, serverConditions, text, uuid } from '../rules.ts';
+import { jobServers, pushEnvironment, pushFile, pushQuorum, secretNames, startRate } from './job-params.ts';
+import { findMemberIssues } from './job-rules.ts';
+import { JOB_STATUSES, NODE_STATUSES, pushJob, pushNode } from './job-schemas.ts';
+import { wantedTicket } from './tickets.ts';
 
 export const PUSH_PAGE = 100;
 const MAX_PAGE = 1000;

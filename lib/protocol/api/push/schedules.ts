@@ -4,13 +4,13 @@
  */
 
 import { z } from 'zod';
-import { isJsonObject, type JsonObject } from '../bounded-json.ts';
-import { isDate } from '../date.ts';
-import { answer, checkParams, contracts, errorResponse, type Known } from './contract.ts';
-import { cursor, nextCursor } from './cursor.ts';
-import { JOB_STATUSES, nodeCounts, pushJob } from './push-job-schemas.ts';
-import { PUSH_PAGE, pushJobContracts } from './push-jobs.ts';
-import { boundedText, integer, uuid } from './rules.ts';
+import { isJsonObject, type JsonObject } from '../../bounded-json.ts';
+import { isDate } from '../../date.ts';
+import { answer, checkParams, contracts, errorResponse, type Known } from '../contract.ts';
+import { cursor, nextCursor } from '../cursor.ts';
+import { boundedText, integer, uuid } from '../rules.ts';
+import { JOB_STATUSES, nodeCounts, pushJob } from './job-schemas.ts';
+import { PUSH_PAGE, pushJobContracts } from './jobs.ts';
 
 export const MAX_CRON_CHARS = 200;
 const MAX_PAGE = 1000;

@@ -3,10 +3,10 @@
  * the commands on all of them, in one stream.
  */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { pushJob, pushNode } from './push-job-schemas.ts';
-import { boundedText, uuid } from './rules.ts';
-import { taskEvent } from './tasks.ts';
+import { answer, contracts, errorResponse, type Known } from '../contract.ts';
+import { boundedText, uuid } from '../rules.ts';
+import { taskEvent } from '../tasks.ts';
+import { pushJob, pushNode } from './job-schemas.ts';
 
 export const PUSH_EVENTS = ['job', 'node', 'task'] as const;
 
