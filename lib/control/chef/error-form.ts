@@ -1,6 +1,6 @@
 /** The form that Chef gives to all errors of /pushy. */
 import type { FieldError } from '../../platform/errors.ts';
-import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/pushy.ts';
+import { MAX_PUSHY_BODY_BYTES, type PushyError } from '../../protocol/api/chef.ts';
 import { InvalidArgumentError } from '../http/http-errors.ts';
 import { errorReply } from '../http/reply/error-mapping.ts';
 import type { Reply } from '../http/route.ts';

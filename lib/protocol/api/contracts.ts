@@ -1,5 +1,6 @@
 /** The table of all contracts, in the order of the OpenAPI document. */
 import { auditContracts } from './audit.ts';
+import { pushyContracts } from './chef.ts';
 import type { Contract } from './contract.ts';
 import { eventContracts } from './events.ts';
 import { instanceContracts } from './instances.ts';
@@ -9,7 +10,6 @@ import { pushEventContracts } from './push/events.ts';
 import { pushJobContracts } from './push/jobs.ts';
 import { pushNodeContracts } from './push/nodes.ts';
 import { pushScheduleContracts } from './push/schedules.ts';
-import { pushyContracts } from './pushy.ts';
 import { serverTaskContracts } from './server-tasks.ts';
 import { serverContracts } from './servers.ts';
 import { taskContracts } from './tasks.ts';

@@ -3,9 +3,9 @@
  * Chef. Limits that Chef does not have are those of POST /push-jobs. Pure.
  */
 import type { z } from 'zod';
+import { PUSHY_JOB_KEYS } from '../../../protocol/api/chef.ts';
 import { parsePushFile } from '../../../protocol/api/push/job-params.ts';
 import { DEFAULT_RUN_TIMEOUT_MS, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
-import { PUSHY_JOB_KEYS } from '../../../protocol/api/pushy.ts';
 import { isJsonObject, JsonLimitError, parseBoundedJson } from '../../../protocol/bounded-json.ts';
 import { MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';
 import { reasonNotStorable } from '../../../protocol/storable.ts';

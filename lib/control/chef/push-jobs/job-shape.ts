@@ -1,8 +1,8 @@
 /** A push job and its nodes in the form of Chef. Pure. */
 
 import { optionalField } from '../../../platform/optional-field.ts';
+import type { PushyJob, PushyListedJob, PushyNodeState } from '../../../protocol/api/chef.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
-import type { PushyJob, PushyListedJob, PushyNodeState } from '../../../protocol/api/pushy.ts';
 import type { NodeStateRow } from '../../push/push-store.ts';
 import type { CountedJob, OrganizationJob } from './organization-jobs-store.ts';
 

@@ -1,13 +1,13 @@
 /**
- * Answers the routes of push jobs for clients of Chef (lib/protocol/api/pushy.ts), in its
+ * Answers the routes of push jobs for clients of Chef (lib/protocol/api/chef.ts), in its
  * order: the signature, the organization, the group, Accept, the object, the body.
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
+import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/chef.ts';
 import type { Cursor } from '../../../protocol/api/cursor.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
-import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/pushy.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
