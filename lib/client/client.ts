@@ -5,7 +5,7 @@
  */
 import { z } from 'zod';
 import { auditContracts } from '../protocol/api/audit.ts';
-import type { Contract } from '../protocol/api/contract.ts';
+import type { Contract } from '../protocol/api/contract/contract.ts';
 import { EVENT_KINDS, eventContracts, type FleetEvent } from '../protocol/api/events.ts';
 import { type Instance, instanceContracts } from '../protocol/api/instances.ts';
 import { processContracts } from '../protocol/api/process.ts';

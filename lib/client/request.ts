@@ -1,6 +1,12 @@
 /** Makes the request of a contract, and says what its answer holds. Pure; used by client.ts. */
 import type { z } from 'zod';
-import { type BodySchemaOf, type Contract, type Method, type RequestOf, takesBody } from '../protocol/api/contract.ts';
+import {
+  type BodySchemaOf,
+  type Contract,
+  type Method,
+  type RequestOf,
+  takesBody,
+} from '../protocol/api/contract/contract.ts';
 
 /**
  * A contract's parameters; a text that is a list of texts, separated by commas, may be given as the

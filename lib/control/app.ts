@@ -14,7 +14,7 @@ import { PostgresDatabase, type PostgresDeps } from '../platform/postgres/pool.t
 import { WriteHealth } from '../platform/postgres/write-health.ts';
 import type { Random } from '../platform/random.ts';
 import { VERSION } from '../platform/version.ts';
-import { openApiBytes } from '../protocol/api/openapi.ts';
+import { openApiBytes } from '../protocol/api/contract/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
 import { NewServerLimiter } from './access/new-server-limiter.ts';
 import { SignIn } from './access/sign-in.ts';

@@ -10,7 +10,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import t from 'tap';
 import { allContracts } from '../../lib/control/nouns/lists.ts';
-import { openApiDocument } from '../../lib/protocol/api/openapi.ts';
+import { openApiDocument } from '../../lib/protocol/api/contract/openapi.ts';
 import { matchLists } from '../support/match-lists.ts';
 import { installPackages } from '../support/own-packages.ts';
 import { FILE_TIMEOUT_MS } from '../support/patience.ts';

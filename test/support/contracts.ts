@@ -4,8 +4,8 @@
  */
 import { z } from 'zod';
 import { allContracts } from '../../lib/control/nouns/lists.ts';
-import { type Contract, EXTENSIBLE } from '../../lib/protocol/api/contract.ts';
-import { codesOf, errorBody, errorBodyWith } from '../../lib/protocol/api/errors.ts';
+import { type Contract, EXTENSIBLE } from '../../lib/protocol/api/contract/contract.ts';
+import { codesOf, errorBody, errorBodyWith } from '../../lib/protocol/api/contract/errors.ts';
 
 interface RealAnswer {
   status: number;

@@ -1,7 +1,7 @@
 /** `cnapi audit`: lists who changed what. */
 import { Command } from 'commander';
 import type { AuditRecord } from '../../protocol/api/audit.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
 import { findServerUuid, isPrefix, serverLabels } from '../lookup/find.ts';

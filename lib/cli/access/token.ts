@@ -1,7 +1,7 @@
 /** `cnapi token`: manages tokens for callers and agents. */
 import { Command, Option } from 'commander';
-import { type Role, TOKEN_ROLES } from '../../protocol/api/roles.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
+import { type Role, TOKEN_ROLES } from '../../protocol/api/contract/roles.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { CreatedToken, Token } from '../../protocol/api/tokens.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import type { Context, GlobalOptions } from '../invocation/context.ts';

@@ -1,8 +1,8 @@
 /** The options that describe a push job: of `cnapi job start`, schedules and `cnapi exec`. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { NODE_STATUSES } from '../../protocol/api/push/job-schemas.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import { MAX_PUSH_FILE_BYTES } from '../../protocol/limits.ts';
 import { collectValues } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';

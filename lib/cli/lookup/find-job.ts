@@ -1,7 +1,8 @@
 /** A push job and its nodes, as callers name them. */
+
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { PushJob, PushNode } from '../../protocol/api/push/job-schemas.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';

@@ -1,7 +1,7 @@
 /** Schedules of push jobs, as callers name and list them. */
 import type { CnapiClient } from '../../client/client.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { type PushSchedule, pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import type { Context } from '../invocation/context.ts';
 import { checkPrefix, uniqueMatch } from './find.ts';
 

@@ -5,8 +5,8 @@
 
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
-import { isUuid } from '../../protocol/api/rules.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';
 import { UsageError } from '../terminal/usage-error.ts';

@@ -2,7 +2,7 @@
  * Tables for people: columns are as wide as needed, and fit the terminal by shortening those that
  * may be shortened. Pure.
  */
-import { isUuid } from '../../protocol/api/rules.ts';
+import { isUuid } from '../../protocol/api/contract/rules.ts';
 import { escapeControls } from './escape-controls.ts';
 
 export interface Column<Row> {

@@ -3,7 +3,7 @@
  * find out.
  */
 import { CnapiError } from '../../platform/errors.ts';
-import type { RequiredRole } from '../../protocol/api/roles.ts';
+import type { RequiredRole } from '../../protocol/api/contract/roles.ts';
 import type { Actor } from './token.ts';
 
 /** 401: no token, or no valid one. */

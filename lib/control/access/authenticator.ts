@@ -13,7 +13,7 @@ import { CnapiError, isTemporary } from '../../platform/errors.ts';
 import { KeyedCounts } from '../../platform/keyed-counts.ts';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
 import { RateLimit, RateLimiter, RateLimiters } from '../../platform/rate-limiter.ts';
-import type { RequiredRole } from '../../protocol/api/roles.ts';
+import type { RequiredRole } from '../../protocol/api/contract/roles.ts';
 import {
   RoleTooSmallError,
   TokenOfAnotherServerError,

@@ -4,7 +4,7 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type StatementPart } from '../../platform/sql-text.ts';
-import type { Role } from '../../protocol/api/roles.ts';
+import type { Role } from '../../protocol/api/contract/roles.ts';
 import type { Token } from '../../protocol/api/tokens.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 

@@ -7,7 +7,7 @@
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { normalizeAddress, sourceOf } from '../../platform/networks.ts';
-import type { RequiredRole, Role } from '../../protocol/api/roles.ts';
+import type { RequiredRole, Role } from '../../protocol/api/contract/roles.ts';
 
 /** A user or client of an organization, which signed its request. */
 export interface Principal {

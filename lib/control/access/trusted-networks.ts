@@ -1,6 +1,6 @@
 /** Callers that are trusted because of their address. Pure. */
 import { Networks } from '../../platform/networks.ts';
-import type { Role } from '../../protocol/api/roles.ts';
+import type { Role } from '../../protocol/api/contract/roles.ts';
 import type { Actor } from './token.ts';
 
 type NetworkRole = Exclude<Role, 'admin'>;

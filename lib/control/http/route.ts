@@ -5,7 +5,7 @@
  */
 import type { z } from 'zod';
 import type { RecordPart } from '../../platform/sql-text.ts';
-import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract.ts';
+import { type Contract, type Known, type ParamsOf, requiredRoleOf } from '../../protocol/api/contract/contract.ts';
 import type { Actor } from '../access/token.ts';
 
 /** Rows of a list as JSON, without the enclosing brackets. */

@@ -1,5 +1,5 @@
 /** The declarations of the nouns as lists, in the alphabetical order of their names. */
-import type { Contract } from '../../protocol/api/contract.ts';
+import type { Contract } from '../../protocol/api/contract/contract.ts';
 import { contractList } from '../../protocol/api/contracts.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
 import { fleetEventsWith } from '../../protocol/api/events.ts';

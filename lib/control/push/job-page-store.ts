@@ -5,7 +5,7 @@
  */
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { fromMicroseconds, inMicroseconds, Parameters } from '../../platform/sql-text.ts';
-import type { Cursor } from '../../protocol/api/cursor.ts';
+import type { Cursor } from '../../protocol/api/contract/cursor.ts';
 
 interface PageBounds {
   /** Where the page before ended. The job there may have been deleted since. */

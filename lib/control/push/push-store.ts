@@ -7,8 +7,8 @@ import {
   type StatementPart,
   statementName,
 } from '../../platform/sql-text.ts';
-import type { Cursor } from '../../protocol/api/cursor.ts';
-import { idRangeOf } from '../../protocol/api/id-prefix.ts';
+import type { Cursor } from '../../protocol/api/contract/cursor.ts';
+import { idRangeOf } from '../../protocol/api/contract/id-prefix.ts';
 import type { NodeStatus, PushJob } from '../../protocol/api/push/job-schemas.ts';
 import type { NodeReason } from '../../protocol/push.ts';
 import { END_DETAILS, newJobDetails, type TargetSelection } from './audit-details.ts';

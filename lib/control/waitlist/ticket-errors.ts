@@ -1,6 +1,6 @@
 /** Ticket errors that a caller can act on. Thrown by `Waitlist`. */
 import { CnapiError } from '../../platform/errors.ts';
-import type { Issue } from '../../protocol/api/contract.ts';
+import type { Issue } from '../../protocol/api/contract/contract.ts';
 import type { TicketStatus } from './ticket.ts';
 
 /**

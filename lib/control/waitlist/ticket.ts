@@ -11,7 +11,7 @@
  */
 
 import type { StatementPart } from '../../platform/sql-text.ts';
-import type { Issue } from '../../protocol/api/contract.ts';
+import type { Issue } from '../../protocol/api/contract/contract.ts';
 import type { Ticket } from '../../protocol/api/tickets.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { isDate } from '../../protocol/date.ts';

@@ -13,7 +13,7 @@ import type { Random } from '../../platform/random.ts';
 import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
-import type { Issue } from '../../protocol/api/contract.ts';
+import type { Issue } from '../../protocol/api/contract/contract.ts';
 import type { CreatedTicket, Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';

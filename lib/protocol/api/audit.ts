@@ -1,7 +1,7 @@
 /** The audit: who changed what. For admins. */
 import { z } from 'zod';
-import { answer, contracts, type Known } from './contract.ts';
-import { boundedText, integer, timestamp, uuid } from './rules.ts';
+import { answer, contracts, type Known } from './contract/contract.ts';
+import { boundedText, integer, timestamp, uuid } from './contract/rules.ts';
 
 const MAX_PAGE = 1000;
 export const AUDIT_PAGE = 100;

@@ -10,10 +10,10 @@ import {
   MAX_PUSH_NODES,
   MAX_TASK_TIMEOUT_MS,
 } from '../limits.ts';
-import { answer, contracts, type Known, type ResponseSpec } from './contract.ts';
+import { answer, contracts, type Known, type ResponseSpec } from './contract/contract.ts';
+import { integer } from './contract/rules.ts';
 import { NODE_STATUSES } from './push/job-schemas.ts';
 import { DEFAULT_RUN_TIMEOUT_MS } from './push/jobs.ts';
-import { integer } from './rules.ts';
 
 export const MAX_PUSHY_BODY_BYTES = 1_000_000;
 

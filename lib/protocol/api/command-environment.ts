@@ -1,7 +1,7 @@
 /** The environment that a caller gives to a command. */
 import { MAX_COMMAND_VARIABLES } from '../limits.ts';
 import { isVariableName } from '../variable-name.ts';
-import { textMap } from './rules.ts';
+import { textMap } from './contract/rules.ts';
 
 /** The way to the command leads through a shell, which loses a variable with another name. */
 export const commandEnvironment = textMap(MAX_COMMAND_VARIABLES).refine((env) => findLostVariable(env) === undefined, {

@@ -1,7 +1,7 @@
 /** The table of all contracts, in the order of the OpenAPI document. */
 import { auditContracts } from './audit.ts';
 import { pushyContracts } from './chef.ts';
-import type { Contract } from './contract.ts';
+import type { Contract } from './contract/contract.ts';
 import { eventContracts } from './events.ts';
 import { instanceContracts } from './instances.ts';
 import { legacyAgentContracts } from './legacy-agents.ts';

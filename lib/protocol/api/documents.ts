@@ -5,10 +5,10 @@
  * one.
  */
 import { z } from 'zod';
-import { answer, type Contract, errorResponse } from './contract.ts';
+import { answer, type Contract, errorResponse } from './contract/contract.ts';
+import type { RequiredRole } from './contract/roles.ts';
+import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from './contract/rules.ts';
 import { EVENT_KINDS } from './events.ts';
-import type { RequiredRole } from './roles.ts';
-import { booleanText, boundedText, integer, MAX_LIST, number, timestamp, uuid } from './rules.ts';
 
 type IndexType = 'string' | 'number' | 'boolean' | 'timestamp' | 'uuid';
 

@@ -1,9 +1,9 @@
 /** Live events of the whole fleet: each is one change of an object, in short form. */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
+import { list, text, uuid } from './contract/rules.ts';
 import { JOB_STATUSES } from './push/job-schemas.ts';
 import { FIRING_OUTCOMES, SCHEDULE_STATUSES } from './push/schedules.ts';
-import { list, text, uuid } from './rules.ts';
 
 export const EVENT_KINDS = ['status', 'task', 'ticket', 'instance', 'push_job', 'push_schedule'] as const;
 

@@ -1,7 +1,7 @@
 /** The instances of this control plane, as the answering instance sees them. */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { uuid } from './rules.ts';
+import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
+import { uuid } from './contract/rules.ts';
 
 /**
  * Whether an instance admits new agents: `open`, `paced` (it tells some to return later), `closed`

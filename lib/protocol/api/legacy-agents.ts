@@ -3,8 +3,8 @@
  * state. Paths, bodies and answers are Triton's; a request that crashed it gets a clear 409.
  */
 import { z } from 'zod';
-import { contracts, errorResponse } from './contract.ts';
-import { object, serverUuid } from './rules.ts';
+import { contracts, errorResponse } from './contract/contract.ts';
+import { object, serverUuid } from './contract/rules.ts';
 import { noServer } from './servers.ts';
 
 export const legacyAgentContracts = contracts({

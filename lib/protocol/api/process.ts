@@ -3,8 +3,8 @@
  * description.
  */
 import { z } from 'zod';
-import { answer, contracts, extensibleObject } from './contract.ts';
-import { number } from './rules.ts';
+import { answer, contracts, extensibleObject } from './contract/contract.ts';
+import { number } from './contract/rules.ts';
 
 const LOG_LEVELS = { trace: 10, debug: 20, info: 30, warn: 40, error: 50, fatal: 60 } as const;
 type LevelName = keyof typeof LOG_LEVELS;

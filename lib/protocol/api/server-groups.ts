@@ -1,8 +1,9 @@
 /**
  * Named groups of servers, for which push jobs can be created: a list of servers, or conditions.
  */
+
+import { boundedText, serverConditions, text, uuidArray } from './contract/rules.ts';
 import { type Document, documentNoun } from './documents.ts';
-import { boundedText, serverConditions, text, uuidArray } from './rules.ts';
 
 const MAX_SERVERS = 5_000;
 

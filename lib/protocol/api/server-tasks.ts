@@ -8,7 +8,7 @@ import { MAX_COMMAND_ARGS, MAX_TASK_TIMEOUT_MS } from '../limits.ts';
 import { MAX_SECRET_POINTERS } from '../secret-params.ts';
 import { TASKS_TEXT } from '../tasks.ts';
 import { commandEnvironment } from './command-environment.ts';
-import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
 import {
   BAD_REQUEST,
   boolean,
@@ -22,7 +22,7 @@ import {
   textArray,
   truthy,
   uuid,
-} from './rules.ts';
+} from './contract/rules.ts';
 import { noServer } from './servers.ts';
 
 const MAX_COMMAND_MS = 24 * 3_600_000;

@@ -1,6 +1,6 @@
 /** Servers: list, read, update, remove; the status history. */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract.ts';
+import { answer, contracts, errorResponse, extensibleObject, type Known } from './contract/contract.ts';
 import {
   array,
   BAD_REQUEST,
@@ -16,7 +16,7 @@ import {
   trimmedText,
   uuid,
   uuidOrDefault,
-} from './rules.ts';
+} from './contract/rules.ts';
 
 export const noServer = { 404: errorResponse('No such server', 'ResourceNotFound') };
 

@@ -5,10 +5,10 @@
 
 import { z } from 'zod';
 import { OUTPUT_STREAMS } from '../output-streams.ts';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { cursor, nextCursor } from './cursor.ts';
-import { idPrefix } from './id-prefix.ts';
-import { boundedText, integer, taskWaitSeconds, timestamp, uuid } from './rules.ts';
+import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
+import { cursor, nextCursor } from './contract/cursor.ts';
+import { idPrefix } from './contract/id-prefix.ts';
+import { boundedText, integer, taskWaitSeconds, timestamp, uuid } from './contract/rules.ts';
 
 /** The maximum of an SQL integer. */
 export const MAX_EVENT_ID = 2 ** 31 - 1;

@@ -4,8 +4,18 @@
  * does not answer (it waits for ever, or its process ends), this answers with a 4xx.
  */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { booleanText, integer, MAX_LIST, number, object, text, uuid, uuidOrDefault, waitSeconds } from './rules.ts';
+import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
+import {
+  booleanText,
+  integer,
+  MAX_LIST,
+  number,
+  object,
+  text,
+  uuid,
+  uuidOrDefault,
+  waitSeconds,
+} from './contract/rules.ts';
 import { noServer } from './servers.ts';
 
 const example = {

@@ -1,8 +1,8 @@
 /** Tokens: who may authenticate, and with which role. For admins. */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, type Known } from './contract.ts';
-import { reasonNotAName, TOKEN_ROLES } from './roles.ts';
-import { booleanText, boundedText, integer, uuid } from './rules.ts';
+import { answer, contracts, errorResponse, type Known } from './contract/contract.ts';
+import { reasonNotAName, TOKEN_ROLES } from './contract/roles.ts';
+import { booleanText, boundedText, integer, uuid } from './contract/rules.ts';
 
 const LONGEST_SECONDS = 10 * 365 * 86_400;
 export const MAX_TOKENS = 10_000;

@@ -4,7 +4,7 @@ import path from 'node:path';
 import t from 'tap';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import type { Role } from '../../../lib/protocol/api/roles.ts';
+import type { Role } from '../../../lib/protocol/api/contract/roles.ts';
 import { freshZone } from '../../support/apps.ts';
 import { Authority } from '../../support/certificates.ts';
 import { matchLists } from '../../support/match-lists.ts';

@@ -10,7 +10,7 @@ import {
   permits,
   senderGroupOf,
 } from '../../../lib/control/access/token.ts';
-import { type RequiredRole, type Role, reasonNotAName } from '../../../lib/protocol/api/roles.ts';
+import { type RequiredRole, type Role, reasonNotAName } from '../../../lib/protocol/api/contract/roles.ts';
 
 const uuid = '0d5b3c1e-8f4a-4c2b-9d6e-7f8091a2b3c4';
 const secret = 'A'.repeat(43);

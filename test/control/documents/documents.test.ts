@@ -8,8 +8,8 @@ import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { CnapiError } from '../../../lib/platform/errors.ts';
 import { BucketStore } from '../../../lib/platform/moray/bucket-store.ts';
 import { systemRandom as random } from '../../../lib/platform/random.ts';
+import { boundedText, number } from '../../../lib/protocol/api/contract/rules.ts';
 import { documentNoun } from '../../../lib/protocol/api/documents.ts';
-import { boundedText, number } from '../../../lib/protocol/api/rules.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 
 const noun = documentNoun({

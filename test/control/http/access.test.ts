@@ -3,7 +3,7 @@ import { createConnection } from 'node:net';
 import t from 'tap';
 import { parseToken, permits } from '../../../lib/control/access/token.ts';
 import { changesSomething } from '../../../lib/control/http/route.ts';
-import { requiredRoleOf } from '../../../lib/protocol/api/contract.ts';
+import { requiredRoleOf } from '../../../lib/protocol/api/contract/contract.ts';
 import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';

@@ -2,7 +2,7 @@
 import type { Test } from 'tap';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
-import type { Role } from '../../../lib/protocol/api/roles.ts';
+import type { Role } from '../../../lib/protocol/api/contract/roles.ts';
 import { type ApiOptions, startApi } from './support.ts';
 
 export async function startWithTokens(t: Test, config: ApiOptions['config'] = {}, options: ApiOptions = {}) {

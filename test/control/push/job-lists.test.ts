@@ -7,7 +7,7 @@ import { createPushJob, deletePushJob, listPushJobs, type NewPushJob } from '../
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { PUSHY_JOB_STATUSES, type PushyJobStatus } from '../../../lib/protocol/api/chef.ts';
-import type { Cursor } from '../../../lib/protocol/api/cursor.ts';
+import type { Cursor } from '../../../lib/protocol/api/contract/cursor.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
 import { claimedJob, rowsRead, seatedDatabase } from './job-rows.ts';

@@ -3,7 +3,7 @@
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { inMicroseconds } from '../../../platform/sql-text.ts';
 import type { PushyJobStatus } from '../../../protocol/api/chef.ts';
-import type { Cursor } from '../../../protocol/api/cursor.ts';
+import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import { CURSOR, type JobPage, NODE_COUNTS, readJobPage } from '../../push/job-page-store.ts';
 import type { PushOptions } from '../../push/push-store.ts';

@@ -6,7 +6,7 @@ import { CnapiError } from '../../../platform/errors.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Random } from '../../../platform/random.ts';
 import { MAX_PUSHY_BODY_BYTES, pushyContracts } from '../../../protocol/api/chef.ts';
-import type { Cursor } from '../../../protocol/api/cursor.ts';
+import type { Cursor } from '../../../protocol/api/contract/cursor.ts';
 import type { Organization } from '../../../protocol/api/organizations.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';

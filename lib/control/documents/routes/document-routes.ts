@@ -1,8 +1,8 @@
 /** Answers the five routes of a noun (lib/protocol/api/documents.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
 import type { BucketObject } from '../../../platform/moray/bucket.ts';
-import type { Contract, ParamsOf } from '../../../protocol/api/contract.ts';
-import { MAX_LIST } from '../../../protocol/api/rules.ts';
+import type { Contract, ParamsOf } from '../../../protocol/api/contract/contract.ts';
+import { MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { bind, empty, ok, type Reply, type RequestContext, type Route } from '../../http/route.ts';
 import type { Documents } from '../documents.ts';
 

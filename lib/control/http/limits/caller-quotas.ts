@@ -6,7 +6,7 @@
 
 import { CnapiError } from '../../../platform/errors.ts';
 import { KeyedCounts } from '../../../platform/keyed-counts.ts';
-import type { LongRequestKind } from '../../../protocol/api/contract.ts';
+import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts';
 
 export interface CallerQuotaOptions {
   /** For each quota, 0 means no limit. */

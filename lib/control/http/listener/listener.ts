@@ -16,8 +16,8 @@ import type { Clock } from '../../../platform/clock.ts';
 import { CnapiError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import type { Random } from '../../../platform/random.ts';
-import { takesBody } from '../../../protocol/api/contract.ts';
-import { isUuid } from '../../../protocol/api/rules.ts';
+import { takesBody } from '../../../protocol/api/contract/contract.ts';
+import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { type Actor, OPEN_ACTOR } from '../../access/token.ts';
 import {
   ExpectationFailedError,

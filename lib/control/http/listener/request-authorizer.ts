@@ -9,8 +9,8 @@ import { type CnapiError, DatabaseUnavailableError, isTemporary, messageOf } fro
 import type { Logger } from '../../../platform/log.ts';
 import { normalizeAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
-import { requiredRoleOf } from '../../../protocol/api/contract.ts';
-import { isUuid } from '../../../protocol/api/rules.ts';
+import { requiredRoleOf } from '../../../protocol/api/contract/contract.ts';
+import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { TokenEndedError, UnauthorizedError } from '../../access/access-errors.ts';
 import type { Authenticator } from '../../access/authenticator.ts';
 import { type Actor, OPEN_ACTOR } from '../../access/token.ts';

@@ -10,7 +10,7 @@ import { type CnapiError, messageOf } from '../../../platform/errors.ts';
 import { cutForLog, type Logger } from '../../../platform/log.ts';
 import type { MemoryShare } from '../../../platform/memory-budget.ts';
 import type { Random } from '../../../platform/random.ts';
-import type { LongRequestKind } from '../../../protocol/api/contract.ts';
+import type { LongRequestKind } from '../../../protocol/api/contract/contract.ts';
 import { type Actor, ANONYMOUS_ACTOR, callerKey, OPEN_ACTOR } from '../../access/token.ts';
 import type { BodySize } from '../limits/body-costs.ts';
 import type { CallerLimits } from '../limits/caller-limits.ts';

@@ -7,7 +7,7 @@ import type { IncomingMessage } from 'node:http';
 import { CnapiError } from '../../../platform/errors.ts';
 import { normalizeAddress } from '../../../platform/networks.ts';
 import type { RecordPart } from '../../../platform/sql-text.ts';
-import { takesBody } from '../../../protocol/api/contract.ts';
+import { takesBody } from '../../../protocol/api/contract/contract.ts';
 import type { Actor } from '../../access/token.ts';
 import { InvalidArgumentError } from '../http-errors.ts';
 import type { Exchange } from '../reply/exchange.ts';

@@ -4,7 +4,7 @@
  */
 
 import { checkAll, invalidParameter } from '../../../platform/errors.ts';
-import type { ParamsOf } from '../../../protocol/api/contract.ts';
+import type { ParamsOf } from '../../../protocol/api/contract/contract.ts';
 import { findQuorumIssues } from '../../../protocol/api/push/job-rules.ts';
 import {
   DEFAULT_ABORT_TIMEOUT_MS,

@@ -1,6 +1,6 @@
 /** Answers the routes of push jobs (lib/protocol/api/push/jobs.ts). */
 import type { Random } from '../../../platform/random.ts';
-import { formatCursor } from '../../../protocol/api/cursor.ts';
+import { formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import { PUSH_PAGE, pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';

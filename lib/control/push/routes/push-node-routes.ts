@@ -1,7 +1,7 @@
 /** Answers the states of servers in push jobs (lib/protocol/api/push/nodes.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
+import { isUuid } from '../../../protocol/api/contract/rules.ts';
 import { pushNodeContracts } from '../../../protocol/api/push/nodes.ts';
-import { isUuid } from '../../../protocol/api/rules.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { PushJobs } from '../push-jobs.ts';

@@ -1,6 +1,6 @@
 /** The job of a schedule: a body of POST /push-jobs, which is read again each time. */
 import { InvalidParametersError, invalidParameter } from '../../../platform/errors.ts';
-import { checkParams } from '../../../protocol/api/contract.ts';
+import { checkParams } from '../../../protocol/api/contract/contract.ts';
 import { TARGET_KINDS } from '../../../protocol/api/push/job-rules.ts';
 import { pushJobContracts } from '../../../protocol/api/push/jobs.ts';
 import { findJobIssues, findUnknownMembers } from '../../../protocol/api/push/schedules.ts';

@@ -11,7 +11,7 @@ import {
   type StatementPart,
   statementName,
 } from '../../../platform/sql-text.ts';
-import { type Cursor, formatCursor } from '../../../protocol/api/cursor.ts';
+import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import { END_DETAILS, newScheduleDetails } from '../audit-details.ts';

@@ -3,7 +3,7 @@
  * of legacy agents.
  */
 import { CnapiError } from '../../../platform/errors.ts';
-import { isUuid, MAX_LIST } from '../../../protocol/api/rules.ts';
+import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
 import { type StatusChange, serverContracts } from '../../../protocol/api/servers.ts';
 import { answerRows } from '../../http/reply/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';

@@ -5,8 +5,8 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { fromMicroseconds, inMicroseconds } from '../../../platform/sql-text.ts';
-import { type Cursor, formatCursor } from '../../../protocol/api/cursor.ts';
-import { idRangeOf } from '../../../protocol/api/id-prefix.ts';
+import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
+import { idRangeOf } from '../../../protocol/api/contract/id-prefix.ts';
 import type { ListedTask, TaskPage } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import type { TaskFilter } from './task-list.ts';

@@ -5,7 +5,7 @@
 
 import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
-import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
+import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
 import type { Task } from '../../../protocol/api/tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';

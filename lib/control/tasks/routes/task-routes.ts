@@ -1,6 +1,6 @@
 /** Answers the routes of tasks (lib/protocol/api/tasks.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
-import { MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
+import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { MAX_EVENT_ID, TASK_PAGE, taskContracts } from '../../../protocol/api/tasks.ts';
 import type { Actor } from '../../access/token.ts';
 import { InstanceDrainingError } from '../../http/http-errors.ts';

@@ -1,5 +1,5 @@
 /** Answers the routes of the waitlist (lib/protocol/api/tickets.ts). */
-import { MAX_LIST, MAX_WAIT_SECONDS } from '../../../protocol/api/rules.ts';
+import { MAX_LIST, MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { ticketContracts } from '../../../protocol/api/tickets.ts';
 import { InstanceDrainingError, InvalidArgumentError, PreconditionFailedError } from '../../http/http-errors.ts';
 import { idempotencyKey } from '../../http/idempotency-key.ts';

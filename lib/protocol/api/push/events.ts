@@ -3,8 +3,8 @@
  * the commands on all of them, in one stream.
  */
 import { z } from 'zod';
-import { answer, contracts, errorResponse, type Known } from '../contract.ts';
-import { boundedText, uuid } from '../rules.ts';
+import { answer, contracts, errorResponse, type Known } from '../contract/contract.ts';
+import { boundedText, uuid } from '../contract/rules.ts';
 import { taskEvent } from '../tasks.ts';
 import { pushJob, pushNode } from './job-schemas.ts';
 

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { MAX_COMMAND_VARIABLES, MAX_PUSH_ENV_BYTES, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES } from '../../limits.ts';
 import { commandEnvironment } from '../command-environment.ts';
-import { isUuid, number, text, textArray } from '../rules.ts';
+import { isUuid, number, text, textArray } from '../contract/rules.ts';
 
 const MIN_START_RATE = 0.001;
 export const startRate = () =>

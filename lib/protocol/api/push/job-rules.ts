@@ -4,7 +4,7 @@
  */
 import { isJsonObject } from '../../bounded-json.ts';
 import { MAX_PUSH_NODES } from '../../limits.ts';
-import type { Issue } from '../contract.ts';
+import type { Issue } from '../contract/contract.ts';
 
 /** How a job names its servers: in exactly one of these ways. */
 export const TARGET_KINDS = ['servers', 'where', 'group', 'from_job'] as const;

@@ -1,8 +1,8 @@
 /** What a push job and its nodes are in answers. The routes are in `jobs.ts`. */
 import { z } from 'zod';
 import { NODE_REASONS } from '../../push.ts';
-import { answer, type Known } from '../contract.ts';
-import { uuid } from '../rules.ts';
+import { answer, type Known } from '../contract/contract.ts';
+import { uuid } from '../contract/rules.ts';
 import { heldTicket } from './tickets.ts';
 
 export const JOB_STATUSES = [

@@ -4,10 +4,10 @@
  */
 import { z } from 'zod';
 import { MAX_PUSH_COMMAND_CHARS, MAX_PUSH_FILE_BYTES, MAX_PUSH_NODES, MAX_TASK_TIMEOUT_MS } from '../../limits.ts';
-import { answer, contracts, errorResponse } from '../contract.ts';
-import { cursor, nextCursor } from '../cursor.ts';
-import { idPrefix } from '../id-prefix.ts';
-import { boolean, booleanText, boundedText, integer, serverConditions, text, uuid } from '../rules.ts';
+import { answer, contracts, errorResponse } from '../contract/contract.ts';
+import { cursor, nextCursor } from '../contract/cursor.ts';
+import { idPrefix } from '../contract/id-prefix.ts';
+import { boolean, booleanText, boundedText, integer, serverConditions, text, uuid } from '../contract/rules.ts';
 import { jobServers, pushEnvironment, pushFile, pushQuorum, secretNames, startRate } from './job-params.ts';
 import { findMemberIssues } from './job-rules.ts';
 import { JOB_STATUSES, NODE_STATUSES, pushJob, pushNode } from './job-schemas.ts';

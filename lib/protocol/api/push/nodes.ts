@@ -1,7 +1,7 @@
 /** The states of servers in push jobs: free, in a job, in rehab, or down. */
 import { z } from 'zod';
-import { answer, contracts, type Known } from '../contract.ts';
-import { list, uuid } from '../rules.ts';
+import { answer, contracts, type Known } from '../contract/contract.ts';
+import { list, uuid } from '../contract/rules.ts';
 
 export const NODE_AVAILABILITIES = ['idle', 'in_job', 'rehab', 'down'] as const;
 

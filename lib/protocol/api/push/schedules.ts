@@ -6,9 +6,9 @@
 import { z } from 'zod';
 import { isJsonObject, type JsonObject } from '../../bounded-json.ts';
 import { isDate } from '../../date.ts';
-import { answer, checkParams, contracts, errorResponse, type Known } from '../contract.ts';
-import { cursor, nextCursor } from '../cursor.ts';
-import { boundedText, integer, uuid } from '../rules.ts';
+import { answer, checkParams, contracts, errorResponse, type Known } from '../contract/contract.ts';
+import { cursor, nextCursor } from '../contract/cursor.ts';
+import { boundedText, integer, uuid } from '../contract/rules.ts';
 import { JOB_STATUSES, nodeCounts, pushJob } from './job-schemas.ts';
 import { PUSH_PAGE, pushJobContracts } from './jobs.ts';
 

@@ -1,8 +1,8 @@
 /** The ticket of a push job: what a caller asks for, and how it is shown. docs/push-jobs.md. */
 import { z } from 'zod';
 import { MAX_TASK_TIMEOUT_MS, MAX_TICKET_ID_BYTES, MAX_TICKET_SCOPE_BYTES } from '../../limits.ts';
-import { answer } from '../contract.ts';
-import { boundedBytes, integer, members, uuid, uuidOrDefault } from '../rules.ts';
+import { answer } from '../contract/contract.ts';
+import { boundedBytes, integer, members, uuid, uuidOrDefault } from '../contract/rules.ts';
 
 export const DEFAULT_TICKET_SECONDS = 3_600;
 export const DEFAULT_TICKET_TIMEOUT_MS = 600_000;

@@ -25,7 +25,7 @@ import { silentLogger as log } from '../../../../lib/platform/log.ts';
 import type { PostgresDatabase } from '../../../../lib/platform/postgres/pool.ts';
 import { systemRandom as random } from '../../../../lib/platform/random.ts';
 import { Parameters as SqlParameters } from '../../../../lib/platform/sql-text.ts';
-import { contracts } from '../../../../lib/protocol/api/contract.ts';
+import { contracts } from '../../../../lib/protocol/api/contract/contract.ts';
 import { freshDatabase, type Teardown } from '../../../support/postgres.ts';
 import { type Signer, signed } from './sign.ts';
 

@@ -9,7 +9,7 @@ import {
 } from '../../../../lib/control/push/schedules/schedule-store.ts';
 import { migrations } from '../../../../lib/control/subsystem-list.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
-import { parseCursor } from '../../../../lib/protocol/api/cursor.ts';
+import { parseCursor } from '../../../../lib/protocol/api/contract/cursor.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 
 const NEXT_AT = Date.parse('2100-01-01T00:00:00Z');

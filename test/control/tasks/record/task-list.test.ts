@@ -6,7 +6,7 @@ import { summaryOf, type TaskFilter } from '../../../../lib/control/tasks/record
 import { listAllTasks } from '../../../../lib/control/tasks/record/task-list-store.ts';
 import { cancelTask } from '../../../../lib/control/tasks/record/task-store.ts';
 import type { Database } from '../../../../lib/platform/postgres/database.ts';
-import { parseCursor } from '../../../../lib/protocol/api/cursor.ts';
+import { parseCursor } from '../../../../lib/protocol/api/contract/cursor.ts';
 import { freshPglite } from '../../../support/pglite.ts';
 import { freshDatabase } from '../../../support/postgres.ts';
 import { backdate, claim, complete, create, migrations, record, seat } from '../support/task-database.ts';

@@ -5,7 +5,7 @@
 import t, { type Test } from 'tap';
 import { Tokens } from '../../../../lib/control/access/tokens.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
-import type { Role } from '../../../../lib/protocol/api/roles.ts';
+import type { Role } from '../../../../lib/protocol/api/contract/roles.ts';
 import type { TaskFrame } from '../../../../lib/protocol/frames.ts';
 import { freshZone, type TestZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';

@@ -5,7 +5,7 @@ import type { Actor } from '../../../../../lib/control/access/token.ts';
 import { pushScheduleRoutes } from '../../../../../lib/control/push/schedules/routes/schedule-routes.ts';
 import type { ScheduleRow } from '../../../../../lib/control/push/schedules/schedule-store.ts';
 import { systemRandom } from '../../../../../lib/platform/random.ts';
-import type { Role } from '../../../../../lib/protocol/api/roles.ts';
+import type { Role } from '../../../../../lib/protocol/api/contract/roles.ts';
 
 const row: ScheduleRow = {
   ...{ id: randomUUID(), at: null, cron: '@daily', time_zone: 'UTC', overlap: 'skip', actor: 'alice' },

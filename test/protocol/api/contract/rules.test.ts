@@ -1,8 +1,8 @@
 import t from 'tap';
 import { z } from 'zod';
-import { contractList } from '../../../lib/protocol/api/contracts.ts';
-import { list } from '../../../lib/protocol/api/rules.ts';
-import { matchLists } from '../../support/match-lists.ts';
+import { list } from '../../../../lib/protocol/api/contract/rules.ts';
+import { contractList } from '../../../../lib/protocol/api/contracts.ts';
+import { matchLists } from '../../../support/match-lists.ts';
 
 type Json = Record<string, unknown>;
 

@@ -3,7 +3,7 @@
  * answers. It has no handler. Everything that knows the API derives from it: the server validates
  * by it and binds a handler to it (lib/control/http/route.ts), the client calls by it, `openapi.ts`
  * describes it, and docs/rest-api.md is generated from it. Each noun's contracts are in a file of
- * their own; `contracts.ts` is the table of all.
+ * their own; `../contracts.ts` is the table of all.
  */
 import { z } from 'zod';
 import type { ErrorCode } from './errors.ts';

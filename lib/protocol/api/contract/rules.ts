@@ -4,9 +4,9 @@
  */
 
 import { z } from 'zod';
-import { isJsonObject } from '../bounded-json.ts';
-import { isDate } from '../date.ts';
-import { parseWhere } from '../where.ts';
+import { isJsonObject } from '../../bounded-json.ts';
+import { isDate } from '../../date.ts';
+import { parseWhere } from '../../where.ts';
 
 const UUID = /^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$/;
 const uuidSchema = { format: 'uuid' } as const;

@@ -1,11 +1,11 @@
 import t from 'tap';
 import { z } from 'zod';
-import { catalogue } from '../../../lib/agent/tasks/catalogue.ts';
-import { allContracts } from '../../../lib/control/nouns/lists.ts';
-import { pathParamsOf, requiredRoleOf } from '../../../lib/protocol/api/contract.ts';
-import { openApiBytes, openApiDocument } from '../../../lib/protocol/api/openapi.ts';
-import { PUSH_TASK } from '../../../lib/protocol/push.ts';
-import { TASK_KINDS, taskKind } from '../../../lib/protocol/tasks.ts';
+import { catalogue } from '../../../../lib/agent/tasks/catalogue.ts';
+import { allContracts } from '../../../../lib/control/nouns/lists.ts';
+import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
+import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
+import { PUSH_TASK } from '../../../../lib/protocol/push.ts';
+import { TASK_KINDS, taskKind } from '../../../../lib/protocol/tasks.ts';
 
 const body = JSON.parse(openApiDocument(allContracts, '1.2.3'));
 
