@@ -17,8 +17,8 @@ import { VERSION } from '../platform/version.ts';
 import { openApiBytes } from '../protocol/api/contract/openapi.ts';
 import { Authenticator } from './access/authenticator.ts';
 import { NewServerLimiter } from './access/new-server-limiter.ts';
-import { SignIn } from './access/sign-in.ts';
 import { senderGroupOf } from './access/token.ts';
+import { TokenAuthenticator } from './access/token-authenticator.ts';
 import { AuditLog } from './audit/audit-log.ts';
 import { ChefAuthentication } from './chef/signatures/chef-authentication.ts';
 import type { Config } from './config.ts';
@@ -84,8 +84,13 @@ export class App {
     // Separate, so no caller of this instance can delay the end of a token.
     const signInDatabase = this.#openDatabase('cnapi access', SHORT);
     const signInBackgroundDatabase = this.#openDatabase('cnapi access background', SHORT);
-    const signIn = new SignIn({ database: signInDatabase, backgroundDatabase: signInBackgroundDatabase, clock, log });
-    this.#authenticator = new Authenticator({ config, clock, signIn });
+    const tokenAuthenticator = new TokenAuthenticator({
+      database: signInDatabase,
+      backgroundDatabase: signInBackgroundDatabase,
+      clock,
+      log,
+    });
+    this.#authenticator = new Authenticator({ config, clock, tokenAuthenticator });
     this.#audit = new AuditLog({ database, cnapiUuid, clock, random, log });
     const { access, newServersPerHour } = config;
     this.#newServers = new NewServerLimiter({ clock, newServersPerHour: access === 'open' ? 0 : newServersPerHour });
@@ -111,7 +116,7 @@ export class App {
       database,
       writes: this.#writes,
       authenticator: this.#authenticator,
-      signIn,
+      tokenAuthenticator,
       signInDatabase,
       signInBackgroundDatabase,
       newServers: this.#newServers,

@@ -17,7 +17,7 @@ import { OldClient } from './old-client.ts';
 t.setTimeout(FILE_TIMEOUT_MS);
 
 const SERVER = randomUUID();
-const STRANGER = randomUUID();
+const UNKNOWN_UUID = randomUUID();
 
 interface Task {
   id: string;
@@ -51,8 +51,8 @@ t.test('the existing client works unmodified against two instances', async (t) =
     const updated = await callOther('updateServer', SERVER, { comments: 'by the old client' });
     matchLists(t, updated, { error: null, status: 204, result: {} });
     t.match(await call('getServer', SERVER), { result: { comments: 'by the old client' } });
-    t.match(await call('getServer', STRANGER), {
-      error: { statusCode: 404, restCode: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
+    t.match(await call('getServer', UNKNOWN_UUID), {
+      error: { statusCode: 404, restCode: 'ResourceNotFound', message: `Server ${UNKNOWN_UUID} not found` },
     });
     t.match(await call('updateServer', SERVER, { hostname: 'not so' }), {
       error: { statusCode: 409, restCode: 'InvalidArgument' },
@@ -109,7 +109,7 @@ t.test('the existing client works unmodified against two instances', async (t) =
       error: { message: 'task failed' },
       result: { status: 'failure' },
     });
-    t.match(await call('getTask', STRANGER), { error: { statusCode: 404, message: 'no such task found' } });
+    t.match(await call('getTask', UNKNOWN_UUID), { error: { statusCode: 404, message: 'no such task found' } });
   });
 
   t.test('tickets can be created, read, waited for and released on either instance', async (t) => {
@@ -129,7 +129,9 @@ t.test('the existing client works unmodified against two instances', async (t) =
     });
     t.match(await call('waitlistTicketRelease', uuid), { error: null });
     t.match(await call('waitlistTicketWait', uuid), { error: { statusCode: 409, restCode: 'TicketFinished' } });
-    t.match(await call('waitlistTicketGet', STRANGER), { error: { statusCode: 404, restCode: 'ResourceNotFound' } });
+    t.match(await call('waitlistTicketGet', UNKNOWN_UUID), {
+      error: { statusCode: 404, restCode: 'ResourceNotFound' },
+    });
   });
 
   t.test('a ticket that expires during a wait is an error with the expected text', async (t) => {

@@ -20,8 +20,8 @@ import {
   TooManyRequestsError,
   UnauthorizedError,
 } from './access-errors.ts';
-import type { SignIn } from './sign-in.ts';
 import { type Actor, ANONYMOUS_ACTOR, carriesToken, OPEN_ACTOR, parseBearer, permits } from './token.ts';
+import type { TokenAuthenticator } from './token-authenticator.ts';
 import { type TrustedNetwork, TrustedNetworks } from './trusted-networks.ts';
 
 export interface AuthenticatorConfig {
@@ -60,6 +60,12 @@ export interface UnparsedRequest extends Pick<AuthenticationRequest, 'address' |
   isExcess: boolean;
 }
 
+interface AuthenticatorDeps {
+  config: AuthenticatorConfig;
+  clock: Clock;
+  tokenAuthenticator: TokenAuthenticator;
+}
+
 interface AuthenticatorStats {
   linksRefused: number;
   signInsFailed: number;
@@ -78,7 +84,7 @@ const REFUSED_LINES = new RateLimit({ perSecond: 1 / 6, burst: 10 });
 export class Authenticator {
   readonly #config: AuthenticatorConfig;
   readonly #clock: Clock;
-  readonly #signIn: SignIn;
+  readonly #tokenAuthenticator: TokenAuthenticator;
   readonly #networks: TrustedNetworks;
   readonly #requests: RateLimiters | undefined;
   readonly #failures: RateLimiters | undefined;
@@ -91,10 +97,10 @@ export class Authenticator {
     connectionsLimited: 0,
   };
 
-  constructor({ config, clock, signIn }: { config: AuthenticatorConfig; clock: Clock; signIn: SignIn }) {
+  constructor({ config, clock, tokenAuthenticator }: AuthenticatorDeps) {
     this.#config = config;
     this.#clock = clock;
-    this.#signIn = signIn;
+    this.#tokenAuthenticator = tokenAuthenticator;
     this.#networks = new TrustedNetworks(config.trustedNetworks);
     const { requestsPerSecond, failedSignInsPerMinute } = config;
     this.#requests = RateLimiters.ifLimited({ perSecond: requestsPerSecond, burst: requestsPerSecond * BURST_S });
@@ -206,7 +212,7 @@ export class Authenticator {
    */
   remembered([header, ...others]: readonly string[]): Actor | undefined {
     const token = header === undefined || others.length > 0 ? undefined : parseBearer(header);
-    return token === undefined ? undefined : this.#signIn.remembered(token);
+    return token === undefined ? undefined : this.#tokenAuthenticator.remembered(token);
   }
 
   /** Whether the caller may do this, as far as is known without the database; decides nothing. */
@@ -218,9 +224,9 @@ export class Authenticator {
     return actor !== undefined && refusalOf(actor, { requiredRole, serverUuid }) === undefined;
   }
 
-  /** For long-lasting work: see `SignIn.hold`. */
+  /** For long-lasting work: see `TokenAuthenticator.hold`. */
   hold(actor: Actor, onEnded: () => void): () => void {
-    return this.#signIn.hold(actor, onEnded);
+    return this.#tokenAuthenticator.hold(actor, onEnded);
   }
 
   async #whoIs({ address, authorization, mayBeStale = false }: AuthenticationRequest): Promise<Actor> {
@@ -259,7 +265,7 @@ export class Authenticator {
   ): Promise<Actor | undefined> {
     let hasFailed = false;
     try {
-      const actor = await this.#signIn.whoIs(token, { mayBeStale });
+      const actor = await this.#tokenAuthenticator.whoIs(token, { mayBeStale });
       hasFailed = actor === undefined;
       return actor;
     } finally {

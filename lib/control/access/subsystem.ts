@@ -9,7 +9,7 @@ import type { Subsystem, SubsystemDefinition } from '../subsystem.ts';
 import type { Authenticator } from './authenticator.ts';
 import type { NewServerLimiter } from './new-server-limiter.ts';
 import { tokenRoutes } from './routes/token-routes.ts';
-import type { SignIn } from './sign-in.ts';
+import type { TokenAuthenticator } from './token-authenticator.ts';
 import { deleteEndedTokens } from './token-store.ts';
 import { Tokens } from './tokens.ts';
 
@@ -19,7 +19,7 @@ const DELETE_BATCH = 5_000;
 
 interface AccessParts {
   authenticator: Authenticator;
-  signIn: SignIn;
+  tokenAuthenticator: TokenAuthenticator;
   newServers: NewServerLimiter;
   database: Database;
   random: Random;
@@ -35,15 +35,15 @@ interface AccessParts {
 export const accessSubsystem: SubsystemDefinition<AccessParts> = {
   migrations: readMigrations('access', import.meta.dirname),
   checks: { access: checkAccess },
-  open({ authenticator, signIn, newServers, database, random, ...connections }): Subsystem {
+  open({ authenticator, tokenAuthenticator, newServers, database, random, ...connections }): Subsystem {
     const { stats } = authenticator;
     const { signInDatabase, signInBackgroundDatabase } = connections;
     return {
       name: 'access',
       routes: tokenRoutes({ tokens: new Tokens({ database, random }) }),
-      start: () => signIn.start(),
+      start: () => tokenAuthenticator.start(),
       async stop() {
-        await signIn.stop();
+        await tokenAuthenticator.stop();
         await Promise.all([signInDatabase.stop(), signInBackgroundDatabase.stop()]);
       },
       metrics: [

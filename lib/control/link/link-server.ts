@@ -30,7 +30,7 @@ import {
 } from './connection.ts';
 import type { InventoriedSessions } from './inventoried-sessions.ts';
 import { type Sender, SenderAccounts } from './sender-accounts.ts';
-import { SysinfoKeeper } from './sysinfo-keeper.ts';
+import { SysinfoWriter } from './sysinfo-writer.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 
 /** What the link needs of the servers. */
@@ -76,7 +76,7 @@ class AgentNotAdmittedError extends CnapiError {
 }
 
 /** 429: the sender must first pay for what its earlier connections sent. */
-class SenderInDebtError extends CnapiError {
+class SenderOverQuotaError extends CnapiError {
   constructor(pauseMs: number) {
     super('TooManyRequests', 429, 'The earlier connections of this agent sent too much; wait and connect again', {
       retryAfterSeconds: Math.ceil(Math.min(pauseMs, MAX_RETURN_MS) / 1000),
@@ -105,14 +105,14 @@ export class LinkServer {
   readonly #connectionDeps: ConnectionDeps;
   /** Checks for new servers, by connection, until the agent is greeted. */
   readonly #refusalsOfNew = new WeakMap<AgentConnection, RefusalOfNew>();
-  readonly #sysinfo: SysinfoKeeper;
+  readonly #sysinfo: SysinfoWriter;
   #isStopping = false;
   /** Upgrades answered with a time to return. */
   refused = 0;
 
   constructor(deps: LinkServerDeps) {
     this.#deps = deps;
-    this.#sysinfo = new SysinfoKeeper(deps);
+    this.#sysinfo = new SysinfoWriter(deps);
     this.#server = new WebSocketServer({
       noServer: true,
       perMessageDeflate: false,
@@ -229,11 +229,11 @@ export class LinkServer {
     for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
   }
 
-  #inDebt(sender: Sender): SenderInDebtError | undefined {
+  #inDebt(sender: Sender): SenderOverQuotaError | undefined {
     const pauseMs = this.#accounts.pauseMsOf(sender, this.#deps.clock.now());
     if (pauseMs === 0) return undefined;
     this.refused += 1;
-    return new SenderInDebtError(pauseMs);
+    return new SenderOverQuotaError(pauseMs);
   }
 
   #tooMany(sender: Sender): AgentNotAdmittedError | undefined {

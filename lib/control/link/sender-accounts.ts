@@ -8,7 +8,7 @@ import { BoundedMap } from '../../platform/bounded-map.ts';
 import { RateLimit } from '../../platform/rate-limiter.ts';
 import { BURST_BYTES, BYTES_PER_MS, LINK_RATE } from '../../protocol/allowance.ts';
 import type { ReadAccount } from '../../protocol/read-limiter.ts';
-import { MAX_UNDER_WAY } from '../roster/accept/admission.ts';
+import { MAX_CONCURRENT_ADMISSIONS } from '../roster/accept/admission.ts';
 
 /** Costs as `allowance.ts` counts them. A live agent that only sends heartbeats costs 12 KiB/s. */
 const EACH_BYTES_PER_MS = 32;
@@ -25,7 +25,7 @@ const CONNECTION_BYTES = 64 * 1024;
 /** The connection of an agent, and a broken one that it replaces. */
 const MAX_ARRIVING = 2;
 /** A whole fleet may be one group; a quarter of the places stays for others. */
-const MAX_ARRIVING_OF_GROUP = (3 * MAX_UNDER_WAY) / 4;
+const MAX_ARRIVING_OF_GROUP = (3 * MAX_CONCURRENT_ADMISSIONS) / 4;
 const MIN_GROUPS = 100;
 /** Senders without a connection that are remembered because they have not paid for everything. */
 const MAX_ABSENT = 50_000;
@@ -40,7 +40,7 @@ export interface Sender {
 }
 
 /** What many senders cost together. */
-class SharedAllowance {
+class SharedQuota {
   readonly #bytesPerMs: number;
   #members = 0;
   #arriving = 0;
@@ -84,8 +84,8 @@ class SharedAllowance {
 /** The input of one sender over all its connections, which would else each begin without a debt. */
 export class SenderAccount implements ReadAccount {
   readonly key: string;
-  readonly instance: SharedAllowance;
-  group: SharedAllowance | undefined;
+  readonly instance: SharedQuota;
+  group: SharedQuota | undefined;
   connections = 0;
   /** Connections whose session does not work yet. */
   #arriving = 0;
@@ -94,7 +94,7 @@ export class SenderAccount implements ReadAccount {
   /** When its share is whole again. */
   #shareAt = 0;
 
-  constructor(key: string, instance: SharedAllowance) {
+  constructor(key: string, instance: SharedQuota) {
     this.key = key;
     this.instance = instance;
   }
@@ -142,8 +142,8 @@ export class SenderAccount implements ReadAccount {
 }
 
 export class SenderAccounts {
-  readonly #instance = new SharedAllowance(INSTANCE_BYTES_PER_MS);
-  readonly #ofGroups = new Map<string, SharedAllowance>();
+  readonly #instance = new SharedQuota(INSTANCE_BYTES_PER_MS);
+  readonly #ofGroups = new Map<string, SharedQuota>();
   /** With so many groups, those that are not used are forgotten. */
   #forgetAt = MIN_GROUPS;
   readonly #connected = new Map<string, SenderAccount>();
@@ -203,12 +203,12 @@ export class SenderAccounts {
     return this.#connected.get(key) ?? this.#absent.get(key);
   }
 
-  #ofGroup(group: string | undefined, now: number): SharedAllowance | undefined {
+  #ofGroup(group: string | undefined, now: number): SharedQuota | undefined {
     if (group === undefined) return undefined;
     const known = this.#ofGroups.get(group);
     if (known !== undefined) return known;
     if (this.#ofGroups.size >= this.#forgetAt) this.#forgetUnusedGroups(now);
-    const own = new SharedAllowance(GROUP_BYTES_PER_MS);
+    const own = new SharedQuota(GROUP_BYTES_PER_MS);
     this.#ofGroups.set(group, own);
     return own;
   }

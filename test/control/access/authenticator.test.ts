@@ -4,7 +4,7 @@ import {
   type AuthenticatorConfig,
   type UnparsedRequest,
 } from '../../../lib/control/access/authenticator.ts';
-import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { TokenAuthenticator } from '../../../lib/control/access/token-authenticator.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { silentLogger } from '../../../lib/platform/log.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
@@ -19,7 +19,12 @@ const ADDRESS = '192.0.2.1';
 async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
   const { database } = await freshDatabase(t, { migrations: migrationsOf('moray', 'access') });
   const clock = new ManualClock();
-  const signIn = new SignIn({ database, backgroundDatabase: database, clock, log: silentLogger });
+  const tokenAuthenticator = new TokenAuthenticator({
+    database,
+    backgroundDatabase: database,
+    clock,
+    log: silentLogger,
+  });
   const authenticator = new Authenticator({
     config: {
       access: 'tokens',
@@ -30,7 +35,7 @@ async function start(t: Test, config: Partial<AuthenticatorConfig> = {}) {
       ...config,
     },
     clock,
-    signIn,
+    tokenAuthenticator,
   });
   const tokens = new Tokens({ database, random: systemRandom });
   const made = async (role: 'reader' | 'agent', serverUuid?: string) => {

@@ -7,7 +7,7 @@ import { requiredRoleOf } from '../../../lib/protocol/api/contract/contract.ts';
 import { contractList as routes } from '../../../lib/protocol/api/contracts.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import { until } from '../../support/until.ts';
-import { raw, SERVER, STRANGER, startApi } from './support.ts';
+import { raw, SERVER, startApi, UNKNOWN_UUID } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
 /** Those of /pushy answer in another form: test/control/chef/pushy-access.test.ts. */
@@ -88,12 +88,12 @@ t.test('a token is shown once, when it is created, and can be listed and revoked
       query,
     );
   }
-  t.match(await call('GET', `/tokens?after=${STRANGER}`, undefined, headers), { status: 404 });
+  t.match(await call('GET', `/tokens?after=${UNKNOWN_UUID}`, undefined, headers), { status: 404 });
   const taken = await call('POST', '/tokens', { name: 'ci', role: 'reader' }, headers);
   t.match(taken, { status: 409, body: { code: 'TokenNameTaken', message: /revoke it first/ } });
   t.equal((await call('DELETE', `/tokens/${made.body.uuid}`, undefined, headers)).status, 204);
   t.equal((await call('DELETE', `/tokens/${made.body.uuid}`, undefined, headers)).status, 204, 'a second time');
-  t.equal((await call('DELETE', `/tokens/${STRANGER}`, undefined, headers)).status, 404);
+  t.equal((await call('DELETE', `/tokens/${UNKNOWN_UUID}`, undefined, headers)).status, 404);
 });
 
 const wrongTokens: { name: string; body: Record<string, unknown>; field: string }[] = [
@@ -171,7 +171,7 @@ t.test('the agent link requires a token of an agent that is not bound to another
   t.match(await knock(SERVER, (await as('agent')).token), / 101 /);
   const bound = await as('agent', SERVER);
   t.match(await knock(SERVER.toUpperCase(), bound.token), / 101 /);
-  t.match(await knock(STRANGER, bound.token), / 403 /);
+  t.match(await knock(UNKNOWN_UUID, bound.token), / 403 /);
   t.same(upgrades, [{ serverUuid: SERVER }, { serverUuid: SERVER }]);
 });
 
@@ -190,7 +190,7 @@ t.test('only the agent of the server is known before its token is checked', asyn
   t.equal(await isKnown(SERVER, `Bearer ${agent.token}`), true);
   t.equal(await isKnown(SERVER.toUpperCase(), `Bearer ${agent.token}`), true);
   t.equal(await isKnown(SERVER, `Bearer ${agent.token.slice(0, -1)}`), false);
-  t.equal(await isKnown(STRANGER, `Bearer ${agent.token}`), false, 'the server of another agent');
+  t.equal(await isKnown(UNKNOWN_UUID, `Bearer ${agent.token}`), false, 'the server of another agent');
   await call('GET', '/servers', undefined, operator.headers);
   t.equal(await isKnown(SERVER, `Bearer ${operator.token}`), false, 'not an agent');
 });

@@ -7,7 +7,7 @@ import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import type { FreshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
-import { SERVER, STRANGER, setStatus, startApi } from './support.ts';
+import { SERVER, setStatus, startApi, UNKNOWN_UUID } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
 t.test('the audit records the actor, action, object, source and outcome of a change', async (t) => {
@@ -40,7 +40,7 @@ t.test('the audit records refused requests, but neither reads nor heartbeats', a
   const agent = await as('agent');
   await call('POST', `/servers/${SERVER}/nop`, {});
   await call('POST', `/servers/${SERVER}/nop`, {}, reader.headers);
-  await call('POST', `/servers/${STRANGER}/nop`, {}, operator.headers);
+  await call('POST', `/servers/${UNKNOWN_UUID}/nop`, {}, operator.headers);
   await call('GET', '/servers', undefined, reader.headers);
   t.equal((await call('POST', `/servers/${SERVER}/events/heartbeat`, {}, agent.headers)).status, 204);
   const records = await until(async () => {
@@ -71,7 +71,10 @@ t.test('the audit records no 429, whichever limit it is about', async (t) => {
   const wide = { filler: 'x'.repeat(2_000) };
   limits.bodies.charge({ actor: undefined, address: '127.0.0.1' }, { bytes: 1024 * 1024 * 1024, values: 0 }, 0);
   t.match(await nop(wide, 'limited'), { status: 429, body: { code: 'TooManyRequests' } });
-  t.equal((await call('POST', `/servers/${STRANGER}/nop`, {}, { ...headers, 'x-request-id': 'later' })).status, 404);
+  t.equal(
+    (await call('POST', `/servers/${UNKNOWN_UUID}/nop`, {}, { ...headers, 'x-request-id': 'later' })).status,
+    404,
+  );
   await until(async () => (await audit('request_id=later')).length === 1, 'a later refusal to be recorded');
   t.same(await audit('request_id=limited'), []);
 });
@@ -86,7 +89,7 @@ t.test('when the caller leaves before a refusal, the audit still records the ref
   };
   const { url, audit } = await start(t, { access: 'open' }, { parts: { servers: { get } as never } });
   const leaving = new AbortController();
-  const answer = fetch(`${url}/servers/${STRANGER}/nop`, { method: 'POST', signal: leaving.signal });
+  const answer = fetch(`${url}/servers/${UNKNOWN_UUID}/nop`, { method: 'POST', signal: leaving.signal });
   await asked.promise;
   leaving.abort();
   await t.rejects(answer);

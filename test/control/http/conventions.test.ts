@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import t from 'tap';
 import { until } from '../../support/until.ts';
-import { raw, SERVER, STRANGER, startApi } from './support.ts';
+import { raw, SERVER, startApi, UNKNOWN_UUID } from './support.ts';
 
 t.test("every answer carries the headers of Triton's CNAPI", async (t) => {
   const { call } = await startApi(t);
@@ -82,7 +82,7 @@ t.test('parameters come from path, query, form or JSON; path precedes query, que
   t.equal((await call('POST', '/loglevel?level=50', { level: 20 })).status, 200);
   t.same((await call('GET', '/loglevel')).body, { level: 50 });
   t.equal(
-    (await call('POST', `/servers/${SERVER}/nop?server_uuid=${STRANGER}`, { server_uuid: STRANGER })).status,
+    (await call('POST', `/servers/${SERVER}/nop?server_uuid=${UNKNOWN_UUID}`, { server_uuid: UNKNOWN_UUID })).status,
     200,
   );
   t.equal(tasks.created.at(-1)?.serverUuid, SERVER);

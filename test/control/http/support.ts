@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { Authenticator, type AuthenticatorConfig } from '../../../lib/control/access/authenticator.ts';
 import { NewServerLimiter } from '../../../lib/control/access/new-server-limiter.ts';
 import { tokenRoutes } from '../../../lib/control/access/routes/token-routes.ts';
-import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { TokenAuthenticator } from '../../../lib/control/access/token-authenticator.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { AuditLog } from '../../../lib/control/audit/audit-log.ts';
 import { auditRoutes } from '../../../lib/control/audit/routes/audit-routes.ts';
@@ -51,7 +51,7 @@ import { recordingLogger } from '../../support/recording-logger.ts';
 import { FakeLegacyAgents, FakeRoster, FakeTasks } from './stand-ins.ts';
 
 export const SERVER = '564d5b45-3a8c-4c1f-9d0a-0123456789ab';
-export const STRANGER = '00000000-0000-4000-8000-00000000dead';
+export const UNKNOWN_UUID = '00000000-0000-4000-8000-00000000dead';
 
 export interface Answer {
   status: number;
@@ -182,7 +182,7 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
   metrics.add(metricsOf(tasksSubsystem, { tasks: shown }));
   metrics.add(metricsOf(serversSubsystem, { servers }));
   const accessDatabase = options.accessDatabase?.(database) ?? database;
-  const signIn = new SignIn({
+  const tokenAuthenticator = new TokenAuthenticator({
     database: accessDatabase,
     backgroundDatabase: accessDatabase,
     clock: systemClock,
@@ -195,9 +195,13 @@ export async function startApi(t: Teardown, options: ApiOptions = {}): Promise<A
     random: systemRandom,
     log: silentLogger,
   });
-  const authenticator = new Authenticator({ config: { ...OPEN_GATE, ...options.config }, clock: systemClock, signIn });
-  signIn.start();
-  t.teardown(() => Promise.all([signIn.stop(), audit.stop()]));
+  const authenticator = new Authenticator({
+    config: { ...OPEN_GATE, ...options.config },
+    clock: systemClock,
+    tokenAuthenticator,
+  });
+  tokenAuthenticator.start();
+  t.teardown(() => Promise.all([tokenAuthenticator.stop(), audit.stop()]));
   let level = 30;
   const parts: Parts = {
     version: '1.2.3',

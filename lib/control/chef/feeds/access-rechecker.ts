@@ -2,7 +2,7 @@
  * Ends what users and clients have opened with a signed request in an organization and still have
  * open, when they may not read its push jobs any more: their key or they themselves were deleted,
  * the key has expired, they left the organization or the group that reading needs. Tokens are
- * watched elsewhere (lib/control/access/sign-in.ts). Called by the feeds of /pushy.
+ * watched elsewhere (lib/control/access/token-authenticator.ts). Called by the feeds of /pushy.
  *
  * Every 30 s all rights are read, those of up to 200 callers in one statement; a statement that
  * takes too long is divided (`batch-queue.ts`).

@@ -90,10 +90,10 @@ const MIN_BURST = 20;
  */
 const TRICKLE_MS = 10_000;
 /** The most agents that may be admitted and not have a working session yet. */
-export const MAX_UNDER_WAY = 200;
+export const MAX_CONCURRENT_ADMISSIONS = 200;
 
 /** From this number on, the instance admits as fast as it can: the rate follows what it admits. */
-const MANY_UNDER_WAY = MAX_UNDER_WAY / 2;
+const MANY_CONCURRENT_ADMISSIONS = MAX_CONCURRENT_ADMISSIONS / 2;
 /** The rate may exceed what is admitted by this factor. Otherwise it could not grow. */
 const HEADROOM = 1.25;
 
@@ -183,7 +183,7 @@ export function measure(before: AdmissionState, pressure: Pressure, now: number)
   const most = Math.max(admittedNow, admittedRate);
   const possible = most < MIN_RATE ? state.rate : Math.min(state.rate, HEADROOM * most);
   if (measured.load === 'on-time') {
-    const rate = pressure.underWay > MANY_UNDER_WAY ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
+    const rate = pressure.underWay > MANY_CONCURRENT_ADMISSIONS ? possible : Math.min(MAX_RATE, state.rate * GROWTH);
     return { ...state, rate };
   }
   if (now - state.cutAt < CUT_EVERY_MS) return state;
@@ -200,7 +200,7 @@ export function mayAdmit(state: AdmissionState, underWay: number, now: number): 
   if (state.load === 'late') return underWay === 0 && now - state.lateSince < TRICKLE_MS;
   // After a stall, arrivals may be read before the timer that would measure it.
   if (now - state.measuredAt >= STALE_MS) return underWay === 0;
-  return underWay < MAX_UNDER_WAY && refill(state, now).tokens >= 1;
+  return underWay < MAX_CONCURRENT_ADMISSIONS && refill(state, now).tokens >= 1;
 }
 
 export function admit(before: AdmissionState, now: number): AdmissionState {

@@ -6,7 +6,7 @@
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { z } from 'zod';
 import { Authenticator } from '../../../../lib/control/access/authenticator.ts';
-import { SignIn } from '../../../../lib/control/access/sign-in.ts';
+import { TokenAuthenticator } from '../../../../lib/control/access/token-authenticator.ts';
 import { Tokens } from '../../../../lib/control/access/tokens.ts';
 import { AuditLog } from '../../../../lib/control/audit/audit-log.ts';
 import { ChefAuthentication } from '../../../../lib/control/chef/signatures/chef-authentication.ts';
@@ -139,11 +139,11 @@ async function startApi(
     failedSignInsPerMinute: 0,
     ...config,
   } as const;
-  const signIn = new SignIn({ database, backgroundDatabase: database, clock, log });
+  const tokenAuthenticator = new TokenAuthenticator({ database, backgroundDatabase: database, clock, log });
   const audit = new AuditLog({ database, cnapiUuid: random.uuid(), clock, random, log });
   const organizations = new Organizations({ database, random });
   const chef = new ChefAuthentication({ database, maxChanges });
-  const authenticator = new Authenticator({ config: access, clock, signIn });
+  const authenticator = new Authenticator({ config: access, clock, tokenAuthenticator });
   const limits = {
     answerMemoryMiB: 64,
     answerMemoryPerCallerMiB: 32,

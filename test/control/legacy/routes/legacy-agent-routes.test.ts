@@ -1,7 +1,7 @@
 import t from 'tap';
 import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { FakeLegacyAgents } from '../../http/stand-ins.ts';
-import { SERVER, STRANGER, startApi } from '../../http/support.ts';
+import { SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 t.test('a legacy heartbeat is recorded and not logged', async (t) => {
   const { call, legacyAgents, logged } = await startApi(t);
@@ -39,9 +39,9 @@ t.test('a status report keeps the known parts and ignores the rest; an unknown s
   const report = { vms: { v: { uuid: 'v' }, broken: 7 }, meminfo: 'none', diskinfo: null, timestamp: 3, more: [] };
   t.match(await call('POST', `/servers/${SERVER}/events/status`, report), { status: 204, text: '' });
   t.same((await call('GET', `/servers/${SERVER}`)).body.vms, { v: { uuid: 'v' } });
-  t.match(await call('POST', `/servers/${STRANGER}/events/status`, report), {
+  t.match(await call('POST', `/servers/${UNKNOWN_UUID}/events/status`, report), {
     status: 404,
-    body: { code: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
+    body: { code: 'ResourceNotFound', message: `Server ${UNKNOWN_UUID} not found` },
   });
   t.equal((await call('POST', '/servers/zzz/events/status', {})).status, 409);
 });

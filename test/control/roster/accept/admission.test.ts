@@ -11,8 +11,8 @@ import {
   defer,
   FIRST_RATE,
   loadOf,
+  MAX_CONCURRENT_ADMISSIONS,
   MAX_RATE,
-  MAX_UNDER_WAY,
   MIN_RATE,
   mayAdmit,
   measure,
@@ -110,7 +110,7 @@ function crowded(pressure: Partial<Pressure>, { perSecond, seconds }: { perSecon
 }
 
 t.test('the admission rate follows the number that can be admitted', async (t) => {
-  const full = { underWay: MAX_UNDER_WAY };
+  const full = { underWay: MAX_CONCURRENT_ADMISSIONS };
   const rate = crowded(full, { perSecond: 120, seconds: 3 });
   t.ok(rate > 120 && rate <= 150, `with many under way, the rate is a little above what is admitted: ${rate}`);
   t.ok(crowded({}, { perSecond: 120, seconds: 3 }) > FIRST_RATE, 'with few under way, agents may come faster');
@@ -150,7 +150,10 @@ t.test('an instance that is late, full or stalled admits nobody', async (t) => {
   t.notOk(mayAdmit(late, 0, 70_250));
   t.ok(mayAdmit(measured(state, { loopLateMs: 900 }, 1), 0, 250), 'one short stall does not make it late');
   t.ok(mayAdmit(measured(measured(state, LATE, 50), {}, 4), 5, 13_510), 'it admits again once it is on time');
-  t.notOk(mayAdmit(state, MAX_UNDER_WAY, 10), 'it admits nobody while the maximum number is being admitted');
+  t.notOk(
+    mayAdmit(state, MAX_CONCURRENT_ADMISSIONS, 10),
+    'it admits nobody while the maximum number is being admitted',
+  );
   t.notOk(mayAdmit(state, 1, 1_500), 'it admits nobody before it has measured how long it stalled');
 });
 

@@ -3,7 +3,7 @@
  * others are admitted in turn.
  */
 import t from 'tap';
-import { FIRST_RATE, MAX_UNDER_WAY } from '../../../../lib/control/roster/accept/admission.ts';
+import { FIRST_RATE, MAX_CONCURRENT_ADMISSIONS } from '../../../../lib/control/roster/accept/admission.ts';
 import { Arrivals } from '../../../../lib/control/roster/accept/arrivals.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
@@ -134,7 +134,7 @@ t.test('arrivals at four times the possible rate are all admitted, and no heartb
   const { waiting, knocks } = await offer(machine, { agents: 4_000, perSecond: 400, ticks: 600 });
   t.equal(waiting, 0);
   t.equal(machine.sessions, 4_000);
-  t.ok(machine.mostUnderWay <= MAX_UNDER_WAY);
+  t.ok(machine.mostUnderWay <= MAX_CONCURRENT_ADMISSIONS);
   t.ok(machine.longestMs < 2_000, `the longest wait was ${Math.round(machine.longestMs)} ms`);
   t.ok(knocks < 10 * 4_000, `${knocks} attempts of 4,000 agents`);
 });

@@ -2,7 +2,7 @@ import pg from 'pg';
 import t from 'tap';
 import { matchLists } from '../../../support/match-lists.ts';
 import type { FreshDatabase } from '../../../support/postgres.ts';
-import { SERVER, STRANGER, setStatus, startApi } from '../../http/support.ts';
+import { SERVER, setStatus, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 t.test('registering a sysinfo creates the server with derived fields and defaults', async (t) => {
   const { call } = await startApi(t);
@@ -57,7 +57,7 @@ t.test("inputs that crash Triton's CNAPI get a 4xx that names the field", async 
       "another machine's sysinfo",
       'POST',
       `/servers/${SERVER}/sysinfo`,
-      { sysinfo: { UUID: STRANGER } },
+      { sysinfo: { UUID: UNKNOWN_UUID } },
       409,
       /sysinfo\.UUID/,
     ],
@@ -146,7 +146,7 @@ t.test('updates accept known fields only and check the type and rules of each', 
   t.notOk('nics' in after);
   t.equal((await update({ next_reboot: '' })).status, 204);
   t.notOk('next_reboot' in (await call('GET', `/servers/${SERVER}`)).body);
-  t.equal((await call('POST', `/servers/${STRANGER}`, {})).body.message, `Server ${STRANGER} not found`);
+  t.equal((await call('POST', `/servers/${UNKNOWN_UUID}`, {})).body.message, `Server ${UNKNOWN_UUID} not found`);
 });
 
 t.test('removing a server disconnects its agent; a second removal is 404', async (t) => {
@@ -265,7 +265,7 @@ t.test('a list of 1,100 servers supports order, paging, filters, extras and fiel
 
   const two = '00000002-0000-4000-8000-000000000000';
   t.same(
-    (await list(`?uuids=${two},${STRANGER},zzz`)).map(({ uuid }: { uuid: string }) => uuid),
+    (await list(`?uuids=${two},${UNKNOWN_UUID},zzz`)).map(({ uuid }: { uuid: string }) => uuid),
     [two],
   );
   t.same((await list(`?uuids=${SERVER.toUpperCase()}`)).length, 1);
@@ -359,7 +359,7 @@ t.test('status history is newest first with paging, survives removal, and is 404
   const { call, addServer, roster } = await startApi(t);
   await addServer(SERVER);
   t.same((await call('GET', `/servers/${SERVER}/status-history`)).body, []);
-  t.equal((await call('GET', `/servers/${STRANGER}/status-history`)).status, 404);
+  t.equal((await call('GET', `/servers/${UNKNOWN_UUID}/status-history`)).status, 404);
   roster.changes = [3, 2, 1].map((epoch) => ({
     status: 'running',
     previous: null,
@@ -375,7 +375,7 @@ t.test('status history is newest first with paging, survives removal, and is 404
     ),
     [2],
   );
-  t.equal((await call('GET', `/servers/${STRANGER}/status-history`)).status, 200);
+  t.equal((await call('GET', `/servers/${UNKNOWN_UUID}/status-history`)).status, 200);
   const wrong = await call('GET', `/servers/${SERVER}/status-history?limit=0`);
   t.equal(wrong.status, 400, "on routes of our own a caller's error is 4xx");
   t.same(wrong.body.errors, [{ field: 'limit', code: 'Invalid', message: 'value is not between 1 and 1000' }]);

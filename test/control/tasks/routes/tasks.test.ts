@@ -2,7 +2,7 @@ import t from 'tap';
 import type { RecordedTaskEvent } from '../../../../lib/control/tasks/record/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
-import { raw, SERVER, STRANGER, startApi } from '../../http/support.ts';
+import { raw, SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 const finished = (event: Record<string, unknown>) => ({
   status: 'complete' as const,
@@ -24,9 +24,9 @@ t.test('tasks for an unknown or stopped server are refused', async (t) => {
     const away = await call('POST', `/servers/${SERVER}/${path}`, path === 'tasks' ? { task: 'nop' } : {});
     t.equal(away.status, 409, path);
     t.match(away.body, { code: 'ServerNotRunning', message: 'Operation attempted on server which is not running' });
-    t.match((await call('POST', `/servers/${STRANGER}/${path}`, {})).body, {
+    t.match((await call('POST', `/servers/${UNKNOWN_UUID}/${path}`, {})).body, {
       code: 'ResourceNotFound',
-      message: `Server ${STRANGER} not found`,
+      message: `Server ${UNKNOWN_UUID} not found`,
     });
     t.match((await call('POST', `/servers/zzz/${path}`, {})).body, {
       code: 'InvalidArgument',
@@ -205,7 +205,7 @@ t.test('a wait ends with the task or at its timeout, with 200 even for a failed 
     t.equal(body.status, 'failure');
   }
   for (const path of ['', '/wait', '/events'])
-    t.same((await call('GET', `/tasks/${STRANGER}${path}`)).body, {
+    t.same((await call('GET', `/tasks/${UNKNOWN_UUID}${path}`)).body, {
       code: 'ResourceNotFound',
       message: 'no such task found',
     });
@@ -284,7 +284,7 @@ t.test('cancel is 202 with the task, and 409 after its end', async (t) => {
   t.equal(cancelled.body.cancel_requested, true);
   Object.assign(tasks.all.get(id) ?? {}, finished({}));
   t.equal((await call('POST', `/tasks/${id}/cancel`)).status, 409);
-  t.equal((await call('POST', `/tasks/${STRANGER}/cancel`)).status, 404);
+  t.equal((await call('POST', `/tasks/${UNKNOWN_UUID}/cancel`)).status, 404);
 });
 
 t.test('events are streamed from first to last and resume by Last-Event-ID or ?after', async (t) => {

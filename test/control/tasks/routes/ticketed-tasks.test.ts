@@ -8,7 +8,7 @@ import { freshZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';
 import { until } from '../../../support/until.ts';
-import { call, SERVER, STRANGER, startApi } from '../../http/support.ts';
+import { call, SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 const routes: [path: string, body: object, status: number][] = [
   ['tasks', { task: 'nop' }, 202],
@@ -24,11 +24,14 @@ t.test('every route that creates a task accepts ticket_uuid and refuses an inval
   await addServer(SERVER);
   tasks.outcome = { status: 'complete', history: [{ name: 'finish', timestamp: 'x', event: {} }] };
   for (const [path, body, status] of routes) {
-    const ticketed = await call('POST', `/servers/${SERVER}/${path}`, { ...body, ticket_uuid: STRANGER.toUpperCase() });
+    const ticketed = await call('POST', `/servers/${SERVER}/${path}`, {
+      ...body,
+      ticket_uuid: UNKNOWN_UUID.toUpperCase(),
+    });
     t.equal(ticketed.status, status, path);
-    t.equal(tasks.created.pop()?.ticketUuid, STRANGER, path);
-    await call('POST', `/servers/${SERVER}/${path}?ticket_uuid=${STRANGER}`, body);
-    t.equal(tasks.created.pop()?.ticketUuid, STRANGER, `${path}, in the query`);
+    t.equal(tasks.created.pop()?.ticketUuid, UNKNOWN_UUID, path);
+    await call('POST', `/servers/${SERVER}/${path}?ticket_uuid=${UNKNOWN_UUID}`, body);
+    t.equal(tasks.created.pop()?.ticketUuid, UNKNOWN_UUID, `${path}, in the query`);
     await call('POST', `/servers/${SERVER}/${path}`, body);
     t.notOk('ticketUuid' in (tasks.created.pop() ?? {}), `${path} without one`);
     for (const ticket_uuid of ['zzz', '', null, 1])

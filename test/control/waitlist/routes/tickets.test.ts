@@ -7,7 +7,7 @@ import t from 'tap';
 import { freshZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
-import { type Answer, call, STRANGER } from '../../http/support.ts';
+import { type Answer, call, UNKNOWN_UUID } from '../../http/support.ts';
 
 const HOUR = { expires_in: 3600 };
 
@@ -40,10 +40,10 @@ t.test('tickets on two instances', async (t) => {
 
   t.test("as Triton's CNAPI: the first ticket is active at once, later ones wait in order", async (t) => {
     const asked = { scope: 'vm', id: 'one', action: 'provision', extra: { owner: 'x' }, expires_at: '3000' };
-    const first = await call(a, 'POST', tickets, { ...asked, nonsense: 1, status: 'finished', uuid: STRANGER });
+    const first = await call(a, 'POST', tickets, { ...asked, nonsense: 1, status: 'finished', uuid: UNKNOWN_UUID });
     t.equal(first.status, 202);
     t.same(Object.keys(first.body), ['uuid', 'queue']);
-    t.not(first.body.uuid, STRANGER, 'unknown and read-only keys are dropped');
+    t.not(first.body.uuid, UNKNOWN_UUID, 'unknown and read-only keys are dropped');
     const { uuid, created_at, updated_at, reqid: _reqid, ...rest } = first.body.queue[0];
     t.equal(uuid, first.body.uuid);
     t.equal(new Date(created_at).toISOString(), created_at);
@@ -68,9 +68,9 @@ t.test('tickets on two instances', async (t) => {
       t.equal(status, 202, place);
       matchLists(t, body.queue, [{ server_uuid: place, status: 'active' }], place);
     }
-    t.match(await call(a, 'POST', `/servers/${STRANGER}/tickets`, { scope: 's', id: 'i', ...HOUR }), {
+    t.match(await call(a, 'POST', `/servers/${UNKNOWN_UUID}/tickets`, { scope: 's', id: 'i', ...HOUR }), {
       status: 404,
-      body: { code: 'ResourceNotFound', message: `Server ${STRANGER} not found` },
+      body: { code: 'ResourceNotFound', message: `Server ${UNKNOWN_UUID} not found` },
     });
   });
 
@@ -175,14 +175,14 @@ t.test('tickets on two instances', async (t) => {
     t.match(await answer, { status: 404 }, "the wait is answered; in Triton's CNAPI it never ends");
     t.same((await call(a, 'GET', all)).body, []);
     t.equal((await call(a, 'DELETE', `${all}?force=true`)).status, 204, 'with no ticket left');
-    t.equal((await call(a, 'DELETE', `/servers/${STRANGER}/tickets?force=true`)).status, 404);
+    t.equal((await call(a, 'DELETE', `/servers/${UNKNOWN_UUID}/tickets?force=true`)).status, 404);
   });
 
   t.test("as Triton's CNAPI: an unknown ticket is 404 with its text", async (t) => {
     const notFound = (message: string) => ({ status: 404, body: { code: 'ResourceNotFound', message } });
-    t.match(await call(a, 'GET', `/tickets/${STRANGER}/wait`), notFound(`no such ticket ${STRANGER}`));
-    t.match(await call(a, 'GET', `/tickets/${STRANGER}`), notFound(`ticket ${STRANGER} not found`));
-    t.match(await call(a, 'PUT', `/tickets/${STRANGER}/release`, {}), notFound(`ticket ${STRANGER} not found`));
+    t.match(await call(a, 'GET', `/tickets/${UNKNOWN_UUID}/wait`), notFound(`no such ticket ${UNKNOWN_UUID}`));
+    t.match(await call(a, 'GET', `/tickets/${UNKNOWN_UUID}`), notFound(`ticket ${UNKNOWN_UUID} not found`));
+    t.match(await call(a, 'PUT', `/tickets/${UNKNOWN_UUID}/release`, {}), notFound(`ticket ${UNKNOWN_UUID} not found`));
   });
 
   t.test("where Triton's CNAPI crashes: an id that is no UUID is 409 and named", async (t) => {
@@ -252,9 +252,9 @@ t.test('tickets on two instances', async (t) => {
   });
 
   t.test("where Triton's CNAPI fails: deleting an unknown ticket is 404", async (t) => {
-    t.match(await call(a, 'DELETE', `/tickets/${STRANGER}`), {
+    t.match(await call(a, 'DELETE', `/tickets/${UNKNOWN_UUID}`), {
       status: 404,
-      body: { code: 'ResourceNotFound', message: `ticket ${STRANGER} not found` },
+      body: { code: 'ResourceNotFound', message: `ticket ${UNKNOWN_UUID} not found` },
     });
   });
 
@@ -296,7 +296,7 @@ t.test('tickets on two instances', async (t) => {
     });
     await release(first);
     t.match(await call(a, 'POST', `/tickets/${first}/renew`, HOUR), { status: 409, body: { code: 'TicketEnded' } });
-    t.match(await call(a, 'POST', `/tickets/${STRANGER}/renew`, HOUR), { status: 404 });
+    t.match(await call(a, 'POST', `/tickets/${UNKNOWN_UUID}/renew`, HOUR), { status: 404 });
     matchLists(t, await call(a, 'POST', `/tickets/${second}/renew`, {}), {
       status: 400,
       body: { errors: [{ field: 'expires_at', message: /expires_in/ }] },

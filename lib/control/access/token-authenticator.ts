@@ -27,7 +27,7 @@ import {
   recordTokenUses,
 } from './token-store.ts';
 
-interface SignInDeps {
+interface TokenAuthenticatorDeps {
   /** Reads tokens that callers present, and which ones have just ended. */
   database: Queryable;
   /** For statements that nobody waits for; must not share a connection with `database`. */
@@ -62,8 +62,8 @@ interface Question {
 
 const keyOf = ({ uuid, number }: Question): string => `${uuid} ${number}`;
 
-export class SignIn {
-  readonly #deps: SignInDeps;
+export class TokenAuthenticator {
+  readonly #deps: TokenAuthenticatorDeps;
   /** The least recently read comes first. */
   readonly #remembered = new BoundedMap<string, Remembered>(MAX_REMEMBERED);
   readonly #held = new Map<string, Set<() => void>>();
@@ -82,7 +82,7 @@ export class SignIn {
   readonly #failed = new Set<string>();
   readonly #fullCheckLimit = new BatchLimit<string>({ maxBatch: MAX_BATCH });
 
-  constructor(deps: SignInDeps) {
+  constructor(deps: TokenAuthenticatorDeps) {
     this.#deps = deps;
     this.#reading = new Batcher({
       ...deps,

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import t, { type Test } from 'tap';
-import { SignIn } from '../../../lib/control/access/sign-in.ts';
+import { TokenAuthenticator } from '../../../lib/control/access/token-authenticator.ts';
 import type { TokenFilter } from '../../../lib/control/access/token-store.ts';
 import { Tokens } from '../../../lib/control/access/tokens.ts';
 import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
@@ -56,63 +56,68 @@ async function start(t: Test) {
       return queryable.query<never>(text, values, options);
     },
   };
-  const signIn = new SignIn({ database: queryable, backgroundDatabase, clock, log: silentLogger });
-  signIn.start();
-  t.teardown(() => signIn.stop());
+  const authenticator = new TokenAuthenticator({ database: queryable, backgroundDatabase, clock, log: silentLogger });
+  authenticator.start();
+  t.teardown(() => authenticator.stop());
   // Otherwise that read may find the tokens that a test creates.
   await existingRead.promise;
   const tokens = new Tokens({ database, random: systemRandom });
-  return { database, clock, link, signIn, tokens };
+  return { database, clock, link, authenticator, tokens };
 }
 
 /** Something is open with each of these tokens, which are not in the database. */
-function holdOthers(signIn: SignIn, count: number, onEnded: () => void): string[] {
+function holdOthers(authenticator: TokenAuthenticator, count: number, onEnded: () => void): string[] {
   const others = Array.from({ length: count }, () => randomUUID());
-  for (const tokenUuid of others) signIn.hold({ name: 'b', roles: [], tokenUuid }, onEnded);
+  for (const tokenUuid of others) authenticator.hold({ name: 'b', roles: [], tokenUuid }, onEnded);
   return others;
 }
 
 t.test('a token identifies its owner until it is revoked', async (t) => {
-  const { clock, signIn, tokens } = await start(t);
+  const { clock, authenticator, tokens } = await start(t);
   const made = await tokens.create({ name: 'a', role: 'agent', createdBy: 'the test', serverUuid: SERVER });
-  t.same(await signIn.whoIs(made.token), { name: 'a', roles: ['agent'], tokenUuid: made.uuid, serverUuid: SERVER });
+  t.same(await authenticator.whoIs(made.token), {
+    name: 'a',
+    roles: ['agent'],
+    tokenUuid: made.uuid,
+    serverUuid: SERVER,
+  });
   const other = made.token.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
-  t.equal(await signIn.whoIs(other), undefined, 'another secret is refused');
-  t.equal(await signIn.whoIs('cnapi_x'), undefined);
+  t.equal(await authenticator.whoIs(other), undefined, 'another secret is refused');
+  t.equal(await authenticator.whoIs('cnapi_x'), undefined);
   await tokens.revoke(made.uuid);
   await clock.advance(401);
-  t.equal(await signIn.whoIs(made.token), undefined);
+  t.equal(await authenticator.whoIs(made.token), undefined);
 });
 
 t.test('a token is cached for at most 400 ms, and concurrent lookups share one statement', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
+  const { clock, link, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const everybody = Array.from({ length: 50 }, () => signIn.whoIs(token));
+  const everybody = Array.from({ length: 50 }, () => authenticator.whoIs(token));
   t.equal((await Promise.all(everybody)).filter((actor) => actor?.name === 'a').length, 50);
   t.equal(link.statements, 1);
   await clock.advance(400);
-  await signIn.whoIs(token);
+  await authenticator.whoIs(token);
   const seen = link.statements;
   await clock.advance(1);
-  await signIn.whoIs(token);
+  await authenticator.whoIs(token);
   t.equal(link.statements, seen + 1);
 });
 
 t.test('a late answer of the database is not used for later requests', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
+  const { clock, link, authenticator, tokens } = await start(t);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const stuck = Promise.withResolvers<void>();
   link.hold = stuck.promise;
-  const first = signIn.whoIs(token);
+  const first = authenticator.whoIs(token);
   await until(async () => link.answers === 1, 'the answer to be on its way');
   link.hold = undefined;
   await tokens.revoke(uuid);
   await clock.advance(401);
-  t.equal(await signIn.whoIs(token), undefined, 'read again');
+  t.equal(await authenticator.whoIs(token), undefined, 'read again');
   stuck.resolve();
   t.equal((await first)?.name, 'a', 'the request from before the revocation');
   await clock.advance(1);
-  t.equal(await signIn.whoIs(token), undefined);
+  t.equal(await authenticator.whoIs(token), undefined);
 });
 
 t.test('existing tokens are known from the start', async (t) => {
@@ -120,7 +125,7 @@ t.test('existing tokens are known from the start', async (t) => {
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const over = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
   await tokens.revoke(over.uuid);
-  const other = new SignIn({ database, backgroundDatabase: database, clock, log: silentLogger });
+  const other = new TokenAuthenticator({ database, backgroundDatabase: database, clock, log: silentLogger });
   other.start();
   t.teardown(() => other.stop());
   await until(async () => other.remembered(token), 'the tokens to be read');
@@ -128,17 +133,17 @@ t.test('existing tokens are known from the start', async (t) => {
 });
 
 t.test('what a token opened ends when any instance revokes it', async (t) => {
-  const { clock, signIn, tokens } = await start(t);
+  const { clock, authenticator, tokens } = await start(t);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const other = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
   const ended: string[] = [];
-  const actor = await signIn.whoIs(token);
-  const bystander = await signIn.whoIs(other.token);
+  const actor = await authenticator.whoIs(token);
+  const bystander = await authenticator.whoIs(other.token);
   if (actor === undefined || bystander === undefined) throw new Error('the tokens are not good');
-  signIn.hold(actor, () => ended.push('a stream'));
-  signIn.hold(actor, () => ended.push('a link'));
-  signIn.hold(actor, () => ended.push('one that had ended'))();
-  signIn.hold(bystander, () => ended.push('a bystander'));
+  authenticator.hold(actor, () => ended.push('a stream'));
+  authenticator.hold(actor, () => ended.push('a link'));
+  authenticator.hold(actor, () => ended.push('one that had ended'))();
+  authenticator.hold(bystander, () => ended.push('a bystander'));
   await tokens.revoke(uuid);
   await until(async () => {
     await clock.advance(400);
@@ -148,32 +153,32 @@ t.test('what a token opened ends when any instance revokes it', async (t) => {
 });
 
 t.test("a token expires by the database's clock, also for what it opened", async (t) => {
-  const { database, clock, signIn, tokens } = await start(t);
+  const { database, clock, authenticator, tokens } = await start(t);
   const { token, uuid } = await tokens.create({
     name: 'a',
     role: 'reader',
     createdBy: 'the test',
     expiresInSeconds: 3600,
   });
-  const actor = await signIn.whoIs(token);
+  const actor = await authenticator.whoIs(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  signIn.hold(actor, () => ended++);
+  authenticator.hold(actor, () => ended++);
   await database.query(`update cnapi_tokens set expires_at = cnapi_now() where uuid = $1`, [uuid]);
   await until(async () => {
     await clock.advance(400);
     return ended === 1;
   }, 'the holder to be notified');
-  t.equal(await signIn.whoIs(token), undefined);
+  t.equal(await authenticator.whoIs(token), undefined);
 });
 
 t.test('a deleted token row is found by the periodic check of held tokens', async (t) => {
-  const { database, clock, signIn, tokens } = await start(t);
+  const { database, clock, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await signIn.whoIs(token);
+  const actor = await authenticator.whoIs(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  signIn.hold(actor, () => ended++);
+  authenticator.hold(actor, () => ended++);
   await database.query('delete from cnapi_tokens');
   await clock.advance(5_000);
   await until(async () => {
@@ -183,14 +188,14 @@ t.test('a deleted token row is found by the periodic check of held tokens', asyn
 });
 
 t.test('the periodic check finds a token although the check of others fails', async (t) => {
-  const { database, clock, link, signIn, tokens } = await start(t);
+  const { database, clock, link, authenticator, tokens } = await start(t);
   let endedOthers = 0;
-  const others = holdOthers(signIn, 1_000, () => endedOthers++);
+  const others = holdOthers(authenticator, 1_000, () => endedOthers++);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await signIn.whoIs(token);
+  const actor = await authenticator.whoIs(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  signIn.hold(actor, () => ended++);
+  authenticator.hold(actor, () => ended++);
   await database.query('delete from cnapi_tokens');
   link.isSlow = (text, values) =>
     text.includes(FULL_CHECK) && (values as string[][])[0]?.includes(`${others[0]}`) === true;
@@ -206,11 +211,11 @@ t.test('the periodic check finds a token although the check of others fails', as
 });
 
 t.test('a batch of the periodic check that fails is checked again at the end of the pass', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
+  const { clock, link, authenticator, tokens } = await start(t);
   let ended = 0;
-  const others = holdOthers(signIn, 1_000, () => ended++);
+  const others = holdOthers(authenticator, 1_000, () => ended++);
   const { uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  signIn.hold({ name: 'a', roles: ['reader'], tokenUuid: uuid }, () => t.fail('this token is valid'));
+  authenticator.hold({ name: 'a', roles: ['reader'], tokenUuid: uuid }, () => t.fail('this token is valid'));
   let failures = 0;
   link.isSlow = (text, values) =>
     text.includes(FULL_CHECK) && (values as string[][])[0]?.includes(`${others[0]}`) === true && failures++ === 0;
@@ -227,13 +232,13 @@ t.test('a batch of the periodic check that fails is checked again at the end of 
 });
 
 t.test('a revoked token loses its connections while the check of all held tokens is unanswered', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
-  holdOthers(signIn, 3_000, () => undefined);
+  const { clock, link, authenticator, tokens } = await start(t);
+  holdOthers(authenticator, 3_000, () => undefined);
   const { token, uuid } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  const actor = await signIn.whoIs(token);
+  const actor = await authenticator.whoIs(token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  signIn.hold(actor, () => ended++);
+  authenticator.hold(actor, () => ended++);
   const answer = Promise.withResolvers<void>();
   link.backgroundHold = answer.promise;
   t.teardown(answer.resolve);
@@ -255,9 +260,9 @@ t.test('a revoked token loses its connections while the check of all held tokens
 });
 
 t.test('the check of all held tokens sends smaller batches when large ones take too long', async (t) => {
-  const { clock, link, signIn } = await start(t);
+  const { clock, link, authenticator } = await start(t);
   let ended = 0;
-  holdOthers(signIn, 1_000, () => ended++);
+  holdOthers(authenticator, 1_000, () => ended++);
   link.isSlow = (text, values) => text.includes(FULL_CHECK) && ((values as string[][])[0]?.length ?? 0) > 300;
   await clock.advance(5_000);
   await until(async () => {
@@ -268,21 +273,21 @@ t.test('the check of all held tokens sends smaller batches when large ones take 
 });
 
 t.test('stopping does not wait for the rest of a check of all held tokens', async (t) => {
-  const { clock, link, signIn } = await start(t);
-  holdOthers(signIn, 3_000, () => undefined);
+  const { clock, link, authenticator } = await start(t);
+  holdOthers(authenticator, 3_000, () => undefined);
   const answer = Promise.withResolvers<void>();
   link.backgroundHold = answer.promise;
   await clock.advance(5_000);
-  const stopped = signIn.stop();
+  const stopped = authenticator.stop();
   answer.resolve();
   await stopped;
   t.same(link.fullChecks, [1_000]);
 });
 
 t.test('the last use of a token is recorded later if the database took too long', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
+  const { clock, link, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
-  await signIn.whoIs(token);
+  await authenticator.whoIs(token);
   let tries = 0;
   link.isSlow = (text) => text.includes('set last_used_at') && tries++ === 0;
   await clock.advance(20_000);
@@ -294,31 +299,31 @@ t.test('the last use of a token is recorded later if the database took too long'
 });
 
 t.test('without the database, nobody signs in anew, and known callers may read what is in memory', async (t) => {
-  const { clock, link, signIn, tokens } = await start(t);
+  const { clock, link, authenticator, tokens } = await start(t);
   const known = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   const stranger = await tokens.create({ name: 'b', role: 'reader', createdBy: 'the test' });
-  const actor = await signIn.whoIs(known.token);
+  const actor = await authenticator.whoIs(known.token);
   if (actor === undefined) throw new Error('the token is not good');
   let ended = 0;
-  signIn.hold(actor, () => ended++);
+  authenticator.hold(actor, () => ended++);
   link.isCut = true;
   for (let each = 0; each < 10; each++) {
     await clock.advance(400);
     await new Promise((resolve) => setImmediate(resolve));
   }
   t.equal(ended, 0);
-  await t.rejects(signIn.whoIs(known.token), DatabaseUnavailableError);
-  await t.rejects(signIn.whoIs(stranger.token, { mayBeStale: true }), DatabaseUnavailableError);
-  t.equal((await signIn.whoIs(known.token, { mayBeStale: true }))?.name, 'a');
-  t.match(signIn.remembered(known.token), { tokenUuid: known.uuid });
-  t.equal(signIn.remembered(stranger.token), undefined);
+  await t.rejects(authenticator.whoIs(known.token), DatabaseUnavailableError);
+  await t.rejects(authenticator.whoIs(stranger.token, { mayBeStale: true }), DatabaseUnavailableError);
+  t.equal((await authenticator.whoIs(known.token, { mayBeStale: true }))?.name, 'a');
+  t.match(authenticator.remembered(known.token), { tokenUuid: known.uuid });
+  t.equal(authenticator.remembered(stranger.token), undefined);
 });
 
 t.test('the last use of a token is recorded once a minute', async (t) => {
-  const { clock, signIn, tokens } = await start(t);
+  const { clock, authenticator, tokens } = await start(t);
   const { token } = await tokens.create({ name: 'a', role: 'reader', createdBy: 'the test' });
   t.equal((await tokens.list({ limit: 10 }))[0]?.last_used_at, null);
-  await signIn.whoIs(token);
+  await authenticator.whoIs(token);
   await clock.advance(20_000);
   await until(async () => (await tokens.list({ limit: 10 }))[0]?.last_used_at !== null, 'the use to be recorded');
 });

@@ -10,7 +10,7 @@ import type { SysinfoFrame } from '../../protocol/frames.ts';
 import type { AgentConnection } from './connection.ts';
 import { KeyedCoalescer } from './keyed-coalescer.ts';
 
-interface SysinfoKeeperDeps {
+interface SysinfoWriterDeps {
   servers: { recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown> };
   clock: Clock;
 }
@@ -19,12 +19,12 @@ const RETRY_MS = 2_000;
 /** Limit for all sysinfos that wait for the database; one has about 40 KB. */
 const MAX_BYTES_HELD = 64 * 1024 * 1024;
 
-export class SysinfoKeeper {
-  readonly #deps: SysinfoKeeperDeps;
+export class SysinfoWriter {
+  readonly #deps: SysinfoWriterDeps;
   readonly #latest = new KeyedCoalescer<AgentConnection>();
   #bytesHeld = 0;
 
-  constructor(deps: SysinfoKeeperDeps) {
+  constructor(deps: SysinfoWriterDeps) {
     this.#deps = deps;
   }
 
