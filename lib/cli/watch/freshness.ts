@@ -3,9 +3,10 @@
  * waited too long for an answer.
  *
  *     fresh ──asked──▶ waiting ──OVERDUE_MS or failed──▶ silent
- *       ▲                 │                                │
+ *       ▲                 │  ◀────── a part came ──────────┤
  *       └────answered─────┴────────────answered────────────┘
  *
+ * An answer has parts, such as the pages of a list. A large fleet is not silent while they come.
  * Pure.
  */
 
@@ -23,10 +24,16 @@ export class Freshness {
   #answeredAt: string | undefined;
   /** Of the first question since the last answer. */
   #askedAt: number | undefined;
+  /** When the last part of an answer came. */
+  #heardAt = 0;
   #hasFailed = false;
 
   asked(now: number): void {
     this.#askedAt ??= now;
+  }
+
+  heardPart(now: number): void {
+    this.#heardAt = now;
   }
 
   answered(time: string): void {
@@ -42,7 +49,8 @@ export class Freshness {
   /** Undefined while what is shown is as new as it can be. */
   silence(now: number): Silence | undefined {
     if (this.#askedAt === undefined) return undefined;
-    const forMs = now - this.#askedAt;
+    // After a failure there is no update, whatever parts come.
+    const forMs = now - (this.#hasFailed ? this.#askedAt : Math.max(this.#askedAt, this.#heardAt));
     return this.#hasFailed || forMs >= OVERDUE_MS ? { forMs, answeredAt: this.#answeredAt } : undefined;
   }
 }

@@ -19,6 +19,8 @@ interface Options {
 
 /** How often a screen shows anew for how long nothing has been answered. */
 const SECOND_MS = 1000;
+/** Longest pause after a failed update, so that a recovery is soon shown. */
+const RETRY_MS = 2000;
 const MAX_AWAY = 200;
 const MAX_TASKS = 500;
 
@@ -75,7 +77,9 @@ class FleetWatch {
     try {
       while (!this.#ending.signal.aborted) {
         await Promise.race([this.#look(), ended]);
-        await clock.sleep(this.#intervalMs, this.#ending.signal);
+        const hasFailed = this.#last?.trouble !== undefined;
+        const pauseMs = hasFailed ? Math.min(this.#intervalMs, RETRY_MS) : this.#intervalMs;
+        await clock.sleep(pauseMs, this.#ending.signal);
       }
     } finally {
       this.#ending.abort();
@@ -91,7 +95,8 @@ class FleetWatch {
     const { clock } = this.#context;
     const before = this.#last;
     this.#freshness.asked(clock.now());
-    const view = await look(this.#context).catch((error: unknown) => {
+    const onPart = () => this.#freshness.heardPart(clock.now());
+    const view = await look(this.#context, onPart).catch((error: unknown) => {
       const trouble = errorReportOf(error).message;
       return { ...(before ?? EMPTY), trouble };
     });
@@ -131,12 +136,17 @@ const EMPTY: FleetView = {
   hasMoreTasks: false,
 };
 
-async function look({ client }: Context): Promise<FleetView> {
+/** `onPart`: called when a part of the answer has come. */
+async function look({ client }: Context, onPart = (): void => undefined): Promise<FleetView> {
+  const heard = <Part>(part: Part): Part => {
+    onPart();
+    return part;
+  };
   const [instances, servers, queues, tasks] = await Promise.all([
-    client.learnInstances(),
-    Array.fromAsync(client.allServers({ fields: 'uuid,hostname,status' })),
-    client.queues(),
-    client.firstTasks({ status: 'active' }, MAX_TASKS).catch(unlessOlder),
+    client.learnInstances().then(heard),
+    Array.fromAsync(client.allServers({ fields: 'uuid,hostname,status' }), heard),
+    client.queues().then(heard),
+    client.firstTasks({ status: 'active' }, MAX_TASKS).catch(unlessOlder).then(heard),
   ]);
   const away = servers.filter(({ status }) => status !== 'running').slice(0, MAX_AWAY);
   const view = { instances, total: servers.length, counts: countByStatus(servers), away, queues };

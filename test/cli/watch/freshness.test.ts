@@ -2,7 +2,7 @@
 import t from 'tap';
 import { Freshness } from '../../../lib/cli/watch/freshness.ts';
 
-type Event = ['asked' | 'failed', at: number] | ['answered', at: number, time: string];
+type Event = ['asked' | 'failed' | 'heardPart', at: number] | ['answered', at: number, time: string];
 
 const rows: [name: string, events: Event[], now: number, forMs: number | undefined, answeredAt?: string][] = [
   ['nothing was asked', [], 9_000, undefined],
@@ -36,6 +36,48 @@ const rows: [name: string, events: Event[], now: number, forMs: number | undefin
     ],
     6_500,
     2_500,
+    'a',
+  ],
+  [
+    'parts of a slow answer come',
+    [
+      ['asked', 1_000],
+      ['heardPart', 2_900],
+      ['heardPart', 4_800],
+    ],
+    6_799,
+    undefined,
+  ],
+  [
+    'the next part is overdue',
+    [
+      ['asked', 1_000],
+      ['heardPart', 2_900],
+    ],
+    4_950,
+    2_050,
+  ],
+  [
+    'parts come after a failure',
+    [
+      ['asked', 1_000],
+      ['failed', 1_100],
+      ['asked', 3_000],
+      ['heardPart', 3_050],
+    ],
+    3_100,
+    2_100,
+  ],
+  [
+    'a part came before the question',
+    [
+      ['asked', 500],
+      ['heardPart', 600],
+      ['answered', 700, 'a'],
+      ['asked', 1_000],
+    ],
+    3_000,
+    2_000,
     'a',
   ],
   [
@@ -86,6 +128,7 @@ for (const [name, events, now, forMs, answeredAt] of rows)
     const freshness = new Freshness();
     for (const [kind, at, time = ''] of events) {
       if (kind === 'asked') freshness.asked(at);
+      if (kind === 'heardPart') freshness.heardPart(at);
       if (kind === 'failed') freshness.failed();
       if (kind === 'answered') freshness.answered(time);
     }

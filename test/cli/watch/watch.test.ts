@@ -52,3 +52,18 @@ t.test('watch omits the tasks when an instance has no list of tasks', async (t) 
   t.match(stdout, /instances: none/);
   t.notMatch(stdout, /tasks/);
 });
+
+t.test('after a failed update, watch does not wait for the whole interval', async (t) => {
+  let isBroken = true;
+  const instance = await scripted(t, (response, { path }) => {
+    if (isBroken && path.startsWith('/servers')) json(response, 500, { code: 'InternalError', message: 'a defect' });
+    else json(response, 200, path.startsWith('/tasks?') ? { tasks: [] } : []);
+  });
+  const watching = new Cli(t, [instance.url]).start(['watch', '--json', '--interval', '1h']);
+  const last = () => records<View>(watching.stdout()).at(-1);
+  await until(() => last()?.trouble === 'a defect', 'the failure');
+  isBroken = false;
+  await until(() => last() !== undefined && last()?.trouble === undefined, 'the recovery');
+  watching.child.kill('SIGINT');
+  t.equal((await watching.ended).code, 130);
+});
