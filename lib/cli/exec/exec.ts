@@ -152,7 +152,7 @@ async function exec(context: Context, [names]: readonly unknown[], options: Opti
       if (interruptedWith !== undefined) return;
       interruptedWith = exitCodeOfSignal('SIGPIPE');
       isUnread = true;
-      listener.onLeave();
+      listener.onUnread();
       void run.cancel();
     });
   };

@@ -70,13 +70,18 @@ export class LiveOutput {
    * earlier versions send all of it at the end. `taskId` is named in remarks.
    */
   end(result: unknown, taskId?: string): void {
-    this.#timer?.cancel();
+    this.stop();
     this.#take(this.#sequence.end(result));
     for (const name of OUTPUT_STREAMS) {
       this.#endPending(name);
       this.#endLine(name);
     }
     if (this.#isIncomplete) this.#showMissing(result, taskId);
+  }
+
+  /** Shows nothing more, not even the output that is held back. */
+  stop(): void {
+    this.#timer?.cancel();
   }
 
   /**

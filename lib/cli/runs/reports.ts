@@ -25,9 +25,11 @@ export function createLabelOf(servers: readonly NamedServer[]): LabelOf {
   return (server) => escapeControls(labels.get(server.uuid) ?? server.uuid);
 }
 
-/** `onLeave`: reports nothing more about any server, and shows the output that was held back. */
 interface Leavable {
+  /** Shows the output that was held back, and reports nothing more about any server. */
   onLeave(): void;
+  /** Nobody reads the output any more: reports nothing more, not even what was held back. */
+  onUnread(): void;
   /** Some of a server's output is missing. */
   isIncomplete(): boolean;
 }
@@ -40,15 +42,35 @@ export function listenerOf(
   const { output } = context;
   const labelOf = createLabelOf(servers);
   const of = (server: NamedServer | undefined) => (server === undefined ? '' : `${labelOf(server)}: `);
-  const remarks: Pick<Listener, 'onBroken' | 'onNotCancelled'> = {
-    onBroken: (server, why) => output.note(`${of(server)}${escapeControls(why)}; continuing at another instance`),
+  const report = output.json ? recorded(output) : shown(context, servers, options);
+  let isLeft = false;
+  const end = (last: () => void) => {
+    isLeft = true;
+    last();
+  };
+  return {
+    onStart: (server, id) => void (isLeft || report.onStart(server, id)),
+    onOutput: async (server, event) => void (isLeft || (await report.onOutput(server, event))),
+    onEnd: (server, ending) => void (isLeft || report.onEnd(server, ending)),
+    onCommonEnd: (ended, ending) => void (isLeft || report.onCommonEnd(ended, ending)),
+    onBroken(server, why) {
+      if (!isLeft) output.note(`${of(server)}${escapeControls(why)}; continuing at another instance`);
+    },
     onNotCancelled: (server, what, why) =>
       output.complain(`${of(server)}${what} could not be cancelled: ${escapeControls(why)}`),
+    onLeave: () => end(report.showHeld),
+    onUnread: () => end(report.forget),
+    isIncomplete: report.isIncomplete,
   };
-  return { ...remarks, ...(output.json ? recorded(output) : shown(context, servers, options)) };
 }
 
-type RunReport = Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'> & Leavable;
+interface RunReport
+  extends Pick<Listener, 'onStart' | 'onOutput' | 'onEnd' | 'onCommonEnd'>,
+    Pick<Leavable, 'isIncomplete'> {
+  showHeld(): void;
+  /** Discards the output that was held back. */
+  forget(): void;
+}
 
 function recorded(output: Context['output']): RunReport {
   const sequences = new Map<NamedServer, OutputSequence>();
@@ -76,7 +98,8 @@ function recorded(output: Context['output']): RunReport {
     },
     onEnd,
     onCommonEnd: (servers, ending) => servers.forEach((server) => void onEnd(server, ending)),
-    onLeave: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
+    showHeld: () => [...sequences.keys()].forEach((server) => void end(server, undefined)),
+    forget: () => sequences.clear(),
     isIncomplete: () => isIncomplete,
   };
 }
@@ -90,7 +113,6 @@ function shown(context: Context, servers: readonly NamedServer[], options: Repor
     isOne || options.prefix === false ? undefined : prefixOf(labelOf(server), width);
   const lives = new Map<NamedServer, LiveOutput>();
   let isIncomplete = false;
-  let isLeft = false;
   const about = (server: NamedServer) => ({
     raw: options.raw === true,
     prefix: prefix(server),
@@ -116,19 +138,20 @@ function shown(context: Context, servers: readonly NamedServer[], options: Repor
       return output.ready();
     },
     onEnd(server, ending) {
-      if (isLeft) return;
       showEnd(server, ending);
       complain(labelOf(server), ending);
     },
     onCommonEnd(servers, ending) {
-      if (isLeft) return;
       for (const server of servers) showEnd(server, ending);
       const [only, ...others] = servers;
       if (only !== undefined) complain(others.length === 0 ? labelOf(only) : `${servers.length} servers`, ending);
     },
-    onLeave() {
-      isLeft = true;
+    showHeld() {
       for (const live of lives.values()) live.end(undefined);
+      lives.clear();
+    },
+    forget() {
+      for (const live of lives.values()) live.stop();
       lives.clear();
     },
     isIncomplete: () => isIncomplete,
