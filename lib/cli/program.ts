@@ -3,7 +3,7 @@
  * file. Those of documents are made from the declarations of their nouns.
  */
 import { Command, Option } from 'commander';
-import { nounList } from '../control/nouns/lists.ts';
+import { nounList } from '../control/nouns/all-contracts.ts';
 import { VERSION } from '../platform/version.ts';
 import { auditCommand } from './access/audit.ts';
 import { tokenCommand } from './access/token.ts';

@@ -31,7 +31,7 @@ import { RequestMetrics } from './http/listener/request-metrics.ts';
 import type { ProcessRouteDeps } from './http/routes/process-routes.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { Metrics } from './metrics/metrics.ts';
-import { allContracts, documentKinds } from './nouns/lists.ts';
+import { allContracts, documentKinds } from './nouns/all-contracts.ts';
 import type { Readiness } from './roster/roster.ts';
 import { createServerPrecondition } from './servers/routes/server-precondition.ts';
 import { migrations, subsystems } from './subsystem-list.ts';

@@ -70,6 +70,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol',
     'protocol/api',
     'control/documents/document-bucket.ts',
+    'control/nouns/server-groups/contract.ts',
   ],
   'control/legacy': [
     ...database,
@@ -88,6 +89,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol',
     'protocol/api',
     'control/duty',
+    'control/nouns/server-groups/contract.ts',
     'control/tasks',
     'control/waitlist',
   ],
@@ -134,7 +136,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
   ],
   'control/nouns/contracts.ts': ['protocol/api', 'control/nouns/*/contract.ts'],
   'control/nouns/nouns.ts': ['control/documents', 'control/nouns/*'],
-  'control/nouns/lists.ts': ['protocol/api', 'control/nouns/contracts.ts'],
+  'control/nouns/all-contracts.ts': ['protocol/api', 'control/nouns/contracts.ts'],
   // Organizations consist of documents, and signed requests name their users and clients.
   'control/organizations': [
     ...database,
@@ -228,7 +230,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'control/http/routes',
     'control/core.ts',
     'control/lifecycle.ts',
-    'control/nouns/lists.ts',
+    'control/nouns/all-contracts.ts',
     'control/chef',
     'control/subsystem-list.ts',
   ],
@@ -263,7 +265,8 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol',
     'protocol/api',
     'client',
-    'control/nouns/lists.ts',
+    'control/nouns/all-contracts.ts',
+    'control/nouns/server-groups/contract.ts',
     'control/access/direct-token.ts',
     'control/doctor',
   ],

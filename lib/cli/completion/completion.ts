@@ -4,9 +4,9 @@
  */
 import { Argument, Command } from 'commander';
 import type { CnapiClient } from '../../client/client.ts';
+import { serverGroups } from '../../control/nouns/server-groups/contract.ts';
 import { pushJobContracts } from '../../protocol/api/push/jobs.ts';
 import { pushScheduleContracts } from '../../protocol/api/push/schedules.ts';
-import { serverGroups } from '../../protocol/api/server-groups.ts';
 import { type CommandRunner, withExamples } from '../invocation/command-runner.ts';
 import { type Context, createContext } from '../invocation/context.ts';
 import { listDocuments } from '../lookup/find-document.ts';

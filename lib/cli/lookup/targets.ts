@@ -4,8 +4,9 @@
  * servers when it creates the job. `serversOf` looks them up for what needs them before: `cnapi
  * exec`, `--dry-run`, a share of the servers.
  */
+
+import { type ServerGroup, serverGroups } from '../../control/nouns/server-groups/contract.ts';
 import type { NodeStatus } from '../../protocol/api/push/job-schemas.ts';
-import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Context } from '../invocation/context.ts';
 import { escapeControls } from '../terminal/escape-controls.ts';

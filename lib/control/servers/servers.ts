@@ -14,11 +14,11 @@ import { eq } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
 import { Batcher } from '../../platform/postgres/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
-import { type ServerGroup, serverGroups } from '../../protocol/api/server-groups.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';
 import type { WhereCondition } from '../../protocol/where.ts';
 import { bucketOf } from '../documents/document-bucket.ts';
+import { type ServerGroup, serverGroups } from '../nouns/server-groups/contract.ts';
 import { ReportQueue } from './report-queue.ts';
 import { type SelectedServers, selectServers } from './selection-store.ts';
 import {

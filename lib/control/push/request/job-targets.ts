@@ -5,9 +5,9 @@
  */
 import { invalidParameter } from '../../../platform/errors.ts';
 import type { NodeStatus } from '../../../protocol/api/push/job-schemas.ts';
-import type { ServerGroup } from '../../../protocol/api/server-groups.ts';
 import { MAX_PUSH_NODES } from '../../../protocol/limits.ts';
 import { parseWhere, type WhereCondition } from '../../../protocol/where.ts';
+import type { ServerGroup } from '../../nouns/server-groups/contract.ts';
 import type { NewNode, PushNodeRow } from '../push-store.ts';
 
 /** The servers and server groups that a request can name. */

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { z } from 'zod';
 import { catalogue } from '../../../../lib/agent/tasks/catalogue.ts';
-import { allContracts } from '../../../../lib/control/nouns/lists.ts';
+import { allContracts } from '../../../../lib/control/nouns/all-contracts.ts';
 import { pathParamsOf, requiredRoleOf } from '../../../../lib/protocol/api/contract/contract.ts';
 import { openApiBytes, openApiDocument } from '../../../../lib/protocol/api/contract/openapi.ts';
 import { PUSH_TASK } from '../../../../lib/protocol/push.ts';

@@ -1,4 +1,7 @@
-/** The declarations of the nouns as lists, in the alphabetical order of their names. */
+/**
+ * What follows from the declarations in `contracts.ts`: the list of the nouns, in the alphabetical
+ * order of their names, the kinds of their events, and all contracts of the API.
+ */
 import type { Contract } from '../../protocol/api/contract/contract.ts';
 import { contractList } from '../../protocol/api/contracts.ts';
 import type { DocumentNoun } from '../../protocol/api/documents.ts';
