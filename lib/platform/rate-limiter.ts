@@ -1,6 +1,6 @@
 /**
- * A token bucket, kept as one time (GCRA): when all that was taken is paid for at the steady rate.
- * Once that time has passed, the whole burst is available. Requests, log lines and bytes are
+ * A token bucket, kept as one time (GCRA): when it is full again at the steady rate. Once that time
+ * has passed, the whole burst is available. Requests, log lines and bytes are
  * limited with it. Pure: the time is passed with each call, in milliseconds of one monotonic clock.
  */
 import { BoundedMap } from './bounded-map.ts';
@@ -23,26 +23,26 @@ export class RateLimit {
     this.burst = burst;
   }
 
-  /** When everything is paid for, `cost` included. */
-  charge(cost: number, paidAt: number, now: number): number {
-    return Math.max(paidAt, now) + (cost * 1000) / this.perSecond;
+  /** When the bucket is full again after this `cost`. */
+  charge(cost: number, fullAt: number, now: number): number {
+    return Math.max(fullAt, now) + (cost * 1000) / this.perSecond;
   }
 
   /** Negative when more was charged than was left. */
-  left(paidAt: number, now: number): number {
-    return this.burst - (Math.max(0, paidAt - now) * this.perSecond) / 1000;
+  left(fullAt: number, now: number): number {
+    return this.burst - (Math.max(0, fullAt - now) * this.perSecond) / 1000;
   }
 
   /** In how many ms `cost` is left; 0: now. */
-  waitMs(cost: number, paidAt: number, now: number): number {
-    const missing = cost - this.left(paidAt, now);
+  waitMs(cost: number, fullAt: number, now: number): number {
+    const missing = cost - this.left(fullAt, now);
     return Math.max(0, Math.ceil((missing * 1000) / this.perSecond - ROUNDING_MS));
   }
 }
 
 export class RateLimiter {
   readonly #limit: RateLimit;
-  #paidAt = Number.NEGATIVE_INFINITY;
+  #fullAt = Number.NEGATIVE_INFINITY;
 
   constructor(limit: RateLimit) {
     this.#limit = limit;
@@ -50,14 +50,14 @@ export class RateLimiter {
 
   /** Takes one if there is one left, and returns 0; else returns in how many ms there will be. */
   take(now: number): number {
-    const waitMs = this.#limit.waitMs(1, this.#paidAt, now);
+    const waitMs = this.#limit.waitMs(1, this.#fullAt, now);
     if (waitMs === 0) this.charge(1, now);
     return waitMs;
   }
 
   /** Gives back what was taken or charged. */
   giveBack(cost = 1): void {
-    this.#paidAt -= (cost * 1000) / this.#limit.perSecond;
+    this.#fullAt -= (cost * 1000) / this.#limit.perSecond;
   }
 
   /**
@@ -65,12 +65,12 @@ export class RateLimiter {
    * taken.
    */
   charge(cost: number, now: number): number {
-    this.#paidAt = this.#limit.charge(cost, this.#paidAt, now);
+    this.#fullAt = this.#limit.charge(cost, this.#fullAt, now);
     return this.waitMs(now);
   }
 
   waitMs(now: number): number {
-    return this.#limit.waitMs(0, this.#paidAt, now);
+    return this.#limit.waitMs(0, this.#fullAt, now);
   }
 }
 

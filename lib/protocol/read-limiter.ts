@@ -1,8 +1,8 @@
 /**
  * Reads one WebSocket of the agent link no faster than `allowance.ts` allows its peer: pauses the
- * socket, and resumes it when the debt is paid. Owned by the owner of the socket, which is an
- * instance's connection or an agent's. The owner reports every read to it, and the values of every
- * frame before they are created.
+ * socket, and resumes it when the peer is within its quota again. Owned by the owner of the socket,
+ * which is an instance's connection or an agent's. The owner reports every read to it, and the
+ * values of every frame before they are created.
  */
 import type { Clock, Timer } from '../platform/clock.ts';
 import { RateLimiter } from '../platform/rate-limiter.ts';
@@ -48,17 +48,17 @@ export class ReadLimiter implements ValueBudget {
   }
 
   /**
-   * Returns the number of frames that began in `chunk`. No more than `maxFrames` of them are paid
-   * for: the owner ends the connection when there are more.
+   * Returns the number of frames that began in `chunk`. No more than `maxFrames` of them are
+   * charged: the owner ends the connection when there are more.
    */
   consumeRead(chunk: Uint8Array, now: number, maxFrames = Number.POSITIVE_INFINITY): number {
     const frames = this.#frames.count(chunk);
-    this.#pay(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);
+    this.#charge(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);
     return frames;
   }
 
   consumeValues(values: number): void {
-    this.#pay(values * VALUE_BYTES, this.#deps.clock.now());
+    this.#charge(values * VALUE_BYTES, this.#deps.clock.now());
   }
 
   /** Call it when the socket is closed. */
@@ -68,7 +68,7 @@ export class ReadLimiter implements ValueBudget {
     this.#pause = undefined;
   }
 
-  #pay(cost: number, now: number): void {
+  #charge(cost: number, now: number): void {
     const pauseMs = this.#account.charge(cost, now);
     if (pauseMs > 0 && !this.#isEnded) this.#pauseFor(pauseMs);
   }

@@ -80,8 +80,8 @@ export const defects: readonly Defect[] = [
     finding: 'FOUND in cost: {"kind":"flood","frame":"pongs"',
     changes: [
       {
-        find: 'this.#pay(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);',
-        put: 'this.#pay(costOfRead(chunk.length, 0), now);',
+        find: 'this.#charge(costOfRead(chunk.length, Math.min(frames, maxFrames)), now);',
+        put: 'this.#charge(costOfRead(chunk.length, 0), now);',
       },
     ],
   },

@@ -7,12 +7,12 @@ import { ManualClock } from '../support/manual-clock.ts';
 
 t.test('a burst is read at once, the excess later, and the budget refills over time', async (t) => {
   const limiter = new RateLimiter(LINK_RATE);
-  const pay = (cost: number, now: number) => limiter.charge(cost, now);
-  t.equal(pay(BURST_BYTES, 0), 0);
-  t.equal(pay(10 * BYTES_PER_MS, 0), 10);
-  t.equal(pay(BYTES_PER_MS, 20), 0);
-  t.equal(pay(BURST_BYTES, 1e9), 0, 'never more than a burst');
-  t.equal(pay(BYTES_PER_MS, 1e9), 1);
+  const charge = (cost: number, now: number) => limiter.charge(cost, now);
+  t.equal(charge(BURST_BYTES, 0), 0);
+  t.equal(charge(10 * BYTES_PER_MS, 0), 10);
+  t.equal(charge(BYTES_PER_MS, 20), 0);
+  t.equal(charge(BURST_BYTES, 1e9), 0, 'never more than a burst');
+  t.equal(charge(BYTES_PER_MS, 1e9), 1);
 });
 
 const frame = (first: number, payload: number, isMasked = true) => {
@@ -59,7 +59,7 @@ function limited() {
   return { clock, calls, counters, reads: new ReadLimiter(socket, { clock, counters }) };
 }
 
-t.test('every frame is paid for: text, ping, pong and fragment, however short', async (t) => {
+t.test('every frame is charged: text, ping, pong and fragment, however short', async (t) => {
   const kinds: [string, Buffer][] = [
     ['text', frame(0x81, 2)],
     ['ping', frame(0x89, 0)],
@@ -77,7 +77,7 @@ t.test('every frame is paid for: text, ping, pong and fragment, however short', 
   }
 });
 
-t.test('values are paid for besides bytes, and reading resumes when the debt is paid', async (t) => {
+t.test('values are charged besides bytes, and reading resumes when the quota allows it', async (t) => {
   const { clock, calls, counters, reads } = limited();
   reads.consumeValues(BURST_BYTES / VALUE_BYTES);
   t.notOk(reads.isPaused, 'a burst is allowed');

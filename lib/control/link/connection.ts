@@ -74,7 +74,7 @@ export interface ConnectionParts {
   socket: AgentSocket;
   stream: AgentStream;
   serverUuid: string;
-  /** The account that pays for the connection's input. */
+  /** The account that the connection's input is charged to. */
   account: SenderAccount;
 }
 

@@ -75,7 +75,7 @@ class AgentNotAdmittedError extends CnapiError {
   }
 }
 
-/** 429: the sender must first pay for what its earlier connections sent. */
+/** 429: what the sender's earlier connections sent exceeds its quota. */
 class SenderOverQuotaError extends CnapiError {
   constructor(pauseMs: number) {
     super('TooManyRequests', 429, 'The earlier connections of this agent sent too much; wait and connect again', {
@@ -151,9 +151,9 @@ export class LinkServer {
     return this.#counters;
   }
 
-  /** The price of input beyond a sender's share, because all together send too much. */
-  get price(): number {
-    return this.#accounts.price(this.#deps.clock.now());
+  /** By how much the cost of input beyond a sender's share is multiplied now. */
+  get costFactor(): number {
+    return this.#accounts.costFactor(this.#deps.clock.now());
   }
 
   /** Bytes of frames that agents have not read yet. */
@@ -175,7 +175,7 @@ export class LinkServer {
     refusalOfNew?: RefusalOfNew,
   ): CnapiError | undefined {
     const sender = { serverUuid, group };
-    let refusal: CnapiError | undefined = this.#inDebt(sender) ?? this.#tooMany(sender) ?? this.arrive(() => true);
+    let refusal: CnapiError | undefined = this.#overQuota(sender) ?? this.#tooMany(sender) ?? this.arrive(() => true);
     if (refusal !== undefined) return refusal;
     const onRefused = (error: Error) => {
       refusal = new HandshakeError(error);
@@ -229,7 +229,7 @@ export class LinkServer {
     for (let waited = 0; this.#connections.size > 0 && waited < 1500; waited += 50) await this.#deps.clock.sleep(50);
   }
 
-  #inDebt(sender: Sender): SenderOverQuotaError | undefined {
+  #overQuota(sender: Sender): SenderOverQuotaError | undefined {
     const pauseMs = this.#accounts.pauseMsOf(sender, this.#deps.clock.now());
     if (pauseMs === 0) return undefined;
     this.refused += 1;

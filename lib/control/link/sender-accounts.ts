@@ -1,7 +1,7 @@
 /**
  * What the input of agents costs: of each sender over all its connections, of a group that shares
- * one token or one address, and of an instance. Above the rate of an instance the price of
- * input rises for senders that have used up their share, so a few that send much do not slow down
+ * one token or one address, and of an instance. Above the rate of an instance the cost of input is
+ * multiplied for senders that have used up their share, so a few that send much do not slow down
  * the others. Time is passed with each call; owned by the link server.
  */
 import { BoundedMap } from '../../platform/bounded-map.ts';
@@ -15,11 +15,11 @@ const EACH_BYTES_PER_MS = 32;
 /** Rates allowed on top of EACH_BYTES_PER_MS per member. */
 const INSTANCE_BYTES_PER_MS = 2 * BYTES_PER_MS;
 const GROUP_BYTES_PER_MS = BYTES_PER_MS;
-/** The price rises by one for each such period that it takes to pay for what was sent so far. */
-const PRICE_MS = 1000;
-const MAX_PRICE = 32;
-/** What a sender may send at any price without paying more. */
-const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_PRICE, burst: BURST_BYTES });
+/** The cost factor rises by one for each such period until the quota is full again. */
+const FACTOR_MS = 1000;
+const MAX_FACTOR = 32;
+/** What a sender may send without a higher cost, whatever the others send. */
+const SHARE = new RateLimit({ perSecond: LINK_RATE.perSecond / MAX_FACTOR, burst: BURST_BYTES });
 /** The cost of a connection: authentication, the upgrade, its greeting. */
 const CONNECTION_BYTES = 64 * 1024;
 /** The connection of an agent, and a broken one that it replaces. */
@@ -27,7 +27,7 @@ const MAX_ARRIVING = 2;
 /** A whole fleet may be one group; a quarter of the places stays for others. */
 const MAX_ARRIVING_OF_GROUP = (3 * MAX_CONCURRENT_ADMISSIONS) / 4;
 const MIN_GROUPS = 100;
-/** Senders without a connection that are remembered because they have not paid for everything. */
+/** Senders without a connection that are remembered because their quota is not full again. */
 const MAX_ABSENT = 50_000;
 
 /**
@@ -44,7 +44,7 @@ class SharedQuota {
   readonly #bytesPerMs: number;
   #members = 0;
   #arriving = 0;
-  #paidAt = 0;
+  #fullAt = 0;
 
   constructor(bytesPerMs: number) {
     this.#bytesPerMs = bytesPerMs;
@@ -60,7 +60,7 @@ class SharedQuota {
 
   charge(cost: number, now: number): void {
     const rate = this.#bytesPerMs + this.#members * EACH_BYTES_PER_MS;
-    this.#paidAt = Math.min(Math.max(this.#paidAt, now) + cost / rate, now + MAX_PRICE * PRICE_MS);
+    this.#fullAt = Math.min(Math.max(this.#fullAt, now) + cost / rate, now + MAX_FACTOR * FACTOR_MS);
   }
 
   addArriving(count: number): void {
@@ -71,17 +71,17 @@ class SharedQuota {
     return this.#arriving >= MAX_ARRIVING_OF_GROUP;
   }
 
-  price(now: number): number {
-    return Math.max(1, (this.#paidAt - now) / PRICE_MS);
+  costFactor(now: number): number {
+    return Math.max(1, (this.#fullAt - now) / FACTOR_MS);
   }
 
-  /** Has no connection and no debt, so it can be forgotten. */
+  /** Has no connection and its whole quota, so it can be forgotten. */
   isUnused(now: number): boolean {
-    return this.#members === 0 && this.#paidAt <= now;
+    return this.#members === 0 && this.#fullAt <= now;
   }
 }
 
-/** The input of one sender over all its connections, which would else each begin without a debt. */
+/** The quota of one sender over all its connections; otherwise each would begin with a whole one. */
 export class SenderAccount implements ReadAccount {
   readonly key: string;
   readonly instance: SharedQuota;
@@ -90,7 +90,7 @@ export class SenderAccount implements ReadAccount {
   /** Connections whose session does not work yet. */
   #arriving = 0;
   /** Two times, and no limiters: with those each account would take twice the memory. */
-  #paidAt = 0;
+  #fullAt = 0;
   /** When its share is whole again. */
   #shareAt = 0;
 
@@ -100,15 +100,15 @@ export class SenderAccount implements ReadAccount {
   }
 
   charge(cost: number, now: number): number {
-    // A single read may cost far more than a burst; the others must not pay for that.
-    const charged = Math.min(cost, Math.max(0, BURST_BYTES + LINK_RATE.left(this.#paidAt, now)));
+    // A single read may cost far more than a burst; that must not use up the quota of the others.
+    const charged = Math.min(cost, Math.max(0, BURST_BYTES + LINK_RATE.left(this.#fullAt, now)));
     this.instance.charge(charged, now);
     this.group?.charge(charged, now);
     const share = Math.min(cost, Math.max(0, SHARE.left(this.#shareAt, now)));
     this.#shareAt = SHARE.charge(share, this.#shareAt, now);
-    const ofGroup = cost * (this.group?.price(now) ?? 1);
-    const priced = Math.max(share + (cost - share) * this.instance.price(now), ofGroup);
-    this.#paidAt = LINK_RATE.charge(priced, this.#paidAt, now);
+    const ofGroup = cost * (this.group?.costFactor(now) ?? 1);
+    const multiplied = Math.max(share + (cost - share) * this.instance.costFactor(now), ofGroup);
+    this.#fullAt = LINK_RATE.charge(multiplied, this.#fullAt, now);
     return this.pauseMs(now);
   }
 
@@ -132,12 +132,12 @@ export class SenderAccount implements ReadAccount {
   }
 
   pauseMs(now: number): number {
-    return LINK_RATE.waitMs(0, this.#paidAt, now);
+    return LINK_RATE.waitMs(0, this.#fullAt, now);
   }
 
-  /** Has no connection and no debt, so it can be forgotten. */
+  /** Has no connection and its whole quota, so it can be forgotten. */
   isUnused(now: number): boolean {
-    return this.connections === 0 && this.#paidAt <= now && this.#shareAt <= now;
+    return this.connections === 0 && this.#fullAt <= now && this.#shareAt <= now;
   }
 }
 
@@ -151,8 +151,8 @@ export class SenderAccounts {
   readonly #absent = new BoundedMap<string, SenderAccount>(MAX_ABSENT);
 
   /** By how much the cost of input beyond a sender's share is multiplied now. */
-  price(now: number): number {
-    return this.#instance.price(now);
+  costFactor(now: number): number {
+    return this.#instance.costFactor(now);
   }
 
   /** How many groups are remembered. */
@@ -222,7 +222,7 @@ export class SenderAccounts {
 
 /**
  * Separate keys, so that somebody with a token for several servers, or in a trusted network, cannot
- * run up the debt of an agent with a token of its own.
+ * use up the quota of an agent with a token of its own.
  */
 function keyOf({ serverUuid, group }: Sender): string {
   return group === undefined ? serverUuid : `${group}/${serverUuid}`;

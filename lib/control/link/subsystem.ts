@@ -28,9 +28,9 @@ export const linkSubsystem: SubsystemDefinition<LinkParts> = {
           () => link.counters.readsPaused,
         ),
         gauge(
-          'link_read_price',
+          'link_cost_factor',
           'By how much the cost of what an agent sends beyond its share is multiplied, because all together send too much; 1 when they do not',
-          () => link.price,
+          () => link.costFactor,
         ),
         gauge(
           'link_unsent_bytes',

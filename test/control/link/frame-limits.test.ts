@@ -92,10 +92,10 @@ t.test('pongs before the greeting end the connection and cost the other agents n
   const agents = Array.from({ length: 8 }, () => new ScriptedAgent(app.url, newMachine()));
   for (const agent of agents) flood(await agent.open());
   for (const agent of agents) await agent.end();
-  t.equal(await metric(app.url, 'link_read_price'), 1);
+  t.equal(await metric(app.url, 'link_cost_factor'), 1);
 });
 
-t.test('an agent that owes more than a burst may not connect again until it has paid', async (t) => {
+t.test('an agent that exceeded its burst may not connect again until its quota allows it', async (t) => {
   const zone = await freshZone(t);
   const app = await zone.startApp();
   const machine = newMachine();

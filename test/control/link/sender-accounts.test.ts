@@ -104,29 +104,29 @@ t.test('a fleet with one token that returns at once is not slowed down', async (
 });
 
 t.test(
-  'the price falls when less is sent, and never raises the cost of what a sender may send at any price',
+  'the cost factor falls when less is sent, and never multiplies the cost of what is within the share of a sender',
   async (t) => {
     const clock = new ManualClock();
     const accounts = new SenderAccounts();
     const honest = accounts.join({ serverUuid: 'honest' }, clock.now());
-    t.equal(accounts.price(clock.now()), 1);
+    t.equal(accounts.costFactor(clock.now()), 1);
     for (let sender = 0; sender < 40; sender += 1) {
       const account = accounts.join({ serverUuid: `greedy ${sender}` }, clock.now());
       account.charge(100 * BURST_BYTES, clock.now());
       accounts.leave(account, clock.now());
     }
-    t.ok(accounts.price(clock.now()) > 31, 'the price is high');
+    t.ok(accounts.costFactor(clock.now()) > 31, 'the factor is high');
     t.equal(honest.charge(BURST_BYTES - 64 * 1024, clock.now()), 0, 'a status of 3,000 VMs');
     await clock.advance(2_000);
-    t.ok(accounts.price(clock.now()) > 20, 'the price is still high');
+    t.ok(accounts.costFactor(clock.now()) > 20, 'the factor is still high');
     t.equal(honest.charge(512 * 1024, clock.now()), 0);
-    t.ok(honest.charge(BURST_BYTES, clock.now()) > 10_000, 'more than the share is paid for at the price');
+    t.ok(honest.charge(BURST_BYTES, clock.now()) > 10_000, 'what exceeds the share is multiplied');
     await clock.advance(64_000);
-    t.equal(accounts.price(clock.now()), 1);
+    t.equal(accounts.costFactor(clock.now()), 1);
   },
 );
 
-t.test('a sender that connects again and again has one debt, and costs the others only what it admits', async (t) => {
+t.test('a sender that connects again and again has one quota, and costs the others only what it admits', async (t) => {
   const clock = new ManualClock();
   const accounts = new SenderAccounts();
   const attacker = { serverUuid: 'attacker' };
@@ -136,15 +136,15 @@ t.test('a sender that connects again and again has one debt, and costs the other
     accounts.leave(account, clock.now());
     await clock.advance(50);
   }
-  t.ok(accounts.price(clock.now()) <= 2, `the price is ${accounts.price(clock.now())}`);
+  t.ok(accounts.costFactor(clock.now()) <= 2, `the factor is ${accounts.costFactor(clock.now())}`);
   t.ok(accounts.pauseMsOf(attacker, clock.now()) > 10_000, 'it may not connect now');
   t.equal(accounts.pauseMsOf({ serverUuid: 'another' }, clock.now()), 0);
   t.equal(accounts.pauseMsOf({ ...attacker, group: 'token' }, clock.now()), 0);
   await clock.advance(600_000);
-  t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until it has paid');
+  t.equal(accounts.pauseMsOf(attacker, clock.now()), 0, 'until its quota allows it');
 });
 
-t.test('groups without connections and debts are forgotten', (t) => {
+t.test('groups without connections and with a whole quota are forgotten', (t) => {
   const accounts = new SenderAccounts();
   for (let each = 0; each < 10_000; each += 1) {
     const now = each * 1_000;
