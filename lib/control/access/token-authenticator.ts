@@ -13,10 +13,10 @@ import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { BatchLimit } from '../../platform/postgres/batch-limit.ts';
-import { Batcher } from '../../platform/postgres/batcher.ts';
+import { BatchLimit } from '../../platform/postgres/batches/batch-limit.ts';
+import { Batcher } from '../../platform/postgres/batches/batcher.ts';
+import { TimedDatabase } from '../../platform/postgres/batches/timed.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
-import { TimedDatabase } from '../../platform/postgres/timed.ts';
 import { type Actor, matchesHash, parseToken, type TokenText } from './token.ts';
 import {
   type KnownToken,

@@ -14,8 +14,8 @@
 import type { Clock } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
 import { sourceOf } from '../../platform/networks.ts';
-import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batch-queue.ts';
-import { Batcher } from '../../platform/postgres/batcher.ts';
+import { BatchQueue, type BatchQueueDeps } from '../../platform/postgres/batches/batch-queue.ts';
+import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { RateLimit, RateLimiters } from '../../platform/rate-limiter.ts';

@@ -16,7 +16,7 @@
 import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type Clock, settlesWithin, type Timer } from '../../platform/clock.ts';
 import type { Logger } from '../../platform/log.ts';
-import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import {

@@ -10,7 +10,7 @@ import { BoundedMap } from '../../platform/bounded-map.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { type AgentSource, recordSources } from './source-store.ts';
 

@@ -14,7 +14,7 @@ import { messageOf } from '../../platform/errors.ts';
 import type { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import { Loop } from '../../platform/loop.ts';
-import { BatchOnce } from '../../platform/postgres/batch-once.ts';
+import { BatchOnce } from '../../platform/postgres/batches/batch-once.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { TransitionLog } from '../roster/status/transition-log.ts';
 import { foldHeartbeats, readHeartbeatRows, recordHeartbeats, recordSilences } from './heartbeat-store.ts';

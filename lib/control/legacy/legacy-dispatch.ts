@@ -12,7 +12,7 @@
  *     stop() ──▶ posts in flight end as unknown
  *
  * Claims, polls, reads and moves to a new run each go through the batching engine, under its
- * failure rule (`lib/platform/postgres/batch-queue.ts`). Claims run one at a time, and the slow
+ * failure rule (`lib/platform/postgres/batches/batch-queue.ts`). Claims run one at a time, and the slow
  * poll's work runs between claims. So a task that this run has claimed according to the database,
  * and did not know of when it asked, was never posted. A task takes room from its claim on.
  */
@@ -20,7 +20,7 @@ import type { Bus, Subscription } from '../../platform/bus/bus.ts';
 import { type Clock, isoNow } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { runEachStep } from '../../platform/postgres/each-step.ts';
 import { ClaimProgress } from '../tasks/dispatch/claim-progress.ts';

@@ -15,7 +15,7 @@
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
-import { BatchQueue } from '../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { mergeReports, type ServerReport } from './server.ts';
 import { storeReports } from './server-store.ts';

@@ -12,7 +12,7 @@ import type { BucketObject } from '../../platform/moray/bucket.ts';
 import { BucketStore } from '../../platform/moray/bucket-store.ts';
 import { eq } from '../../platform/moray/filter.ts';
 import { EtagConflictError, ObjectNotFoundError } from '../../platform/moray/moray-errors.ts';
-import { Batcher } from '../../platform/postgres/batcher.ts';
+import { Batcher } from '../../platform/postgres/batches/batcher.ts';
 import type { Database, Queryable } from '../../platform/postgres/database.ts';
 import type { JsonObject } from '../../protocol/bounded-json.ts';
 import { canonicalJson, digestOf } from '../../protocol/canonical-json.ts';

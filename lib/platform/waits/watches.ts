@@ -11,7 +11,7 @@
 import type { Bus, Subscription } from '../bus/bus.ts';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
-import { BatchQueue } from '../postgres/batch-queue.ts';
+import { BatchQueue } from '../postgres/batches/batch-queue.ts';
 import type { Queryable } from '../postgres/database.ts';
 import { changedIds } from './changes.ts';
 import { TooManyWaitersError, WaitStoppedError } from './wait-errors.ts';

@@ -18,7 +18,7 @@ import type { Clock } from '../../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
-import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { Principal } from '../../access/token.ts';
 import { type PresentRight, readPresentRights } from '../../organizations/organization-store.ts';

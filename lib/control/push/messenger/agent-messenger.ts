@@ -14,7 +14,7 @@
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { changedIds, publishChanges } from '../../../platform/waits/changes.ts';
 import { SlowPoll } from '../../../platform/waits/slow-poll.ts';

@@ -4,7 +4,7 @@
  * cannot keep out the answers of others, whatever it sends. Messages have a limit of their own: an
  * answer for whose message there is no room is kept without it.
  */
-import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue, type BatchQueueDeps } from '../../../platform/postgres/batches/batch-queue.ts';
 
 interface Answer {
   readonly job: string;

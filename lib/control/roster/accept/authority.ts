@@ -14,7 +14,7 @@
 import type { Bus } from '../../../platform/bus/bus.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { Batcher, LOCKED } from '../../../platform/postgres/batcher.ts';
+import { Batcher, LOCKED } from '../../../platform/postgres/batches/batcher.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { Semaphore } from '../../../platform/semaphore.ts';
 import type { HelloFrame } from '../../../protocol/frames.ts';

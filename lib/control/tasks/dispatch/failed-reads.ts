@@ -5,7 +5,7 @@
  */
 import { isUnanswered, messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import type { BatchQueueDeps } from '../../../platform/postgres/batch-queue.ts';
+import type { BatchQueueDeps } from '../../../platform/postgres/batches/batch-queue.ts';
 
 interface FailedReadDeps<Task> {
   /** The task as it was claimed. */

@@ -11,7 +11,7 @@
 import type { Clock } from '../../../platform/clock.ts';
 import { DatabaseBusyError } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import type { InventoryFrame } from '../../../protocol/frames.ts';
 import type { TaskSession, TaskSessions } from '../record/sessions.ts';

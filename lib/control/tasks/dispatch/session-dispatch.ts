@@ -14,7 +14,7 @@
  */
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import type { Database, Queryable } from '../../../platform/postgres/database.ts';
 import { runEachStep } from '../../../platform/postgres/each-step.ts';
 import { MAX_TASK_TIMEOUT_MS } from '../../../protocol/limits.ts';

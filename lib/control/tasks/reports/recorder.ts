@@ -9,7 +9,7 @@
 import type { Clock } from '../../../platform/clock.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { Logger } from '../../../platform/log.ts';
-import { BatchQueue } from '../../../platform/postgres/batch-queue.ts';
+import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
 import { type Queryable, sqlStateOf } from '../../../platform/postgres/database.ts';
 import type { TaskEndFrame, TaskEventFrame } from '../../../protocol/frames.ts';
 import type { TaskSession } from '../record/sessions.ts';

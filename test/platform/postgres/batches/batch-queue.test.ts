@@ -1,10 +1,10 @@
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { BatchQueue, type BatchQueueDeps } from '../../../lib/platform/postgres/batch-queue.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
-import { matchLists } from '../../support/match-lists.ts';
-import { recordingLogger } from '../../support/recording-logger.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { BatchQueue, type BatchQueueDeps } from '../../../../lib/platform/postgres/batches/batch-queue.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { matchLists } from '../../../support/match-lists.ts';
+import { recordingLogger } from '../../../support/recording-logger.ts';
 
 interface World {
   /** The items of each statement; those with a short lock timeout are marked. */

@@ -1,9 +1,9 @@
 import t from 'tap';
-import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { BatchQueue } from '../../../lib/platform/postgres/batch-queue.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
+import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { BatchQueue } from '../../../../lib/platform/postgres/batches/batch-queue.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 
 const WAIT_MS = 8_000;
 const STATEMENT_MS = 10;

@@ -7,10 +7,10 @@
  * connection is reported to all of them at once, and a locked row after a short time.
  */
 
-import type { Clock } from '../clock.ts';
-import type { Logger } from '../log.ts';
+import type { Clock } from '../../clock.ts';
+import type { Logger } from '../../log.ts';
+import type { Queryable } from '../database.ts';
 import { BatchQueue } from './batch-queue.ts';
-import type { Queryable } from './database.ts';
 
 /** In place of an answer: the row is locked, ask again. */
 export const LOCKED = Symbol('locked');

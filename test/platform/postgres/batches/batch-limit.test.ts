@@ -1,5 +1,5 @@
 import t from 'tap';
-import { BatchLimit } from '../../../lib/platform/postgres/batch-limit.ts';
+import { BatchLimit } from '../../../../lib/platform/postgres/batches/batch-limit.ts';
 
 const DEADLINE_MS = 4_000;
 const many = Array.from({ length: 1_000 }, () => 10);

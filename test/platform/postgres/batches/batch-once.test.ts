@@ -1,10 +1,10 @@
 import t from 'tap';
-import { type Clock, systemClock } from '../../../lib/platform/clock.ts';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { BatchOnce } from '../../../lib/platform/postgres/batch-once.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
+import { type Clock, systemClock } from '../../../../lib/platform/clock.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { BatchOnce } from '../../../../lib/platform/postgres/batches/batch-once.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 
 const database: Queryable = { query: async () => ({ rows: [], rowCount: 0 }) };
 const items = Array.from({ length: 10 }, (_, n) => n);

@@ -16,7 +16,7 @@
  * One slow item is in at most two parts that end in a row. If three are slow in a row, statements
  * of any size may take more than a quarter of the time, and then no division would succeed.
  */
-import type { DatabaseBusyError } from '../errors.ts';
+import type { DatabaseBusyError } from '../../errors.ts';
 
 const PARTS = 8;
 const PART_OF_TIME = 1 / 4;

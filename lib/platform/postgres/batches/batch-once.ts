@@ -3,7 +3,7 @@
  * `batch-queue.ts`: the items that are locked, slow or refused alone are left out, and the others
  * are done. What one pass learned of the network bounds the batches of the next.
  */
-import { DatabaseUnavailableError } from '../errors.ts';
+import { DatabaseUnavailableError } from '../../errors.ts';
 import { BatchLimit } from './batch-limit.ts';
 import { BatchQueue, type BatchQueueDeps } from './batch-queue.ts';
 

@@ -3,7 +3,7 @@
  * its item; that of a refused item becomes longer than that of a locked one. Pure but for the clock
  * that it is given. Used by `batch-queue.ts`.
  */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../../clock.ts';
 
 const FIRST_PAUSE_MS = 100;
 export const LONGEST_PAUSE_MS = 1_000;

@@ -1,10 +1,10 @@
 /** How long a batch takes in all once a statement was slow, and what its time depends on. */
 import t from 'tap';
-import { DatabaseBusyError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { BatchQueue } from '../../../lib/platform/postgres/batch-queue.ts';
-import type { Queryable } from '../../../lib/platform/postgres/database.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
+import { DatabaseBusyError } from '../../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { BatchQueue } from '../../../../lib/platform/postgres/batches/batch-queue.ts';
+import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 
 const LIMIT_MS = 10_000;
 const ITEMS = 500;

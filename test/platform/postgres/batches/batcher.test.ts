@@ -1,8 +1,8 @@
 import t from 'tap';
-import { DatabaseBusyError, DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { silentLogger } from '../../../lib/platform/log.ts';
-import { Batcher, LOCKED } from '../../../lib/platform/postgres/batcher.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
+import { DatabaseBusyError, DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
+import { silentLogger } from '../../../../lib/platform/log.ts';
+import { Batcher, LOCKED } from '../../../../lib/platform/postgres/batches/batcher.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
 
 interface Statement {
   questions: readonly string[];

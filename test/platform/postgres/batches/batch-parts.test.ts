@@ -1,5 +1,9 @@
 import t from 'tap';
-import { type BatchFailure, type BatchPart, BatchParts } from '../../../lib/platform/postgres/batch-parts.ts';
+import {
+  type BatchFailure,
+  type BatchPart,
+  BatchParts,
+} from '../../../../lib/platform/postgres/batches/batch-parts.ts';
 
 const LIMIT_MS = 3_000;
 const all = (items: readonly unknown[]) => items.length;

@@ -1,8 +1,8 @@
 /** How often a queue tries again what it has set aside. */
 import t from 'tap';
-import { BatchQueue } from '../../../lib/platform/postgres/batch-queue.ts';
-import { ManualClock } from '../../support/manual-clock.ts';
-import { recordingLogger } from '../../support/recording-logger.ts';
+import { BatchQueue } from '../../../../lib/platform/postgres/batches/batch-queue.ts';
+import { ManualClock } from '../../../support/manual-clock.ts';
+import { recordingLogger } from '../../../support/recording-logger.ts';
 
 t.test('a refused item whose owner does not decide is kept, and tried ever more rarely', async (t) => {
   const clock = new ManualClock();
