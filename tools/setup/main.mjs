@@ -6,7 +6,7 @@
  * runs on Node 18, because it runs before anything is installed.
  *
  *    stamp matches ──────────────────────────────────────────> print the path (no lock, no network)
- *    else: lock ─> stamp matches now? ─> remove stamp ─> runtime ─> packages ─> links ─> tap
+ *    else: lock ─> stamp matches now? ─> remove stamp ─> runtime and packages ─> links ─> tap
  *          ─> stamp ─> print
  *
  * If only the packages of the product are installed, the others are added beside them, so that an
@@ -65,14 +65,23 @@ async function lockSetUp(folder) {
   }
 }
 
+/** Waits for all of them, so that nothing is still written when the lock is released; throws the first failure. */
+async function allDone(works) {
+  const failed = (await Promise.allSettled(works)).find(({ status }) => status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
+}
+
 async function install(root, node, { lock, wanted }) {
   const isAddition = hasPackages(root, node, 'product');
   clearStamp(root);
   rmSync(path.join(root, '.runtime/compile-cache'), { recursive: true, force: true });
-  if (node.package !== undefined) await installRuntime(root, node, lock, say);
   const command = isAddition ? ['install', '--no-save'] : ['ci'];
   say(`installing packages (npm ${command[0]}); this takes a minute the first time`);
-  await runNpm(root, [...command, '--ignore-scripts', ...(wanted === 'product' ? ['--omit=dev'] : [])], lock);
+  // npm keeps one core busy, so the two take little longer than one.
+  await allDone([
+    node.package === undefined ? Promise.resolve() : installRuntime(root, node, lock, say),
+    runNpm(root, [...command, '--ignore-scripts', ...(wanted === 'product' ? ['--omit=dev'] : [])], lock),
+  ]);
   await makePostgresLinks(root);
   if (wanted === 'all' && existsSync(path.join(root, 'node_modules/tap'))) {
     say('building the test runner');
