@@ -1,7 +1,7 @@
 /**
  * A simulated machine. Its sysinfo and status are plausible. Its shell understands just enough
- * (echo, sleep, exit, exec, and the `dummy_job` of push jobs, one after the other) to give an
- * answer that can be checked. It prints other commands. It starts no process. Ten thousand must fit
+ * (echo, sleep, exit, exec, `set -e`, `export`, and the `dummy_job` of push jobs, one after the
+ * other) to give an answer that can be checked. It prints other commands. It starts no process. Ten thousand must fit
  * in one process.
  */
 
@@ -31,6 +31,8 @@ interface SimulatedMachineDeps {
   taskAddress?: TaskAddress | undefined;
 }
 
+/** Commands that succeed and print nothing; statementsOf has carried out `export`. */
+const SILENT: ReadonlySet<string> = new Set(['true', ':', 'exec', 'command', 'set', 'export']);
 const MIB = 1024 * 1024;
 /** Exit code of a command with arguments that it does not take, and of syntax that is not known. */
 const WRONG_USAGE = 2;
@@ -70,6 +72,8 @@ export class SimulatedMachine implements Machine {
     await run.begin();
     let stdout = '';
     let exitCode = 0;
+    /** After `set -e`. */
+    let endsAtFailure = false;
     for (const statement of statementsOf(script, { args, env })) {
       if ('unknown' in statement) return this.#failed(statement.unknown, stdout, run);
       const step = await this.#interpret(statement.words, exitCode, run.signal);
@@ -79,7 +83,8 @@ export class SimulatedMachine implements Machine {
         stdout += step.writes;
       }
       exitCode = step.exitCode;
-      if (step.isLast === true) break;
+      if (statement.words[0] === 'set') endsAtFailure = statement.words[1] === '-e';
+      if (step.isLast === true || (endsAtFailure && exitCode !== 0)) break;
     }
     return { exitCode, signal: null, stdout, stderr: '', killed: false };
   }
@@ -94,10 +99,11 @@ export class SimulatedMachine implements Machine {
   async #interpret(words: readonly string[], lastCode: number, signal: AbortSignal): Promise<Step> {
     const [word, ...rest] = words;
     if (word === 'exec' && rest.length > 0) return { ...(await this.#interpret(rest, lastCode, signal)), isLast: true };
+    if ((word === 'command' || word === 'env') && rest.length > 0) return this.#interpret(rest, lastCode, signal);
     if (word === 'exit') return { exitCode: exitCodeOf(rest[0], lastCode), isLast: true };
     if (word === 'sleep') return { exitCode: await this.#sleep(rest[0], signal) };
     if (word === 'dummy_job') return { exitCode: await this.#dummyJob(rest, signal) };
-    if (word === 'true' || word === ':' || word === 'exec') return { exitCode: 0 };
+    if (word !== undefined && SILENT.has(word)) return { exitCode: 0 };
     if (word === 'false') return { exitCode: 1 };
     const writes = word === 'echo' ? `${rest.join(' ')}\n` : `${this.hostname}$ ${words.join(' ')}\n`;
     return { exitCode: 0, writes };

@@ -1,4 +1,5 @@
 /** The shell of simulated machines. */
+import { spawnSync } from 'node:child_process';
 import t from 'tap';
 import { SimulatedMachine } from '../../../lib/agent/simulated/simulated-machine.ts';
 import { jobCommandOf, taskParamsOf } from '../../../lib/cli/runs/program.ts';
@@ -93,6 +94,18 @@ t.test('a script that needs more of a shell fails where it does, and says so', a
     'echo $(date)',
     'echo "$(date)"',
     'A=1',
+    'time false',
+    'return 3',
+    'set -eu',
+    'export -p',
+    'export 1=a',
+    'command -v sh',
+    'command export A=1',
+    'env',
+    'env -i true',
+    'env A=1 true',
+    'env exit 3',
+    'eval true',
     "echo 'open",
     '#!/usr/bin/python3\nprint(1)',
   ];
@@ -102,4 +115,43 @@ t.test('a script that needs more of a shell fails where it does, and says so', a
     t.match(await machine().run(script), { exitCode: 2, stdout: '', stderr }, script);
   }
   t.match(await machine().run('echo a\nif true'), { exitCode: 2, stdout: 'a\n', stderr: /cannot run: if true\n$/ });
+});
+
+t.test('exit codes and output are those of sh', async (t) => {
+  const scripts = [
+    'set -e; false; echo b',
+    'set -e; true; echo b',
+    'set -e; set +e; false; echo b',
+    'set -e\nexit',
+    'false; set -e',
+    'export X=1; echo "$X"',
+    `export X=1 Y="a b"\necho "$X $Y" \${X}0 $X$Y`,
+    'false; export X',
+    'command false',
+    'command echo a',
+    'command exit 3; echo b',
+    'false; command',
+    'env false',
+    'env echo a; false',
+    'env env false',
+    'command env false',
+    'set -e; command false; echo b',
+    'exec false; echo b',
+    'echo "a \\"b\\" \\$NAME \\\\"',
+    'echo \\"a\\" \\$NAME',
+    'echo "a\\\nb" c\\\nd',
+    'echo a \\\n  b',
+    'fal\\\nse',
+    'echo \'a"\'"\'"',
+    `echo "$1x" $2 \${1}`,
+    'exit 256',
+    'false; exit',
+  ];
+  const args = ['one', 'two'];
+  const env = { PATH: process.env.PATH, NAME: 'a value' };
+  for (const script of scripts) {
+    const sh = spawnSync('sh', ['-c', script, 'sh', ...args], { env, encoding: 'utf8' });
+    const { exitCode, stdout, stderr } = await machine().run(script, undefined, args);
+    t.same([exitCode, stdout, stderr], [sh.status, sh.stdout, ''], script);
+  }
 });
