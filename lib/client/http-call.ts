@@ -74,7 +74,7 @@ export function bodyOf(answer: HttpAnswer): Promise<string> {
 }
 
 /** Why an address gave no answer, and what to do. */
-export function describeHttpError({ reason, trouble }: HttpError): string {
-  if (trouble === 'untrusted') return `${reason}; name its CA with CNAPI_CA_FILE`;
-  return trouble === 'no-tls' ? `${reason}; use http://` : reason;
+export function describeHttpError({ reason, kind }: HttpError): string {
+  if (kind === 'untrusted') return `${reason}; name its CA with CNAPI_CA_FILE`;
+  return kind === 'no-tls' ? `${reason}; use http://` : reason;
 }

@@ -76,18 +76,18 @@ const LOCATE_PAUSE_MS = 1_000;
 
 export class LegacyAgentApi {
   readonly #deps: LegacyAgentApiDeps;
-  readonly #messenger: LegacyHttpClient;
+  readonly #http: LegacyHttpClient;
   #requests = 0;
   #refused = 0;
 
   constructor(deps: LegacyAgentApiDeps) {
     this.#deps = deps;
-    this.#messenger = new LegacyHttpClient(deps);
+    this.#http = new LegacyHttpClient(deps);
   }
 
   /** Since the start; `refused`: not sent, because too many requests were in progress. */
   stats(): { calls: number; failed: number; unread: number; refused: number } {
-    return { ...this.#messenger.stats(), refused: this.#refused };
+    return { ...this.#http.stats(), refused: this.#refused };
   }
 
   /** Whether the server runs with a legacy agent now. @throws DatabaseUnavailableError */
@@ -107,7 +107,7 @@ export class LegacyAgentApi {
   ): Promise<PostedEnd> {
     try {
       const address = await this.#locatePatiently(serverUuid, signal);
-      const reply = await this.#messenger.call({
+      const reply = await this.#http.call({
         address,
         serverUuid,
         requestId: requestId ?? id,
@@ -157,7 +157,7 @@ export class LegacyAgentApi {
     try {
       const address = await this.#locate(serverUuid);
       const call = { address, serverUuid, requestId, method, path, timeoutMs: ANSWER_WITHIN_MS };
-      const reply = await this.#messenger.call(call);
+      const reply = await this.#http.call(call);
       if (reply.status >= 200 && reply.status < 300) return reply;
       throw new AgentRequestError(serverUuid, `it answered ${method} ${path} with HTTP ${reply.status}`);
     } catch (error) {
@@ -178,9 +178,12 @@ export class LegacyAgentApi {
     return agentAddress(serverUuid, sysinfo ?? {}, { sources, networks, allowLoopback });
   }
 
-  #noteFailure(serverUuid: string, { trouble, message }: HttpError): void {
-    if (trouble === 'given-up') return;
-    this.#deps.log.info({ server_uuid: serverUuid, trouble, reason: message }, 'legacy agent: a call got no answer');
+  #noteFailure(serverUuid: string, { kind, message }: HttpError): void {
+    if (kind === 'given-up') return;
+    this.#deps.log.info(
+      { server_uuid: serverUuid, failure: kind, reason: message },
+      'legacy agent: a call got no answer',
+    );
   }
 
   async #locatePatiently(serverUuid: string, signal: AbortSignal): Promise<AgentAddress> {

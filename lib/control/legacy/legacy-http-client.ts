@@ -28,7 +28,7 @@ export interface AgentCall {
 /** `unread`: why the body could not be read completely. `isJson`: its content type says so. */
 export type AgentReply = { status: number; isJson: boolean } & ({ body: string } | { unread: string });
 
-interface MessengerStats {
+interface AgentCallStats {
   calls: number;
   /** Calls without a reply. */
   failed: number;
@@ -70,7 +70,7 @@ export class LegacyHttpClient {
   readonly #http: HttpClient;
   readonly #version: string;
   readonly #limits: LegacyHttpLimits;
-  readonly #stats: MessengerStats = { calls: 0, failed: 0, unread: 0 };
+  readonly #stats: AgentCallStats = { calls: 0, failed: 0, unread: 0 };
   readonly #bodies: MemoryBudget;
 
   constructor({ clock, version, limits }: LegacyHttpClientDeps) {
@@ -86,7 +86,7 @@ export class LegacyHttpClient {
     });
   }
 
-  stats(): MessengerStats {
+  stats(): AgentCallStats {
     return { ...this.#stats };
   }
 
@@ -132,8 +132,8 @@ export class LegacyHttpClient {
       return { ...head, body: Buffer.concat(pieces).toString('utf8') };
     } catch (error) {
       if (error instanceof BodyMemoryError) return { ...head, unread: error.message };
-      if (!(error instanceof HttpError) || error.trouble === 'given-up') throw error;
-      if (error.trouble === 'timed-out') return { ...head, unread: `it took longer than ${bodyMs} ms` };
+      if (!(error instanceof HttpError) || error.kind === 'given-up') throw error;
+      if (error.kind === 'timed-out') return { ...head, unread: `it took longer than ${bodyMs} ms` };
       return { ...head, unread: `it broke off: ${error.reason}` };
     } finally {
       memory.release();

@@ -35,12 +35,12 @@ export function listOfReply(reply: AgentReply): unknown[] | undefined {
  * Only the log has the reason of a failed connection: a caller that controls an agent's address
  * must not learn what listens there.
  */
-export function endOfError({ trouble, mayHaveArrived }: Pick<HttpError, 'trouble' | 'mayHaveArrived'>): PostedEnd {
+export function endOfError({ kind, mayHaveArrived }: Pick<HttpError, 'kind' | 'mayHaveArrived'>): PostedEnd {
   // The instance stopped before it had a connection.
-  if (!mayHaveArrived && trouble === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
+  if (!mayHaveArrived && kind === 'given-up') return { outcome: 'failure', error: taskEnds.notTaken };
   if (!mayHaveArrived) return failure('AgentUnreachable', 'the agent could not be reached; the log says why');
-  if (trouble === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
-  if (trouble === 'given-up') return { outcome: 'failure', error: taskEnds.senderLost };
+  if (kind === 'timed-out') return { outcome: 'failure', error: taskEnds.timedOut };
+  if (kind === 'given-up') return { outcome: 'failure', error: taskEnds.senderLost };
   return failure('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown');
 }
 

@@ -61,7 +61,7 @@ export class HttpClient {
     if (signal?.aborted)
       throw new HttpError({
         target: hostAndPort(target),
-        trouble: 'given-up',
+        kind: 'given-up',
         reason: 'given up before it was sent',
         mayHaveArrived: false,
         cause: signal.reason,
@@ -97,7 +97,7 @@ export class HttpClient {
       return await pending.answer;
     } catch (error) {
       if (error instanceof HttpError)
-        error.wasStale = error.trouble === 'broken-off' && used?.connection.opened === used?.opened;
+        error.wasStale = error.kind === 'broken-off' && used?.connection.opened === used?.opened;
       throw error;
     }
   }

@@ -10,7 +10,7 @@
  * - `too-large`: the body exceeds the caller's limit.
  * - `given-up`: the caller aborted the request.
  */
-export type HttpTrouble =
+export type HttpFailureKind =
   | 'unreachable'
   | 'untrusted'
   | 'no-tls'
@@ -23,7 +23,7 @@ export type HttpTrouble =
 interface HttpFailure {
   /** Host and port. */
   target: string;
-  trouble: HttpTrouble;
+  kind: HttpFailureKind;
   /** In words, without the target. */
   reason: string;
   /** Whether the other side may have read the request. */
@@ -35,7 +35,7 @@ interface HttpFailure {
  * Not a CnapiError: callers of an instance must not learn how its requests to other programs fail.
  */
 export class HttpError extends Error {
-  readonly trouble: HttpTrouble;
+  readonly kind: HttpFailureKind;
   readonly reason: string;
   readonly mayHaveArrived: boolean;
   /**
@@ -44,10 +44,10 @@ export class HttpError extends Error {
    */
   wasStale = false;
 
-  constructor({ target, trouble, reason, mayHaveArrived, cause }: HttpFailure) {
+  constructor({ target, kind, reason, mayHaveArrived, cause }: HttpFailure) {
     super(`${target}: ${reason}`, { cause });
     this.name = 'HttpError';
-    this.trouble = trouble;
+    this.kind = kind;
     this.reason = reason;
     this.mayHaveArrived = mayHaveArrived;
   }
@@ -80,17 +80,17 @@ const UNEXPECTED = /^bad (response|upgrade)$/;
 const EARLY_END = /\(Invalid EOF state\)$/;
 
 /** What an error of a socket or of undici means. That of a connection attempt is a cause. */
-export function troubleOf(error: Error, wasSent: boolean): { trouble: HttpTrouble; reason: string } {
+export function failureOf(error: Error, wasSent: boolean): { kind: HttpFailureKind; reason: string } {
   const { code = '' } = (error.cause ?? error) as NodeJS.ErrnoException;
   const { name, message } = error;
   const untrusted = UNTRUSTED[code];
-  if (untrusted !== undefined) return { trouble: 'untrusted', reason: untrusted };
-  if (NO_TLS.includes(code)) return { trouble: 'no-tls', reason: 'it does not speak TLS' };
+  if (untrusted !== undefined) return { kind: 'untrusted', reason: untrusted };
+  if (NO_TLS.includes(code)) return { kind: 'no-tls', reason: 'it does not speak TLS' };
   if (UNEXPECTED.test(message))
-    return { trouble: 'unreadable', reason: 'its answer was not asked for: 100 Continue or an upgrade' };
+    return { kind: 'unreadable', reason: 'its answer was not asked for: 100 Continue or an upgrade' };
   const reason = REASONS[code] ?? message;
   if (EARLY_END.test(message))
-    return { trouble: 'broken-off', reason: 'the connection ended in the middle of the answer' };
-  if (name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return { trouble: 'unreadable', reason };
-  return { trouble: wasSent ? 'broken-off' : 'unreachable', reason };
+    return { kind: 'broken-off', reason: 'the connection ended in the middle of the answer' };
+  if (name === 'HTTPParserError' || code === 'UND_ERR_HEADERS_OVERFLOW') return { kind: 'unreadable', reason };
+  return { kind: wasSent ? 'broken-off' : 'unreachable', reason };
 }

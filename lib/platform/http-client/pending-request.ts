@@ -8,7 +8,7 @@
  */
 import type { Dispatcher } from 'undici';
 import type { Clock, Timer } from '../clock.ts';
-import { HttpError, type HttpTrouble, troubleOf } from './http-error.ts';
+import { failureOf, HttpError, type HttpFailureKind } from './http-error.ts';
 
 type HttpHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
@@ -157,8 +157,8 @@ export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
 
   onResponseError(_controller: Dispatcher.DispatchController | undefined, error: Error): void {
     if (this.isOver) return;
-    const { trouble, reason } = troubleOf(error, this.wasSent);
-    this.#fail(trouble, reason, error);
+    const { kind, reason } = failureOf(error, this.wasSent);
+    this.#fail(kind, reason, error);
   }
 
   async #more(silenceMs: number | undefined): Promise<void> {
@@ -174,9 +174,9 @@ export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
     return this.#deps.clock.after(ms, () => this.#fail('timed-out', reason));
   }
 
-  #fail(trouble: HttpTrouble, reason: string, cause?: unknown): void {
+  #fail(kind: HttpFailureKind, reason: string, cause?: unknown): void {
     if (this.isOver) return;
-    this.#failure = this.#error(trouble, reason, cause);
+    this.#failure = this.#error(kind, reason, cause);
     this.#end();
     this.#head.reject(this.#failure);
   }
@@ -190,7 +190,7 @@ export class PendingRequest implements Dispatcher.DispatchHandler, HttpAnswer {
     this.#deps.onOver(this.#failure);
   }
 
-  #error(trouble: HttpTrouble, reason: string, cause?: unknown): HttpError {
-    return new HttpError({ target: this.#deps.target, trouble, reason, mayHaveArrived: this.wasSent, cause });
+  #error(kind: HttpFailureKind, reason: string, cause?: unknown): HttpError {
+    return new HttpError({ target: this.#deps.target, kind, reason, mayHaveArrived: this.wasSent, cause });
   }
 }

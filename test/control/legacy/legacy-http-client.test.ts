@@ -12,7 +12,7 @@ import type { Teardown } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
 
 const limits = { connectMs: 5_000, bodyMs: 300, bodyBytes: 10_000, allBodyBytes: 50_000, serverBodyBytes: 100_000 };
-const newMessenger = () => new LegacyHttpClient({ clock: systemClock, version: '1.2.3', limits });
+const newClient = () => new LegacyHttpClient({ clock: systemClock, version: '1.2.3', limits });
 
 function callTo(port: number, fields: Partial<AgentCall> = {}): AgentCall {
   return {
@@ -48,13 +48,13 @@ async function peer(t: Teardown, misbehave: (socket: Socket) => void) {
 
 async function outcome(
   call: Promise<AgentReply>,
-): Promise<AgentReply | Pick<HttpError, 'trouble' | 'mayHaveArrived' | 'reason'>> {
+): Promise<AgentReply | Pick<HttpError, 'kind' | 'mayHaveArrived' | 'reason'>> {
   try {
     return await call;
   } catch (error) {
     if (!(error instanceof HttpError)) throw error;
-    const { trouble, mayHaveArrived, reason } = error;
-    return { trouble, mayHaveArrived, reason };
+    const { kind, mayHaveArrived, reason } = error;
+    return { kind, mayHaveArrived, reason };
   }
 }
 
@@ -67,8 +67,8 @@ const drip = (socket: Socket, what: string, ms: number) => {
 t.test("a task is sent as Triton's CNAPI sends it, on a connection of its own", async (t) => {
   const agent = await startFakeLegacyAgent(t);
   const call = callTo(agent.port, { serverUuid: agent.serverUuid, body: { task: 'nop', params: { a: 'é' } } });
-  const messenger = newMessenger();
-  t.same(await messenger.call(call), { status: 200, isJson: true, body: '{}' });
+  const client = newClient();
+  t.same(await client.call(call), { status: 200, isJson: true, body: '{}' });
   const [received] = agent.received;
   t.match(received, { task: 'nop', params: { a: 'é' }, isDigestRight: true });
   t.match(received?.headers, {
@@ -79,12 +79,12 @@ t.test("a task is sent as Triton's CNAPI sends it, on a connection of its own", 
     'user-agent': 'cnapi/1.2.3',
     connection: 'close',
   });
-  t.same(messenger.stats(), { calls: 1, failed: 0, unread: 0 });
+  t.same(client.stats(), { calls: 1, failed: 0, unread: 0 });
 });
 
 t.test('a request id that is not a valid header is left out', async (t) => {
   const agent = await startFakeLegacyAgent(t);
-  await newMessenger().call(callTo(agent.port, { serverUuid: agent.serverUuid, requestId: 'a\r\nb: c' }));
+  await newClient().call(callTo(agent.port, { serverUuid: agent.serverUuid, requestId: 'a\r\nb: c' }));
   t.equal(agent.received[0]?.headers['x-request-id'], agent.serverUuid);
 });
 
@@ -92,47 +92,47 @@ t.test('a refused connection is reported as not sent', async (t) => {
   const agent = await startFakeLegacyAgent(t);
   const { port } = agent;
   await agent.close();
-  const messenger = newMessenger();
-  t.same(await outcome(messenger.call(callTo(port))), {
-    trouble: 'unreachable',
+  const client = newClient();
+  t.same(await outcome(client.call(callTo(port))), {
+    kind: 'unreachable',
     mayHaveArrived: false,
     reason: 'connection refused',
   });
-  t.match(messenger.stats(), { calls: 1, failed: 1 });
+  t.match(client.stats(), { calls: 1, failed: 1 });
 });
 
 const failures: [name: string, misbehave: (socket: Socket) => void, expected: object][] = [
   [
     'closes the connection',
     (socket) => socket.destroy(),
-    { trouble: 'broken-off', mayHaveArrived: true, reason: 'the connection ended before the answer' },
+    { kind: 'broken-off', mayHaveArrived: true, reason: 'the connection ended before the answer' },
   ],
   [
     'resets',
     (socket) => socket.resetAndDestroy(),
-    { trouble: 'broken-off', mayHaveArrived: true, reason: 'connection reset' },
+    { kind: 'broken-off', mayHaveArrived: true, reason: 'connection reset' },
   ],
-  ['ends without an answer', (socket) => socket.end(), { trouble: 'broken-off', mayHaveArrived: true }],
+  ['ends without an answer', (socket) => socket.end(), { kind: 'broken-off', mayHaveArrived: true }],
   [
     'speaks another protocol',
     (socket) => socket.write('SSH-2.0-OpenSSH_9.2\r\n'),
-    { trouble: 'unreadable', mayHaveArrived: true },
+    { kind: 'unreadable', mayHaveArrived: true },
   ],
-  ['sends endless headers', (socket) => drip(socket, `x-${'y'.repeat(4_000)}: z\r\n`, 1), { trouble: 'unreadable' }],
+  ['sends endless headers', (socket) => drip(socket, `x-${'y'.repeat(4_000)}: z\r\n`, 1), { kind: 'unreadable' }],
   [
     'sends a huge header',
     (socket) => socket.write(`${head}x: ${'y'.repeat(100_000)}\r\n\r\n`),
-    { trouble: 'unreadable', reason: /overflow/ },
+    { kind: 'unreadable', reason: /overflow/ },
   ],
   [
     'sends interim answers again and again',
     (socket) => drip(socket, 'HTTP/1.1 102 Processing\r\n\r\n', 1),
-    { trouble: 'unreadable', reason: 'too many interim answers' },
+    { kind: 'unreadable', reason: 'too many interim answers' },
   ],
   [
     'upgrades to WebSocket',
     (socket) => socket.write('HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n'),
-    { trouble: 'unreadable', mayHaveArrived: true },
+    { kind: 'unreadable', mayHaveArrived: true },
   ],
 ];
 
@@ -177,10 +177,10 @@ t.test('a call and its connection end whatever the peer does', async (t) => {
   for (const [name, misbehave, expected] of [...failures, ...replies]) {
     t.test(`a call ends when its peer ${name}`, async (t) => {
       const { port, sockets } = await peer(t, misbehave);
-      const messenger = newMessenger();
-      t.match(await outcome(messenger.call(callTo(port))), expected);
+      const client = newClient();
+      t.match(await outcome(client.call(callTo(port))), expected);
       await until(() => sockets.size === 0, 'the connection to be closed');
-      const { failed, unread } = messenger.stats();
+      const { failed, unread } = client.stats();
       t.equal(failed + unread, 1);
     });
   }
@@ -192,26 +192,26 @@ t.test('a redirect is an answer and is not followed', async (t) => {
   const { port } = await peer(t, (socket) =>
     socket.end(`HTTP/1.1 307 Over there\r\nlocation: ${location}\r\ncontent-length: 0\r\n\r\n`),
   );
-  t.match(await outcome(newMessenger().call(callTo(port))), { status: 307, body: '' });
+  t.match(await outcome(newClient().call(callTo(port))), { status: 307, body: '' });
   t.equal(elsewhere.connections(), 0);
 });
 
 t.test('a silent peer is given up at the timeout, or at once when the caller gives up', async (t) => {
   const { port, sockets } = await peer(t, () => undefined);
-  t.match(await outcome(newMessenger().call(callTo(port, { timeoutMs: 100 }))), {
-    trouble: 'timed-out',
+  t.match(await outcome(newClient().call(callTo(port, { timeoutMs: 100 }))), {
+    kind: 'timed-out',
     mayHaveArrived: true,
     reason: 'no answer within 100 ms',
   });
   const giveUp = new AbortController();
-  const call = outcome(newMessenger().call(callTo(port, { signal: giveUp.signal })));
+  const call = outcome(newClient().call(callTo(port, { signal: giveUp.signal })));
   await until(() => sockets.size === 1, 'the connection');
   // This end is connected as well: what is written from here on may be read.
   await new Promise((resolve) => setTimeout(resolve, 50));
   giveUp.abort();
-  t.match(await call, { trouble: 'given-up', mayHaveArrived: true });
-  t.match(await outcome(newMessenger().call(callTo(port, { signal: giveUp.signal }))), {
-    trouble: 'given-up',
+  t.match(await call, { kind: 'given-up', mayHaveArrived: true });
+  t.match(await outcome(newClient().call(callTo(port, { signal: giveUp.signal }))), {
+    kind: 'given-up',
     mayHaveArrived: false,
   });
   await until(() => sockets.size === 0, 'the connections to be closed');
@@ -219,7 +219,7 @@ t.test('a silent peer is given up at the timeout, or at once when the caller giv
 
 t.test('the bodies of one server leave memory for those of others', async (t) => {
   const { port } = await peer(t, (socket) => socket.write(`${head}content-length: 9999\r\n\r\n${'x'.repeat(9_000)}`));
-  const messenger = new LegacyHttpClient({
+  const client = new LegacyHttpClient({
     clock: systemClock,
     version: '1.2.3',
     limits: { ...limits, bodyMs: 60_000, serverBodyBytes: 30_000 },
@@ -227,13 +227,13 @@ t.test('the bodies of one server leave memory for those of others', async (t) =>
   const givenUp = new AbortController();
   const unread: unknown[] = [];
   const calls = Array.from({ length: 10 }, async () => {
-    const reply = await outcome(messenger.call(callTo(port, { signal: givenUp.signal })));
+    const reply = await outcome(client.call(callTo(port, { signal: givenUp.signal })));
     unread.push('unread' in reply ? reply.unread : reply);
   });
   await until(() => unread.length === 7, 'all but three to be refused');
   t.same(new Set(unread), new Set(['too much was being read from this server at once']));
   const agent = await startFakeLegacyAgent(t);
-  t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
+  t.match(await client.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
   givenUp.abort();
   await Promise.all(calls);
 });
@@ -242,12 +242,12 @@ t.test('many large bodies at once share one memory limit', async (t) => {
   const { port, sockets } = await peer(t, (socket) =>
     socket.write(`${head}content-length: 9999\r\n\r\n${'x'.repeat(9_000)}`),
   );
-  const messenger = newMessenger();
-  const all = await Promise.all(Array.from({ length: 10 }, () => outcome(messenger.call(callTo(port)))));
+  const client = newClient();
+  const all = await Promise.all(Array.from({ length: 10 }, () => outcome(client.call(callTo(port)))));
   const reasons = all.map((reply) => ('unread' in reply ? reply.unread : ''));
   t.equal(reasons.filter((reason) => reason === 'too much was being read at once').length >= 4, true);
   await until(() => sockets.size === 0, 'the connections to be closed');
   // The memory counted for them is free again.
   const agent = await startFakeLegacyAgent(t);
-  t.match(await messenger.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
+  t.match(await client.call(callTo(agent.port, { serverUuid: agent.serverUuid })), { status: 200 });
 });

@@ -91,16 +91,16 @@ t.test('a long message is cut', async (t) => {
 
 t.test('a call without an answer says whether the task may have run', async (t) => {
   const unreached = failed('AgentUnreachable', 'the agent could not be reached; the log says why');
-  t.match(endOfError({ trouble: 'unreachable', mayHaveArrived: false }), unreached);
-  t.match(endOfError({ trouble: 'timed-out', mayHaveArrived: false }), unreached);
-  t.match(endOfError({ trouble: 'given-up', mayHaveArrived: false }), failed('NotTaken', /did not take the task/));
-  t.match(endOfError({ trouble: 'given-up', mayHaveArrived: true }), failed('OutcomeUnknown', /instance .* is gone/));
+  t.match(endOfError({ kind: 'unreachable', mayHaveArrived: false }), unreached);
+  t.match(endOfError({ kind: 'timed-out', mayHaveArrived: false }), unreached);
+  t.match(endOfError({ kind: 'given-up', mayHaveArrived: false }), failed('NotTaken', /did not take the task/));
+  t.match(endOfError({ kind: 'given-up', mayHaveArrived: true }), failed('OutcomeUnknown', /instance .* is gone/));
   t.match(
-    endOfError({ trouble: 'timed-out', mayHaveArrived: true }),
+    endOfError({ kind: 'timed-out', mayHaveArrived: true }),
     failed('TaskTimeout', /did not report an end in time/),
   );
   t.match(
-    endOfError({ trouble: 'broken-off', mayHaveArrived: true }),
+    endOfError({ kind: 'broken-off', mayHaveArrived: true }),
     failed('OutcomeUnknown', 'the agent gave no answer; whether the task ran is unknown'),
   );
 });

@@ -131,7 +131,7 @@ t.test('a kept connection that ends without an answer is reported as stale', asy
   const client = clientFor(t);
   await textOf(client, { ...get(peer), keepAlive: true });
   const stale = await failure(client.request({ ...get(peer), keepAlive: true }));
-  t.match(stale, { trouble: 'broken-off', mayHaveArrived: true, wasStale: true });
+  t.match(stale, { kind: 'broken-off', mayHaveArrived: true, wasStale: true });
   t.equal(requests, 2, 'it is not repeated here');
   t.equal(await textOf(client, { ...get(peer), keepAlive: true }), 'x');
   requests = 1;
@@ -153,9 +153,9 @@ const failures: [name: string, request: Partial<HttpRequest>, ms: number, expect
     'the head',
     { headMs: 7_000 },
     7_000,
-    { trouble: 'timed-out', mayHaveArrived: true, reason: 'no answer within 7000 ms' },
+    { kind: 'timed-out', mayHaveArrived: true, reason: 'no answer within 7000 ms' },
   ],
-  ['everything', { totalMs: 9_000 }, 9_000, { trouble: 'timed-out', reason: 'no answer within 9000 ms' }],
+  ['everything', { totalMs: 9_000 }, 9_000, { kind: 'timed-out', reason: 'no answer within 9000 ms' }],
 ];
 
 for (const keepAlive of [false, true]) {
@@ -186,7 +186,7 @@ for (const keepAlive of [false, true]) {
     const failed = failure(client.request({ ...get(peer), target, keepAlive }));
     await until(() => peer.sockets.size === 1, 'the connection');
     await clock.advance(3_000);
-    t.match(await failed, { trouble: 'timed-out', mayHaveArrived: false, reason: 'no connection within 3000 ms' });
+    t.match(await failed, { kind: 'timed-out', mayHaveArrived: false, reason: 'no connection within 3000 ms' });
     await until(() => peer.sockets.size === 0, 'the connection to be closed');
   });
 
@@ -200,10 +200,10 @@ for (const keepAlive of [false, true]) {
     const body = failure((await client.request({ ...request, target: slow.target })).text({ maxBytes: 9 }));
     await until(() => mute.sockets.size === 1, 'the request');
     stop.abort();
-    t.match(await failed, { trouble: 'given-up' });
-    t.match(await body, { trouble: 'given-up', mayHaveArrived: true });
+    t.match(await failed, { kind: 'given-up' });
+    t.match(await body, { kind: 'given-up', mayHaveArrived: true });
     const early = await failure(client.request({ ...request, target: mute.target }));
-    t.match(early, { trouble: 'given-up', mayHaveArrived: false });
+    t.match(early, { kind: 'given-up', mayHaveArrived: false });
     await until(() => mute.sockets.size + slow.sockets.size === 0, 'the connections to be closed');
     t.equal(mute.connections(), 1);
   });
@@ -216,7 +216,7 @@ t.test('a request that is aborted before its connection is ready closes it', asy
   const failed = failure(clientFor(t).request({ ...get(peer), target, signal: stop.signal }));
   await until(() => peer.sockets.size === 1, 'the connection');
   stop.abort();
-  t.match(await failed, { trouble: 'given-up', mayHaveArrived: false });
+  t.match(await failed, { kind: 'given-up', mayHaveArrived: false });
   await until(() => peer.sockets.size === 0, 'the connection to be closed');
 });
 
@@ -231,7 +231,7 @@ t.test('closing the client ends requests and connections in every state', async 
   ]);
   await until(() => mute.sockets.size === 2 && deaf.sockets.size === 2, 'the connections');
   client.close();
-  for (const { trouble } of await Promise.all(failed)) t.match(trouble, /broken-off|unreachable/);
+  for (const { kind } of await Promise.all(failed)) t.match(kind, /broken-off|unreachable/);
   await until(() => mute.sockets.size + deaf.sockets.size === 0, 'the connections to be closed');
 });
 
@@ -271,7 +271,7 @@ t.test('an answer in chunks that ends before its last chunk is broken off', asyn
   const answer = await clientFor(t).request(get(peer));
   const failing = failure(answer.text({ maxBytes: 100 }));
   for (const socket of peer.sockets) socket.end();
-  t.match(await failing, { trouble: 'broken-off', reason: /^the connection ended/ });
+  t.match(await failing, { kind: 'broken-off', reason: /^the connection ended/ });
 });
 
 t.test('a connection may end while its body waits to be read', async (t) => {
@@ -291,7 +291,7 @@ t.test('a connection may end while its body waits to be read', async (t) => {
     });
     const answer = await clientFor(t).request(get(peer));
     await until(() => peer.sockets.size === 0, 'the end of the connection');
-    const text = answer.text({ maxBytes: 1_000_000 }).catch(({ trouble }: HttpError) => trouble);
+    const text = answer.text({ maxBytes: 1_000_000 }).catch(({ kind }: HttpError) => kind);
     t.equal(await text, expected, `${end} ${head}`);
   }
 });
@@ -313,7 +313,7 @@ t.test('a body that is too large, silent, slow or left is cut', async (t) => {
   const peer = await serving(t, (_request, response) => response.write('0123456789'));
   const client = clientFor(t, { clock });
   const large = (await client.request(get(peer))).text({ maxBytes: 9 });
-  t.match(await failure(large), { trouble: 'too-large', reason: 'the answer is larger than 9 bytes' });
+  t.match(await failure(large), { kind: 'too-large', reason: 'the answer is larger than 9 bytes' });
   for (const [limits, reason] of [
     [{ silenceMs: 4_000 }, 'nothing came for 4 s'],
     [{ withinMs: 4_000 }, 'no answer within 4000 ms'],
@@ -323,7 +323,7 @@ t.test('a body that is too large, silent, slow or left is cut', async (t) => {
     // The first piece has been read.
     await until(() => clock.advance(0).then(() => peer.sockets.size === 1), 'the answer');
     await clock.advance(4_000);
-    t.match(await failed, { trouble: 'timed-out', reason });
+    t.match(await failed, { kind: 'timed-out', reason });
   }
   for await (const piece of (await client.request(get(peer))).pieces()) {
     t.equal(piece.length, 10);
@@ -353,13 +353,13 @@ t.test('the certificate must be of a trusted CA and valid for one of the names, 
     t.equal(await ask({ names: ['b.example', 'a.example'], secureContext }, keepAlive), 'x');
     t.equal(servername, 'b.example');
     const wrong = await failure(ask({ names: ['b.example'], secureContext }, keepAlive));
-    t.match(wrong, { trouble: 'unreachable', mayHaveArrived: false, reason: /altnames/ });
-    t.match(await failure(ask({ names: ['a.example'] }, keepAlive)), { trouble: 'untrusted', mayHaveArrived: false });
+    t.match(wrong, { kind: 'unreachable', mayHaveArrived: false, reason: /altnames/ });
+    t.match(await failure(ask({ names: ['a.example'] }, keepAlive)), { kind: 'untrusted', mayHaveArrived: false });
   }
   t.equal(await ask({ names: ['b.example'], isVerified: false }), 'x');
   const plain = await serving(t, (_request, response) => response.end('x'));
   const target = { ...plain.target, tls: { names: ['a.example'], secureContext } };
-  t.match(await failure(client.request({ ...get(plain), target })), { trouble: 'no-tls' });
+  t.match(await failure(client.request({ ...get(plain), target })), { kind: 'no-tls' });
   t.equal(tlsOptionsOf({ names: ['a.example'] }).rejectUnauthorized, true);
 });
 
@@ -367,7 +367,7 @@ t.test('a request that is not valid fails without being sent', async (t) => {
   const peer = await serving(t, (_request, response) => response.end('x'));
   for (const keepAlive of [false, true]) {
     const invalid = { ...get(peer), headers: { a: 'b\r\nc: d' }, keepAlive };
-    t.match(await failure(clientFor(t).request(invalid)), { trouble: 'unreachable', reason: /invalid a header/ });
+    t.match(await failure(clientFor(t).request(invalid)), { kind: 'unreachable', reason: /invalid a header/ });
   }
   t.equal(peer.connections(), 0);
 });
