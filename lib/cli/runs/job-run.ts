@@ -14,7 +14,7 @@ import type { NamedServer } from '../../protocol/api/servers.ts';
 import type { Ending, Listener, Run } from './ending.ts';
 import { FollowedJob } from './followed-job.ts';
 
-type JobRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
+type RunRequest = Omit<Params<typeof pushJobContracts.CreatePushJob>, 'servers'>;
 
 interface JobRunDeps {
   client: CnapiClient;
@@ -28,12 +28,12 @@ const LEAVE_WITHIN_MS = 2_000;
 export class JobRun implements Run {
   readonly #deps: JobRunDeps;
   readonly #servers: readonly NamedServer[];
-  readonly #request: JobRequest;
+  readonly #request: RunRequest;
   readonly #followed: FollowedJob;
   #id: string | undefined;
   #isCancelled = false;
 
-  constructor(deps: JobRunDeps, servers: readonly NamedServer[], request: JobRequest) {
+  constructor(deps: JobRunDeps, servers: readonly NamedServer[], request: RunRequest) {
     this.#deps = deps;
     this.#servers = servers;
     this.#request = request;

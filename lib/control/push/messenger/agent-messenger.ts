@@ -27,6 +27,7 @@ import {
   endRehab,
   endRehabOfRemoved,
   type NodeKey,
+  type OrderSelection,
   type PushOrder,
   readOpenNodes,
   readOrders,
@@ -66,12 +67,6 @@ export interface AgentMessengerDeps {
 
 /** Why orders are read: a job has changed, a server's session needs its own, or it is time. */
 type Reason = { job: string } | { serverUuid: string } | 'poll';
-
-/** Whose orders are read; without either: all. */
-interface OrderFilter {
-  jobs?: readonly string[];
-  servers?: readonly string[];
-}
 
 const ORDERS_A_PAGE = 1_000;
 /** Each may bring a file: about 200 KB. */
@@ -199,7 +194,7 @@ export class AgentMessenger {
     return { ...this.#counts };
   }
 
-  async #tell(database: Queryable, selection: OrderFilter): Promise<void> {
+  async #tell(database: Queryable, selection: OrderSelection): Promise<void> {
     const changes = selection.servers === undefined ? await readTimeoutChanges(database, selection.jobs) : [];
     const timeoutsSince = changes.flatMap((one) => this.#unread(one));
     const pages = pagesOf((page) => readOrders(database, { ...selection, timeoutsSince, ...page }));
@@ -229,7 +224,7 @@ export class AgentMessenger {
     for (const job of this.#timeoutChangesRead.keys()) if (!jobs.has(job)) this.#timeoutChangesRead.delete(job);
   }
 
-  async #askVoters(database: Queryable, selection: OrderFilter): Promise<void> {
+  async #askVoters(database: Queryable, selection: OrderSelection): Promise<void> {
     for await (const voters of pagesOf((page) => readVoters(database, { ...selection, ...page }))) {
       const here = voters.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined);
       const nodes = Map.groupBy(here, ({ job }) => job);
@@ -357,7 +352,7 @@ function keyOf(reason: Reason): string {
   return 'job' in reason ? `job ${reason.job}` : reason.serverUuid;
 }
 
-function selectionsOf(reasons: readonly Reason[]): OrderFilter[] {
+function selectionsOf(reasons: readonly Reason[]): OrderSelection[] {
   const servers: string[] = [];
   const jobs: string[] = [];
   for (const reason of reasons) {
@@ -365,7 +360,7 @@ function selectionsOf(reasons: readonly Reason[]): OrderFilter[] {
     if ('job' in reason) jobs.push(reason.job);
     else servers.push(reason.serverUuid);
   }
-  const selections: OrderFilter[] = servers.length > 0 ? [{ servers }] : [];
+  const selections: OrderSelection[] = servers.length > 0 ? [{ servers }] : [];
   if (reasons.includes('poll')) selections.push({});
   else if (jobs.length > 0) selections.push({ jobs });
   return selections;

@@ -29,16 +29,20 @@ export async function readTimeoutChanges(database: Queryable, jobs?: readonly st
   return rows;
 }
 
-/** Some jobs, some servers, or all; ordered by job and server: continue `after` the last one. */
-interface OrderFilter {
+/** Whose orders are read: of some jobs, of some servers, or of all. */
+export interface OrderSelection {
   jobs?: readonly string[];
   servers?: readonly string[];
+}
+
+/** Ordered by job and server: continue `after` the last one. */
+interface OrderPage extends OrderSelection {
   after?: NodeKey | undefined;
   most: number;
 }
 
 /** The servers that have not voted, whichever instance holds their agents. */
-export async function readVoters(database: Queryable, { jobs, servers, after, most }: OrderFilter): Promise<NodeKey[]> {
+export async function readVoters(database: Queryable, { jobs, servers, after, most }: OrderPage): Promise<NodeKey[]> {
   const { rows } = await database.query<NodeKey>(
     `select n.job, n.server_uuid as "serverUuid"
        from cnapi_push_jobs j
@@ -60,7 +64,7 @@ export async function readVoters(database: Queryable, { jobs, servers, after, mo
  */
 export async function readOrders(
   database: Queryable,
-  { jobs, servers, after, most, timeoutsSince = [] }: OrderFilter & { timeoutsSince?: readonly TimeoutChanges[] },
+  { jobs, servers, after, most, timeoutsSince = [] }: OrderPage & { timeoutsSince?: readonly TimeoutChanges[] },
 ): Promise<PushOrder[]> {
   const { rows } = await database.query<PushOrder>(
     `select e.job, e.server_uuid as "serverUuid", e.what, e.timeout_ms as "timeoutMs", e.change
