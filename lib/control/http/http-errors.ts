@@ -84,7 +84,11 @@ export class ForbiddenError extends CnapiError {
 
 export class UpgradeRequiredError extends CnapiError {
   constructor() {
-    super('UpgradeRequired', 426, 'This path accepts WebSocket upgrades only');
+    super(
+      'UpgradeRequired',
+      426,
+      'This path accepts WebSocket upgrades only, on a connection without unanswered requests',
+    );
   }
 }
 

@@ -30,7 +30,7 @@ import type { CallerLimits } from '../limits/caller-limits.ts';
 import { ErrorForms } from '../reply/error-forms.ts';
 import { errorReply, isDefect } from '../reply/error-mapping.ts';
 import { Exchange } from '../reply/exchange.ts';
-import { endAndClose, replyAndClose } from '../reply/raw-reply.ts';
+import { replyAndClose } from '../reply/raw-reply.ts';
 import {
   MAX_URL_CHARS,
   namesOf,
@@ -100,7 +100,7 @@ export class HttpListener {
   readonly #deps: ListenerDeps;
   readonly #own: OwnNames;
   readonly #restify: restify.Server;
-  readonly #exchanges = new OpenExchanges();
+  readonly #exchanges: OpenExchanges;
   readonly #errorForms = new ErrorForms();
   #onArrival: Handlers['onArrival'] = () => new StoppingError();
   readonly #sockets: ListenSockets;
@@ -110,6 +110,7 @@ export class HttpListener {
 
   constructor(deps: ListenerDeps) {
     this.#deps = deps;
+    this.#exchanges = new OpenExchanges(deps.clock);
     this.#own = { names: namesOf(deps.config), anyAddress: !deps.authorizer.isOpen };
     this.#restify = this.#createServer();
     const { host, port, maxAgents } = deps.config;
@@ -215,12 +216,20 @@ export class HttpListener {
     http.requestTimeout = REQUEST_WITHIN_MS;
     http.keepAliveTimeout = KEEP_ALIVE_MS;
     http.maxHeadersCount = MAX_HEADERS;
-    // `request-head.ts` requires it, with an answer that says so.
-    Object.assign(http, { requireHostHeader: false, shouldUpgradeCallback: wantsWebSocket });
+    Object.assign(http, {
+      // `request-head.ts` requires it, with an answer that says so.
+      requireHostHeader: false,
+      // Behind unanswered requests it would be answered first; HTTP permits a server to ignore it.
+      shouldUpgradeCallback: (request: IncomingMessage) =>
+        wantsWebSocket(request) && this.#exchanges.isFree(request.socket),
+      // Else Node ends its own side before the answer to a caller that has ended the other.
+      httpAllowHalfOpen: true,
+    });
     http.on('connection', (socket) => authorizer.connected(socket));
     http.on('checkExpectation', (request, response) => {
-      const refusal = authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError();
-      this.#refuse(this.#exchange(request, response), refusal);
+      const exchange = this.#admit(request, response);
+      if (exchange === undefined) return;
+      this.#refuse(exchange, authorizer.rateLimitRefusal(request) ?? new ExpectationFailedError());
     });
     http.on('clientError', (error: NodeJS.ErrnoException, socket) => this.#refuseUnread(error, socket));
     return server;
@@ -268,36 +277,42 @@ export class HttpListener {
     }
   }
 
-  /** False for a request that is refused; answers a refused upgrade on the bare socket. */
+  /** False for a request that is not carried out; answers a refused upgrade on the bare socket. */
   #checkHead(request: IncomingMessage, response: UpgradableResponse): boolean {
-    const refusal = this.#deps.authorizer.rateLimitRefusal(request);
-    const reason = refusal ?? reasonToRefuse(readRequestHead(request, this.#scheme), this.#own);
     if (response.claimUpgrade !== undefined) {
       // Nothing else handles its errors until the link has it; a caller may reset it at any time.
       request.socket.on('error', destroyThis);
-      const refusal = reason ?? this.#reasonNotToUpgrade(request);
-      if (refusal !== undefined) replyAndClose(response.claimUpgrade().socket, errorReply(refusal));
-      return refusal === undefined;
+      const isFree = this.#exchanges.isFree(request.socket);
+      const refusal = this.#reasonToRefuse(request) ?? this.#reasonNotToUpgrade(request);
+      // From Node 24.9 on, it asks before.
+      if (!isFree) request.socket.destroy();
+      else if (refusal !== undefined) replyAndClose(response.claimUpgrade().socket, errorReply(refusal));
+      return isFree && refusal === undefined;
     }
-    const exchange = this.#exchange(request, response);
-    if (reason !== undefined) {
-      this.#refuse(exchange, reason);
-      return false;
-    }
-    return this.#exchanges.add(exchange, response);
+    const exchange = this.#admit(request, response);
+    if (exchange === undefined) return false;
+    const reason = this.#reasonToRefuse(request);
+    if (reason !== undefined) this.#refuse(exchange, reason);
+    return reason === undefined;
   }
 
+  #reasonToRefuse(request: IncomingMessage): CnapiError | undefined {
+    const refusal = this.#deps.authorizer.rateLimitRefusal(request);
+    return refusal ?? reasonToRefuse(readRequestHead(request, this.#scheme), this.#own);
+  }
+
+  /** Refuses a request for its head. How far its body reaches is in doubt, so nothing can follow. */
   #refuse(exchange: Exchange, reason: CnapiError): void {
-    const { request } = exchange;
-    this.#exchanges.addRefused(exchange);
-    void exchange.send(this.#errorForms.replyTo(reason, request.url ?? ''));
+    const reply = this.#errorForms.replyTo(reason, exchange.request.url ?? '');
+    void exchange.send({ ...reply, headers: { ...reply.headers, Connection: 'close' } });
+    this.#exchanges.on(exchange.request.socket)?.end();
   }
 
-  #exchange(request: IncomingMessage, response: ServerResponse): Exchange {
-    return new Exchange(request, response, {
-      ...this.#deps,
-      isLeaving: () => this.#isLeaving && this.#exchanges.isLastOn(request.socket),
-    });
+  /** Undefined if the request must not be carried out. */
+  #admit(request: IncomingMessage, response: ServerResponse): Exchange | undefined {
+    const isLeaving = () => this.#isLeaving && this.#exchanges.on(request.socket)?.mayCloseNext === true;
+    const exchange = new Exchange(request, response, { ...this.#deps, isLeaving });
+    return this.#exchanges.add(exchange, response) ? exchange : undefined;
   }
 
   #reasonNotToUpgrade(request: IncomingMessage): CnapiError | undefined {
@@ -343,11 +358,11 @@ export class HttpListener {
     void exchange.send(reply ?? errorReply(error));
   }
 
-  /** Input that Node could not parse as a request. Cuts off a reply in progress. */
+  /** Input that Node could not parse as a request. */
   #refuseUnread(error: NodeJS.ErrnoException, socket: Duplex): void {
-    if (this.#exchanges.refusedOn(socket)?.isLastAnswer) return endAndClose(socket);
-    const isAnswering = [...this.#exchanges.all()].some((one) => one.request.socket === socket && one.isAnswered);
-    if (isAnswering || !socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    const connection = this.#exchanges.on(socket);
+    if (connection !== undefined) connection.refuseUnread(error);
+    else if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
     else replyAndClose(socket, errorReply(new UnreadableRequestError(error)));
   }
 

@@ -3,20 +3,27 @@
  * charged like a body that is used, and limited. Used by `exchange.ts`.
  */
 import type { IncomingMessage } from 'node:http';
+import type { Clock } from '../../../platform/clock.ts';
 import { FREE_BODY_BYTES, FREE_BODY_PIECES, PIECE_BYTES } from '../limits/body-costs.ts';
 
 /** Pieces count, too. */
 const MAX_BYTES = 8 * 1024 * 1024;
+/** Limits the time for the rest of a body after its request has been answered. */
+const DRAIN_MS = 1000;
 const FREE_BYTES = FREE_BODY_BYTES + FREE_BODY_PIECES * PIECE_BYTES;
 
 export class DroppedBody {
   readonly #request: IncomingMessage;
+  readonly #clock: Clock;
   readonly #charge: (bytes: number) => void;
   #cost = 0;
+  #isBroken = false;
+  #endDrain: (() => void) | undefined;
   #count: ((piece: Buffer) => void) | undefined;
 
-  constructor(request: IncomingMessage, charge: (bytes: number) => void) {
+  constructor(request: IncomingMessage, { clock, charge }: { clock: Clock; charge: (bytes: number) => void }) {
     this.#request = request;
+    this.#clock = clock;
     this.#charge = charge;
   }
 
@@ -32,6 +39,32 @@ export class DroppedBody {
     this.#request.on('data', this.#count);
     // The reader of a body that it refuses has paused it.
     this.#request.resume();
+  }
+
+  /**
+   * Closing a connection while its caller still sends resets it, and the caller (undici, for
+   * example) sees EPIPE and not the answer. So some of the body is read and dropped before `onEnd`.
+   * Bounded, so nobody can send gigabytes this way, and charged like the part that was read before.
+   */
+  drain(onEnd: () => void): void {
+    const request = this.#request;
+    const end = () => {
+      timer.cancel();
+      this.stop();
+      request.pause();
+      onEnd();
+    };
+    const timer = this.#clock.after(DRAIN_MS, end);
+    request.once('end', end).once('close', end);
+    this.drop(end);
+    this.#endDrain = end;
+    if (this.#isBroken) end();
+  }
+
+  /** The rest will never come. */
+  breakOff(): void {
+    this.#isBroken = true;
+    this.#endDrain?.();
   }
 
   stop(): void {

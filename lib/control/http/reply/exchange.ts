@@ -18,7 +18,7 @@ import type { Reply, Route } from '../route.ts';
 import { DroppedBody } from './dropped-body.ts';
 import { errorReply, isDefect } from './error-mapping.ts';
 import { sendEvents } from './event-stream.ts';
-import { writeInSlices } from './write-bounded.ts';
+import { cutOff, writeInSlices } from './write-bounded.ts';
 
 interface ExchangeDeps {
   version: string;
@@ -40,8 +40,6 @@ const REQUEST_ID = /^[\x21-\x7e]{1,100}$/;
  */
 const KEEP_ALIVE = 'timeout=4';
 
-/** Limits the time for the rest of a body after its request has been answered. */
-const DRAIN_MS = 1000;
 /**
  * Answers up to this size (errors, health checks) need no answer memory: the kernel has buffers.
  */
@@ -66,6 +64,7 @@ export class Exchange {
   readonly #droppedBody: DroppedBody;
   #share: MemoryShare | undefined;
   #leave: (() => void) | undefined;
+  #kind: LongRequestKind | undefined;
 
   constructor(request: IncomingMessage, response: ServerResponse, deps: ExchangeDeps) {
     this.request = request;
@@ -74,7 +73,8 @@ export class Exchange {
     this.#startedAt = deps.clock.now();
     this.#address = request.socket.remoteAddress ?? '';
     this.requestId = requestIdOf(request) ?? deps.random.uuid();
-    this.#droppedBody = new DroppedBody(request, (bytes) => this.#charge({ bytes, values: 0 }));
+    const charge = (bytes: number) => this.#charge({ bytes, values: 0 });
+    this.#droppedBody = new DroppedBody(request, { clock: deps.clock, charge });
     response.once('close', () => {
       this.#abort.abort();
       this.#share?.release();
@@ -99,6 +99,26 @@ export class Exchange {
     const leave = this.#deps.limits.quotas.take(kind, this.caller);
     if (this.#response.closed) leave();
     else this.#leave = leave;
+    this.#kind = kind;
+    if (this.request.socket.readableEnded) this.callerEnded();
+  }
+
+  get isStream(): boolean {
+    return this.#kind === 'stream';
+  }
+
+  /**
+   * The caller has ended its side of the connection. It may still read an answer, but who has left
+   * looks the same: nobody is waited for.
+   */
+  callerEnded(): void {
+    if (this.#kind !== undefined) this.request.socket.destroy();
+  }
+
+  /** The body cannot be read to its end. The answer is `reason`, unless the handler has begun. */
+  bodyBroke(reason: CnapiError): void {
+    this.#droppedBody.breakOff();
+    this.abort(reason);
   }
 
   #answerShare(): MemoryShare {
@@ -138,12 +158,6 @@ export class Exchange {
 
   get isAnswered(): boolean {
     return this.#response.headersSent;
-  }
-
-  /** The answer has begun, and the connection ends with it. */
-  get isLastAnswer(): boolean {
-    const { headersSent, shouldKeepAlive } = this.#response;
-    return headersSent && (!shouldKeepAlive || this.#response.getHeader('Connection') === 'close');
   }
 
   /** The status that was sent; 499 if the caller disconnected before that. */
@@ -208,7 +222,7 @@ export class Exchange {
   dropBody(): void {
     this.#droppedBody.drop(() => {
       this.#noteBreak('the caller sends a large body that the route does not take');
-      this.#response.destroy();
+      this.request.socket.destroy();
     });
   }
 
@@ -247,7 +261,7 @@ export class Exchange {
       }
     } catch (error) {
       this.#noteFailure(error);
-      this.#response.destroy();
+      cutOff(this.#response);
     }
   }
 
@@ -328,7 +342,7 @@ export class Exchange {
       this.#deps.limits.noteSlowReader();
       this.#noteBreak('the caller does not read its answer');
     }
-    this.#response.destroy();
+    cutOff(this.#response);
   }
 
   #end(reply: Reply, content: string | Buffer | undefined): void {
@@ -344,7 +358,7 @@ export class Exchange {
     }
     if (content === undefined) this.#response.flushHeaders();
     else this.#response.write(content);
-    this.#endWhenDrained();
+    this.#droppedBody.drain(() => this.#response.end());
   }
 
   get #isBodyOnItsWay(): boolean {
@@ -352,26 +366,8 @@ export class Exchange {
   }
 
   #finish(): void {
-    if (this.#isBodyOnItsWay) this.#endWhenDrained();
+    if (this.#isBodyOnItsWay) this.#droppedBody.drain(() => this.#response.end());
     else this.#response.end();
-  }
-
-  /**
-   * Closing a connection while its caller still sends resets it, and the caller (undici, for
-   * example) sees EPIPE and not the answer. So some of the body is read and dropped first. Bounded,
-   * so nobody can send gigabytes this way, and charged like the part that was read before.
-   */
-  #endWhenDrained(): void {
-    const { request } = this;
-    const end = () => {
-      timer.cancel();
-      this.#droppedBody.stop();
-      request.pause();
-      this.#response.end();
-    };
-    const timer = this.#deps.clock.after(DRAIN_MS, end);
-    request.once('end', end).once('close', end);
-    this.#droppedBody.drop(end);
   }
 }
 

@@ -16,15 +16,8 @@ export function replyAndClose(socket: Duplex, reply: Reply): void {
     `Content-Length: ${Buffer.byteLength(content)}`,
     ...Object.entries(reply.headers ?? {}).map(([name, value]) => `${name}: ${value}`),
   ];
-  endAndClose(socket, `${head.join('\r\n')}\r\n\r\n${content}`);
-}
-
-/**
- * Closes both directions when all is sent: a caller that never closes its own would hold the
- * connection for ever.
- */
-export function endAndClose(socket: Duplex, rest = ''): void {
   socket.once('error', () => socket.destroy());
+  // A caller that never closes its own side would hold the connection for ever.
   socket.once('finish', () => socket.destroy());
-  socket.end(rest);
+  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
 }

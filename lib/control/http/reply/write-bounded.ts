@@ -3,6 +3,7 @@
  * Otherwise such a caller would hold the memory of its answer for ever.
  */
 import type { ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Clock } from '../../../platform/clock.ts';
 
 /** A caller that takes less than a slice in this time is cut off: 2 KiB per second. */
@@ -20,6 +21,15 @@ export async function writeInSlices(response: ServerResponse, content: Buffer, c
     if (!isTaken && !(await untilDrained(response, SLOW_READER_MS, { clock }))) return false;
   }
   return true;
+}
+
+/**
+ * Ends an incomplete answer by cutting off its connection, once the answers before it are sent:
+ * behind it no other answer can follow.
+ */
+export function cutOff(response: ServerResponse): void {
+  response.once('socket', (socket: Socket) => socket.destroy());
+  response.destroy();
 }
 
 /**

@@ -109,6 +109,7 @@ function unlessOver<Value>(work: Promise<Value>, signal: AbortSignal): Promise<V
   return new Promise((resolve, reject) => {
     const onAbort = () => signal.reason instanceof CnapiError && reject(signal.reason);
     signal.addEventListener('abort', onAbort, { once: true });
+    if (signal.aborted) onAbort();
     work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
   });
 }
