@@ -46,7 +46,7 @@ export function parseAddress(text: string): Address {
   const isPlain = url !== null && url.pathname + url.search + url.hash + url.username + url.password === '/';
   if (!isPlain || !['http:', 'https:'].includes(url.protocol))
     throw new AddressError(
-      `${withoutSecret(text)} is not an address such as http://10.0.0.11:8080 or https://cnapi:8443`,
+      `${withoutSecret(text)} is not an address such as http://10.0.0.11:8080 or https://cnapi:8443${fixOf(text)}`,
     );
   const secure = url.protocol === 'https:';
   const name = url.hostname.replace(/^\[|\]$/g, '');
@@ -85,6 +85,10 @@ async function expanded(address: Address, clock: Clock): Promise<Address[]> {
   const hosts = await lookUpHost(address.host, { clock, withinMs: RESOLVE_TIMEOUT_MS });
   return hosts.length > 0 ? hosts.map((host) => ({ ...address, host })) : [address];
 }
+
+/** The scheme is not guessed: a token must not go without TLS where the caller meant TLS. */
+const fixOf = (text: string): string =>
+  /^(\[[\da-fA-F:.]+\]|[\w.-]+):\d{1,5}$/.test(text) ? `: write http://${text}, or with TLS https://${text}` : '';
 
 /** The text may contain a password by mistake. */
 function withoutSecret(text: string): string {

@@ -44,7 +44,10 @@ t.test('a mistake on the command line is named, exits 2, and sends no request', 
     [['events', '--kind', 'weather'], /--kind weather is not one of status, task, ticket, instance/],
     [['token', 'create', 'x', '--role', 'king'], /'king' is invalid. Allowed choices are reader, operator/],
     [['completion', 'tcsh'], /Allowed choices are bash, zsh, fish/],
-    [['--url', 'cnapi:8080', 'servers'], /cnapi:8080 is not an address such as/],
+    [
+      ['--url', 'cnapi:8080', 'servers'],
+      /cnapi:8080 is not an address such as .*: write http:..cnapi:8080, or with TLS https:..cnapi:8080$/m,
+    ],
     [['--dns', 'somewhere', 'servers'], /--dns somewhere is not the address of a name server/],
     [['--url', 'http://x', '--dns', '10.0.0.1:53', 'servers'], /--url cannot be combined with --dns/],
   ];

@@ -144,8 +144,10 @@ function assigned(
   const pairs = words.map((word) => {
     const [, field = '', text = ''] = /^([^=]*)=(.*)$/s.exec(word) ?? [];
     const schema = Object.hasOwn(fields, field) ? fields[field] : undefined;
-    if (schema === undefined || !word.includes('='))
-      throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}`);
+    if (schema === undefined || !word.includes('=')) {
+      const fix = 'name' in fields && !word.includes('=') ? `: did you mean name=${word}?` : '';
+      throw new UsageError(`${word} is not FIELD=VALUE with one of the fields ${Object.keys(fields).join(', ')}${fix}`);
+    }
     if (text === '' && emptyIs === null) return [field, null];
     const type = asText === true ? 'string' : typeOf(schema as z.ZodType);
     if (text === '' && type !== 'string')

@@ -51,6 +51,10 @@ t.test('server groups on the command line', async (t) => {
   });
 
   await t.test('a field that no group has is refused', async (t) => {
+    t.match(await cli.run('group', 'create', 'web', 'where=["status=running"]'), {
+      code: 2,
+      stderr: 'web is not FIELD=VALUE with one of the fields name, servers, where, description: did you mean name=web?',
+    });
     for (const field of ['colour', 'constructor', '__proto__'])
       t.match(await cli.run('group', 'create', 'name=x', `${field}=y`), {
         code: 2,
