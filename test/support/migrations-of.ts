@@ -2,8 +2,12 @@
 import { migrations } from '../../lib/control/subsystem-list.ts';
 import type { Migration } from '../../lib/platform/postgres/migrations.ts';
 
-/** @throws Error for a subsystem that has none */
-export function migrationsOf(...subsystems: readonly string[]): readonly Migration[] {
+/**
+ * Those of events are among them, because the triggers of the others call their functions.
+ * @throws Error for a subsystem that has none
+ */
+export function migrationsOf(...names: readonly string[]): readonly Migration[] {
+  const subsystems = [...names, 'events'];
   const unknown = subsystems.find((name) => !migrations.some(({ subsystem }) => subsystem === name));
   if (unknown !== undefined) throw new Error(`${unknown} has no migrations`);
   return migrations.filter(({ subsystem }) => subsystems.includes(subsystem));

@@ -47,11 +47,6 @@ export const foreignReads: readonly TableUse[] = [
   { part: 'control/push', table: 'cnapi_servers', why: 'the rehab of a server ends when it was removed' },
   { part: 'control/chef', table: 'cnapi_push_jobs', why: 'jobs of organizations are read in the form of Chef' },
   { part: 'control/chef', table: 'cnapi_push_nodes', why: 'jobs of organizations are read in the form of Chef' },
-  { part: 'control/events', table: 'cnapi_status_history', why: 'a trigger records each change as an event' },
-  { part: 'control/events', table: 'cnapi_tasks', why: 'triggers record each change as an event' },
-  { part: 'control/events', table: 'cnapi_waitlist_tickets', why: 'triggers record each change as an event' },
-  { part: 'control/events', table: 'cnapi_instances', why: 'triggers record each change as an event' },
-  { part: 'control/events', table: 'cnapi_push_jobs', why: 'triggers record each change as an event' },
   {
     part: 'control/doctor',
     table: 'cnapi_migrations',

@@ -1,6 +1,6 @@
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 
-/** The bound in lib/control/events/migrations/003-triggers.sql. */
+/** The bound in lib/control/events/migrations/003-add-event.sql. */
 const OUTBOX_ROWS = 100_000;
 
 /** From now on changes are missed, as if as many as the outbox may hold were waiting. */
