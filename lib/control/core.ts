@@ -182,7 +182,6 @@ export class Core {
       roster: this.roster,
       inventoriedSessions,
       unsent,
-      tasks: this.tasks.dispatcher.reports,
       servers: this.servers,
       mayLog: (address) => deps.ingress.mayLog(address),
     });

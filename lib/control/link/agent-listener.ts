@@ -1,34 +1,45 @@
 /**
  * What agents say about a noun that has frames of its own. The link parses them (`codec.ts`) and
- * passes each to those who listen for it.
+ * passes each to those who listen for it. Heartbeats do not come here: the connection answers them.
  */
-import type { SessionFrame } from '../../protocol/frames.ts';
-import type { Session } from '../roster/sessions/session.ts';
+import type { InventoryFrame, SessionFrame } from '../../protocol/frames.ts';
+import type { TaskSession } from '../tasks/record/sessions.ts';
 
-/** Every frame of a session except those of tasks and servers, which the link knows itself. */
-type NounFrame = Exclude<SessionFrame, { type: 'task_event' | 'task_end' | 'sysinfo' | 'status' }>;
+/** The session of an agent, as listeners see it; always the same object for the same session. */
+export interface AgentSession extends TaskSession {
+  /** The process of the agent. */
+  readonly incarnation: string;
+}
+
+/** The link itself has sysinfo stored: its welcome asks for it, and retries end with the connection. */
+type NounFrame = Exclude<SessionFrame, { type: 'sysinfo' }>;
 
 type ByType = { [Frame in NounFrame as Frame['type']]: Frame };
 
-/** Handlers by the type of the frame. */
-type FrameHandlers = { [Type in keyof ByType]?: (session: Session, frame: ByType[Type]) => void };
+/** Handlers by the type of the frame. `size`: characters of the frame. */
+type FrameHandlers = { [Type in keyof ByType]?: (session: AgentSession, frame: ByType[Type], size: number) => void };
 
 export interface AgentListener {
   /** The session of this server began, and its inventory has arrived. */
-  sessionBegan?(serverUuid: string): void;
+  sessionBegan?(session: AgentSession, inventory: InventoryFrame): void;
   frames?: FrameHandlers;
 }
 
-export function dispatchFrame(listeners: readonly AgentListener[], session: Session, frame: NounFrame): void {
-  for (const { frames = {} } of listeners) handle(frames, frame.type, session, frame);
+interface Received<Frame> {
+  session: AgentSession;
+  frame: Frame;
+  size: number;
+}
+
+export function dispatchFrame(listeners: readonly AgentListener[], received: Received<NounFrame>): void {
+  for (const { frames } of listeners) if (frames !== undefined) handle(frames, received.frame.type, received);
 }
 
 /** A type parameter, so that the compiler knows that the handler and the frame belong together. */
 function handle<Type extends keyof ByType>(
   handlers: FrameHandlers,
   type: Type,
-  session: Session,
-  frame: ByType[Type],
+  { session, frame, size }: Received<NounFrame>,
 ): void {
-  handlers[type]?.(session, frame);
+  handlers[type]?.(session, frame as ByType[Type], size);
 }

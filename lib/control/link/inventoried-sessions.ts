@@ -1,6 +1,10 @@
-/** The live sessions of this instance as the tasks subsystem sees them: those with an inventory. */
+/**
+ * The live sessions of this instance as tasks and the listeners of agents see them: those with an
+ * inventory.
+ */
 import type { Session, SessionTable } from '../roster/sessions/session.ts';
-import type { TaskSession, TaskSessions } from '../tasks/record/sessions.ts';
+import type { TaskSessions } from '../tasks/record/sessions.ts';
+import type { AgentSession } from './agent-listener.ts';
 import type { UnsentFrames } from './unsent-frames.ts';
 
 interface InventoriedSessionsDeps {
@@ -13,7 +17,7 @@ export class InventoriedSessions implements TaskSessions {
   readonly #sessions: SessionTable;
   readonly #run: () => string;
   readonly #unsent: Pick<UnsentFrames, 'isFull'>;
-  readonly #views = new WeakMap<Session, TaskSession>();
+  readonly #views = new WeakMap<Session, AgentSession>();
 
   constructor({ sessions, run, unsent }: InventoriedSessionsDeps) {
     this.#sessions = sessions;
@@ -29,7 +33,7 @@ export class InventoriedSessions implements TaskSessions {
     return this.#run();
   }
 
-  get(serverUuid: string): TaskSession | undefined {
+  get(serverUuid: string): AgentSession | undefined {
     const session = this.session(serverUuid);
     return session && this.view(session);
   }
@@ -41,7 +45,7 @@ export class InventoriedSessions implements TaskSessions {
   }
 
   /** Returns the same view for the same session, so views can be compared. */
-  view(session: Session): TaskSession {
+  view(session: Session): AgentSession {
     const known = this.#views.get(session);
     if (known !== undefined) return known;
     const view = new SessionView(session);
@@ -51,7 +55,7 @@ export class InventoriedSessions implements TaskSessions {
 }
 
 /** There is one for each agent, so it stores nothing but the session. */
-class SessionView implements TaskSession {
+class SessionView implements AgentSession {
   readonly #session: Session;
 
   constructor(session: Session) {
@@ -64,6 +68,10 @@ class SessionView implements TaskSession {
 
   get epoch(): number {
     return this.#session.epoch;
+  }
+
+  get incarnation(): string {
+    return this.#session.incarnation;
   }
 
   get journalId(): string {
@@ -82,7 +90,7 @@ class SessionView implements TaskSession {
     return this.#session.socket.unsentBytes;
   }
 
-  send(frame: Parameters<TaskSession['send']>[0]): boolean {
+  send(frame: Parameters<AgentSession['send']>[0]): boolean {
     const { isEnded, socket } = this.#session;
     return !isEnded && socket.send(frame);
   }

@@ -1,6 +1,7 @@
 /**
  * The instance's end of the agent link: takes over upgrades from the HTTP listener, greets agents,
- * and passes their frames to the roster, the tasks and the servers. Owns every open connection.
+ * and passes their frames to the roster and to the listeners of the nouns. Owns every open
+ * connection.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -19,7 +20,6 @@ import {
 import { reasonNotStorable } from '../../protocol/storable.ts';
 import type { Roster } from '../roster/roster.ts';
 import type { Session } from '../roster/sessions/session.ts';
-import type { TaskReports } from '../tasks/dispatcher.ts';
 import { type AgentListener, dispatchFrame } from './agent-listener.ts';
 import {
   AgentConnection,
@@ -38,7 +38,6 @@ interface ServerLink {
   /** Digest of the stored sysinfo; undefined when there is none. */
   sysinfoDigest(serverUuid: string): Promise<string | undefined>;
   recordSysinfo(serverUuid: string, sysinfo: Record<string, unknown>, digest: string): Promise<unknown>;
-  queueReport(serverUuid: string, report: Record<string, unknown>, size: number): void;
 }
 
 /**
@@ -58,7 +57,6 @@ interface LinkServerDeps {
   roster: Roster;
   inventoriedSessions: InventoriedSessions;
   unsent: UnsentFrames;
-  tasks: TaskReports;
   servers: ServerLink;
   config: Pick<LinkTimes, 'heartbeatMs' | 'serverSilenceMs' | 'reconnectMaxMs'>;
   cnapiUuid: string;
@@ -308,12 +306,12 @@ export class LinkServer {
    * fault.
    */
   async #inventory(connection: AgentConnection, session: Session, frame: InventoryFrame): Promise<void> {
-    const { roster, tasks, inventoriedSessions, clock } = this.#deps;
+    const { roster, inventoriedSessions, clock } = this.#deps;
     while (!session.isEnded) {
       try {
         if (await roster.authority.confirmInventory(session)) {
-          tasks.onInventory(inventoriedSessions.view(session), frame);
-          for (const listener of this.#listeners) listener.sessionBegan?.(session.serverUuid);
+          const view = inventoriedSessions.view(session);
+          for (const listener of this.#listeners) listener.sessionBegan?.(view, frame);
         }
         this.#connections.get(connection)?.();
         return;
@@ -325,30 +323,14 @@ export class LinkServer {
   }
 
   #frame(connection: AgentConnection, session: Session, frame: SessionFrame, size: number): void {
-    const { inventoriedSessions, servers, tasks } = this.#deps;
-    const { serverUuid } = session;
     // What the database refuses would fail all that is stored in the same statement.
     const reason = isAboutTask(frame) ? undefined : reasonNotStorable(frame);
     if (reason !== undefined) {
       connection.send({ type: 'error', code: 'not-kept', message: `${frame.type} ${reason}` });
       return;
     }
-    switch (frame.type) {
-      case 'task_event':
-        tasks.onTaskEvent(inventoriedSessions.view(session), frame);
-        break;
-      case 'task_end':
-        tasks.onTaskEnd(inventoriedSessions.view(session), frame);
-        break;
-      case 'sysinfo':
-        this.#sysinfo.keep(connection, frame, size);
-        break;
-      case 'status':
-        servers.queueReport(serverUuid, frame.status, size);
-        break;
-      default:
-        dispatchFrame(this.#listeners, session, frame);
-    }
+    if (frame.type === 'sysinfo') this.#sysinfo.keep(connection, frame, size);
+    else dispatchFrame(this.#listeners, { session: this.#deps.inventoriedSessions.view(session), frame, size });
   }
 
   #closed(connection: AgentConnection, session: Session | undefined): void {

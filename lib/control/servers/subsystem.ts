@@ -26,6 +26,9 @@ export const serversSubsystem: SubsystemDefinition<ServersSubsystemDeps> = {
     return {
       name: 'servers',
       routes: serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }),
+      agents: {
+        frames: { status: ({ serverUuid }, frame, size) => servers.queueReport(serverUuid, frame.status, size) },
+      },
       prepare: () => servers.start(),
       stop: () => servers.stop(),
       metrics: [

@@ -50,7 +50,7 @@ export interface DispatcherDeps {
 }
 
 /** Takes what agents report about their tasks. */
-export interface TaskReports {
+interface TaskReports {
   onInventory(session: TaskSession, frame: InventoryFrame): void;
   onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
   onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;

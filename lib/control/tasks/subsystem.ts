@@ -18,6 +18,7 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
   migrations: readMigrations('tasks', import.meta.dirname),
   open(parts): Subsystem {
     const { tasks } = parts;
+    const { reports } = tasks.dispatcher;
     const stat = (key: keyof TaskStats) => () => tasks.stats()[key];
     return {
       name: 'tasks',
@@ -28,6 +29,13 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
         subscriptionConfirmed: () => tasks.pollSoon(),
         // The new run must take over the posts of the old run before others count them as lost.
         runRenewed: () => tasks.pollSoon(),
+      },
+      agents: {
+        sessionBegan: (session, inventory) => reports.onInventory(session, inventory),
+        frames: {
+          task_event: (session, frame) => reports.onTaskEvent(session, frame),
+          task_end: (session, frame) => reports.onTaskEnd(session, frame),
+        },
       },
       unfinished: stat('postsInFlight'),
       beginDrain: () => tasks.dispatcher.posts.stopClaiming(),

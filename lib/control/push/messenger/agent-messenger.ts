@@ -39,6 +39,8 @@ import {
   type Vote,
 } from './messenger-store.ts';
 
+type Voter = Pick<PushSession, 'serverUuid' | 'incarnation'>;
+
 /** A live session of this instance, as push jobs see it. */
 export interface PushSession {
   readonly serverUuid: string;
@@ -173,7 +175,7 @@ export class AgentMessenger {
     this.#orders.add({ serverUuid }, GATHER_MS);
   }
 
-  onVote({ serverUuid, incarnation }: PushSession, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
+  onVote({ serverUuid, incarnation }: Voter, { job, ready, reason, message, busyWith }: PushVoteFrame): void {
     const isKept = this.#votes.add({ job, serverUuid, incarnation, ready, reason, message, busyWith });
     if (isKept) this.#counts.votes += 1;
     if (!ready) return;
@@ -181,7 +183,7 @@ export class AgentMessenger {
     else this.#dropped.set(serverUuid, job);
   }
 
-  onAborted({ serverUuid }: PushSession, { job }: PushAbortedFrame): void {
+  onAborted({ serverUuid }: Voter, { job }: PushAbortedFrame): void {
     this.#releases.add({ job, serverUuid });
   }
 
