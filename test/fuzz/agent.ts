@@ -237,7 +237,7 @@ class Session {
       incarnation: uuid,
       journal: uuid,
       task: TASK,
-      stranger: STRANGER,
+      unknown: UNKNOWN_UUID,
     };
     return text.replace(/\{(\w+)\}/g, (whole, name: string) => ids[name] ?? whole);
   }
@@ -286,13 +286,13 @@ class Session {
         throw new Wrong(`an agent sent ${text.slice(0, 300)}: ${(error as Error).message}`, (error as Error).message);
       }
     }
-    const stranger = this.#heard.find(({ opcode }) => ![1, 8, 9, 10].includes(opcode));
-    if (stranger !== undefined) throw new Wrong(`an agent sent a frame of opcode ${stranger.opcode}`);
+    const unexpected = this.#heard.find(({ opcode }) => ![1, 8, 9, 10].includes(opcode));
+    if (unexpected !== undefined) throw new Wrong(`an agent sent a frame of opcode ${unexpected.opcode}`);
   }
 }
 
 const TASK = '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11';
-const STRANGER = '00000000-0000-4000-8000-00000000dead';
+const UNKNOWN_UUID = '00000000-0000-4000-8000-00000000dead';
 const GOOD_HEAD =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n';
 
@@ -302,7 +302,7 @@ function welcomeAfter(hello: string): string {
     type: 'welcome',
     version: 1,
     capabilities: [],
-    cnapiUuid: STRANGER,
+    cnapiUuid: UNKNOWN_UUID,
     epoch: epoch + 1,
     heartbeatMs: 1_000,
     serverSilenceMs: 60_000,

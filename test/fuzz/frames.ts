@@ -9,7 +9,7 @@ import { brokenJson, deepJson, hostileJson, hostileName, objectText } from './ho
 import { jsonOf, type Schema } from './schema.ts';
 
 /** Placeholders for ids that are known only at run time. */
-export const FRAME_UUIDS = ['{server}', '{incarnation}', '{journal}', '{task}', '{stranger}'];
+export const FRAME_UUIDS = ['{server}', '{incarnation}', '{journal}', '{task}', '{unknown}'];
 
 const OPTIONS = { hostileOneIn: 12, uuids: FRAME_UUIDS };
 
@@ -18,7 +18,7 @@ const OPEN_FRAMES = [
   '{"type":"sysinfo","digest":"x","sysinfo":',
   '{"type":"status","status":',
   '{"type":"task_end","id":"{task}","attempt":1,"outcome":"complete","reportedAt":"","result":',
-  '{"type":"task","id":"{stranger}","attempt":1,"epoch":1,"name":"nop","timeoutMs":1000,"params":',
+  '{"type":"task","id":"{unknown}","attempt":1,"epoch":1,"name":"nop","timeoutMs":1000,"params":',
 ];
 
 function frameTexts(frames: Record<string, z.ZodType>): fc.Arbitrary<string> {

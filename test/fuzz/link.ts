@@ -134,7 +134,7 @@ class Machine {
       incarnation: this.#incarnation,
       journal: this.#journalId,
       task: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
-      stranger: '00000000-0000-4000-8000-00000000dead',
+      unknown: '00000000-0000-4000-8000-00000000dead',
     };
     return text.replace(/\{(\w+)\}/g, (whole, name: string) => ids[name] ?? whole);
   }

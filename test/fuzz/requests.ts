@@ -55,7 +55,7 @@ export interface RequestScript {
   pieceBytes: number;
 }
 
-const UUIDS = ['{server}', '{task}', '{ticket}', '{instance}', '{stranger}'];
+const UUIDS = ['{server}', '{task}', '{ticket}', '{instance}', '{unknown}'];
 const OPTIONS = { hostileOneIn: 8, uuids: UUIDS };
 /** An id of the operation's own kind, so that it finds an object. */
 const KNOWN: Record<string, string> = {
@@ -105,7 +105,7 @@ function pathOf(path: string, parameters: readonly Parameter[]): fc.Arbitrary<st
         if (name === undefined) return fc.constant(segment);
         const schema = parameters.find((one) => one.name === name)?.schema ?? {};
         return fc.oneof(
-          { weight: 8, arbitrary: fc.constant(KNOWN[name] ?? '{stranger}') },
+          { weight: 8, arbitrary: fc.constant(KNOWN[name] ?? '{unknown}') },
           { weight: 2, arbitrary: textOf({ ...schema, format: 'uuid' }, OPTIONS) },
           { weight: 2, arbitrary: shortHostileText.map(encoded) },
         );
@@ -287,7 +287,7 @@ function targetTrick(): fc.Arbitrary<(request: PlannedRequest) => PlannedRequest
     () => '?',
     () => '/servers/../../ping',
     () => '/agents/{server}/link',
-    () => '/agents/{stranger}/link?x=y',
+    () => '/agents/{unknown}/link?x=y',
     () => '/__proto__',
     () => '/servers/__proto__/tasks',
     (target) => `${target}\u00ff`,

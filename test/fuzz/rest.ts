@@ -74,14 +74,14 @@ class Ids {
     this.#ids.set('task', task.body?.id ?? this.#ids.get('task') ?? randomUUID());
     this.#ids.set('ticket', ticket.body?.uuid ?? randomUUID());
     this.#ids.set('instance', instances.body[0]?.uuid ?? randomUUID());
-    this.#ids.set('stranger', randomUUID());
+    this.#ids.set('unknown', randomUUID());
     await target.call('POST', '/loglevel', { level: 'error' });
   }
 
   fill(text: string): string {
     if (text.includes('{mebibyte}')) return text.replace('{mebibyte}', 'y'.repeat(1024 * 1024));
     return text.replace(
-      /\{(server|task|ticket|instance|stranger)\}/g,
+      /\{(server|task|ticket|instance|unknown)\}/g,
       (whole, name: string) => this.#ids.get(name) ?? whole,
     );
   }
