@@ -5,6 +5,7 @@
 
 import type { CnapiClient } from '../../client/client.ts';
 import { ApiError } from '../../client/client-errors.ts';
+import { chunksOf } from '../../platform/chunks.ts';
 import { isUuid } from '../../protocol/api/contract/rules.ts';
 import type { Instance } from '../../protocol/api/instances.ts';
 import type { NamedServer } from '../../protocol/api/servers.ts';
@@ -39,9 +40,8 @@ export async function findQueueServer(client: CnapiClient, name: string): Promis
 export async function findServers(client: CnapiClient, names: readonly string[]): Promise<NamedServer[]> {
   const byName = new Map<string, NamedServer[]>();
   const uuids = [...new Set(names.filter(isUuid).map((name) => name.toLowerCase()))];
-  for (let at = 0; at < uuids.length; at += AT_ONCE) {
-    const chunk = uuids.slice(at, at + AT_ONCE);
-    for (const server of await client.servers({ uuids: chunk, limit: AT_ONCE })) byName.set(server.uuid, [server]);
+  for (const some of chunksOf(uuids, AT_ONCE)) {
+    for (const server of await client.servers({ uuids: some, limit: AT_ONCE })) byName.set(server.uuid, [server]);
   }
   for (const name of new Set(names.filter((one) => !isUuid(one)))) {
     byName.set(name, await client.servers({ hostname: name, limit: 10 }));

@@ -1,5 +1,7 @@
 /** `cnapi node`: the states of servers in push jobs. */
+
 import { Command, Option } from 'commander';
+import { chunksOf } from '../../platform/chunks.ts';
 import { NODE_AVAILABILITIES, type PushNodeState, pushNodeContracts } from '../../protocol/api/push/nodes.ts';
 import { type CommandRunner, withExamples, withExplanation } from '../invocation/command-runner.ts';
 import type { Context } from '../invocation/context.ts';
@@ -54,8 +56,8 @@ async function status(
   const which = group === undefined ? { all: asked.length === 0 } : { group };
   const servers = await serversOf(context, await targetsOf(context, asked, which));
   const states: PushNodeState[] = [];
-  for (let at = 0; at < servers.length; at += SERVERS_A_REQUEST) {
-    const server_uuid = servers.slice(at, at + SERVERS_A_REQUEST).map(({ uuid }) => uuid);
+  for (const some of chunksOf(servers, SERVERS_A_REQUEST)) {
+    const server_uuid = some.map(({ uuid }) => uuid);
     states.push(...(await client.ask(pushNodeContracts.ListPushNodeStates, { server_uuid })));
   }
   const shown = wanted === undefined ? states : states.filter((state) => state.status === wanted);

@@ -9,6 +9,7 @@
  */
 
 import { BoundedMap } from '../../platform/bounded-map.ts';
+import { chunksOf } from '../../platform/chunks.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { DatabaseBusyError, DatabaseUnavailableError, isTemporary, messageOf } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -309,9 +310,9 @@ function isOutOfTime(error: unknown): boolean {
  */
 async function inBatches(uuids: readonly string[], work: (batch: string[]) => Promise<void>): Promise<void> {
   const failures: unknown[] = [];
-  for (let at = 0; at < uuids.length; at += MAX_BATCH) {
+  for (const batch of chunksOf(uuids, MAX_BATCH)) {
     try {
-      await work(uuids.slice(at, at + MAX_BATCH));
+      await work(batch);
     } catch (error) {
       if (error instanceof DatabaseUnavailableError) throw error;
       failures.push(error);

@@ -9,6 +9,7 @@
  * docs/design/legacy-agents.md.
  */
 
+import { chunksOf } from '../../platform/chunks.ts';
 import type { Clock } from '../../platform/clock.ts';
 import { messageOf } from '../../platform/errors.ts';
 import type { HealthyTimer } from '../../platform/healthy-timer.ts';
@@ -223,8 +224,7 @@ export class HeartbeatMonitor {
     const { cnapiUuid, database, mayMarkOthersUnknown } = this.#deps;
     if (!mayMarkOthersUnknown()) return;
     const due = this.#servers.due();
-    for (let at = 0; at < due.length; at += MAX_BATCH) {
-      const batch = due.slice(at, at + MAX_BATCH);
+    for (const batch of chunksOf(due, MAX_BATCH)) {
       const applied = new Set(await recordSilences(database, cnapiUuid, batch));
       this.#servers.statusTried(batch, applied);
       this.stats.silent += applied.size;

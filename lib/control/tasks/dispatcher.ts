@@ -11,7 +11,9 @@
  *     slow poll ──▶ sweep tasks that no agent takes or will report
  *     task_event, task_end ──▶ recorder ──▶ task_ack; waiters are woken, here and by bus
  */
+
 import type { Bus } from '../../platform/bus/bus.ts';
+import { chunksOf } from '../../platform/chunks.ts';
 import { type Clock, settlesWithin } from '../../platform/clock.ts';
 import { DatabaseUnavailableError } from '../../platform/errors.ts';
 import type { Logger } from '../../platform/log.ts';
@@ -196,8 +198,7 @@ export class Dispatcher {
    */
   async #noteUnansweredClaims(): Promise<void> {
     const servers = [...this.sessions.endClaimPeriod(), ...this.posts.endClaimPeriod()];
-    for (let start = 0; start < servers.length; start += MAX_NOTED_AT_ONCE)
-      await recordFullServers(this.#deps.database, servers.slice(start, start + MAX_NOTED_AT_ONCE));
+    for (const some of chunksOf(servers, MAX_NOTED_AT_ONCE)) await recordFullServers(this.#deps.database, some);
   }
 
   /**

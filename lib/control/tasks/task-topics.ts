@@ -1,5 +1,7 @@
 /** What instances tell each other about tasks: only ids; the receiver reads the database. */
+
 import type { Bus, BusMessage } from '../../platform/bus/bus.ts';
+import { chunksOf } from '../../platform/chunks.ts';
 import { runTopic } from '../run-topic.ts';
 
 /**
@@ -16,8 +18,8 @@ const SERVERS_A_MESSAGE = 80;
 
 /** These servers, for which this run acts, may have queued tasks, or a cancel for their agents. */
 export function publishTaskHint(bus: Bus, run: string, serverUuids: readonly string[]): void {
-  for (let start = 0; start < serverUuids.length; start += SERVERS_A_MESSAGE)
-    bus.publish(runTopic(run), { kind: 'tasks', server_uuids: serverUuids.slice(start, start + SERVERS_A_MESSAGE) });
+  for (const some of chunksOf(serverUuids, SERVERS_A_MESSAGE))
+    bus.publish(runTopic(run), { kind: 'tasks', server_uuids: some });
 }
 
 /** The servers of such a hint; empty for any other message. */

@@ -4,15 +4,15 @@
  * the bus, and another read of the database when its subscription is confirmed. Pure except for the
  * publishing.
  */
+
 import type { Bus, BusMessage } from '../bus/bus.ts';
+import { chunksOf } from '../chunks.ts';
 
 /** This many uuids fit into one message. */
 const IDS_A_MESSAGE = 90;
 
 export function publishChanges(bus: Bus, topic: string, ids: readonly string[]): void {
-  for (let start = 0; start < ids.length; start += IDS_A_MESSAGE) {
-    bus.publish(topic, { ids: ids.slice(start, start + IDS_A_MESSAGE) });
-  }
+  for (const some of chunksOf(ids, IDS_A_MESSAGE)) bus.publish(topic, { ids: some });
 }
 
 /** Returns an empty list for a malformed message. */

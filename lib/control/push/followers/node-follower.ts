@@ -17,6 +17,7 @@
  * The position after a round is the time of the database at its start. A reader that continues from
  * a position is sent all nodes that had not ended a while before it, with all their events again.
  */
+import { chunksOf } from '../../../platform/chunks.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Watch } from '../../../platform/waits/watches.ts';
 import { PUSH_STREAM_END } from '../../../protocol/api/push/events.ts';
@@ -240,8 +241,7 @@ class NodeFollower {
     for (;;) {
       behind = behind.filter((one) => sent.seqAt(one.place) < one.last);
       if (behind.length === 0) return;
-      for (let at = 0; at < behind.length; at += TASKS_A_READ)
-        yield* this.#events(known, behind.slice(at, at + TASKS_A_READ));
+      for (const some of chunksOf(behind, TASKS_A_READ)) yield* this.#events(known, some);
     }
   }
 

@@ -11,7 +11,9 @@
  * All of it may happen twice, or on two instances: an agent answers a repeated frame like the
  * first, and each answer is stored under the job's rules.
  */
+
 import type { Bus, Subscription } from '../../../platform/bus/bus.ts';
+import { chunksOf } from '../../../platform/chunks.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
@@ -231,8 +233,8 @@ export class AgentMessenger {
       const here = voters.filter(({ serverUuid }) => this.#deps.session(serverUuid) !== undefined);
       const nodes = Map.groupBy(here, ({ job }) => job);
       const jobs = [...nodes.keys()];
-      for (let start = 0; start < jobs.length; start += PREPARES_AT_ONCE) {
-        const frames = await readPrepares(database, jobs.slice(start, start + PREPARES_AT_ONCE));
+      for (const some of chunksOf(jobs, PREPARES_AT_ONCE)) {
+        const frames = await readPrepares(database, some);
         for (const [job, frame] of frames) await this.#askAll(nodes.get(job) ?? [], frame);
       }
     }
@@ -326,8 +328,7 @@ export class AgentMessenger {
    */
   async #forgetDropped(database: Queryable): Promise<void> {
     const dropped = Array.from(this.#dropped, ([serverUuid, job]) => ({ serverUuid, job }));
-    for (let start = 0; start < dropped.length; start += MAX_SERVERS) {
-      const some = dropped.slice(start, start + MAX_SERVERS);
+    for (const some of chunksOf(dropped, MAX_SERVERS)) {
       const told = await this.#forgetEnded(some, database);
       for (const { serverUuid, job } of told)
         if (this.#dropped.get(serverUuid) === job) this.#dropped.delete(serverUuid);

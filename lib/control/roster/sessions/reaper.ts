@@ -5,6 +5,7 @@
  * run has ended. docs/design/roster.md, "Ownerless rows".
  */
 
+import { chunksOf } from '../../../platform/chunks.ts';
 import type { Clock } from '../../../platform/clock.ts';
 import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
@@ -144,8 +145,8 @@ export class Reaper {
   }
 
   async #markUnknown(due: readonly HeldRow[]): Promise<void> {
-    for (let at = 0; at < due.length; at += MAX_BATCH) {
-      const batch = due.slice(at, at + MAX_BATCH).filter((row) => this.#isStillOwnerless(row));
+    for (const some of chunksOf(due, MAX_BATCH)) {
+      const batch = some.filter((row) => this.#isStillOwnerless(row));
       const writer = this.#deps.writer();
       const marked = new Set(await markOwnerlessUnknown(this.#deps.database, writer, batch));
       const lost = batch.filter(({ serverUuid }) => marked.has(serverUuid));

@@ -4,6 +4,7 @@
  * bytes have arrived since to that run. As long as bytes arrive from all agents, it runs no
  * statement and allocates nothing (law 3).
  */
+import { chunksOf } from '../../../platform/chunks.ts';
 import { messageOf } from '../../../platform/errors.ts';
 import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
@@ -86,7 +87,7 @@ export class SilenceDetector {
   async #renew(run: string): Promise<void> {
     const due = [...this.#deps.sessions.all()].filter((one) => one.run !== run && one.heardAt > this.#renewedAt);
     try {
-      for (let at = 0; at < due.length; at += MAX_BATCH) await this.#renewBatch(run, due.slice(at, at + MAX_BATCH));
+      for (const some of chunksOf(due, MAX_BATCH)) await this.#renewBatch(run, some);
     } catch (error) {
       this.#deps.log.warn({ run, reason: messageOf(error) }, 'sessions: could not be moved to the new run; will retry');
     }

@@ -12,6 +12,7 @@
  * and nothing is sent again. Otherwise copies of the same tasks would pile up until the connection
  * of a live agent is closed.
  */
+import { chunksOf } from '../../../platform/chunks.ts';
 import type { Clock, Timer } from '../../../platform/clock.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { BatchQueue } from '../../../platform/postgres/batches/batch-queue.ts';
@@ -168,8 +169,7 @@ export class SessionDispatch {
 
   *#stepsOfPoll(sessions: readonly TaskSession[]): Generator<() => Promise<void>> {
     yield () => this.#noteBackedUp(sessions.filter(({ isBackedUp }) => isBackedUp));
-    for (let start = 0; start < sessions.length; start += MAX_SERVERS_PER_POLL) {
-      const some = sessions.slice(start, start + MAX_SERVERS_PER_POLL);
+    for (const some of chunksOf(sessions, MAX_SERVERS_PER_POLL)) {
       yield () => this.#cancelOverdue(some);
       yield () => this.#resend(some.filter(({ isBackedUp }) => !isBackedUp));
     }

@@ -16,6 +16,7 @@
  * One slow item is in at most two parts that end in a row. If three are slow in a row, statements
  * of any size may take more than a quarter of the time, and then no division would succeed.
  */
+import { chunksOf } from '../../chunks.ts';
 import type { DatabaseBusyError } from '../../errors.ts';
 
 const PARTS = 8;
@@ -90,6 +91,5 @@ function paceAfter({ why, tookMs }: BatchFailure): PartPace | undefined {
 
 function divide<Item>({ items, pace }: BatchPart<Item>): BatchPart<Item>[] {
   const length = Math.max(1, Math.ceil(items.length / PARTS));
-  const starts = Array.from({ length: Math.ceil(items.length / length) }, (_, part) => part * length);
-  return starts.map((start) => ({ items: items.slice(start, start + length), pace }));
+  return Array.from(chunksOf(items, length), (some) => ({ items: some, pace }));
 }
