@@ -142,8 +142,8 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     const cnapiUuid = fleet.names[fleet.runIds.indexOf(run) % 2] ?? '';
     const identity = { cnapiUuid, url: '', host: 'h', port: 1, pid: 1, version: '0' };
     fleet.runs = model.insertRun(fleet.runs, { run, cnapiUuid });
-    await insertRun(fleet.database, run, identity, null);
-    return { real: undefined, model: undefined };
+    const isLive = fleet.runs.some((one) => one.run === run && one.isLive);
+    return { real: (await insertRun(fleet.database, run, identity, null)) !== undefined, model: isLive };
   },
   async beat(fleet) {
     const run = fleet.run();

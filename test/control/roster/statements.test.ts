@@ -314,6 +314,7 @@ for (const [kind, open] of databases) {
       );
       t.same(await declareLapsed(database, [{ run, beat: 1 }]), [run]);
       t.equal(await incrementBeat(database, run, 7), undefined);
+      t.equal(await insertRun(database, run, identity(cnapiUuid), null), undefined, 'an insert that is repeated, too');
       await endRun(database, run);
       t.equal(
         (await readLive(database)).some((one) => one.run === run),

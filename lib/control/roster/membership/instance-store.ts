@@ -31,21 +31,25 @@ export interface InstanceRow extends InstanceIdentity {
   startedAt: Date;
 }
 
-/** Repeating with the same run is harmless: the answer to the first call may have been lost. */
+/**
+ * Returns when the instance was started. Repeating with the same run is harmless: the answer to the
+ * first call may have been lost. Undefined: the run has been declared dead since then, and needs
+ * another id.
+ */
 export async function insertRun(
   database: Queryable,
   run: string,
   identity: InstanceIdentity,
   startedAt: Date | null,
-): Promise<Date> {
+): Promise<Date | undefined> {
   const { rows } = await database.query<{ started_at: Date }>(
     `insert into cnapi_instances (run, cnapi_uuid, url, host, port, pid, version, started_at)
      values ($1::uuid, $2::uuid, $3::text, $4::text, $5::int, $6::int, $7::text, coalesce($8::timestamptz, cnapi_now()))
-     on conflict (run) do update set pid = excluded.pid
+     on conflict (run) do update set pid = excluded.pid where cnapi_instances.state = 'live'
      returning started_at`,
     [run, identity.cnapiUuid, identity.url, identity.host, identity.port, identity.pid, identity.version, startedAt],
   );
-  return (rows[0] as { started_at: Date }).started_at;
+  return rows[0]?.started_at;
 }
 
 /** What the run's row says; undefined when the run was declared dead, which is final. */

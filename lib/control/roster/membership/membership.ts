@@ -89,7 +89,7 @@ export class Membership {
    * yet.
    */
   #isDrainPending = false;
-  /** The id of the next run, until its row is certainly there: a lost answer must not leave two. */
+  /** The id of a run whose row may be there: the answer to its insert may have been lost. */
   #nextRun: string | undefined;
   #failedBeats = 0;
   /** The error of the last failed beat. */
@@ -177,7 +177,8 @@ export class Membership {
     const ended = AbortSignal.any([signal, this.#stopping.signal]);
     while (!ended.aborted) {
       try {
-        await this.#insertRun();
+        this.#run = await this.#insertRun(this.#run);
+        this.#deps.log.info({ run: this.#run, url: this.#deps.identity().url }, 'instance: joining -> live');
         await this.#observe();
         this.#standingMs = 0;
         this.#hasStarted = true;
@@ -195,11 +196,11 @@ export class Membership {
     this.#stopping.abort();
     await this.#loop.stop();
     if (!isFirst || !this.#hasStarted) return;
-    await endRun(this.#deps.database, this.#run).catch((error: unknown) => {
-      this.#deps.log.warn(
-        { run: this.#run, reason: messageOf(error) },
-        'instance: run could not be marked ended; its lease will lapse',
-      );
+    const { database, log } = this.#deps;
+    // While a new run is being inserted, the present one is dead.
+    const run = this.#nextRun ?? this.#run;
+    await endRun(database, run).catch((error: unknown) => {
+      log.warn({ run, reason: messageOf(error) }, 'instance: run could not be marked ended; its lease will lapse');
     });
   }
 
@@ -271,11 +272,8 @@ export class Membership {
 
   async #renewRun(): Promise<void> {
     const oldRun = this.#run;
-    const newRun = this.#nextRun ?? this.#deps.random.uuid();
-    this.#nextRun = newRun;
     this.#isDrainPending ||= await wasAskedToDrain(this.#deps.database, oldRun);
-    await insertRun(this.#deps.database, newRun, this.#deps.identity(), this.#startedAt);
-    this.#nextRun = undefined;
+    const newRun = await this.#insertRun(this.#deps.random.uuid());
     this.#run = newRun;
     this.#standingMs = 0;
     this.#deps.log.warn(
@@ -303,10 +301,19 @@ export class Membership {
     for (const listener of this.#listeners) listener.onDrainRequested?.();
   }
 
-  async #insertRun(): Promise<void> {
-    const identity = this.#deps.identity();
-    this.#startedAt = await insertRun(this.#deps.database, this.#run, identity, this.#startedAt);
-    this.#deps.log.info({ run: this.#run, url: identity.url }, 'instance: joining -> live');
+  /**
+   * Inserts the row of a new run and returns its id: `wanted`, or that of an earlier try whose answer
+   * was lost, so that no second row is left. If that one has been declared dead meanwhile, a new id.
+   */
+  async #insertRun(wanted: string): Promise<string> {
+    const { database, identity, random } = this.#deps;
+    const run = this.#nextRun ?? wanted;
+    this.#nextRun = run;
+    const startedAt = await insertRun(database, run, identity(), this.#startedAt);
+    this.#nextRun = undefined;
+    if (startedAt === undefined) return this.#insertRun(random.uuid());
+    this.#startedAt = startedAt;
+    return run;
   }
 
   #noteStalling(): void {

@@ -33,6 +33,9 @@ function newInstance() {
     /** The answers to so many inserts of a run are lost. */
     lostAnswers: 0,
     inserted: [] as unknown[],
+    /** Runs that were declared dead after their row was inserted. */
+    lapsed: new Set<unknown>(),
+    ended: [] as unknown[],
   };
   const query: Queryable['query'] = async <Row>(text: string, values?: readonly unknown[]) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
@@ -44,8 +47,10 @@ function newInstance() {
       world.inserted.push(values?.[0]);
       world.lostAnswers -= 1;
       if (world.lostAnswers >= 0) throw new DatabaseUnavailableError();
+      if (world.lapsed.has(values?.[0])) return { rows: [], rowCount: 0 };
       world.isDead = false;
     }
+    if (text.includes("end_reason = 'stopped'")) world.ended.push(values);
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
     world.beats += 1;
     return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
@@ -163,6 +168,47 @@ t.test('an instance whose new run may have been stored tries again with the same
   const [first, ...renewed] = world.inserted;
   t.not(instances.run, first);
   t.same(renewed, Array(4).fill(instances.run), 'a second row would be another live run of this instance');
+});
+
+t.test('a new run that was declared dead before its insert was answered is not used', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  world.isDead = true;
+  world.lostAnswers = 1;
+  await clock.advance(1_000);
+  const lapsed = world.inserted.at(-1);
+  world.lapsed.add(lapsed);
+  await clock.advance(1_000);
+  t.equal(instances.run, world.inserted.at(-1));
+  t.not(instances.run, lapsed);
+  t.same(world.said, ['renewed'], 'once');
+});
+
+t.test('a start whose run was declared dead before its insert was answered takes another id', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  world.lapsed.add(instances.run);
+  world.lostAnswers = 1;
+  const { run: first } = instances;
+  const started = instances.start(signal.signal);
+  await clock.advance(0);
+  await clock.advance(1_000);
+  await started;
+  t.same(world.inserted, [first, first, instances.run]);
+  t.not(instances.run, first);
+});
+
+t.test('a stop ends the new run whose insert was not answered', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  world.isDead = true;
+  world.lostAnswers = Number.POSITIVE_INFINITY;
+  await clock.advance(3_000);
+  await instances.stop();
+  t.same(
+    world.ended.map((values) => (values as unknown[])[0]),
+    [world.inserted.at(-1)],
+    'its row may be there, and would count as live until its lease lapses',
+  );
 });
 
 t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {
