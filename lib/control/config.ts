@@ -209,7 +209,7 @@ const schema = z.strictObject({
   ownerlessGraceMs: ms
     .default(5000)
     .describe(
-      'How long the agents of a dead instance may take to connect to another one before their servers become `unknown`; while agents are told to return later, two minutes more',
+      'How long the agents of a dead instance may take to connect to another one before their servers become `unknown`; longer while agents wait that were told to return later, by two minutes and `reconnectMaxMs` at most',
     ),
   startGraceMs: ms
     .default(18_000)

@@ -41,14 +41,13 @@ export class UnchangedRows<Row> {
   }
 
   /**
-   * A read succeeded: these are all rows. Returns those that have been unchanged for long enough; a
-   * row has `extraMs` more. A row that was absent in between counts as new.
+   * A read succeeded: these are all rows. Returns those that have been unchanged for long enough. A
+   * row that was absent in between counts as new.
    */
-  read(rows: readonly Row[], extraMs: (row: Row) => number = () => 0): Row[] {
+  read(rows: readonly Row[]): Row[] {
     const before = this.#seen;
     this.#seen = new Map(rows.map((row) => [this.#identity.keyOf(row), this.#seenNow(row, before)]));
-    const isDue = (row: Row) => (this.unchangedMs(this.#identity.keyOf(row)) ?? 0) >= this.#forMs + extraMs(row);
-    return rows.filter(isDue);
+    return rows.filter((row) => (this.unchangedMs(this.#identity.keyOf(row)) ?? 0) >= this.#forMs);
   }
 
   /** For how long the row of this key has been unchanged; undefined if the last read had none. */

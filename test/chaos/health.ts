@@ -12,6 +12,8 @@ import type { Recorder } from './recorder.ts';
 
 const LOOK_MS = 250;
 const ROSTER_MS = 400;
+/** reconnectMaxMs + ownerlessGraceMs: how long a time at which an agent was told to return matters. */
+const RETURN_GRACE_MS = 13_000;
 /** Shorter times are normal. */
 const STARVED_MS = 40;
 
@@ -83,7 +85,7 @@ export class Health {
     for (const row of changed) this.#roster.set(row.server, row);
     if (changed.length > 0) this.#recorder.write({ kind: 'roster', at: this.#recorder.now(), rows: changed });
     const deferring = await this.#zone.sql(
-      `select 1 from cnapi_instances where state = 'live' and draining_since is null and admission <> 'open' limit 1`,
+      `select 1 from cnapi_instances where deferred_until > cnapi_now() - interval '${RETURN_GRACE_MS} ms' limit 1`,
     );
     if (deferring.length > 0) this.#recorder.write({ kind: 'deferring', at: this.#recorder.now() });
   }

@@ -150,7 +150,7 @@ const operations: Record<string, (fleet: Fleet) => Promise<Answers>> = {
     const runs = model.incrementBeat(fleet.runs, run);
     fleet.runs = runs ?? fleet.runs;
     const isDraining = runs?.find((one) => one.run === run)?.isDraining;
-    return { real: await incrementBeat(fleet.database, run, 0), model: runs && { isDraining } };
+    return { real: await incrementBeat(fleet.database, run, { agents: 0 }), model: runs && { isDraining } };
   },
   async declare(fleet) {
     const run = fleet.run();

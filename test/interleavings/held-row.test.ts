@@ -310,7 +310,7 @@ async function beatWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
       name: 'beats',
       holds: { cnapi_instances: `run = '${heldOf(runs)}'` },
       begin: () => {
-        for (const run of runs) turns(t, () => incrementBeat(database, run, 0))();
+        for (const run of runs) turns(t, () => incrementBeat(database, run, { agents: 0 }))();
       },
       isDone: () => isBeating(others(runs)),
       isWhole: () => isBeating(runs),

@@ -10,11 +10,17 @@ import type { World } from './world.ts';
 /** The time of an instance for a statement: two trips, and the jitter of timers. */
 const SLACK_MS = 300;
 const ONE_STATEMENT_MS = 1_000;
-/** How long after an instance deferred agents the others may not have read that it no longer does. */
-const DEFERRED_MS = 3_000;
+/** The time until a beat has recorded that an agent was told to return. */
+const RECORDED_MS = 2_000;
 /** After this time a past fault explains no session loss any more. */
 const UNDISTURBED_MS = 12_000;
 const SESSION_REASONS = ['silent', 'closed', 'no-inventory', 'protocol-error', 'slow-reader'];
+
+interface Deferral {
+  at: number;
+  returnAt: number;
+  by: SimInstance;
+}
 
 export class RosterChecks {
   readonly #world: World;
@@ -24,8 +30,9 @@ export class RosterChecks {
   readonly #instanceOfRun = new Map<string, string>();
   readonly #rows = new Map<string, RosterRow>();
   readonly #quietSince = new Map<string, number>();
-  /** When an instance last told agents to return later. */
-  #deferringAt = Number.NEGATIVE_INFINITY;
+  /** What each agent was told last, and the latest time at which any was told to return. */
+  readonly #deferrals = new Map<string, Deferral>();
+  #lastReturnAt = Number.NEGATIVE_INFINITY;
 
   constructor(world: World) {
     this.#world = world;
@@ -61,6 +68,14 @@ export class RosterChecks {
       this.#world.violated('I2', `${instance.name} was declared dead although it had no fault`);
   }
 
+  /** An instance told an agent to return later. */
+  deferred(serverUuid: string, by: SimInstance, inMs: number): void {
+    const at = this.#world.time.now;
+    const returnAt = at + inMs;
+    this.#deferrals.set(serverUuid, { at, returnAt, by });
+    this.#lastReturnAt = Math.max(this.#lastReturnAt, returnAt);
+  }
+
   rowChanged({ before, after }: Extract<Change, { table: 'cnapi_roster_authority' }>): void {
     if (after === null) return void (before && this.#rows.delete(before.server_uuid));
     this.#rows.set(after.server_uuid, after);
@@ -87,13 +102,28 @@ export class RosterChecks {
     if (row.reason === 'removed') return;
     if (row.reason === 'legacy-silent') return this.#checkLegacySilence(row.server_uuid);
     const owner = this.#world.instances.find(({ uuid }) => uuid === this.#liveRuns.get(row.run ?? ''));
-    if (owner === undefined) return;
+    if (owner === undefined) return this.#checkObeys(name, row);
     const isOpen = this.#holdsSession(owner, row);
     if (SESSION_REASONS.includes(row.reason)) this.#checkSessionLoss(name, row, owner);
     else if (owner.uuid !== row.decided_by || isOpen)
       this.#world.violated('I2', `${name} became unknown (${row.reason}) although its owner ${owner.name} is live`);
     if (isOpen)
       this.#world.violated('I1', `${name} became unknown (${row.reason}) while ${owner.name} holds its session`);
+  }
+
+  /** An agent that does what an instance told it is not lost. No world lasts longer than it may be told. */
+  #checkObeys(name: string, row: RosterRow): void {
+    const { agents, time } = this.#world;
+    const deferral = this.#deferrals.get(row.server_uuid);
+    const agent = agents.find(({ uuid }) => uuid === row.server_uuid);
+    if (deferral === undefined || agent?.isUp !== true || agent.agent?.link.state.phase !== 'waiting') return;
+    const { at, returnAt, by } = deferral;
+    const wasRecorded = by.isUp && by.startedAt < at && this.#world.calmForMs('database') > time.now - at;
+    if (wasRecorded && time.now - at > RECORDED_MS && time.now < returnAt + by.config.reconnectMaxMs)
+      this.#world.violated(
+        'I1',
+        `${name} became unknown (${row.reason}) although it waits as ${by.name} told it ${Math.round(time.now - at)} ms ago`,
+      );
   }
 
   #checkSessionLoss(name: string, row: RosterRow, owner: SimInstance): void {
@@ -153,9 +183,7 @@ export class RosterChecks {
 
   /** Each second: a server that is gone is `unknown` in time. */
   tick(): void {
-    const { agents, instances, time } = this.#world;
-    if (instances.some(({ core }) => core !== undefined && core.roster.arrivals.admission !== 'open'))
-      this.#deferringAt = time.now;
+    const { agents, time } = this.#world;
     for (const agent of agents) {
       const isHeard = agent.isUp && !this.#world.network.isCut(agent.name, '*');
       if (isHeard) this.#quietSince.delete(agent.name);
@@ -194,25 +222,23 @@ export class RosterChecks {
     const config = instances[0]?.config;
     const owner = instances.find(({ uuid }) => uuid === this.#instanceOf(agent.uuid));
     if (config === undefined || owner === undefined || !this.#isReadable(config, owner.name)) return;
-    const { silenceMs, checkMs, leaseMs, ownerlessGraceMs } = config;
+    const { silenceMs, checkMs, leaseMs, ownerlessGraceMs, reconnectMaxMs } = config;
     const longestMs = longestBoundMs(config);
     const isUndisturbed = ({ isUp, name, startedAt }: SimInstance) =>
       isUp &&
       this.#world.time.now - startedAt > longestMs &&
       this.#world.calmForMs(`instances:${name}`, `drains:${name}`) > longestMs;
+    // No world lasts so long that servers become `unknown` although agents have not returned yet.
+    const returnedAt = this.#lastReturnAt + reconnectMaxMs + ownerlessGraceMs + 3_000 + SLACK_MS;
+    const haveAllReturned = this.#world.time.now > returnedAt;
     const sinceOwnerMs = Math.min(quietMs, this.#world.calmForMs(`instances:${owner.name}`, `drains:${owner.name}`));
     const isLate = isUndisturbed(owner)
       ? quietMs > silenceMs + checkMs + ONE_STATEMENT_MS + SLACK_MS
       : instances.some(isUndisturbed)
-        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS && !this.#wasDeferring
-        : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs;
+        ? sinceOwnerMs > leaseMs + ownerlessGraceMs + 3_000 + SLACK_MS && haveAllReturned
+        : Math.min(quietMs, this.#world.calmForMs('instances', 'drains')) > longestMs && haveAllReturned;
     if (isLate)
       this.#world.violated('I1', `${agent.name} has been gone for ${Math.round(quietMs)} ms and is still running`);
-  }
-
-  /** Then the agents of a dead instance have two minutes more, which no world lasts. */
-  get #wasDeferring(): boolean {
-    return this.#world.time.now - this.#deferringAt < DEFERRED_MS;
   }
 
   #instanceOf(serverUuid: string): string | undefined {

@@ -1,4 +1,4 @@
 import { ARRIVING } from './plan.ts';
 import { testSeeds } from './seeds.ts';
 
-testSeeds(1, 6, ARRIVING);
+testSeeds(1, 7, ARRIVING);

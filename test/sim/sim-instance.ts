@@ -163,7 +163,11 @@ export class SimInstance implements LinkIngress {
     const { refusalMs, greetMs } = this.#world.costs;
     const refusal = link.arrive(() => true);
     this.process.loop.work(refusal === undefined ? greetMs : refusalMs);
-    if (refusal !== undefined) return { status: 503, retryAfterMs: 1000 * (refusal.retryAfterSeconds ?? 0) };
+    if (refusal !== undefined) {
+      const retryAfterMs = 1000 * (refusal.retryAfterSeconds ?? 0);
+      this.#world.checks.roster.deferred(serverUuid, this, retryAfterMs);
+      return { status: 503, retryAfterMs };
+    }
     this.#ends.set(serverUuid, [end, ...(this.#ends.get(serverUuid) ?? [])].slice(0, KEPT_ENDS));
     link.take({ socket: end, stream: end.stream, serverUuid });
     return undefined;

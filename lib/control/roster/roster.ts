@@ -113,6 +113,7 @@ export class Roster {
       times: config,
       countAgents,
       admission: () => this.arrivals.admission,
+      lastReturnInMs: () => this.arrivals.lastReturnInMs,
     });
     const run = () => this.membership.run;
     const writer = (): RunIdentity => ({ cnapiUuid, run: run() });
@@ -138,9 +139,9 @@ export class Roster {
       ...common,
       healthyTimer,
       mayMarkOthersUnknown: () => this.membership.mayMarkOthersUnknown,
-      isDeferringAgents: () => this.#isDeferringAgents,
       slowPollMs: () => this.slowPollMs,
       ownerlessGraceMs: config.ownerlessGraceMs,
+      reconnectMaxMs: config.reconnectMaxMs,
     });
     this.balancer = new Balancer({ ...common, healthyTimer, membership: this.membership, ...config });
     this.evacuation = new Evacuation({
@@ -222,20 +223,8 @@ export class Roster {
 
   /** Whether every instance that stays rejects new agents. */
   get isZoneAtCapacity(): boolean {
-    const staying = this.#staying;
-    return staying.length > 0 && staying.every(isDeferring);
-  }
-
-  /**
-   * Whether an instance that stays tells agents to return later. If another one is open, or has
-   * just joined, an agent that was told so may not know it yet.
-   */
-  get #isDeferringAgents(): boolean {
-    return this.#staying.some(isDeferring);
-  }
-
-  get #staying(): InstanceRow[] {
-    return this.membership.live.filter(({ isDraining }) => !isDraining);
+    const staying = this.membership.live.filter(({ isDraining }) => !isDraining);
+    return staying.length > 0 && staying.every(({ admission }) => admission !== undefined && admission !== 'open');
   }
 
   /**
@@ -365,5 +354,3 @@ function addressesOf(live: readonly InstanceRow[]): InstanceAddress[] {
   const places = staying.map(({ cnapiUuid, host, port }) => ({ uuid: cnapiUuid, host, port }));
   return [...new Map(places.map((place) => [`${place.host}:${place.port}`, place])).values()];
 }
-
-const isDeferring = ({ admission }: InstanceRow): boolean => admission === 'paced' || admission === 'closed';

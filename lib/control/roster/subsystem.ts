@@ -42,6 +42,11 @@ export const rosterSubsystem: SubsystemDefinition<RosterParts> = {
           'Servers whose instance died and whose agents have not connected to another one yet',
           () => roster.reaper.ownerlessRows,
         ),
+        gauge(
+          'roster_awaited_rows',
+          'Those of them that stay running after the grace because agents were told to return later',
+          () => roster.reaper.awaitedRows,
+        ),
         counter(
           'roster_incarnation_alternations_total',
           'Times that two agent processes took turns under one server uuid',

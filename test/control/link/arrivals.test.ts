@@ -44,41 +44,55 @@ t.test('a busy instance admits agents slowly and keeps those that it has', async
   for (const agent of [first.agent, ...agents, ...joined]) agent.close();
 });
 
-t.test('while agents are told to return, servers of a dead instance stay running, and no longer', async (t) => {
+t.test('servers of a dead instance stay running until the agents that were told to return have', async (t) => {
   const zone = await freshZone(t);
   const loop = { share: 1 };
   const app = await zone.startApp({}, { eventLoop: { busyShare: () => loop.share } });
   await until(async () => (await metric(app, 'link_admission_rate')) === MIN_RATE, 'the rate to fall to the minimum');
-  const agents = Array.from({ length: AGENTS }, () => new ScriptedAgent(app.url, newMachine()));
+  const agents = Array.from({ length: 2 * AGENTS }, () => new ScriptedAgent(app.url, newMachine()));
   await Promise.all(agents.map((agent) => agent.open()));
-  t.ok(agents.some(({ refusedWith }) => refusedWith === 503));
-  await until(async () => (await metric(app, 'zone_at_capacity')) === 1, 'the instance to say so');
-
-  const readRow = await deadRow(zone);
-  await until(async () => (await metric(app, 'roster_ownerless_rows')) === 1, 'the row to be seen');
-  // Nothing happens here, so there is nothing to wait for; the grace of these tests is 0.5 s.
-  await systemClock.sleep(3_000);
-  t.equal((await readRow())?.status, 'running', 'its agent may have been told to return');
+  const toldAt = systemClock.now();
+  const longestS = Math.max(...agents.map(({ retryAfterSeconds = 0 }) => retryAfterSeconds));
+  t.ok(longestS >= 4, `agents were told to return within ${longestS} s`);
+  // From here on the instance admits everybody; the grace of these tests is 0.5 s.
   loop.share = 0;
-  await until(async () => (await readRow())?.reason === 'instance-lost', 'the usual grace to hold again');
+  const readRow = await deadRow(zone);
+  await until(async () => (await metric(app, 'roster_awaited_rows')) === 1, 'the row to wait for the agents');
+  await until(async () => (await readRow())?.reason === 'instance-lost', 'the row to be unknown');
+  const tookMs = systemClock.now() - toldAt;
+  t.ok(tookMs > (longestS - 1) * 1_000, `after ${Math.round(tookMs)} ms`);
+  t.equal(await metric(app, 'roster_awaited_rows'), 0);
   for (const agent of agents) agent.close();
 });
 
-t.test('while one instance is full, another that joins does not end the longer grace', async (t) => {
+t.test('servers of a dead instance wait for agents that another dead instance told to return', async (t) => {
   const zone = await freshZone(t);
   const full = await zone.startApp({ maxAgents: 1 });
   const { agent } = await joinAgent(full.url, newMachine());
-  await zone.startApp();
-  const admissions = async () =>
-    (await full.get<{ admission: string }[]>('/instances')).body.map(({ admission }) => admission).sort();
-  await until(async () => (await admissions()).join() === 'closed,open', 'one to be full and one to be open');
-  const row = await deadRow(zone);
-  await until(async () => (await metric(full, 'roster_ownerless_rows')) === 1, 'the row to be seen');
-  // As above.
-  await systemClock.sleep(3_000);
-  t.equal((await row())?.status, 'running', 'its agent may obey what the full instance told it');
+  const other = await zone.startApp();
+  const agents = Array.from({ length: 4 * AGENTS }, () => new ScriptedAgent(full.url, newMachine()));
+  await Promise.all(agents.map((each) => each.open()));
+  const toldAt = systemClock.now();
+  await full.stop();
   agent.close();
-  await until(async () => (await row())?.reason === 'instance-lost', 'the usual grace to hold again');
+  const readRow = await deadRow(zone);
+  await until(async () => (await readRow())?.reason === 'instance-lost', 'the row to be unknown');
+  const tookMs = systemClock.now() - toldAt;
+  // The last of 240 agents was told to return after 2.4 s, and the grace is 0.5 s.
+  t.ok(tookMs > 2_000, `after ${Math.round(tookMs)} ms`);
+  t.equal(await metric(other, 'roster_awaited_rows'), 0);
+  for (const each of agents) each.close();
+});
+
+t.test('a full instance that told no agent to return does not lengthen the grace', async (t) => {
+  const zone = await freshZone(t);
+  const full = await zone.startApp({ maxAgents: 1 });
+  const { agent } = await joinAgent(full.url, newMachine());
+  await until(async () => (await metric(full, 'zone_at_capacity')) === 1, 'the instance to be full');
+  const row = await deadRow(zone);
+  await until(async () => (await row())?.reason === 'instance-lost', 'the usual grace to pass');
+  t.equal(await metric(full, 'zone_at_capacity'), 1, 'it is still full');
+  agent.close();
 });
 
 t.test('in a trusted network, nobody uses up what the agent of a server at another address may do', async (t) => {

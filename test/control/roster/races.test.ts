@@ -141,7 +141,10 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
       version: '0',
     };
     const lock = (one: string) => `select 1 from cnapi_instances where run = '${one}' for update`;
-    const beat = (one: string): Leg<unknown> => ({ name: 'beat', run: () => incrementBeat(database, one, 0) });
+    const beat = (one: string): Leg<unknown> => ({
+      name: 'beat',
+      run: () => incrementBeat(database, one, { agents: 0 }),
+    });
     const die = (one: string): Leg<unknown> => ({
       name: 'death',
       run: () => declareLapsed(database, [{ run: one, beat: 0 }]),
@@ -156,7 +159,7 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
       'a locked row is not declared dead, because its beat may be in progress',
     );
     t.same(await declareLapsed(database, [{ run: doomed, beat: 1 }]), [doomed]);
-    t.equal(await incrementBeat(database, doomed, 0), undefined, 'a late beat finds its run dead');
+    t.equal(await incrementBeat(database, doomed, { agents: 0 }), undefined, 'a late beat finds its run dead');
   });
 
   t.test('of two instances that leave at once one stays, and one that dies meanwhile does not count', async (t) => {
@@ -179,8 +182,8 @@ t.test('concurrent statements of the roster in both orders', async (t) => {
       'the only other instance died just before',
     );
     t.equal(await drainRun(database, c), 'gone');
-    t.match(await incrementBeat(database, a, 0), { isDraining: true }, 'its beat reports it');
-    t.match(await incrementBeat(database, b, 0), { isDraining: false });
+    t.match(await incrementBeat(database, a, { agents: 0 }), { isDraining: true }, 'its beat reports it');
+    t.match(await incrementBeat(database, b, { agents: 0 }), { isDraining: false });
   });
 
   t.test('a move to a new run and an ownerless decision at the same time', async (t) => {

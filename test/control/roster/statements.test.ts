@@ -306,14 +306,14 @@ for (const [kind, open] of databases) {
     t.test('a declaration of death compares the beat, and is final', async (t) => {
       const { cnapiUuid, run } = newWriter();
       await insertRun(database, run, identity(cnapiUuid), null);
-      t.same(await incrementBeat(database, run, 7), { isDraining: false });
+      t.same(await incrementBeat(database, run, { agents: 7 }), { isDraining: false });
       t.same(await declareLapsed(database, [{ run, beat: 0 }]), [], 'it has beaten meanwhile');
       t.match(
         (await readLive(database)).find((one) => one.run === run),
         { beat: 1, agents: 7 },
       );
       t.same(await declareLapsed(database, [{ run, beat: 1 }]), [run]);
-      t.equal(await incrementBeat(database, run, 7), undefined);
+      t.equal(await incrementBeat(database, run, { agents: 7 }), undefined);
       t.equal(await insertRun(database, run, identity(cnapiUuid), null), undefined, 'an insert that is repeated, too');
       await endRun(database, run);
       t.equal(

@@ -222,14 +222,15 @@ export function defer(
   return { state: { ...state, bookedUntil, deferredAt: now }, retryAfterMs };
 }
 
-/**
- * `hasRoom`: whether it accepts agents, apart from its load. `paced` lasts until the agents that
- * were told to return have had time to.
- */
+/** The latest time at which an agent was told to return; -Infinity if none was told. */
+export function lastReturnOf({ bookedUntil, deferredAt }: AdmissionState): number {
+  return Math.max(bookedUntil.known, bookedUntil.unknown, deferredAt + MIN_RETRY_MS);
+}
+
+/** `hasRoom`: whether it accepts agents, apart from its load. */
 export function admissionOf(state: AdmissionState, hasRoom: boolean, now: number): Admission {
   if (!hasRoom || state.load === 'late') return 'closed';
-  const { known, unknown } = state.bookedUntil;
-  return now < Math.max(state.deferredAt, known, unknown) + TOLD_FOR_MS ? 'paced' : 'open';
+  return now - state.deferredAt < TOLD_FOR_MS ? 'paced' : 'open';
 }
 
 function refill(state: AdmissionState, now: number): AdmissionState {

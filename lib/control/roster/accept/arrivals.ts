@@ -17,6 +17,7 @@ import {
   admit,
   beginAdmission,
   defer,
+  lastReturnOf,
   mayAdmit,
   measure,
   whyPaced,
@@ -68,6 +69,15 @@ export class Arrivals {
 
   get admission(): Admission {
     return admissionOf(this.#state, this.#hasRoom, this.#deps.clock.now());
+  }
+
+  /**
+   * In how many milliseconds the last agent returns that was told to; negative if that time is over,
+   * undefined if no agent was told.
+   */
+  get lastReturnInMs(): number | undefined {
+    const inMs = lastReturnOf(this.#state) - this.#deps.clock.now();
+    return Number.isFinite(inMs) ? inMs : undefined;
   }
 
   /** Why no agent can be admitted now, if so. Changes nothing. */

@@ -4,6 +4,7 @@
  */
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { ADMISSIONS, type Admission } from '../../../protocol/api/instances.ts';
+import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
 import type { BeatReading } from './lease.ts';
 
 export interface InstanceIdentity {
@@ -52,19 +53,31 @@ export async function insertRun(
   return rows[0]?.started_at;
 }
 
+/** SQL that sets it; the parameter is `lastReturnInMs`, or null. */
+const setDeferredUntil = (parameter: string): string =>
+  `deferred_until = coalesce(cnapi_now() + ${parameter}::double precision * interval '1 ms', deferred_until)`;
+
 /** What the run's row says; undefined when the run was declared dead, which is final. */
 export type BeatResult = { isDraining: boolean } | undefined;
+
+/** What an instance records about itself with each beat. */
+interface BeatReport {
+  agents: number;
+  admission?: Admission;
+  /** See `Arrivals.lastReturnInMs`. */
+  lastReturnInMs?: number | undefined;
+}
 
 export async function incrementBeat(
   database: Queryable,
   run: string,
-  agents: number,
-  admission: Admission = 'open',
+  { agents, admission = 'open', lastReturnInMs }: BeatReport,
 ): Promise<BeatResult> {
   const { rows } = await database.query<{ is_draining: boolean }>(
-    `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text where run = $1::uuid and state = 'live'
+    `update cnapi_instances set beat = beat + 1, agents = $2::int, admission = $3::text, ${setDeferredUntil('$4')}
+     where run = $1::uuid and state = 'live'
      returning draining_since is not null as is_draining`,
-    [run, agents, admission],
+    [run, agents, admission, lastReturnInMs ?? null],
   );
   return rows[0] && { isDraining: rows[0].is_draining };
 }
@@ -125,16 +138,36 @@ export async function declareLapsed(database: Queryable, lapsed: readonly BeatRe
   return rows.map(({ run }) => run);
 }
 
-/** A run ends itself; its rows are ownerless from now on. */
-export async function endRun(database: Queryable, run: string): Promise<void> {
+/**
+ * A run ends itself; its rows are ownerless from now on. `lastReturnInMs`: as with a beat; agents
+ * were deferred since the last one.
+ */
+export async function endRun(database: Queryable, run: string, lastReturnInMs?: number): Promise<void> {
   await database.query(
-    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped'
+    `update cnapi_instances set state = 'dead', ended_at = cnapi_now(), end_reason = 'stopped', ${setDeferredUntil('$2')}
      where run = $1::uuid and state = 'live'`,
-    [run],
+    [run, lastReturnInMs ?? null],
   );
 }
 
-/** Deletes runs that ended over a day ago and that no `running` row names. */
+/**
+ * The latest time at which an instance, live or dead, told an agent to return; undefined if it was
+ * more than `graceMs` ago. A time that is further ahead than any agent is told was recorded before
+ * the database's clock was set back, and is ignored.
+ */
+export async function readLastReturn(database: Queryable, graceMs: number): Promise<Date | undefined> {
+  const { rows } = await database.query<{ last_return: Date | null }>(
+    `select max(deferred_until) as last_return from cnapi_instances
+     where deferred_until between cnapi_now() - $1::int * interval '1 ms' and cnapi_now() + $2::int * interval '1 ms'`,
+    [graceMs, MAX_RETURN_MS],
+  );
+  return rows[0]?.last_return ?? undefined;
+}
+
+/**
+ * Deletes runs that ended over a day ago and that no `running` row names. Their `deferred_until` is
+ * over by then: it is at most MAX_RETURN_MS after their end.
+ */
 export async function deleteEndedRuns(database: Queryable): Promise<number> {
   const { rowCount } = await database.query(
     `delete from cnapi_instances where run = any (array(

@@ -58,6 +58,8 @@ interface MembershipDeps {
   countAgents: () => number;
   /** Whether it admits new agents. */
   admission: () => Admission;
+  /** See `Arrivals.lastReturnInMs`. */
+  lastReturnInMs: () => number | undefined;
 }
 
 interface MembershipListener {
@@ -196,10 +198,10 @@ export class Membership {
     this.#stopping.abort();
     await this.#loop.stop();
     if (!isFirst || !this.#hasStarted) return;
-    const { database, log } = this.#deps;
+    const { database, lastReturnInMs, log } = this.#deps;
     // While a new run is being inserted, the present one is dead.
     const run = this.#nextRun ?? this.#run;
-    await endRun(database, run).catch((error: unknown) => {
+    await endRun(database, run, lastReturnInMs()).catch((error: unknown) => {
       log.warn({ run, reason: messageOf(error) }, 'instance: run could not be marked ended; its lease will lapse');
     });
   }
@@ -233,9 +235,10 @@ export class Membership {
    */
   async #incrementBeat(): Promise<BeatResult | 'busy'> {
     try {
-      const { admission, clock, countAgents, database } = this.#deps;
+      const { admission, clock, countAgents, database, lastReturnInMs } = this.#deps;
       const sentAt = clock.now();
-      const answer = await incrementBeat(database, this.#run, countAgents(), admission());
+      const report = { agents: countAgents(), admission: admission(), lastReturnInMs: lastReturnInMs() };
+      const answer = await incrementBeat(database, this.#run, report);
       this.#roundTrip.note(clock.now() - sentAt, clock.now());
       return answer;
     } catch (error) {

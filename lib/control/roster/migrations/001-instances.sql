@@ -2,6 +2,8 @@
 --
 -- draining_since  the instance is about to leave and accepts no more agents
 -- admission       whether it admits new agents: `open`, `paced` or `closed`; null until it says so
+-- deferred_until  the latest time at which it told an agent to return; null if it told none. It
+--                 counts after the run's end as well (`readLastReturn`)
 create table cnapi_instances (
   run uuid primary key,
   cnapi_uuid uuid not null,
@@ -17,7 +19,8 @@ create table cnapi_instances (
   ended_at timestamptz,
   end_reason text check (end_reason in ('stopped', 'lapsed')),
   draining_since timestamptz,
-  admission text
+  admission text,
+  deferred_until timestamptz
 );
 
 create index cnapi_instances_live on cnapi_instances (run) where state = 'live';

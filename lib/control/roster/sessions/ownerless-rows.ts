@@ -2,8 +2,8 @@
  * Ownerless rows (docs/design/roster.md): rows that say `running` under a dead run, or under
  * this instance's run although none of its sessions has their epoch. A row that stays ownerless,
  * under one run and epoch, throughout `graceMs` of the observer's healthy ticks, with no failed
- * read, is due for `unknown`. While agents are told to return later, it is due only when the
- * longest such time has passed as well. The reaper reads, counts the ticks and writes.
+ * read, is due for `unknown`. The reaper reads, counts the ticks and writes, and gives agents more
+ * time that were told to return later.
  */
 import { UnchangedRows } from '../../../platform/unchanged-rows.ts';
 import type { HeldRow } from '../status/authority-row.ts';

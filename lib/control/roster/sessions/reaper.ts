@@ -12,6 +12,7 @@ import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
 import { MAX_RETURN_MS } from '../../../protocol/limits.ts';
+import { readLastReturn } from '../membership/instance-store.ts';
 import type { HeldRow } from '../status/authority-row.ts';
 import {
   markOwnerlessUnknown,
@@ -33,10 +34,9 @@ interface ReaperDeps {
   writer: () => RunIdentity;
   /** Whether this instance may now change the status of servers that it never held. */
   mayMarkOthersUnknown: () => boolean;
-  /** Whether agents that want to connect are told to return later, by any instance. */
-  isDeferringAgents: () => boolean;
   slowPollMs: () => number;
   ownerlessGraceMs: number;
+  reconnectMaxMs: number;
   clock: Clock;
   log: Logger;
 }
@@ -52,6 +52,7 @@ export class Reaper {
   readonly #loop: Loop;
   readonly #transitions: TransitionLog;
   #isReading = false;
+  #awaited = 0;
 
   constructor(deps: ReaperDeps) {
     this.#deps = deps;
@@ -70,6 +71,11 @@ export class Reaper {
 
   get ownerlessRows(): number {
     return this.#ownerless.size;
+  }
+
+  /** Rows that stay `running` after the grace, because agents were told to return later. */
+  get awaitedRows(): number {
+    return this.#awaited;
   }
 
   start(): void {
@@ -106,9 +112,38 @@ export class Reaper {
     const mine = new Map(rows.filter((row) => row.run === run).map((row) => [row.serverUuid, row]));
     this.#closeDisowned(run, sentAt, mine);
     const ownerless = rows.filter((row) => this.#isOwnerless(row, run));
-    // An agent of a dead instance that was told to return is late because it obeys.
-    const extraMs = this.#deps.isDeferringAgents() ? MAX_RETURN_MS : 0;
-    await this.#markUnknown(this.#ownerless.read(ownerless, (row) => (row.run === run ? 0 : extraMs)));
+    await this.#markUnknown(await this.#withoutAwaited(this.#ownerless.read(ownerless), run));
+  }
+
+  /**
+   * An agent of a dead instance that was told to return is late because it obeys. It tries again up
+   * to reconnectMaxMs after the time that it was told, and then has the usual grace. Nobody knows
+   * which agents were told, so all rows of dead runs wait for the last one. The limit is the longest
+   * time that an agent is told: an instance that refuses agents for ever must not keep lost servers
+   * `running` for ever.
+   */
+  async #withoutAwaited(due: readonly HeldRow[], run: string): Promise<readonly HeldRow[]> {
+    const { database, ownerlessGraceMs, reconnectMaxMs } = this.#deps;
+    const graceMs = reconnectMaxMs + ownerlessGraceMs;
+    const isWithinLimit = ({ serverUuid }: HeldRow) =>
+      (this.#ownerless.unchangedMs(serverUuid) ?? 0) < MAX_RETURN_MS + graceMs;
+    const awaited = due.filter((row) => row.run !== run && isWithinLimit(row));
+    const lastReturn = awaited.length > 0 ? await readLastReturn(database, graceMs) : undefined;
+    this.#noteAwaited(lastReturn === undefined ? 0 : awaited.length, lastReturn);
+    if (lastReturn === undefined) return due;
+    const isAwaited = new Set(awaited);
+    return due.filter((row) => !isAwaited.has(row));
+  }
+
+  /** Logs once when rows begin to wait. */
+  #noteAwaited(servers: number, lastReturn: Date | undefined): void {
+    const isFirst = this.#awaited === 0 && servers > 0;
+    this.#awaited = servers;
+    if (isFirst)
+      this.#deps.log.info(
+        { servers, last_return: lastReturn },
+        'roster: servers of dead instances stay running longer, because agents were told to return later',
+      );
   }
 
   async #read(database: Queryable, run: string): Promise<PolledRow[]> {

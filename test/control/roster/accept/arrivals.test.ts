@@ -129,6 +129,15 @@ t.test('the agents that were admitted and deferred are counted', async (t) => {
   t.same([arrivals.admitted, arrivals.deferred, arrivals.underWay], [3, 2, 3]);
 });
 
+t.test('the last return time is reported as long as the process lives', async (t) => {
+  const machine = new Machine({ greetsPerSecond: 100, carries: 1_000 });
+  t.equal(machine.arrivals.lastReturnInMs, undefined, 'no agent was told to return');
+  const inMs = machine.arrivals.defer('known');
+  t.equal(machine.arrivals.lastReturnInMs, inMs);
+  for (let tick = 0; tick < 8; tick++) await machine.tick();
+  t.equal(machine.arrivals.lastReturnInMs, inMs - 8 * TICK_MS, 'the time is over');
+});
+
 t.test('arrivals at four times the possible rate are all admitted, and no heartbeat waits long', async (t) => {
   const machine = new Machine({ greetsPerSecond: 100, carries: 10_000 });
   const { waiting, knocks } = await offer(machine, { agents: 4_000, perSecond: 400, ticks: 600 });

@@ -36,6 +36,8 @@ function newInstance() {
     /** Runs that were declared dead after their row was inserted. */
     lapsed: new Set<unknown>(),
     ended: [] as unknown[],
+    lastReturnInMs: undefined as number | undefined,
+    reported: [] as unknown[],
   };
   const query: Queryable['query'] = async <Row>(text: string, values?: readonly unknown[]) => {
     if (world.isDatabaseAway) throw new DatabaseUnavailableError();
@@ -51,6 +53,7 @@ function newInstance() {
       world.isDead = false;
     }
     if (text.includes("end_reason = 'stopped'")) world.ended.push(values);
+    if (text.includes('beat = beat + 1')) world.reported.push(values?.[3]);
     if (!text.includes('beat = beat + 1')) return { rows: [{ started_at: new Date() }] as Row[], rowCount: 1 };
     world.beats += 1;
     return world.isDead ? { rows: [], rowCount: 0 } : { rows: [{ is_draining: false }] as Row[], rowCount: 1 };
@@ -67,6 +70,7 @@ function newInstance() {
     times,
     countAgents: () => 0,
     admission: () => 'open',
+    lastReturnInMs: () => world.lastReturnInMs,
   });
   instances.listen({
     onUnhealthy: (trouble) => world.said.push(trouble),
@@ -209,6 +213,19 @@ t.test('a stop ends the new run whose insert was not answered', async (t) => {
     [world.inserted.at(-1)],
     'its row may be there, and would count as live until its lease lapses',
   );
+});
+
+t.test('each beat and the end record the last time at which an agent was told to return', async (t) => {
+  const { clock, instances, world, signal } = newInstance();
+  await instances.start(signal.signal);
+  await clock.advance(2_000);
+  t.same([...new Set(world.reported)], [null], 'no agent was told');
+  world.lastReturnInMs = 30_000;
+  await clock.advance(1_000);
+  t.equal(world.reported.at(-1), 30_000);
+  world.lastReturnInMs = 40_000;
+  await instances.stop();
+  t.same(world.ended, [[instances.run, 40_000]]);
 });
 
 t.test('an instance that cannot keep up reports it and lets its lease lapse; one long stall does not', async (t) => {

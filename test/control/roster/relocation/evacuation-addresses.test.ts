@@ -27,7 +27,7 @@ t.test('its agents are sent to the instances that admit agents, and to no others
       { cnapiUuid: randomUUID(), url: '', host: '127.0.0.1', port, pid: 1, version: '0' },
       null,
     );
-    await incrementBeat(database, run, 0, admission);
+    await incrementBeat(database, run, { agents: 0, admission });
   }
   let isAway = false;
   const beatDatabase: Queryable = {

@@ -6,12 +6,15 @@ import t from 'tap';
 import { Reaper } from '../../../../lib/control/roster/sessions/reaper.ts';
 import { type Session, SessionTable } from '../../../../lib/control/roster/sessions/session.ts';
 import { SessionLosses } from '../../../../lib/control/roster/sessions/session-losses.ts';
+import { DatabaseUnavailableError } from '../../../../lib/platform/errors.ts';
 import { HealthyTimer } from '../../../../lib/platform/healthy-timer.ts';
 import { silentLogger } from '../../../../lib/platform/log.ts';
 import type { Queryable } from '../../../../lib/platform/postgres/database.ts';
 import { MAX_RETURN_MS } from '../../../../lib/protocol/limits.ts';
 import { idleSocket } from '../../../support/idle-socket.ts';
 import { ManualClock } from '../../../support/manual-clock.ts';
+import { matchLists } from '../../../support/match-lists.ts';
+import { recordingLogger } from '../../../support/recording-logger.ts';
 
 interface PolledRow {
   server_uuid: string;
@@ -19,6 +22,9 @@ interface PolledRow {
   epoch: number;
   is_running: boolean;
 }
+
+const GRACE_MS = 5_000;
+const RECONNECT_MS = 8_000;
 
 /** A reaper whose polls the test answers. */
 function newReaper() {
@@ -29,12 +35,21 @@ function newReaper() {
   const polls: ((rows: PolledRow[]) => void)[] = [];
   const judged: unknown[] = [];
   const grace = { isOver: true };
-  const arrivals = { areDeferred: false };
+  /** The latest time at which an instance told an agent to return, and how often it was read. */
+  const deferral = { lastReturn: Number.NEGATIVE_INFINITY, reads: 0, fails: false };
+  const logged: Record<string, unknown>[] = [];
   const query = async <Row>(text: string, values?: readonly unknown[]) => {
     if (text.includes('union all'))
       return new Promise<{ rows: Row[]; rowCount: number }>((resolve) => {
         polls.push((rows) => resolve({ rows: rows as Row[], rowCount: rows.length }));
       });
+    if (text.includes('deferred_until')) {
+      deferral.reads += 1;
+      if (deferral.fails) throw new DatabaseUnavailableError();
+      const isOver = deferral.lastReturn < clock.now() - Number(values?.[0]);
+      const row = { last_return: isOver ? null : new Date(deferral.lastReturn) };
+      return { rows: [row] as Row[], rowCount: 1 };
+    }
     judged.push(values?.[0]);
     return { rows: [] as Row[], rowCount: 0 };
   };
@@ -47,11 +62,11 @@ function newReaper() {
     healthyTimer,
     writer: () => ({ ...writer }),
     mayMarkOthersUnknown: () => grace.isOver,
-    isDeferringAgents: () => arrivals.areDeferred,
     slowPollMs: () => 5000,
-    ownerlessGraceMs: 5000,
+    ownerlessGraceMs: GRACE_MS,
+    reconnectMaxMs: RECONNECT_MS,
     clock,
-    log: silentLogger,
+    log: recordingLogger(logged),
   });
   healthyTimer.start();
   reaper.start();
@@ -60,7 +75,13 @@ function newReaper() {
     if (poll === undefined) throw new Error('no poll is on its way');
     poll(rows);
   };
-  return { clock, sessions, writer, reaper, polls, answer, judged, grace, arrivals };
+  const poll = async (rows: PolledRow[], times = 1) => {
+    for (let each = 0; each < times; each += 1) {
+      answer(rows);
+      await clock.advance(1250);
+    }
+  };
+  return { clock, sessions, writer, reaper, polls, answer, poll, judged, grace, deferral, logged };
 }
 
 function addSession(sessions: SessionTable, run: string): Session {
@@ -187,31 +208,55 @@ t.test('a row that says unknown is not ownerless, whoever is on it', async (t) =
   t.same(judged, []);
 });
 
-t.test('while agents are told to return later, servers have that much longer to come back', async (t) => {
-  const { clock, answer, judged, arrivals } = newReaper();
-  arrivals.areDeferred = true;
+t.test('servers of a dead instance have until the last time at which an agent was told to return', async (t) => {
+  const { clock, poll, judged, deferral, logged, reaper } = newReaper();
   await clock.advance(0);
+  deferral.lastReturn = clock.now() + 30_000;
   const began = clock.now();
   while (judged.length === 0 && clock.now() - began < 2 * MAX_RETURN_MS) {
-    answer([row('dead')]);
-    await clock.advance(1250);
+    await poll([row('dead')]);
+    if (reaper.awaitedRows > 0) t.equal(reaper.awaitedRows, 1);
   }
-  t.ok(clock.now() - began > MAX_RETURN_MS + 5_000, 'the longest return time and the grace have passed');
+  const tookMs = clock.now() - began;
+  const expectedMs = 30_000 + RECONNECT_MS + GRACE_MS;
+  t.ok(tookMs > expectedMs && tookMs < expectedMs + 3_000, `after ${tookMs} ms`);
+  t.same(judged[0], ['server']);
+  t.equal(reaper.awaitedRows, 0);
+  const told = logged.filter(({ msg }) => String(msg).includes('stay running longer'));
+  matchLists(t, told, [{ level: 'info', servers: 1, last_return: new Date(30_000) }]);
+});
+
+t.test('agents that are told to return again and again delay it by the longest such time at most', async (t) => {
+  const { clock, poll, judged, deferral } = newReaper();
+  await clock.advance(0);
+  let healthyMs = 0;
+  for (; judged.length === 0 && healthyMs < 2 * MAX_RETURN_MS; healthyMs += 1_000) {
+    deferral.lastReturn = clock.now() + 1_000;
+    await poll([row('dead')]);
+  }
+  const longest = MAX_RETURN_MS + RECONNECT_MS + GRACE_MS;
+  t.ok(healthyMs > longest && healthyMs <= longest + 2_000, `after ${healthyMs} ms`);
+});
+
+t.test('without an agent that was told to return, servers have the usual grace', async (t) => {
+  const { clock, poll, judged, deferral } = newReaper();
+  await clock.advance(0);
+  await poll([row('dead')], 3);
+  t.equal(deferral.reads, 0, 'no row is due, so nothing is read');
+  await poll([row('dead')], 3);
   t.same(judged[0], ['server']);
 });
 
-t.test('when agents are no longer told to return, servers that were late become unknown', async (t) => {
-  const { clock, answer, judged, arrivals } = newReaper();
-  const pollOnce = async () => {
-    answer([row('dead')]);
-    await clock.advance(1250);
-  };
-  arrivals.areDeferred = true;
+t.test('when it cannot be read whether agents were told to return, the grace begins again', async (t) => {
+  const { clock, poll, judged, deferral } = newReaper();
   await clock.advance(0);
-  for (let poll = 0; poll < 20; poll += 1) await pollOnce();
+  deferral.fails = true;
+  await poll([row('dead')], 6);
+  t.ok(deferral.reads > 0);
+  deferral.fails = false;
+  await poll([row('dead')], 3);
   t.same(judged, []);
-  arrivals.areDeferred = false;
-  await pollOnce();
+  await poll([row('dead')], 3);
   t.same(judged[0], ['server']);
 });
 
@@ -235,12 +280,9 @@ t.test('a row of its own is not ownerless while a session or an accept in progre
 });
 
 t.test('a row of this instance has no more time while agents are told to return: its agent left', async (t) => {
-  const { clock, answer, judged, arrivals } = newReaper();
-  arrivals.areDeferred = true;
+  const { clock, poll, judged, deferral } = newReaper();
+  deferral.lastReturn = 30_000;
   await clock.advance(0);
-  for (let poll = 0; poll < 8; poll += 1) {
-    answer([row('old', 1, 'of its own'), row('dead', 1, 'of another')]);
-    await clock.advance(1250);
-  }
+  await poll([row('old', 1, 'of its own'), row('dead', 1, 'of another')], 8);
   t.same([...new Set(judged.flat())], ['of its own']);
 });
