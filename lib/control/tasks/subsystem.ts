@@ -18,7 +18,6 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
   migrations: readMigrations('tasks', import.meta.dirname),
   open(parts): Subsystem {
     const { tasks } = parts;
-    const { reports } = tasks.dispatcher;
     const stat = (key: keyof TaskStats) => () => tasks.stats()[key];
     return {
       name: 'tasks',
@@ -31,10 +30,10 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
         runRenewed: () => tasks.pollSoon(),
       },
       agents: {
-        sessionBegan: (session, inventory) => reports.onInventory(session, inventory),
+        sessionBegan: (session, inventory) => tasks.dispatcher.reports.onInventory(session, inventory),
         frames: {
-          task_event: (session, frame) => reports.onTaskEvent(session, frame),
-          task_end: (session, frame) => reports.onTaskEnd(session, frame),
+          task_event: (session, frame) => tasks.dispatcher.reports.onTaskEvent(session, frame),
+          task_end: (session, frame) => tasks.dispatcher.reports.onTaskEnd(session, frame),
         },
       },
       unfinished: stat('postsInFlight'),
