@@ -180,6 +180,14 @@ export const defects: Defect[] = [
     put: "const { load, why } = before.load === 'late' ? before : loadOf({ ...pressure, loopLateMs });\n  const measured: Measured = { load, why };",
   },
   {
+    name: 'the rows of dead instances do not wait for agents that were told to return',
+    breaks: 'I1',
+    firstSeed: 6,
+    kind: 'arriving-',
+    find: 'if (lastReturn === undefined) return due;',
+    put: 'return due;',
+  },
+  {
     name: 'the duties of a dead instance are not taken over',
     breaks: 'I8',
     firstSeed: 5,
