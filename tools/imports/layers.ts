@@ -240,6 +240,7 @@ export const mayImport: Readonly<Record<string, readonly string[]>> = {
     'protocol/api',
     'control/config.ts',
     'control/access',
+    'control/access/routes',
     'control/audit',
     'control/subsystem-list.ts',
   ],

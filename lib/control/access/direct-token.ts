@@ -11,13 +11,14 @@ import { databaseText } from '../../platform/postgres/database-url.ts';
 import { migrate } from '../../platform/postgres/migrations.ts';
 import { PostgresDatabase } from '../../platform/postgres/pool.ts';
 import { systemRandom as random } from '../../platform/random.ts';
-import type { Token } from '../../protocol/api/tokens.ts';
+import type { CreatedToken } from '../../protocol/api/tokens.ts';
 import { AuditLog, type AuditSubject } from '../audit/audit-log.ts';
 import { type Config, loadConfig } from '../config.ts';
 import { migrations } from '../subsystem-list.ts';
+import { toCreatedToken } from './routes/token-view.ts';
 import { matchesHash, parseToken } from './token.ts';
 import { readTokens } from './token-store.ts';
-import { type TokenRequest, Tokens } from './tokens.ts';
+import { type IssuedToken, type TokenRequest, Tokens } from './tokens.ts';
 
 type DirectRequest = Omit<TokenRequest, 'createdBy'>;
 
@@ -33,11 +34,11 @@ const NO_INSTANCE = '00000000-0000-0000-0000-000000000000';
 export async function createTokenDirectly(
   { file, env }: { file: string; env: Readonly<Record<string, string | undefined>> },
   request: DirectRequest,
-): Promise<{ made: Token & { token: string }; database: string }> {
+): Promise<{ made: CreatedToken; database: string }> {
   const config = loadConfig(file, env);
   const text = databaseText(config.databaseUrl);
   await using database = await openMigrated(config);
-  return { made: await createIn(database, config, request), database: text };
+  return { made: toCreatedToken(await createIn(database, config, request)), database: text };
 }
 
 /**
@@ -77,11 +78,7 @@ async function isGood(database: PostgresDatabase, text: string, { role }: Direct
   return known !== undefined && !known.isOver && known.role === role && matchesHash(token.secret, known.secretHash);
 }
 
-async function createIn(
-  database: PostgresDatabase,
-  config: Config,
-  request: DirectRequest,
-): Promise<Token & { token: string }> {
+async function createIn(database: PostgresDatabase, config: Config, request: DirectRequest): Promise<IssuedToken> {
   const cnapiUuid = config.cnapiUuid ?? NO_INSTANCE;
   const audit = new AuditLog({ database, cnapiUuid, clock, random, log: silentLogger });
   const subject: AuditSubject = {

@@ -5,7 +5,6 @@
 import type { Queryable } from '../../platform/postgres/database.ts';
 import { combineStatement, Parameters, type StatementPart } from '../../platform/sql-text.ts';
 import type { Role } from '../../protocol/api/contract/roles.ts';
-import type { Token } from '../../protocol/api/tokens.ts';
 import { TokenNameTakenError } from './access-errors.ts';
 
 interface NewToken {
@@ -29,8 +28,14 @@ export interface KnownToken {
   isOver: boolean;
 }
 
-interface StoredToken extends Omit<Token, 'created_at' | 'expires_at' | 'last_used_at' | 'revoked_at'> {
+/** A token without its secret. */
+export interface TokenRow {
+  uuid: string;
+  name: string;
+  role: Role;
+  server_uuid: string | null;
   created_at: Date;
+  created_by: string;
   expires_at: Date | null;
   last_used_at: Date | null;
   revoked_at: Date | null;
@@ -49,7 +54,7 @@ export async function insertToken(
   database: Queryable,
   token: NewToken,
   also: StatementPart | undefined,
-): Promise<Token> {
+): Promise<TokenRow> {
   const { text, values } = combineStatement(
     `insert into cnapi_tokens (uuid, name, role, server_uuid, secret_hash, created_by, expires_at)
      values ($1::uuid, $2::text, $3::text, $4::uuid, $5::bytea, $6::text, cnapi_now() + make_interval(secs => $7::float8))
@@ -66,10 +71,10 @@ export async function insertToken(
     ]),
     also,
   );
-  const { rows } = await database.query<StoredToken>(text, values);
+  const { rows } = await database.query<TokenRow>(text, values);
   const [stored] = rows;
   if (stored === undefined) throw new TokenNameTakenError(token.name);
-  return tokenOf(stored);
+  return stored;
 }
 
 export interface TokenFilter {
@@ -82,15 +87,15 @@ export interface TokenFilter {
 }
 
 /** Lists tokens, newest first. */
-export async function listTokens(database: Queryable, filter: TokenFilter): Promise<Token[]> {
-  const { rows } = await database.query<StoredToken>(
+export async function listTokens(database: Queryable, filter: TokenFilter): Promise<TokenRow[]> {
+  const { rows } = await database.query<TokenRow>(
     `select ${COLUMNS} from cnapi_tokens
      where ($1::text is null or name = $1) and ($2::boolean is null or (${IS_OVER}) = $2)
        and ($3::uuid is null or (created_at, uuid) < (select created_at, uuid from cnapi_tokens where uuid = $3::uuid))
      order by created_at desc, uuid desc limit $4::int`,
     [filter.name ?? null, filter.isOver ?? null, filter.after ?? null, filter.limit],
   );
-  return rows.map(tokenOf);
+  return rows;
 }
 
 export async function isToken(database: Queryable, uuid: string): Promise<boolean> {
@@ -179,14 +184,4 @@ export async function deleteEndedTokens(database: Queryable, days: number, limit
     [days, limit],
   );
   return rowCount;
-}
-
-function tokenOf(stored: StoredToken): Token {
-  return {
-    ...stored,
-    created_at: stored.created_at.toISOString(),
-    expires_at: stored.expires_at?.toISOString() ?? null,
-    last_used_at: stored.last_used_at?.toISOString() ?? null,
-    revoked_at: stored.revoked_at?.toISOString() ?? null,
-  };
 }

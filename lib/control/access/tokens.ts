@@ -7,10 +7,9 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import type { StatementPart } from '../../platform/sql-text.ts';
 import { type Role, reasonNotAName } from '../../protocol/api/contract/roles.ts';
-import type { Token } from '../../protocol/api/tokens.ts';
 import { BadTokenNameError, TokenNotFoundError } from './access-errors.ts';
 import { formatToken, hashSecret } from './token.ts';
-import { insertToken, isToken, listTokens, revokeToken, type TokenFilter } from './token-store.ts';
+import { insertToken, isToken, listTokens, revokeToken, type TokenFilter, type TokenRow } from './token-store.ts';
 
 export interface TokenRequest {
   name: string;
@@ -22,6 +21,11 @@ export interface TokenRequest {
   serverUuid?: string | undefined;
   /** A record of who asks for it, written in the same statement. */
   record?: StatementPart | undefined;
+}
+
+/** A new token, with the text that a caller sends. */
+export interface IssuedToken extends TokenRow {
+  token: string;
 }
 
 const SECRET_BYTES = 32;
@@ -39,7 +43,7 @@ export class Tokens {
    * Returns the token with its text, which cannot be read again. @throws TokenNameTakenError,
    * BadTokenNameError
    */
-  async create(request: TokenRequest): Promise<Token & { token: string }> {
+  async create(request: TokenRequest): Promise<IssuedToken> {
     const { name, role, createdBy, expiresInSeconds, serverUuid, record } = request;
     const reason = reasonNotAName(name);
     if (reason !== undefined) throw new BadTokenNameError(name, reason);
@@ -52,7 +56,7 @@ export class Tokens {
   }
 
   /** Newest first. @throws TokenNotFoundError if the token to start after no longer exists */
-  async list(filter: TokenFilter): Promise<Token[]> {
+  async list(filter: TokenFilter): Promise<TokenRow[]> {
     const { after } = filter;
     if (after !== undefined && !(await isToken(this.#database, after))) throw new TokenNotFoundError(after);
     return listTokens(this.#database, filter);

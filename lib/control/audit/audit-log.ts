@@ -20,12 +20,12 @@ import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { RateLimit, RateLimiters } from '../../platform/rate-limiter.ts';
 import type { RecordPart } from '../../platform/sql-text.ts';
-import type { AuditRecord } from '../../protocol/api/audit.ts';
 import {
   type AuditEnd,
   type AuditFilter,
   type AuditOutcome,
   type AuditRefusal,
+  type AuditRow,
   type AuditStart,
   insertRefusals,
   insertStarts,
@@ -154,7 +154,7 @@ export class AuditLog {
     else if (this.#hasRoom(this.#refused)) this.#refused.add({ start: this.#startOf(subject), outcome }, GATHER_MS);
   }
 
-  list(filter: AuditFilter): Promise<AuditRecord[]> {
+  list(filter: AuditFilter): Promise<AuditRow[]> {
     return listAudit(this.#deps.database, filter);
   }
 

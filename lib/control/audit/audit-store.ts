@@ -175,7 +175,8 @@ export async function recordEnds(database: Queryable, ends: readonly AuditEnd[])
   );
 }
 
-interface AuditRow extends Omit<AuditRecord, 'time' | 'ended_at' | 'details'> {
+/** A record of the audit as it is stored. */
+export interface AuditRow extends Omit<AuditRecord, 'time' | 'ended_at' | 'details'> {
   time: Date;
   ended_at: Date | null;
   details: NonNullable<AuditRecord['details']> | null;
@@ -218,7 +219,7 @@ const firstOf = (records: string): string => `
  * Newest first. The page ends before `limit` if its records are large; the next one begins before
  * the id of its last record.
  */
-export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRecord[]> {
+export async function listAudit(database: Queryable, filter: AuditFilter): Promise<AuditRow[]> {
   const { rows } = await database.query<AuditRow>(
     firstOf(filter.serverUuid === undefined ? recordsOf('cnapi_audit', '$3::uuid is null') : OF_SERVER),
     [
@@ -235,12 +236,7 @@ export async function listAudit(database: Queryable, filter: AuditFilter): Promi
       filter.bytes ?? AUDIT_PAGE_BYTES,
     ],
   );
-  return rows.map(({ details, ...row }) => ({
-    ...row,
-    time: row.time.toISOString(),
-    ended_at: row.ended_at?.toISOString() ?? null,
-    ...(details === null ? {} : { details }),
-  }));
+  return rows;
 }
 
 /** Deletes at most `limit` records older than `days`. */

@@ -10,8 +10,6 @@ import { HealthyTimer } from '../../platform/healthy-timer.ts';
 import type { Logger } from '../../platform/log.ts';
 import type { Queryable } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
-import type { Instance } from '../../protocol/api/instances.ts';
-import type { StatusChange } from '../../protocol/api/servers.ts';
 import type { InstanceAddress } from '../../protocol/frames.ts';
 import { runTopic } from '../run-topic.ts';
 import { Arrivals } from './accept/arrivals.ts';
@@ -30,7 +28,13 @@ import { SessionTable } from './sessions/session.ts';
 import { SessionLosses } from './sessions/session-losses.ts';
 import { SilenceDetector } from './sessions/silence-detector.ts';
 import type { RunIdentity } from './status/roster-store.ts';
-import { readStatusHistory } from './status/status-history.ts';
+import { readStatusHistory, type StatusHistoryRow } from './status/status-history.ts';
+
+/** An instance that is not dead. */
+export interface LiveInstance extends InstanceRow {
+  /** How long its beat has stood still, as this instance sees it. */
+  leaseAgeMs: number;
+}
 
 interface RosterConfig {
   silenceMs: number;
@@ -231,11 +235,11 @@ export class Roster {
    * The live runs as the database has them now, or, if it does not answer within a second, as they
    * were last read.
    */
-  async listInstances(): Promise<Instance[]> {
+  async listInstances(): Promise<LiveInstance[]> {
     const { clock, database } = this.#deps;
     const lastRead = () => this.membership.live;
     const live = await Promise.race([readLive(database).catch(lastRead), clock.sleep(FRESH_WITHIN_MS).then(lastRead)]);
-    return live.map((instance) => this.#viewOf(instance));
+    return live.map((instance) => this.#withLeaseAge(instance));
   }
 
   /**
@@ -243,14 +247,14 @@ export class Roster {
    * later one drains.
    * @throws InstanceNotFoundError, LastInstanceError, DatabaseUnavailableError
    */
-  async drain(cnapiUuid: string): Promise<Instance> {
+  async drain(cnapiUuid: string): Promise<LiveInstance> {
     const { database } = this.#deps;
     const found = (await readLive(database)).findLast((instance) => instance.cnapiUuid === cnapiUuid);
     if (found === undefined) throw new InstanceNotFoundError(cnapiUuid);
     const answer = await drainRun(database, found.run);
     if (answer === 'gone') throw new InstanceNotFoundError(cnapiUuid);
     if (answer === 'last') throw new LastInstanceError(cnapiUuid);
-    return this.#viewOf({ ...found, isDraining: true });
+    return this.#withLeaseAge({ ...found, isDraining: true });
   }
 
   /** Where agents may go. */
@@ -258,7 +262,7 @@ export class Roster {
     return addressesOf(this.membership.live);
   }
 
-  statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]> {
+  statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusHistoryRow[]> {
     return readStatusHistory(this.#deps.database, serverUuid, page);
   }
 
@@ -280,19 +284,8 @@ export class Roster {
     this.#deps.bus.publish(runTopic(previousRun), message);
   }
 
-  #viewOf(instance: InstanceRow): Instance {
-    return {
-      uuid: instance.cnapiUuid,
-      run: instance.run,
-      url: instance.url,
-      pid: instance.pid,
-      version: instance.version,
-      state: instance.isDraining ? 'draining' : 'live',
-      agents: instance.agents,
-      admission: instance.admission ?? null,
-      lease_age_ms: this.membership.leaseAgeMs(instance.run),
-      started: instance.startedAt.toISOString(),
-    };
+  #withLeaseAge(instance: InstanceRow): LiveInstance {
+    return { ...instance, leaseAgeMs: this.membership.leaseAgeMs(instance.run) };
   }
 
   #readiness(isDraining: boolean): Readiness {

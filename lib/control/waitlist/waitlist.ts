@@ -14,7 +14,6 @@ import { publishChanges } from '../../platform/waits/changes.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { type UntilOptions, Watches } from '../../platform/waits/watches.ts';
 import type { Issue } from '../../protocol/api/contract/contract.ts';
-import type { CreatedTicket, Queue, Ticket } from '../../protocol/api/tickets.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import type { Config } from '../config.ts';
 import { Director } from './director.ts';
@@ -43,6 +42,7 @@ import {
   listQueues,
   listTickets,
   type OpenTicketFilter,
+  type QueueRow,
   readQueueTimes,
 } from './ticket-list-store.ts';
 import {
@@ -61,8 +61,8 @@ import {
   renewTicket,
   type TicketChange,
   type TicketRefusal,
+  type TicketRow,
 } from './ticket-store.ts';
-import { toQueue, toTicket } from './ticket-view.ts';
 
 export type WaitlistConfig = Pick<Config, 'slowPollMs' | 'slowPollNoBusMs'>;
 
@@ -81,6 +81,12 @@ export interface WaitResult {
   outcome: WaitOutcome;
   /** The outcome already held when the wait began. */
   atOnce: boolean;
+}
+
+/** A ticket that was created, and its queue as it was read after the commit. */
+export interface AcceptedTicket {
+  uuid: string;
+  queue: TicketRow[];
 }
 
 interface Page {
@@ -176,7 +182,7 @@ export class Waitlist {
    * @throws InvalidTicketError, TooManyTicketsError, TicketKeyConflictError,
    * DatabaseUnavailableError
    */
-  async create(request: TicketRequest): Promise<CreatedTicket> {
+  async create(request: TicketRequest): Promise<AcceptedTicket> {
     const issue = findTicketIssue(request);
     if (issue !== undefined) throw new InvalidTicketError(issue);
     const { serverUuid, scope, id, action, extra = {}, reqId, actor, record } = request;
@@ -186,17 +192,17 @@ export class Waitlist {
     if (request.idempotencyKey !== undefined) return this.#createOnce(ticket, request, request.idempotencyKey);
     const rows = await createTicket(this.#changes, ticket, { ...BOUNDS, maxListed: MAX_LISTED });
     if (typeof rows === 'string') throw this.#refuse(serverUuid, rows);
-    return { uuid, queue: rows.map(toTicket) };
+    return { uuid, queue: rows };
   }
 
-  async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<CreatedTicket> {
+  async #createOnce(ticket: NewTicket, { expiry }: TicketRequest, key: string): Promise<AcceptedTicket> {
     const { database } = this.#deps;
     const { scope, id, action, extra } = ticket;
     const requestHash = digestOf({ scope, id, action: action ?? null, extra, expiry });
     const made = await createTicketOnce(this.#changes, ticket, { key, requestHash, ...BOUNDS });
     if (typeof made === 'string') throw this.#refuse(ticket.serverUuid, made);
     if (made.requestHash !== requestHash) throw new TicketKeyConflictError(made.uuid, key);
-    return { uuid: made.uuid, queue: (await readQueueUpTo(database, made.uuid, MAX_LISTED)).map(toTicket) };
+    return { uuid: made.uuid, queue: await readQueueUpTo(database, made.uuid, MAX_LISTED) };
   }
 
   #refuse(serverUuid: string, refusal: TicketRefusal): TooManyTicketsError {
@@ -207,25 +213,25 @@ export class Waitlist {
   }
 
   /** @throws TicketNotFoundError, DatabaseUnavailableError */
-  async get(uuid: string): Promise<Ticket> {
+  async get(uuid: string): Promise<TicketRow> {
     const row = await readTicket(this.#deps.database, uuid);
     if (row === undefined) throw new TicketNotFoundError(uuid);
-    return toTicket(row);
+    return row;
   }
 
   /** Lists the server's tickets of every status in order of creation. */
-  async list(serverUuid: string, page: Page): Promise<Ticket[]> {
-    return (await listTickets(this.#deps.database, serverUuid, page)).map(toTicket);
+  list(serverUuid: string, page: Page): Promise<TicketRow[]> {
+    return listTickets(this.#deps.database, serverUuid, page);
   }
 
   /** Lists the server's active and queued tickets. */
-  async listOpen(serverUuid: string, filter: Page & OpenTicketFilter): Promise<Ticket[]> {
-    return (await listOpenTickets(this.#deps.database, serverUuid, filter)).map(toTicket);
+  listOpen(serverUuid: string, filter: Page & OpenTicketFilter): Promise<TicketRow[]> {
+    return listOpenTickets(this.#deps.database, serverUuid, filter);
   }
 
   /** Lists the queues with a holder, sorted by server, scope and id. */
-  async queues(page: Page): Promise<Queue[]> {
-    return (await listQueues(this.#deps.database, page)).map(toQueue);
+  queues(page: Page): Promise<QueueRow[]> {
+    return listQueues(this.#deps.database, page);
   }
 
   /**
@@ -263,7 +269,7 @@ export class Waitlist {
   }
 
   /** @throws InvalidTicketError, TicketNotFoundError, TicketEndedError, DatabaseUnavailableError */
-  async renew(uuid: string, expiry: ExpiryRequest): Promise<Ticket> {
+  async renew(uuid: string, expiry: ExpiryRequest): Promise<TicketRow> {
     const status = this.#changed(uuid, await renewTicket(this.#changes, uuid, validExpiry(expiry)));
     if (isEnded(status)) throw new TicketEndedError(uuid, status);
     return this.get(uuid);

@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
+import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
 import type { RecordedTaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
 import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
@@ -10,7 +11,6 @@ import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';
-import type { StatusChange } from '../../../lib/protocol/api/servers.ts';
 import type { Task, TaskPage } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
 
@@ -32,31 +32,35 @@ export class FakeRoster {
   readiness = { ready: true, reasons: [] as string[] };
   removed: string[] = [];
   isLast = false;
-  changes: StatusChange[] = [];
+  changes: RecordedStatusChange[] = [];
 
   async listInstances() {
     const run = '11111111-1111-4111-8111-111111111111';
     return [
       {
-        uuid: SERVER,
+        cnapiUuid: SERVER,
         run,
         url: 'http://127.0.0.1:1',
+        host: '127.0.0.1',
+        port: 1,
         pid: 1,
         version: '1.2.3',
         state: 'live' as const,
+        isDraining: false,
+        beat: 1,
         agents: 2,
         admission: 'open' as const,
-        lease_age_ms: 10,
-        started: '2030-01-01T00:00:00.000Z',
+        leaseAgeMs: 10,
+        startedAt: new Date('2030-01-01T00:00:00.000Z'),
       },
     ];
   }
 
   async drain(cnapiUuid: string) {
     const [instance] = await this.listInstances();
-    if (cnapiUuid !== instance?.uuid) throw new InstanceNotFoundError(cnapiUuid);
+    if (cnapiUuid !== instance?.cnapiUuid) throw new InstanceNotFoundError(cnapiUuid);
     if (this.isLast) throw new LastInstanceError(cnapiUuid);
-    return { ...instance, state: 'draining' as const };
+    return { ...instance, isDraining: true };
   }
 
   async statusHistory(_uuid: string, { limit, offset }: { limit: number; offset: number }) {

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import t from 'tap';
 import { createPushJob, readPushJob, readPushJobByKey, requestAbort } from '../../../lib/control/push/push-store.ts';
 import { pushJobRoutes } from '../../../lib/control/push/routes/push-job-routes.ts';
-import { pushJobFor } from '../../../lib/control/push/routes/push-job-view.ts';
+import { toPushJob } from '../../../lib/control/push/routes/push-job-view.ts';
 import { migrations } from '../../../lib/control/subsystem-list.ts';
 import { newPushJob } from '../../interleavings/push-statements.ts';
 import { freshDatabase } from '../../support/postgres.ts';
@@ -49,7 +49,7 @@ t.test('who first asked for the abort of a job is shown', async (t) => {
   const { id, ...job } = newPushJob([randomUUID()]);
   await createPushJob(database, { ...job, id });
   const shown = async () =>
-    pushJobFor({ name: 'alice', roles: [] } as never, (await readPushJob(database, id)) as never);
+    toPushJob((await readPushJob(database, id)) as never, { name: 'alice', roles: [] } as never);
   t.notOk('aborted_by' in (await shown()));
   for (const actor of ['bob', 'carol']) await requestAbort(database, id, { how: 'hard', actor });
   t.match(await shown(), { aborted_by: 'bob' });

@@ -3,6 +3,7 @@ import { invalidParameter } from '../../../platform/errors.ts';
 import { MAX_TOKENS, tokenContracts } from '../../../protocol/api/tokens.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { Tokens } from '../tokens.ts';
+import { toCreatedToken, toToken } from './token-view.ts';
 
 export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list' | 'revoke'> }): Route[] {
   return bind(
@@ -13,12 +14,12 @@ export function tokenRoutes({ tokens }: { tokens: Pick<Tokens, 'create' | 'list'
         if (serverUuid !== undefined && role !== 'agent')
           throw invalidParameter('server_uuid', 'only a token with role agent can be good for one server');
         const request = { name, role, createdBy: actor.name, expiresInSeconds, serverUuid };
-        const body = await withRecord((record) => tokens.create({ ...request, record }));
+        const body = toCreatedToken(await withRecord((record) => tokens.create({ ...request, record })));
         return { status: 201 as const, body, headers: { 'Cache-Control': 'no-store' } };
       },
       async ListTokens({ params }) {
         const { ended: isOver, limit = MAX_TOKENS, ...others } = params;
-        return ok(await tokens.list({ ...others, isOver, limit }));
+        return ok((await tokens.list({ ...others, isOver, limit })).map(toToken));
       },
       async RevokeToken({ params }) {
         await tokens.revoke(params.uuid);

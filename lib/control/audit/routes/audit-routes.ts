@@ -3,6 +3,7 @@ import { AUDIT_PAGE, auditContracts } from '../../../protocol/api/audit.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import type { AuditLog } from '../audit-log.ts';
 import { AUDIT_PAGE_BYTES } from '../audit-store.ts';
+import { toAuditRecord } from './audit-view.ts';
 
 export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route[] {
   return bind(
@@ -11,7 +12,8 @@ export function auditRoutes({ audit }: { audit: Pick<AuditLog, 'list'> }): Route
       async ListAudit({ params }) {
         const { server: serverUuid, object_prefix: objectPrefix, request_id: requestId, ...rest } = params;
         const { limit = AUDIT_PAGE, ...others } = rest;
-        return ok(await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit }));
+        const rows = await audit.list({ ...others, serverUuid, objectPrefix, requestId, limit });
+        return ok(rows.map(toAuditRecord));
       },
     },
     // As rows and as JSON.

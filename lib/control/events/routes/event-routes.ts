@@ -6,6 +6,7 @@ import { EVENT_KINDS, eventContracts } from '../../../protocol/api/events.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
 import type { DeliveredEvent, Events } from '../events.ts';
+import { toEventData } from './event-view.ts';
 
 interface EventRouteDeps {
   events: Pick<Events, 'follow'>;
@@ -41,6 +42,6 @@ class UnknownKindError extends InvalidParametersError {
 async function* toServerSent(events: AsyncIterable<DeliveredEvent>): AsyncGenerator<ServerSentEvent> {
   for await (const { position, event } of events) {
     if (event === undefined) yield { id: position };
-    else yield { id: position, name: event.kind, data: { ...event.body, time: event.storedAt.toISOString() } };
+    else yield { id: position, name: event.kind, data: toEventData(event) };
   }
 }

@@ -4,7 +4,7 @@ import { documentRoutes, ifMatch, versionedReply } from '../../documents/routes/
 import { bind, ok, type Route } from '../../http/route.ts';
 import { makeKeyPair } from '../key-material.ts';
 import type { Organizations } from '../organizations.ts';
-import { mayAct } from '../requestor.ts';
+import { toRequestor } from './requestor-view.ts';
 
 type Lists = Readonly<Record<string, readonly string[]>>;
 
@@ -27,10 +27,7 @@ export function organizationRoutes(organizations: Pick<Organizations, 'documents
     }),
     ...bind(requestorContracts, {
       async GetRequestor({ actor, params }) {
-        const requestor = await organizations.requestor(actor, params.organization);
-        const { name, kind, groups: names } = requestor;
-        const [may_read, may_write] = [mayAct(requestor, 'read'), mayAct(requestor, 'write')];
-        return ok({ name, kind, groups: [...names].toSorted(), may_read, may_write });
+        return ok(toRequestor(await organizations.requestor(actor, params.organization)));
       },
     }),
     ...bind(

@@ -7,7 +7,7 @@ import { bind, empty, type Route, type ServerSentEvent, stream } from '../../htt
 import { eventFor } from '../../tasks/routes/task-view.ts';
 import type { FollowUpdate } from '../followers/node-follower.ts';
 import type { PushJobs } from '../push-jobs.ts';
-import { pushJobFor, pushNodeFor } from './push-job-view.ts';
+import { toPushJob, toPushNode } from './push-job-view.ts';
 
 export interface PushEventRouteDeps {
   pushJobs: Pick<PushJobs, 'get'> & { followers: Pick<PushJobs['followers'], 'nodes'> };
@@ -34,8 +34,8 @@ export function pushEventRoutes({ pushJobs }: PushEventRouteDeps): Route[] {
 async function* toServerSent(all: AsyncIterable<FollowUpdate>, actor: Actor): AsyncGenerator<ServerSentEvent> {
   for await (const update of all) {
     const id = update.position;
-    if ('job' in update) yield { id, name: 'job', data: pushJobFor(actor, update.job) };
-    else if ('node' in update) yield { id, name: 'node', data: pushNodeFor(actor, update.node) };
+    if ('job' in update) yield { id, name: 'job', data: toPushJob(update.job, actor) };
+    else if ('node' in update) yield { id, name: 'node', data: toPushNode(update.node, actor) };
     else if ('task' in update) {
       const { serverUuid, task, event } = update;
       yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: eventFor(actor, event) } };

@@ -9,7 +9,7 @@ import { PushJobKeyLostError } from '../push-errors.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { createRequestKey, resolvePushJob } from '../request/job-request.ts';
 import { resolveNodes } from '../request/job-targets.ts';
-import { pushJobFor, pushNodeFor } from './push-job-view.ts';
+import { toPushJob, toPushNode } from './push-job-view.ts';
 
 export interface PushJobRouteDeps {
   pushJobs: Pick<
@@ -47,31 +47,31 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
           if (first === undefined) throw new PushJobKeyLostError();
           return first;
         }
-        return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
+        return { status: 201 as const, body: toPushJob(await pushJobs.get(id), actor) };
       },
       async ListPushJobs({ params, actor }) {
         const { status, id_prefix: idPrefix, schedule, after, limit = PUSH_PAGE } = params;
         const { jobs, next } = await pushJobs.list({ status, idPrefix, schedule, after, limit });
         return ok({
-          jobs: jobs.map((job) => pushJobFor(actor, job)),
+          jobs: jobs.map((job) => toPushJob(job, actor)),
           ...(next === undefined ? {} : { next: formatCursor(next) }),
         });
       },
-      GetPushJob: async ({ params, actor }) => ok(pushJobFor(actor, await pushJobs.get(params.id))),
+      GetPushJob: async ({ params, actor }) => ok(toPushJob(await pushJobs.get(params.id), actor)),
       async ListPushNodes({ params, actor }) {
         const { id, status, after, limit } = params;
         const nodes = await pushJobs.nodes(id, { state: status, after, limit });
-        return ok(nodes.map((node) => pushNodeFor(actor, node)));
+        return ok(nodes.map((node) => toPushNode(node, actor)));
       },
       async ChangePushJob({ params: { id, ...changes }, actor, withRecord }) {
         await withRecord((record) => pushJobs.change(id, { changes, record }), id);
-        return ok(pushJobFor(actor, await pushJobs.get(id)));
+        return ok(toPushJob(await pushJobs.get(id), actor));
       },
       async AddPushNodes({ params, actor, withRecord }) {
         const { id } = params;
         const nodes = await resolveNodes(params.servers, servers);
         await withRecord((record) => pushJobs.addNodes(id, { nodes, record }), id);
-        return { status: 201 as const, body: pushJobFor(actor, await pushJobs.get(id)) };
+        return { status: 201 as const, body: toPushJob(await pushJobs.get(id), actor) };
       },
       async AbortPushJob({ params, actor, withRecord }) {
         const { id, nodes } = params;
@@ -83,7 +83,7 @@ export function pushJobRoutes({ pushJobs, servers, random }: PushJobRouteDeps): 
               : pushJobs.abortNodes(id, { nodes, how, record }),
           id,
         );
-        return accepted(pushJobFor(actor, await pushJobs.get(id)));
+        return accepted(toPushJob(await pushJobs.get(id), actor));
       },
       async DeletePushJob({ params: { id }, withRecord }) {
         await withRecord((record) => pushJobs.delete(id, record), id);

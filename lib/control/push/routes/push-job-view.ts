@@ -1,14 +1,16 @@
 /**
- * A push job as a caller may see it. The command and its options may hold anything, so only callers
- * who may see the contents of tasks see them. Pure.
+ * A push job, its nodes, and the states of servers in push jobs, as a caller may see them. The
+ * command and its options may hold anything, so only callers who may see the contents of tasks see
+ * them. Pure.
  */
 import { optionalField } from '../../../platform/optional-field.ts';
 import type { PushJob, PushNode } from '../../../protocol/api/push/job-schemas.ts';
+import type { PushNodeState } from '../../../protocol/api/push/nodes.ts';
 import { type Actor, hasRight } from '../../access/token.ts';
 import { toJobStatus } from '../push-job.ts';
-import type { PushJobRow, PushNodeRow } from '../push-store.ts';
+import type { NodeStateRow, PushJobRow, PushNodeRow } from '../push-store.ts';
 
-export function pushJobFor(actor: Actor, row: PushJobRow): PushJob {
+export function toPushJob(row: PushJobRow, actor: Actor): PushJob {
   const contents = hasRight(actor, 'task-contents') ? contentsOf(row) : { withheld: true };
   return {
     id: row.id,
@@ -45,7 +47,7 @@ function contentsOf({ command, options, has_file }: PushJobRow) {
   };
 }
 
-export function pushNodeFor(actor: Actor, row: PushNodeRow): PushNode {
+export function toPushNode(row: PushNodeRow, actor: Actor): PushNode {
   return {
     server_uuid: row.server_uuid,
     name: row.name,
@@ -58,4 +60,10 @@ export function pushNodeFor(actor: Actor, row: PushNodeRow): PushNode {
     ...(row.is_cancelled ? { cancelled: true } : {}),
     updated_at: row.updated_at.toISOString(),
   };
+}
+
+/** `name`: the server's hostname. */
+export function toPushNodeState({ server_uuid, state, job }: NodeStateRow, name: string): PushNodeState {
+  const status = state === 'in-job' ? 'in_job' : state;
+  return { server_uuid, name, status, ...optionalField('job', job) };
 }

@@ -5,6 +5,7 @@ import { pushNodeContracts } from '../../../protocol/api/push/nodes.ts';
 import { bind, ok, type Route } from '../../http/route.ts';
 import type { Servers } from '../../servers/servers.ts';
 import type { PushJobs } from '../push-jobs.ts';
+import { toPushNodeState } from './push-job-view.ts';
 
 interface PushNodeRouteDeps {
   pushJobs: Pick<PushJobs, 'nodeStates'>;
@@ -21,12 +22,7 @@ export function pushNodeRoutes({ pushJobs, servers }: PushNodeRouteDeps): Route[
       const states = await pushJobs.nodeStates([...names.keys()]);
       return ok(
         states
-          .map(({ server_uuid, state, job }) => ({
-            server_uuid,
-            name: names.get(server_uuid) ?? '',
-            status: state === 'in-job' ? ('in_job' as const) : state,
-            ...(job === null ? {} : { job }),
-          }))
+          .map((state) => toPushNodeState(state, names.get(state.server_uuid) ?? ''))
           .sort((a, b) => (a.server_uuid < b.server_uuid ? -1 : 1)),
       );
     },

@@ -112,7 +112,7 @@ export async function readLive(database: Queryable): Promise<InstanceRow[]> {
        draining_since is not null as is_draining
      from cnapi_instances where state = 'live' order by started_at, run`,
   );
-  return rows.map(toInstance);
+  return rows.map(toInstanceRow);
 }
 
 /**
@@ -196,7 +196,7 @@ interface StoredInstance {
   is_draining: boolean;
 }
 
-function toInstance({ cnapi_uuid, started_at, is_draining, admission, ...row }: StoredInstance): InstanceRow {
+function toInstanceRow({ cnapi_uuid, started_at, is_draining, admission, ...row }: StoredInstance): InstanceRow {
   const known = ADMISSIONS.find((one) => one === admission);
   return { ...row, cnapiUuid: cnapi_uuid, startedAt: started_at, isDraining: is_draining, admission: known };
 }

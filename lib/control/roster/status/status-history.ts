@@ -1,11 +1,20 @@
 /** Reads the status history that a trigger on the roster row keeps; deletes old entries. */
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import type { StatusChange } from '../../../protocol/api/servers.ts';
+import type { ServerStatus } from '../../../protocol/api/servers.ts';
 import { STATUS_REASONS, type StatusReason } from './authority-row.ts';
 
-interface StoredChange extends Omit<StatusChange, 'since' | 'message' | 'reason'> {
+interface StoredChange {
+  status: ServerStatus;
+  previous: ServerStatus | null;
   reason: StatusReason;
   since: Date;
+  cnapi_uuid: string | null;
+  epoch: number;
+}
+
+/** `message`: the reason as a sentence. */
+export interface StatusHistoryRow extends StoredChange {
+  message: string;
 }
 
 /** Newest first. */
@@ -13,13 +22,13 @@ export async function readStatusHistory(
   database: Queryable,
   serverUuid: string,
   { limit, offset }: { limit: number; offset: number },
-): Promise<StatusChange[]> {
+): Promise<StatusHistoryRow[]> {
   const { rows } = await database.query<StoredChange>(
     `select status, previous, reason, since, cnapi_uuid, epoch from cnapi_status_history
      where server_uuid = $1::uuid order by id desc limit $2::int offset $3::int`,
     [serverUuid, limit, offset],
   );
-  return rows.map(({ since, ...row }) => ({ ...row, message: STATUS_REASONS[row.reason], since: since.toISOString() }));
+  return rows.map((row) => ({ ...row, message: STATUS_REASONS[row.reason] }));
 }
 
 /** Deletes at most `limit` entries older than `days`; a server's newest entry stays. */

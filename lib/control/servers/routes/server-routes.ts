@@ -4,19 +4,27 @@
  */
 import { CnapiError } from '../../../platform/errors.ts';
 import { isUuid, MAX_LIST } from '../../../protocol/api/contract/rules.ts';
-import { type StatusChange, serverContracts } from '../../../protocol/api/servers.ts';
+import { serverContracts } from '../../../protocol/api/servers.ts';
 import { answerRows } from '../../http/reply/row-stream.ts';
 import { bind, empty, ok, type Route } from '../../http/route.ts';
 import type { ServerObject } from '../server.ts';
 import type { RemovedServer } from '../server-store.ts';
 import { ServerNotFoundError, type Servers } from '../servers.ts';
-import { lastHeartbeatOf, narrowServer, OVERPROVISION_RATIOS, partSelectionOf, pickFields } from './server-view.ts';
+import {
+  lastHeartbeatOf,
+  partSelectionOf,
+  pickFields,
+  type RecordedStatusChange,
+  toListedServer,
+  toServer,
+  toStatusChange,
+} from './server-view.ts';
 
 interface ServerRouteDeps {
   servers: Pick<Servers, 'list' | 'get' | 'update' | 'remove' | 'removeDefaults'>;
   roster: {
     /** Newest first. */
-    statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<StatusChange[]>;
+    statusHistory(serverUuid: string, page: { limit: number; offset: number }): Promise<RecordedStatusChange[]>;
     /** A server was removed: closes its session on any instance. */
     serverRemoved(serverUuid: string, removed: RemovedServer): void;
   };
@@ -58,16 +66,14 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
             const skipped = last === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
             const part = { limit: rows, offset: skipped, after, bytes };
             const { servers: read, next } = await servers.list({ ...query, part });
-            return { rows: read.map((server) => pickFields(narrowServer(server, extras, beatOf), fields)), next };
+            return { rows: read.map((server) => pickFields(toListedServer(server, extras, beatOf), fields)), next };
           },
         });
       },
       async GetServer({ params }) {
         const found = await servers.get(params.server_uuid);
         if (found === undefined) throw new ServerNotFoundError(params.server_uuid);
-        const overprovision_ratios = OVERPROVISION_RATIOS;
-        const last_heartbeat = lastHeartbeatOf(lastHeartbeat, found.server);
-        return ok({ ...found.server, overprovision_ratios, last_heartbeat });
+        return ok(toServer(found.server, lastHeartbeat));
       },
       async UpdateServer({ params }) {
         const { server_uuid, etag_retries, ...update } = params;
@@ -86,7 +92,7 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
         if (changes.length === 0 && (await servers.get(params.server_uuid)) === undefined) {
           throw new ServerNotFoundError(params.server_uuid);
         }
-        return ok(changes);
+        return ok(changes.map(toStatusChange));
       },
     },
     { ListServers: { answerBytes: LIST_BYTES }, GetStatusHistory: { answerBytes: 1024 * 1024 } },

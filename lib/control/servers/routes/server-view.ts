@@ -1,7 +1,8 @@
 /**
- * The part of a server that a list shows: `extras` widen it, `fields` narrow it. Pure. The rules
- * are Triton's.
+ * A server as callers see it. In a list, `extras` widen it and `fields` narrow it; the rules are
+ * Triton's. Every reader sees all of it. Pure.
  */
+import type { StatusChange } from '../../../protocol/api/servers.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { ServerObject } from '../server.ts';
 import type { PartSelection } from '../server-store.ts';
@@ -10,7 +11,7 @@ import type { PartSelection } from '../server-store.ts';
  * Triton's allocator writes this into every server that it reads, whatever was posted: a
  * core may be promised four times, memory and disk once.
  */
-export const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;
+const OVERPROVISION_RATIOS = { cpu: 4, ram: 1, disk: 1 } as const;
 
 /** What must be read for these extras. */
 export function partSelectionOf(extras: readonly string[] | undefined): PartSelection {
@@ -23,10 +24,16 @@ export function partSelectionOf(extras: readonly string[] | undefined): PartSele
   };
 }
 
+/** The whole server. `overSession`: as for `lastHeartbeatOf`. */
+export function toServer(server: ServerObject, overSession: (serverUuid: string) => string | null) {
+  const last_heartbeat = lastHeartbeatOf(overSession, server);
+  return { ...server, overprovision_ratios: OVERPROVISION_RATIOS, last_heartbeat };
+}
+
 /**
  * The server with the requested parts; any extras add `last_heartbeat`, because clients rely on it.
  */
-export function narrowServer(
+export function toListedServer(
   server: ServerObject,
   extras: readonly string[] | undefined,
   beatOf?: (server: ServerObject) => string | null,
@@ -68,4 +75,13 @@ export function lastHeartbeatOf(
 
 function wantsOf(extras: readonly string[] | undefined): (...names: string[]) => boolean {
   return (...names) => extras?.includes('all') === true || names.some((name) => extras?.includes(name) === true);
+}
+
+/** `since`: the database's time. */
+export interface RecordedStatusChange extends Omit<StatusChange, 'since'> {
+  since: Date;
+}
+
+export function toStatusChange({ since, ...change }: RecordedStatusChange): StatusChange {
+  return { ...change, since: since.toISOString() };
 }

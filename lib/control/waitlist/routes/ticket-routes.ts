@@ -6,6 +6,7 @@ import { idempotencyKey } from '../../http/idempotency-key.ts';
 import { accepted, bind, empty, ok, type Route } from '../../http/route.ts';
 import type { ExpiryRequest } from '../ticket.ts';
 import type { Waitlist } from '../waitlist.ts';
+import { toCreatedTicket, toQueue, toTicket } from './ticket-view.ts';
 import { answerWait } from './ticket-waits.ts';
 
 interface TicketRouteDeps {
@@ -25,15 +26,20 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
         const { server_uuid, scope, id, action, extra } = params;
         const ticket = { serverUuid: server_uuid, scope, id, action, extra, expiry: expiryOf(params) };
         const asked = { reqId: requestId, actor: actor.name, idempotencyKey: idempotencyKey(header) };
-        return accepted(await withRecord((record) => waitlist.create({ ...ticket, ...asked, record })));
+        return accepted(
+          toCreatedTicket(await withRecord((record) => waitlist.create({ ...ticket, ...asked, record }))),
+        );
       },
       async ListTickets({ params }) {
         const { server_uuid, limit = MAX_LIST, offset = 0, open = false, scope, id, reqid: reqId } = params;
         if (limit > MAX_LIST) throw new InvalidArgumentError(`limit must be less than ${MAX_LIST}`);
-        if (open) return ok(await waitlist.listOpen(server_uuid, { scope, id, reqId, limit, offset }));
+        if (open) {
+          const found = await waitlist.listOpen(server_uuid, { scope, id, reqId, limit, offset });
+          return ok(found.map(toTicket));
+        }
         if ((scope ?? id ?? reqId) !== undefined)
           throw new InvalidArgumentError('scope, id and reqid are for open tickets: say open=true as well');
-        return ok(await waitlist.list(server_uuid, { limit, offset }));
+        return ok((await waitlist.list(server_uuid, { limit, offset })).map(toTicket));
       },
       async DeleteTickets({ params }) {
         if (String(params.force) !== 'true')
@@ -41,7 +47,7 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
         await waitlist.deleteAll(params.server_uuid);
         return empty(204);
       },
-      GetTicket: async ({ params }) => ok(await waitlist.get(params.ticket_uuid)),
+      GetTicket: async ({ params }) => ok(toTicket(await waitlist.get(params.ticket_uuid))),
       async WaitTicket({ params, signal }) {
         const { ticket_uuid, timeout: seconds = MAX_WAIT_SECONDS } = params;
         const result = await waitlist.wait(ticket_uuid, {
@@ -56,13 +62,14 @@ export function ticketRoutes({ waitlist, instanceLeaving }: TicketRouteDeps): Ro
         await waitlist.release(params.ticket_uuid);
         return empty(204);
       },
-      RenewTicket: async ({ params }) => ok(await waitlist.renew(params.ticket_uuid, expiryOf(params))),
+      RenewTicket: async ({ params }) => ok(toTicket(await waitlist.renew(params.ticket_uuid, expiryOf(params)))),
       async DeleteTicket({ params }) {
         await waitlist.delete(params.ticket_uuid);
         return empty(204);
       },
-      ListQueues: async ({ params }) =>
-        ok(await waitlist.queues({ limit: params.limit ?? MAX_LIST, offset: params.offset ?? 0 })),
+      async ListQueues({ params: { limit = MAX_LIST, offset = 0 } }) {
+        return ok((await waitlist.queues({ limit, offset })).map(toQueue));
+      },
     },
     {
       CreateTicket: { commitsRecord: true },

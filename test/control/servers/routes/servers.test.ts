@@ -365,7 +365,7 @@ t.test('status history is newest first with paging, survives removal, and is 404
     previous: null,
     reason: 'connected',
     message: 'its agent is connected',
-    since: 'x',
+    since: new Date(epoch),
     cnapi_uuid: null,
     epoch,
   }));

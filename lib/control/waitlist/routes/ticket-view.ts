@@ -1,7 +1,8 @@
-/** Converts rows of tickets and queues to the answers for callers. Pure. Called by waitlist.ts. */
-import type { Queue, Ticket } from '../../protocol/api/tickets.ts';
-import type { QueueRow } from './ticket-list-store.ts';
-import type { TicketRow } from './ticket-store.ts';
+/** Tickets and queues as callers see them. Every reader sees all of them. Pure. */
+import type { CreatedTicket, Queue, Ticket } from '../../../protocol/api/tickets.ts';
+import type { QueueRow } from '../ticket-list-store.ts';
+import type { TicketRow } from '../ticket-store.ts';
+import type { AcceptedTicket } from '../waitlist.ts';
 
 export function toTicket(row: TicketRow): Ticket {
   const { uuid, server_uuid, scope, id, action, extra, reqid, actor, status, created_at, updated_at } = row;
@@ -19,6 +20,10 @@ export function toTicket(row: TicketRow): Ticket {
     ...(reqid === null ? {} : { reqid }),
     ...(actor === null ? {} : { actor }),
   };
+}
+
+export function toCreatedTicket({ uuid, queue }: AcceptedTicket): CreatedTicket {
+  return { uuid, queue: queue.map(toTicket) };
 }
 
 export function toQueue(row: QueueRow): Queue {
