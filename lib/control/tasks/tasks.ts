@@ -12,7 +12,6 @@ import type { Database } from '../../platform/postgres/database.ts';
 import type { Random } from '../../platform/random.ts';
 import { SlowPoll } from '../../platform/waits/slow-poll.ts';
 import { Watches } from '../../platform/waits/watches.ts';
-import type { Task, TaskPage } from '../../protocol/api/tasks.ts';
 import { digestOf } from '../../protocol/canonical-json.ts';
 import { hasSecrets, maskParams, reasonNotMaskable } from '../../protocol/secret-params.ts';
 import { taskCapability, taskKind } from '../../protocol/tasks.ts';
@@ -20,13 +19,7 @@ import type { Config } from '../config.ts';
 import type { PostDispatch, PostOutcomes } from './dispatch/post-dispatch.ts';
 import { Dispatcher, type DispatcherStats } from './dispatcher.ts';
 import type { TaskSessions } from './record/sessions.ts';
-import {
-  DEFAULT_TASK_TIMEOUT_MS,
-  type ServerTaskHistoryEntry,
-  type TaskRequest,
-  toServerHistoryEntry,
-  toTask,
-} from './record/task.ts';
+import { DEFAULT_TASK_TIMEOUT_MS, type TaskRequest, type TaskRow } from './record/task.ts';
 import {
   BadSecretParamsError,
   IdempotencyConflictError,
@@ -39,7 +32,7 @@ import {
   TooManyTasksError,
 } from './record/task-errors.ts';
 import { summaryOf, type TaskFilter } from './record/task-list.ts';
-import { listAllTasks, readTaskTimes } from './record/task-list-store.ts';
+import { listAllTasks, readTaskTimes, type TaskListPage } from './record/task-list-store.ts';
 import {
   type CreatedTask,
   cancelTask,
@@ -53,6 +46,7 @@ import {
   readTask,
   readTaskByKey,
   type ServerTaskCursor,
+  type TaskChunk,
   type TaskPosition,
 } from './record/task-store.ts';
 import { createTaskUnderTicket, type TicketCheck } from './record/ticketed-store.ts';
@@ -95,11 +89,6 @@ const QUEUE_QUOTA = { tasks: MAX_QUEUED_PER_SERVER, mib: MAX_QUEUED_MIB_PER_SERV
 const STOPS_WITHIN_MS = 2_000;
 /** One statement deletes this much well within its time limit. */
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
-
-interface TaskHistoryPart {
-  rows: ServerTaskHistoryEntry[];
-  next: ServerTaskCursor | undefined;
-}
 
 export class Tasks {
   /** The link passes it what agents report, and the bus what servers may have to do. */
@@ -197,33 +186,33 @@ export class Tasks {
   }
 
   /** @throws TaskNotFoundError, DatabaseUnavailableError */
-  async get(id: string): Promise<Task> {
+  async get(id: string): Promise<TaskRow> {
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
-    return toTask(row);
+    return row;
   }
 
   /**
    * Returns the ended task, or its present state at the timeout. A failed task is not an error:
-   * check `status`. The wait continues while the database is unreachable.
+   * check `outcome`. The wait continues while the database is unreachable.
    * @throws TaskNotFoundError, TooManyWaitersError, WaitStoppedError, DatabaseUnavailableError, the
    * signal's reason
    */
-  async wait(id: string, options: WaitOptions): Promise<Task> {
-    return toTask(await this.waiters.wait(id, options));
+  wait(id: string, options: WaitOptions): Promise<TaskRow> {
+    return this.waiters.wait(id, options);
   }
 
   /**
    * Requests the end: a queued task ends at once, a claimed one when its agent reports the end.
    * @throws TaskNotFoundError, TaskEndedError, TaskNotCancellableError, DatabaseUnavailableError
    */
-  async cancel(id: string): Promise<Task> {
+  async cancel(id: string): Promise<TaskRow> {
     const cancelled = await cancelTask(this.#deps.database, id);
     if (cancelled?.isEnded) this.dispatcher.announce([{ id, ended: true }]);
     else if (cancelled !== undefined) this.#notifyAuthority(cancelled.serverUuid, cancelled.run);
     const row = await readTask(this.#deps.database, id);
     if (row === undefined) throw new TaskNotFoundError(id);
-    if (cancelled !== undefined) return toTask(row);
+    if (cancelled !== undefined) return row;
     throw row.outcome === null ? new TaskNotCancellableError(id) : new TaskEndedError(id, row.outcome);
   }
 
@@ -231,7 +220,7 @@ export class Tasks {
    * Tasks of all servers, newest first, page by page: narrow rows, and a bounded number of rows
    * read.
    */
-  list(filter: TaskFilter): Promise<TaskPage> {
+  list(filter: TaskFilter): Promise<TaskListPage> {
     return listAllTasks(this.#deps.database, filter);
   }
 
@@ -246,13 +235,8 @@ export class Tasks {
   }
 
   /** The server's tasks, newest first, one part at a time; the next part starts at `next`. */
-  async history(
-    serverUuid: string,
-    size: { rows: number; bytes: number },
-    after?: ServerTaskCursor,
-  ): Promise<TaskHistoryPart> {
-    const { rows, next } = await listTasks(this.#deps.database, serverUuid, size, after);
-    return { rows: rows.map(toServerHistoryEntry), next };
+  history(serverUuid: string, size: { rows: number; bytes: number }, after?: ServerTaskCursor): Promise<TaskChunk> {
+    return listTasks(this.#deps.database, serverUuid, size, after);
   }
 
   /**

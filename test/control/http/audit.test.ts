@@ -7,6 +7,7 @@ import { freshZone } from '../../support/apps.ts';
 import { matchLists } from '../../support/match-lists.ts';
 import type { FreshDatabase } from '../../support/postgres.ts';
 import { until } from '../../support/until.ts';
+import { finished } from './stand-ins.ts';
 import { SERVER, setStatus, startApi, UNKNOWN_UUID } from './support.ts';
 import { startWithTokens as start } from './with-tokens.ts';
 
@@ -135,10 +136,7 @@ t.test('the audit names the task of a synchronous command', async (t) => {
   const { call, as, addServer, audit, tasks } = await start(t);
   await addServer(SERVER);
   const { headers } = await as('operator');
-  tasks.outcome = {
-    status: 'complete',
-    history: [{ name: 'finish', timestamp: '2030-01-01T00:00:00.000Z', event: { exitCode: 0, stdout: 'hello' } }],
-  };
+  tasks.outcome = finished({ exitCode: 0, stdout: 'hello' });
   t.equal((await call('POST', `/servers/${SERVER}/execute`, { script: 'echo hello' }, headers)).status, 200);
   const [record] = await until(async () => {
     const found = await audit('action=CommandExecute');

@@ -3,15 +3,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InstanceNotFoundError, LastInstanceError } from '../../../lib/control/roster/membership/roster-errors.ts';
 import type { RecordedStatusChange } from '../../../lib/control/servers/routes/server-view.ts';
-import type { RecordedTaskEvent, TaskRequest } from '../../../lib/control/tasks/record/task.ts';
+import type { RecordedTaskEvent, TaskRequest, TaskRow } from '../../../lib/control/tasks/record/task.ts';
 import { TaskEndedError, TaskNotFoundError } from '../../../lib/control/tasks/record/task-errors.ts';
 import type { TaskFilter } from '../../../lib/control/tasks/record/task-list.ts';
+import type { TaskListPage } from '../../../lib/control/tasks/record/task-list-store.ts';
 import type { FollowOptions } from '../../../lib/control/tasks/record/waiters.ts';
 import type { Tasks } from '../../../lib/control/tasks/tasks.ts';
 import type { Queryable } from '../../../lib/platform/postgres/database.ts';
 import { systemRandom } from '../../../lib/platform/random.ts';
 import { Parameters } from '../../../lib/platform/sql-text.ts';
-import type { Task, TaskPage } from '../../../lib/protocol/api/tasks.ts';
 import { SERVER } from './support.ts';
 
 /** Records what was posted, in order. */
@@ -72,10 +72,28 @@ export class FakeRoster {
   }
 }
 
+type TaskEnd = Pick<TaskRow, 'state' | 'outcome' | 'ended_at' | 'result' | 'error'>;
+
+const ENDED = { state: 'ended', ended_at: new Date('2030-01-01T00:00:00.000Z') } as const;
+
+export const finished = (result: TaskRow['result']): TaskEnd => ({
+  ...ENDED,
+  outcome: 'complete',
+  result,
+  error: null,
+});
+
+export const failed = (message: string): TaskEnd => ({
+  ...ENDED,
+  outcome: 'failure',
+  result: null,
+  error: { code: 'Failed', message },
+});
+
 /** Tasks that end when a test ends them. */
 export class FakeTasks {
   readonly waiters = this;
-  readonly all = new Map<string, Task>();
+  readonly all = new Map<string, TaskRow>();
   readonly created: TaskRequest[] = [];
   readonly ids: string[] = [];
   readonly events: RecordedTaskEvent[] = [];
@@ -85,7 +103,7 @@ export class FakeTasks {
   readonly waited: number[] = [];
   waiting = 0;
   /** The result of new tasks, if set. */
-  outcome: Pick<Task, 'status' | 'history'> | undefined;
+  outcome: TaskEnd | undefined;
   readonly #database: Queryable | undefined;
 
   constructor(database?: Queryable) {
@@ -108,23 +126,32 @@ export class FakeTasks {
     const id = systemRandom.uuid();
     this.all.set(id, {
       id,
-      task: request.name,
       server_uuid: request.serverUuid,
-      status: 'active',
-      timestamp: '2030-01-01T00:00:00.000Z',
-      history: [],
+      name: request.name,
       params: request.params,
-      attempt: 0,
       timeout_ms: request.timeoutMs ?? 3_600_000,
       idempotent: request.idempotent ?? false,
-      cancel_requested: false,
+      req_id: null,
+      ticket_uuid: null,
+      state: 'queued',
+      outcome: null,
+      attempt: 0,
+      created_at: new Date('2030-01-01T00:00:00.000Z'),
+      accepted_at: null,
+      started_at: null,
+      cancel_requested_at: null,
+      ended_at: null,
+      progress: null,
+      progress_at: null,
+      result: null,
+      error: null,
       ...this.outcome,
     });
     this.ids.push(id);
     return { id, created: true };
   }
 
-  async get(id: string): Promise<Task> {
+  async get(id: string): Promise<TaskRow> {
     const task = this.all.get(id);
     if (task === undefined) throw new TaskNotFoundError(id);
     return task;
@@ -133,13 +160,13 @@ export class FakeTasks {
   async wait(
     id: string,
     { timeoutMs, signal, endSignal }: { timeoutMs: number; signal?: AbortSignal; endSignal?: AbortSignal },
-  ): Promise<Task> {
+  ): Promise<TaskRow> {
     const task = await this.get(id);
     this.waited.push(timeoutMs);
     this.waiting++;
     try {
       const end = Date.now() + timeoutMs;
-      for (; task.status === 'active' && Date.now() < end && endSignal?.aborted !== true; await sleep(5))
+      for (; task.outcome === null && Date.now() < end && endSignal?.aborted !== true; await sleep(5))
         signal?.throwIfAborted();
     } catch (error) {
       this.abandoned++;
@@ -150,10 +177,10 @@ export class FakeTasks {
     return task;
   }
 
-  async cancel(id: string): Promise<Task> {
+  async cancel(id: string): Promise<TaskRow> {
     const task = await this.get(id);
-    if (task.status !== 'active') throw new TaskEndedError(id, task.status);
-    task.cancel_requested = true;
+    if (task.outcome !== null) throw new TaskEndedError(id, task.outcome);
+    task.cancel_requested_at = new Date();
     return task;
   }
 
@@ -166,7 +193,7 @@ export class FakeTasks {
       const event = this.events.find(({ seq }) => seq > next);
       signal?.throwIfAborted();
       if (event === undefined) {
-        if (this.all.get(id)?.status !== 'active' || endSignal?.aborted) return;
+        if (this.all.get(id)?.outcome !== null || endSignal?.aborted) return;
         await sleep(5);
         continue;
       }
@@ -180,7 +207,7 @@ export class FakeTasks {
 
   /** The filters of all calls to `list`, and the page that it returns. */
   readonly asked: TaskFilter[] = [];
-  page: TaskPage = { tasks: [] };
+  page: TaskListPage = { rows: [], next: undefined };
 
   async list(filter: TaskFilter) {
     this.asked.push(filter);

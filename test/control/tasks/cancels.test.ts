@@ -16,8 +16,8 @@ t.test('a task can be cancelled in every state', async (t) => {
   const { a, b, c, database } = await threeInstances(t);
   const agent = holding(new FakeAgent());
   const cancelled = {
-    status: 'failure',
-    history: [{ name: 'error', event: { error: { code: 'Cancelled' } } }, { name: 'finish' }],
+    outcome: 'failure',
+    error: { code: 'Cancelled' },
   };
   const early = await b.tasks.create(nop(agent));
   t.match(await c.tasks.cancel(early.id), cancelled, 'a queued task is cancelled at once');
@@ -27,7 +27,7 @@ t.test('a task can be cancelled in every state', async (t) => {
   const waiting = b.tasks.wait(late.id, patience);
   t.match(
     await c.tasks.cancel(late.id),
-    { status: 'active', cancel_requested: true },
+    { outcome: null, cancel_requested_at: Date },
     'a claimed task is asked to end',
   );
   t.match(await waiting, cancelled, 'its agent ends it');
@@ -63,8 +63,8 @@ t.test('a cancel requested while the agent is away reaches it at its next sessio
   await b.tasks.cancel(id);
   await agent.connect(b);
   matchLists(t, await a.tasks.wait(id, patience), {
-    status: 'failure',
-    history: [{ event: { error: { code: 'Cancelled' } } }, { name: 'finish' }],
+    outcome: 'failure',
+    error: { code: 'Cancelled' },
   });
 });
 
@@ -98,7 +98,7 @@ t.test("a step ahead of the database's clock ends no task that still has time", 
     agent.cancels.some(({ id }) => id === running),
     'its agent has counted no minute',
   );
-  t.match(await a.tasks.get(running), { status: 'active' });
+  t.match(await a.tasks.get(running), { outcome: null });
 });
 
 t.test('an agent is told to cancel a task that ended while it was away', async (t) => {
@@ -111,13 +111,13 @@ t.test('an agent is told to cancel a task that ended while it was away', async (
   await setUnknown(database, agent.serverUuid);
   await backdate(database, id, 120_000);
   matchLists(t, await b.tasks.wait(id, patience), {
-    status: 'failure',
-    history: [{ event: { error: { code: 'TaskTimeout' } } }, { name: 'finish' }],
+    outcome: 'failure',
+    error: { code: 'TaskTimeout' },
   });
   await agent.connect(b);
   await until(() => agent.cancels.length > 0, 'the cancel');
   await until(() => agent.acknowledged.includes(id), 'the acknowledgement of the late end');
   matchLists(t, await a.tasks.get(id), {
-    history: [{ event: { error: { code: 'TaskTimeout' } } }, { name: 'finish' }],
+    error: { code: 'TaskTimeout' },
   });
 });

@@ -34,9 +34,9 @@ t.test('a task created on one instance runs on the agent of another and is await
   t.equal(created, true);
   const task = await c.tasks.wait(id, patience);
   matchLists(t, task, {
-    status: 'complete',
+    outcome: 'complete',
     req_id: 'req-9',
-    history: [{ name: 'finish', event: { echo: { x: 1 } } }],
+    result: { echo: { x: 1 } },
   });
   matchLists(t, agent.received, [
     { id, attempt: 1, epoch: 1, name: 'nop', params: { x: 1 }, timeoutMs: 3_600_000, requestId: 'req-9' },
@@ -48,7 +48,7 @@ t.test('a timeout of 24 days, as earlier versions accepted, is sent as the longe
   const { a } = await threeInstances(t);
   const agent = new FakeAgent();
   await agent.connect(a);
-  t.match(await run(a, nop(agent, { timeoutMs: 24 * 86_400_000 })), { status: 'complete' });
+  t.match(await run(a, nop(agent, { timeoutMs: 24 * 86_400_000 })), { outcome: 'complete' });
   const [frame] = agent.received;
   t.ok(frame && parseInstanceFrame(encodeFrame(frame)));
   t.equal(frame?.timeoutMs, 86_400_000);
@@ -62,7 +62,7 @@ t.test('many waits for many tasks on all instances end', async (t) => {
     Array.from({ length: 40 }, async (_, n) => (await (n % 2 ? b : c).tasks.create(nop(agent))).id),
   );
   const tasks = await Promise.all(ids.flatMap((id) => [a, b, c].map((instance) => instance.tasks.wait(id, patience))));
-  t.ok(tasks.every((task) => task.status === 'complete'));
+  t.ok(tasks.every((task) => task.outcome === 'complete'));
   t.same(agent.received.map((frame) => frame.id).sort(), [...ids].sort(), 'each task was sent once');
   matchLists(
     t,
@@ -78,7 +78,7 @@ t.test('with the bus gone everything still happens, within the slow poll', async
   const agent = new FakeAgent();
   await agent.connect(b);
   const { id } = await a.tasks.create(nop(agent));
-  t.match(await c.tasks.wait(id, patience), { status: 'complete' });
+  t.match(await c.tasks.wait(id, patience), { outcome: 'complete' });
 });
 
 t.test('after a lost task frame the same attempt is sent again', async (t) => {
@@ -87,7 +87,7 @@ t.test('after a lost task frame the same attempt is sent again', async (t) => {
   let lost = 0;
   agent.loses = () => ++lost === 1;
   await agent.connect(a);
-  t.match(await run(a, nop(agent)), { status: 'complete', attempt: 1 });
+  t.match(await run(a, nop(agent)), { outcome: 'complete', attempt: 1 });
   t.ok(agent.received.every(({ attempt }) => attempt === 1));
   t.ok(lost >= 2, 'twice if storing the acceptance took long');
 });
@@ -102,7 +102,7 @@ t.test('all lost frames are sent again in one slow poll', async (t) => {
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
   agent.loses = () => false;
   a.tasks.pollSoon();
-  for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+  for (const id of ids) t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
 t.test('when an instance dies after the claim, the task continues at another instance and ends there', async (t) => {
@@ -115,7 +115,7 @@ t.test('when an instance dies after the claim, the task continues at another ins
   await a.die();
   await agent.connect(b);
   agent.complete(id, { from: 'b' });
-  matchLists(t, await waiting, { status: 'complete', attempt: 1, history: [{ event: { from: 'b' } }] });
+  matchLists(t, await waiting, { outcome: 'complete', attempt: 1, result: { from: 'b' } });
 });
 
 t.test('when an instance dies between claim and send, the task starts elsewhere as the next attempt', async (t) => {
@@ -128,7 +128,7 @@ t.test('when an instance dies between claim and send, the task starts elsewhere 
   await untilRow(b.database, id, (task) => task.state === 'claimed');
   await a.die();
   await agent.connect(b);
-  t.match(await waiting, { status: 'complete', attempt: 2 });
+  t.match(await waiting, { outcome: 'complete', attempt: 2 });
   matchLists(t, agent.received, [{ id, attempt: 2, epoch: 2 }]);
 });
 
@@ -141,7 +141,7 @@ t.test('an end that was never acknowledged is recorded by the next instance', as
   agent.disconnect();
   agent.complete(id, { while: 'away' });
   await agent.connect(b);
-  matchLists(t, await b.tasks.wait(id, patience), { status: 'complete', history: [{ event: { while: 'away' } }] });
+  matchLists(t, await b.tasks.wait(id, patience), { outcome: 'complete', result: { while: 'away' } });
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
 });
 
@@ -156,13 +156,10 @@ t.test('after a lost journal the outcome is unknown, unless the task is idempote
   agent.works = ({ id }) => agent.complete(id);
   await agent.connect(b);
   matchLists(t, await a.tasks.wait(once.id, patience), {
-    status: 'failure',
-    history: [
-      { name: 'error', event: { error: { code: 'OutcomeUnknown' } } },
-      { name: 'finish', event: {} },
-    ],
+    outcome: 'failure',
+    error: { code: 'OutcomeUnknown' },
   });
-  t.match(await a.tasks.wait(again.id, patience), { status: 'complete', attempt: 2 });
+  t.match(await a.tasks.wait(again.id, patience), { outcome: 'complete', attempt: 2 });
 });
 
 t.test('one idempotency key makes one task, and is refused with another body', async (t) => {
@@ -193,11 +190,8 @@ t.test('a task that no agent takes ends', async (t) => {
   const { a, b } = await threeInstances(t, { slowPollMs: 50, taskStartByMs: 200 });
   const { id } = await a.tasks.create(nop(new FakeAgent()));
   matchLists(t, await b.tasks.wait(id, patience), {
-    status: 'failure',
-    history: [
-      { event: { error: { code: 'NotTaken', message: 'the server did not take the task' } } },
-      { name: 'finish' },
-    ],
+    outcome: 'failure',
+    error: { code: 'NotTaken', message: 'the server did not take the task' },
   });
 });
 
@@ -210,8 +204,8 @@ t.test(
     await t.rejects(a.tasks.create(nop(agent, { name: 'no_such' })), TaskUnknownError);
     const task = await run(b, nop(agent, { name: 'no_such' }));
     matchLists(t, task, {
-      status: 'failure',
-      history: [{ event: { error: { code: 'UnknownTask' } } }, { name: 'finish' }],
+      outcome: 'failure',
+      error: { code: 'UnknownTask' },
     });
     t.equal(agent.received.length, 0);
   },
@@ -229,7 +223,7 @@ t.test(
     agent.repeatEnds();
     agent.complete(crypto.randomUUID());
     await until(() => agent.acknowledged.length >= 2 && agent.journal.size === 0, 'all acknowledgements');
-    t.match(await b.tasks.get(id), { status: 'complete' });
+    t.match(await b.tasks.get(id), { outcome: 'complete' });
   },
 );
 
@@ -243,7 +237,7 @@ t.test('a stale run claims nothing', async (t) => {
   b.held.delete(agent.serverUuid);
   const { id } = await a.tasks.create(nop(agent));
   await ghost.connect(a);
-  t.match(await run(a, nop(ghost)), { status: 'complete' }, 'claims have been made');
+  t.match(await run(a, nop(ghost)), { outcome: 'complete' }, 'claims have been made');
   t.match(await row(database, id), { state: 'queued', attempt: 0 });
 });
 
@@ -262,7 +256,7 @@ t.test('an inventory given during a change of run is settled once the row has mo
     agent.serverUuid,
     b.uuid,
   ]);
-  t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 2 });
+  t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 2 });
   await until(() => b.tasks.stats().inventories === 0, 'nothing left over');
 });
 
@@ -274,10 +268,10 @@ t.test('a locked queued task is claimed once the lock is released, without the s
     await connection.query('select 1 from cnapi_tasks where id = $1::uuid for update', [id]);
     await agent.connect(a);
     const other = await b.tasks.create(nop(agent));
-    t.match(await b.tasks.wait(other.id, patience), { status: 'complete' }, 'its server was claimed for');
+    t.match(await b.tasks.wait(other.id, patience), { outcome: 'complete' }, 'its server was claimed for');
     t.match(await row(database, id), { state: 'queued' }, 'the task was skipped');
   });
-  t.match(await b.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+  t.match(await b.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
 t.test('more tasks than one claim gives are all taken', async (t) => {
@@ -286,7 +280,7 @@ t.test('more tasks than one claim gives are all taken', async (t) => {
   const ids = await Promise.all(Array.from({ length: 250 }, async () => (await b.tasks.create(nop(agent))).id));
   await agent.connect(a);
   const tasks = await Promise.all(ids.map((id) => b.tasks.wait(id, patience)));
-  t.ok(tasks.every((task) => task.status === 'complete' && task.attempt === 1));
+  t.ok(tasks.every((task) => task.outcome === 'complete' && task.attempt === 1));
 });
 
 t.test('one unreadable task does not keep others from being sent', async (t) => {
@@ -308,7 +302,7 @@ t.test('one unreadable task does not keep others from being sent', async (t) => 
   const ids = await Promise.all(Array.from({ length: 7 }, async () => (await a.tasks.create(nop(agent))).id));
   unreadable = ids[3] as string;
   await agent.connect(a);
-  for (const id of ids) if (id !== unreadable) t.match(await a.tasks.wait(id, patience), { status: 'complete' });
+  for (const id of ids) if (id !== unreadable) t.match(await a.tasks.wait(id, patience), { outcome: 'complete' });
   t.match(await row(database, unreadable), { state: 'claimed' });
 
   // The slow poll continues as well: attempts that are sent again come after it.
@@ -319,11 +313,11 @@ t.test('one unreadable task does not keep others from being sent', async (t) => 
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where id = $1::uuid`, [late.id]);
   agent.loses = () => false;
   a.tasks.pollSoon();
-  t.match(await a.tasks.wait(late.id, patience), { status: 'complete' });
+  t.match(await a.tasks.wait(late.id, patience), { outcome: 'complete' });
   unreadable = undefined;
   await database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s' where state = 'claimed'`);
   a.tasks.pollSoon();
-  t.match(await a.tasks.wait(ids[3] as string, patience), { status: 'complete', attempt: 1 });
+  t.match(await a.tasks.wait(ids[3] as string, patience), { outcome: 'complete', attempt: 1 });
 });
 
 t.test('a stop takes a moment even if the database does not answer', async (t) => {
@@ -379,7 +373,7 @@ t.test('a database outage loses nothing, and waits continue', async (t) => {
   const later = b.tasks.wait(id, patience);
   t.same(agent.acknowledged, [], 'an end that is not recorded is not acknowledged');
   await server.start();
-  matchLists(t, await waiting, { status: 'complete', history: [{ event: { during: 'outage' } }] });
-  t.match(await later, { status: 'complete' });
+  matchLists(t, await waiting, { outcome: 'complete', result: { during: 'outage' } });
+  t.match(await later, { outcome: 'complete' });
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
 });

@@ -206,7 +206,7 @@ function outputRoutes({ database, tasks }: PushyRouteDeps, { authorize, jobIn }:
     if (job.options.capture !== true) throw new NoOutputError(`push job '${id}' does not capture output`);
     const node = await store.readNamedNode(database, job.id, name);
     const task = node?.task == null ? undefined : await taskOf(tasks, node.task);
-    const text = task?.history.find((entry) => entry.name === 'finish')?.event[stream];
+    const text = task?.result?.[stream];
     if (typeof text !== 'string') throw new NoOutputError(`node '${name}' has no output in push job '${id}'`);
     return content({ contentType: BYTES_TYPE, content: text });
   }

@@ -4,7 +4,7 @@ import { PUSH_STREAM_END, pushEventContracts } from '../../../protocol/api/push/
 import type { Actor } from '../../access/token.ts';
 import { STREAM_BYTES } from '../../http/reply/event-stream.ts';
 import { bind, empty, type Route, type ServerSentEvent, stream } from '../../http/route.ts';
-import { eventFor } from '../../tasks/routes/task-view.ts';
+import { toTaskEvent } from '../../tasks/routes/task-view.ts';
 import type { FollowUpdate } from '../followers/node-follower.ts';
 import type { PushJobs } from '../push-jobs.ts';
 import { toPushJob, toPushNode } from './push-job-view.ts';
@@ -38,7 +38,7 @@ async function* toServerSent(all: AsyncIterable<FollowUpdate>, actor: Actor): As
     else if ('node' in update) yield { id, name: 'node', data: toPushNode(update.node, actor) };
     else if ('task' in update) {
       const { serverUuid, task, event } = update;
-      yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: eventFor(actor, event) } };
+      yield { id, name: 'task', data: { server_uuid: serverUuid, task_id: task, event: toTaskEvent(event, actor) } };
     } else yield { id };
   }
 }

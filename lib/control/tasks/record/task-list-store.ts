@@ -7,11 +7,11 @@ import type { Queryable } from '../../../platform/postgres/database.ts';
 import { fromMicroseconds, inMicroseconds } from '../../../platform/sql-text.ts';
 import { type Cursor, formatCursor } from '../../../protocol/api/contract/cursor.ts';
 import { idRangeOf } from '../../../protocol/api/contract/id-prefix.ts';
-import type { ListedTask, TaskPage } from '../../../protocol/api/tasks.ts';
 import type { TaskOutcome, TaskState } from './task.ts';
 import type { TaskFilter } from './task-list.ts';
 
-interface ListedRow {
+/** The columns of a task that lists show. */
+export interface ListedTaskRow {
   id: string;
   server_uuid: string;
   name: string;
@@ -29,6 +29,12 @@ interface ListedRow {
   exit_code: number | null;
 }
 
+export interface TaskListPage {
+  rows: ListedTaskRow[];
+  /** Where the next page starts; undefined after the last one. */
+  next: string | undefined;
+}
+
 /** Rows read for one page. */
 const MAX_LOOKED_AT = 10_000;
 
@@ -40,11 +46,11 @@ export async function listAllTasks(
   database: Queryable,
   filter: TaskFilter,
   maxLookedAt = MAX_LOOKED_AT,
-): Promise<TaskPage> {
+): Promise<TaskListPage> {
   const range = rangeOf(filter);
   const { conditions, values } = filterConditions(filter, [...range.values]);
   const limits = [values.push(maxLookedAt), values.push(filter.limit)];
-  const { rows } = await database.query<ListedRow>(
+  const { rows } = await database.query<ListedTaskRow>(
     `select id, server_uuid, name, state, outcome, actor, at, created_at, started_at, ended_at, attempt, cancel_requested,
          error_code, summary, exit_code
        from (select *, ${AT}, cancel_requested_at is not null as cancel_requested,
@@ -53,9 +59,8 @@ export async function listAllTasks(
        ${where(conditions)} ${NEWEST_FIRST} limit $${limits[1]}::int`,
     values,
   );
-  const tasks = rows.map(toListed);
   const last = rows.length === filter.limit ? rows.at(-1) : await lastLookedAt(database, range, maxLookedAt);
-  return { tasks, ...(last === undefined ? {} : { next: formatCursor(last) }) };
+  return { rows, next: last && formatCursor(last) };
 }
 
 /** Undefined if the bound on rows was not reached. */
@@ -121,22 +126,3 @@ function filterConditions({ status, name, actor }: TaskFilter, values: unknown[]
 
 const where = (conditions: readonly string[]): string =>
   conditions.length === 0 ? '' : `where ${conditions.join(' and ')}`;
-
-function toListed(row: ListedRow): ListedTask {
-  const { summary, exit_code, error_code } = row;
-  return {
-    id: row.id,
-    server_uuid: row.server_uuid,
-    task: row.name,
-    status: row.outcome ?? 'active',
-    actor: row.actor,
-    timestamp: row.created_at.toISOString(),
-    ...(row.started_at === null ? {} : { started_at: row.started_at.toISOString() }),
-    ...(row.ended_at === null ? {} : { finished_at: row.ended_at.toISOString() }),
-    attempt: row.attempt,
-    cancel_requested: row.cancel_requested,
-    ...(row.outcome !== 'failure' || error_code === null ? {} : { error_code }),
-    ...(summary === null ? {} : { summary }),
-    ...(exit_code === null ? {} : { exit_code }),
-  };
-}

@@ -142,7 +142,7 @@ export interface ServerTaskCursor {
   createdAt: string;
 }
 
-interface TaskChunk {
+export interface TaskChunk {
   rows: TaskRow[];
   /** The last row, where the next part starts; undefined if there are no more. */
   next: ServerTaskCursor | undefined;

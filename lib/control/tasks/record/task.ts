@@ -1,7 +1,6 @@
 /**
  * A task: one piece of work for one server's agent, durable, with exactly one end. Pure: its types,
- * how it is served (like Triton's, docs/compatibility.md), and the decision about it when
- * its server comes back (docs/design/tasks.md).
+ * and the decision about it when its server comes back (docs/design/tasks.md).
  *
  *              claim: attempt + 1                  the agent's end; timed out; outcome unknown
  *     queued ─────────────────────▶ claimed ───────────────────────────────────────────────▶ ended
@@ -9,11 +8,10 @@
  *      │  └── next attempt ────────────┘                                                       │
  *      └────────────────────────────── cancelled; not taken within startBy ────────────────────┘
  *
- * Queued and claimed are both served as `active`. An ended task does not change any more.
+ * Callers see queued and claimed both as `active`. An ended task does not change any more.
  */
 
 import type { StatementPart } from '../../../platform/sql-text.ts';
-import type { Task } from '../../../protocol/api/tasks.ts';
 import type { JsonObject } from '../../../protocol/bounded-json.ts';
 import type { InventoryFrame } from '../../../protocol/frames.ts';
 
@@ -53,22 +51,6 @@ export interface TaskRequest {
   ticketUuid?: string;
   /** A record of who asks for it, written in the statement that creates it. */
   record?: StatementPart | undefined;
-}
-
-/**
- * One entry of `GET /servers/:uuid/task-history`, with Triton's agent's keys and the task's
- * id.
- */
-export interface ServerTaskHistoryEntry {
-  id: string;
-  task: string;
-  params: JsonObject;
-  status: 'active' | 'finished' | 'failed';
-  started_at: string;
-  finished_at?: string;
-  errorCount: number;
-  messages: string[];
-  log: string[];
 }
 
 /** What happened to a task, in order of `seq`; the last event is `end`. */
@@ -114,46 +96,6 @@ export interface TaskRow {
 
 export const DEFAULT_TASK_TIMEOUT_MS = 3_600_000;
 
-export function toTask(row: TaskRow): Task {
-  return {
-    id: row.id,
-    ...(row.req_id === null ? {} : { req_id: row.req_id }),
-    task: row.name,
-    server_uuid: row.server_uuid,
-    status: row.outcome ?? 'active',
-    timestamp: row.created_at.toISOString(),
-    history: historyOf(row),
-    params: row.params,
-    attempt: row.attempt,
-    timeout_ms: row.timeout_ms,
-    idempotent: row.idempotent,
-    cancel_requested: row.cancel_requested_at !== null,
-    ...(row.ticket_uuid === null ? {} : { ticket_uuid: row.ticket_uuid }),
-    ...(row.started_at === null ? {} : { started_at: row.started_at.toISOString() }),
-    ...(row.ended_at === null ? {} : { finished_at: row.ended_at.toISOString() }),
-  };
-}
-
-/** For an ended task, exactly what Triton's CNAPI keeps; before the end, its progress. */
-function historyOf(row: TaskRow): Task['history'] {
-  if (row.ended_at !== null) return endHistory(row, row.ended_at.toISOString());
-  const steps: [string, Date | null, JsonObject][] = [
-    ['accepted', row.accepted_at, {}],
-    ['started', row.started_at, {}],
-    ['progress', row.progress_at, { ...row.progress }],
-  ];
-  return steps.flatMap(([name, at, event]) => (at === null ? [] : [{ name, timestamp: at.toISOString(), event }]));
-}
-
-function endHistory(row: TaskRow, timestamp: string): Task['history'] {
-  if (row.outcome === 'complete') return [{ name: 'finish', timestamp, event: row.result ?? {} }];
-  const { code, message } = endError(row) ?? { code: 'Failed', message: 'no error given' };
-  return [
-    { name: 'error', timestamp, event: { error: { message, code } } },
-    { name: 'finish', timestamp, event: row.result ?? {} },
-  ];
-}
-
 /**
  * If a cancel was sent for a task although no caller had requested it, the task was past its
  * timeout.
@@ -161,21 +103,6 @@ function endHistory(row: TaskRow, timestamp: string): Task['history'] {
 export function endError(row: Pick<TaskRow, 'error' | 'cancel_requested_at'>): TaskError | null {
   if (row.error?.code !== 'Cancelled' || row.cancel_requested_at !== null) return row.error;
   return { code: 'TaskTimeout', message: 'the task ran past its timeout and was cancelled' };
-}
-
-export function toServerHistoryEntry(row: TaskRow): ServerTaskHistoryEntry {
-  const error = row.outcome === 'failure' ? endError(row) : null;
-  return {
-    id: row.id,
-    task: row.name,
-    params: row.params,
-    status: row.outcome === null ? 'active' : row.outcome === 'complete' ? 'finished' : 'failed',
-    started_at: (row.started_at ?? row.created_at).toISOString(),
-    ...(row.ended_at === null ? {} : { finished_at: row.ended_at.toISOString() }),
-    errorCount: row.outcome === 'failure' ? 1 : 0,
-    messages: error === null ? [] : [error.message],
-    log: [],
-  };
 }
 
 /** Ends that the control plane itself writes; all are failures. */

@@ -7,7 +7,6 @@ import { CnapiError, invalidParameter } from '../../../platform/errors.ts';
 import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { type CommandTaskResult, HISTORY_PAGE, serverTaskContracts } from '../../../protocol/api/server-tasks.ts';
-import type { Task } from '../../../protocol/api/tasks.ts';
 import { PUSH_TASK } from '../../../protocol/push.ts';
 import { TokenEndedError } from '../../access/access-errors.ts';
 import { InvalidArgumentError, ServerNotRunningError } from '../../http/http-errors.ts';
@@ -16,9 +15,10 @@ import { answerRows, ROW_STREAM_BYTES } from '../../http/reply/row-stream.ts';
 import { accepted, bind, empty, ok, type RequestContext, type Route } from '../../http/route.ts';
 import type { LegacyAgentApi } from '../../legacy/legacy-agent-api.ts';
 import type { Servers } from '../../servers/servers.ts';
+import { endError } from '../record/task.ts';
 import type { ServerTaskCursor } from '../record/task-store.ts';
 import type { Tasks } from '../tasks.ts';
-import { historyFor } from './task-view.ts';
+import { toLegacyHistoryEntry, toTaskHistoryEntry } from './task-view.ts';
 
 interface ServerTaskRouteDeps {
   tasks: Pick<Tasks, 'create' | 'known' | 'wait' | 'history'>;
@@ -110,13 +110,13 @@ export function serverTaskRoutes(deps: ServerTaskRouteDeps): Route[] {
         // A legacy agent may also have tasks of a legacy CNAPI, which are in no table of this one.
         if (server?.isRunning && (await legacyAgentApi.has(server_uuid))) {
           const last = await lastOf(legacyAgentApi.history(server_uuid, requestId), limit);
-          return ok(historyFor(actor, last));
+          return ok(last.map((entry) => toLegacyHistoryEntry(entry, actor)));
         }
         return answerRows<unknown, ServerTaskCursor>({
           limit,
           async read(after, size) {
             const { rows, next } = await tasks.history(server_uuid, size, after);
-            return { rows: historyFor(actor, rows), next };
+            return { rows: rows.map((row) => toTaskHistoryEntry(row, actor)), next };
           },
         });
       },
@@ -184,15 +184,10 @@ async function runTask(
     if (signal.reason instanceof TokenEndedError) throw new TokenEndedError(id);
     throw signal.aborted ? new TaskContinuesError(id) : error;
   });
-  if (task.status === 'active' && endSignal.aborted) throw new TaskContinuesError(id);
-  if (task.status === 'active') throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
-  if (task.status === 'failure') throw new TaskRunError(failureOf(task));
-  return task.history.at(-1)?.event ?? {};
-}
-
-function failureOf(task: Task): string {
-  const error = task.history.find(({ name }) => name === 'error')?.event.error as { message?: unknown } | undefined;
-  return typeof error?.message === 'string' ? error.message : 'no error given';
+  if (task.outcome === null && endSignal.aborted) throw new TaskContinuesError(id);
+  if (task.outcome === null) throw new TaskRunError(`Time-out reached waiting for ${name} request to return`);
+  if (task.outcome === 'failure') throw new TaskRunError(endError(task)?.message ?? 'no error given');
+  return task.result ?? {};
 }
 
 /**

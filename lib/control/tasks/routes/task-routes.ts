@@ -1,5 +1,6 @@
 /** Answers the routes of tasks (lib/protocol/api/tasks.ts). */
 import { invalidParameter } from '../../../platform/errors.ts';
+import { optionalField } from '../../../platform/optional-field.ts';
 import { MAX_WAIT_SECONDS } from '../../../protocol/api/contract/rules.ts';
 import { MAX_EVENT_ID, TASK_PAGE, taskContracts } from '../../../protocol/api/tasks.ts';
 import type { Actor } from '../../access/token.ts';
@@ -9,7 +10,7 @@ import { accepted, bind, empty, ok, type Route, type ServerSentEvent, stream } f
 import type { RecordedTaskEvent } from '../record/task.ts';
 import type { Waiters } from '../record/waiters.ts';
 import type { Tasks } from '../tasks.ts';
-import { eventFor, listedFor, taskFor } from './task-view.ts';
+import { toListedTask, toTask, toTaskEvent } from './task-view.ts';
 
 interface TaskRouteDeps {
   tasks: Pick<Tasks, 'list' | 'get' | 'wait' | 'cancel'> & { waiters: Pick<Waiters, 'follow'> };
@@ -23,26 +24,26 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
     {
       async ListTasks({ params, actor }) {
         const { server_uuid: serverUuid, id_prefix: idPrefix, limit = TASK_PAGE, ...others } = params;
-        const { tasks: listed, ...rest } = await tasks.list({ ...others, serverUuid, idPrefix, limit });
-        return ok({ tasks: listed.map((task) => listedFor(actor, task)), ...rest });
+        const { rows, next } = await tasks.list({ ...others, serverUuid, idPrefix, limit });
+        return ok({ tasks: rows.map((row) => toListedTask(row, actor)), ...optionalField('next', next) });
       },
-      GetTask: async ({ params, actor }) => ok(taskFor(actor, await tasks.get(params.taskid))),
+      GetTask: async ({ params, actor }) => ok(toTask(await tasks.get(params.taskid), actor)),
       async WaitTask({ params, signal, actor }) {
         const timeoutMs = (params.timeout ?? MAX_WAIT_SECONDS) * 1000;
         const task = await tasks.wait(params.taskid, { timeoutMs, signal, endSignal: instanceLeaving });
-        // `active` means that the time is up; a job that waits would stop waiting.
-        if (task.status === 'active' && instanceLeaving.aborted) throw new InstanceDrainingError();
-        return ok(taskFor(actor, task));
+        // Without an outcome the time is up; a job that waits would stop waiting.
+        if (task.outcome === null && instanceLeaving.aborted) throw new InstanceDrainingError();
+        return ok(toTask(task, actor));
       },
-      CancelTask: async ({ params, actor }) => accepted(taskFor(actor, await tasks.cancel(params.taskid))),
+      CancelTask: async ({ params, actor }) => accepted(toTask(await tasks.cancel(params.taskid), actor)),
       async FollowTask({ params, header, signal, actor }) {
         // A browser that resumes sends the old URL with a new header.
         const after = lastEventId(header('Last-Event-ID')) ?? params.after ?? 0;
         const follow = () => tasks.waiters.follow(params.taskid, after, { signal, endSignal: instanceLeaving });
         // Read first, so a missing task is a 404 and not a stream that breaks.
-        const { status } = await tasks.get(params.taskid);
+        const { outcome } = await tasks.get(params.taskid);
         // A browser reconnects even after the end event, and stops only at a 204.
-        if (status !== 'active' && after > 0 && !(await hasAny(follow()))) return empty(204);
+        if (outcome !== null && after > 0 && !(await hasAny(follow()))) return empty(204);
         return stream(toServerSent(follow(), actor));
       },
     },
@@ -51,7 +52,7 @@ export function taskRoutes({ tasks, instanceLeaving }: TaskRouteDeps): Route[] {
 }
 
 async function* toServerSent(events: AsyncIterable<RecordedTaskEvent>, actor: Actor): AsyncGenerator<ServerSentEvent> {
-  for await (const event of events) yield { id: String(event.seq), name: event.name, data: eventFor(actor, event) };
+  for await (const event of events) yield { id: String(event.seq), name: event.name, data: toTaskEvent(event, actor) };
 }
 
 async function hasAny(events: AsyncIterable<unknown>): Promise<boolean> {

@@ -9,7 +9,6 @@ import {
 } from '../../../../lib/control/http/limits/answer-budget.ts';
 import { STREAM_BYTES } from '../../../../lib/control/http/reply/event-stream.ts';
 import { ROW_STREAM_BYTES } from '../../../../lib/control/http/reply/row-stream.ts';
-import { toServerHistoryEntry } from '../../../../lib/control/tasks/record/task.ts';
 import { listTasks } from '../../../../lib/control/tasks/record/task-store.ts';
 import { systemRandom } from '../../../../lib/platform/random.ts';
 import { until } from '../../../support/until.ts';
@@ -175,7 +174,7 @@ t.test('a list whose reading fails midway is cut off, not ended early', async (t
   let reads = 0;
   const broken = async () => {
     if (++reads > 1) throw new Error('the database is gone');
-    return { rows: [toServerHistoryEntry(ROW)], next: { id: ROW.id, createdAt: 'x' } };
+    return { rows: [ROW], next: { id: ROW.id, createdAt: 'x' } };
   };
   const api = await startApi(t);
   api.tasks.history = broken;
@@ -227,9 +226,9 @@ async function withTasks<Some extends Api>(api: Some, count: number, bytes: numb
   );
   const chunks: number[] = [];
   api.tasks.history = async (serverUuid, size, after) => {
-    const { rows, next } = await listTasks(database, serverUuid, size, after);
-    chunks.push(JSON.stringify(rows).length);
-    return { rows: rows.map(toServerHistoryEntry), next };
+    const chunk = await listTasks(database, serverUuid, size, after);
+    chunks.push(JSON.stringify(chunk.rows).length);
+    return chunk;
   };
   return { ...api, chunks };
 }

@@ -52,7 +52,7 @@ async function startWithTask(t: Test, options: ApiOptions = {}) {
   api.tasks.created.length = 0;
   const task = await api.tasks.get(id);
   const end = () => {
-    task.status = 'complete';
+    task.outcome = 'complete';
   };
   return { ...api, wait: get(`/tasks/${id}/wait?timeout=600`), follow: get(`/tasks/${id}/events`), end };
 }

@@ -55,7 +55,7 @@ for (const condition of ['locked', 'slow', 'unanswered', 'resources'] as const)
     await sweeps(5);
     t.match(await row(database, id), { state: 'queued' });
     failures.clear();
-    t.match(await a.tasks.wait(id, patience), { status: 'complete' });
+    t.match(await a.tasks.wait(id, patience), { outcome: 'complete' });
   });
 
 t.test('an instance that cannot store that nothing is claimed ends no queued tasks', async (t) => {

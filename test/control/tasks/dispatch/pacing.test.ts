@@ -25,7 +25,7 @@ t.test('large tasks are sent as the agent accepts them', async (t) => {
   isDeaf = false;
   await a.database.query(`update cnapi_tasks set sent_at = sent_at - interval '6 s'`);
   a.tasks.pollSoon();
-  for (const id of ids) t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+  for (const id of ids) t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
 t.test('nothing is sent, and nothing sent again, over a link that is backed up, until it has room', async (t) => {
@@ -41,7 +41,7 @@ t.test('nothing is sent, and nothing sent again, over a link that is backed up, 
   /** A poll that sends again what this server has lost. */
   const pollThatSendsAgain = async () => {
     const { id } = await a.tasks.create(nop(other));
-    t.match(await a.tasks.wait(id, patience), { status: 'complete' });
+    t.match(await a.tasks.wait(id, patience), { outcome: 'complete' });
   };
   slow.unsent = () => 1;
   await pollThatSendsAgain();
@@ -54,7 +54,7 @@ t.test('nothing is sent, and nothing sent again, over a link that is backed up, 
   slow.unsent = () => 0;
   slow.loses = () => false;
   for (const { id } of [unaccepted, queued])
-    t.match(await a.tasks.wait(id, patience), { status: 'complete', attempt: 1 });
+    t.match(await a.tasks.wait(id, patience), { outcome: 'complete', attempt: 1 });
 });
 
 t.test('a task waits for as long as earlier ones move over a slow link, and no longer', async (t) => {
@@ -79,5 +79,5 @@ t.test('a task waits for as long as earlier ones move over a slow link, and no l
     await later();
     return (await row(database, id)).state === 'ended';
   }, 'the task to end');
-  t.match(await ended, { status: 'failure' });
+  t.match(await ended, { outcome: 'failure' });
 });

@@ -57,7 +57,7 @@ t.test('a wait for an ended task answers at once, and one for an unknown task is
   const id = await taken();
   agent.complete(id);
   await a.tasks.wait(id, patience);
-  t.match(await b.tasks.wait(id, patience), { status: 'complete' });
+  t.match(await b.tasks.wait(id, patience), { outcome: 'complete' });
   await t.rejects(b.tasks.wait(randomUUID(), patience), TaskNotFoundError);
   t.ok(quiet(b), 'no watch is left');
 });
@@ -65,8 +65,8 @@ t.test('a wait for an ended task answers at once, and one for an unknown task is
 t.test('a wait that times out serves the task in its current state', async (t) => {
   const { b, taken } = await instances(t);
   const id = await taken();
-  t.match(await b.tasks.wait(id, { timeoutMs: 20 }), { id, status: 'active' });
-  t.match(await b.tasks.wait(id, { timeoutMs: 0 }), { id, status: 'active' });
+  t.match(await b.tasks.wait(id, { timeoutMs: 20 }), { id, outcome: null });
+  t.match(await b.tasks.wait(id, { timeoutMs: 0 }), { id, outcome: null });
   t.ok(quiet(b));
 });
 
@@ -78,12 +78,12 @@ t.test('when the instance leaves, waits answer as at their timeout and streams e
   const following = collect(b.tasks.waiters.follow(id, 0, { endSignal: leaving.signal }));
   await until(() => b.tasks.stats().waits + b.tasks.stats().follows === 2, 'both');
   leaving.abort();
-  t.match(await waiting, { id, status: 'active' });
+  t.match(await waiting, { id, outcome: null });
   t.notOk(names(await following).includes('end'));
-  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { status: 'active' }, 'a later wait');
+  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { outcome: null }, 'a later wait');
   agent.complete(id);
   await b.tasks.wait(id, patience);
-  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { status: 'complete' });
+  t.match(await b.tasks.wait(id, { ...patience, endSignal: leaving.signal }), { outcome: 'complete' });
   t.ok(quiet(b));
 });
 
@@ -106,7 +106,7 @@ t.test('a wait ends with its caller and with its instance', async (t) => {
   await b.tasks.stop();
   await both;
   await t.rejects(b.tasks.wait(id, patience), WaitStoppedError);
-  t.match(await a.tasks.get(id), { status: 'active' }, 'the task continues');
+  t.match(await a.tasks.get(id), { outcome: null }, 'the task continues');
 });
 
 t.test('the slow poll finds an end that no message announced', async (t) => {
@@ -116,7 +116,7 @@ t.test('the slow poll finds an end that no message announced', async (t) => {
   const waiting = b.tasks.wait(id, patience);
   await until(() => b.tasks.stats().waits === 1, 'the wait');
   await cancelTask(b.database, id);
-  t.match(await waiting, { status: 'failure' });
+  t.match(await waiting, { outcome: 'failure' });
 });
 
 t.test('an end during a loss of the bus is found when the bus is back', async (t) => {
@@ -128,7 +128,7 @@ t.test('an end during a loss of the bus is found when the bus is back', async (t
   agent.complete(id);
   await until(() => agent.acknowledged.length === 1, 'the acknowledgement');
   hub.restore();
-  t.match(await waiting, { status: 'complete' });
+  t.match(await waiting, { outcome: 'complete' });
 });
 
 t.test('without the bus, an end is found at once on the instance that stored it', async (t) => {
@@ -152,7 +152,7 @@ t.test('the number of waits is limited', async (t) => {
   await t.rejects(b.tasks.wait(id, patience), TooManyWaitersError);
   await t.rejects(collect(b.tasks.waiters.follow(id, 0)), TooManyWaitersError);
   await Promise.all(held);
-  t.match(await b.tasks.wait(id, { timeoutMs: 1 }), { status: 'active' }, 'ended waits free their places');
+  t.match(await b.tasks.wait(id, { timeoutMs: 1 }), { outcome: null }, 'ended waits free their places');
 });
 
 t.test('a task can be followed live on another instance, from its first event to its end', async (t) => {
@@ -219,7 +219,7 @@ t.test('an end is received although the database has gone back to an older state
   await until(() => names(events).includes('started'), 'started');
   await goBack(database, id, 0);
   agent.complete(id);
-  t.match(await waiting, { status: 'complete' });
+  t.match(await waiting, { outcome: 'complete' });
   await following;
   t.same(names(events), ['accepted', 'started'], 'the end has the number of an event that was read');
   t.ok(quiet(b));

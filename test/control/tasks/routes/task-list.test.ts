@@ -1,8 +1,28 @@
 import t from 'tap';
+import type { ListedTaskRow } from '../../../../lib/control/tasks/record/task-list-store.ts';
 import type { ListedTask } from '../../../../lib/protocol/api/tasks.ts';
 import { matchLists } from '../../../support/match-lists.ts';
+import { finished } from '../../http/stand-ins.ts';
 import { SERVER, startApi } from '../../http/support.ts';
 import { startWithTokens } from '../../http/with-tokens.ts';
+
+const ROW: ListedTaskRow = {
+  id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
+  server_uuid: SERVER,
+  name: 'command_execute',
+  state: 'ended',
+  outcome: 'complete',
+  actor: 'alice',
+  at: '1893456000000000',
+  created_at: new Date('2030-01-01T00:00:00.000Z'),
+  started_at: null,
+  ended_at: null,
+  attempt: 1,
+  cancel_requested: false,
+  error_code: null,
+  summary: 'mysql --password=secret',
+  exit_code: 1,
+};
 
 const TASK: ListedTask = {
   id: '4f7d3c52-3b5e-4a44-9f5d-2f5d3a7a6b11',
@@ -20,7 +40,7 @@ const TASK: ListedTask = {
 t.test('GET /tasks passes on its filters and returns the position of the next page', async (t) => {
   const { call, tasks } = await startApi(t);
   const next = `1893456000000001_${TASK.id}`;
-  tasks.page = { tasks: [TASK], next };
+  tasks.page = { rows: [ROW], next };
   t.same((await call('GET', '/tasks')).body, { tasks: [TASK], next });
   await call(
     'GET',
@@ -60,7 +80,7 @@ t.test('a wrong parameter is a 400 that names it, an undeclared one a 409', asyn
 
 t.test('the summary of a task is shown only to callers that may run tasks', async (t) => {
   const { call, tasks, as } = await startWithTokens(t);
-  tasks.page = { tasks: [TASK] };
+  tasks.page = { rows: [ROW], next: undefined };
   const shownTo = async (role: 'reader' | 'operator' | 'admin') =>
     (await call('GET', '/tasks', undefined, (await as(role)).headers)).body.tasks[0];
   for (const role of ['operator', 'admin'] as const) t.same(await shownTo(role), TASK, role);
@@ -73,7 +93,7 @@ t.test('a task records the caller that created it', async (t) => {
   const { call, tasks, addServer, as } = await startWithTokens(t);
   await addServer(SERVER);
   const { headers, name } = await as('operator');
-  tasks.outcome = { status: 'complete', history: [] };
+  tasks.outcome = finished({});
   await call('POST', `/servers/${SERVER}/tasks`, { task: 'nop' }, headers);
   await call('POST', `/servers/${SERVER}/nop`, {}, headers);
   await call('POST', `/servers/${SERVER}/execute`, { script: 'true', json: true }, headers);

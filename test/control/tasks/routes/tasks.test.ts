@@ -2,19 +2,8 @@ import t from 'tap';
 import type { RecordedTaskEvent } from '../../../../lib/control/tasks/record/task.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { until } from '../../../support/until.ts';
+import { failed, finished } from '../../http/stand-ins.ts';
 import { raw, SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
-
-const finished = (event: Record<string, unknown>) => ({
-  status: 'complete' as const,
-  history: [{ name: 'finish', timestamp: 'x', event }],
-});
-const failed = (message: string) => ({
-  status: 'failure' as const,
-  history: [
-    { name: 'error', timestamp: 'x', event: { error: { message } } },
-    { name: 'finish', timestamp: 'x', event: {} },
-  ],
-});
 
 t.test('tasks for an unknown or stopped server are refused', async (t) => {
   const { call, addServer, tasks } = await startApi(t);

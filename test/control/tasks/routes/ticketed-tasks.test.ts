@@ -8,6 +8,7 @@ import { freshZone } from '../../../support/apps.ts';
 import { matchLists } from '../../../support/match-lists.ts';
 import { joinAgent, newMachine, type ScriptedAgent } from '../../../support/scripted-agent.ts';
 import { until } from '../../../support/until.ts';
+import { finished } from '../../http/stand-ins.ts';
 import { call, SERVER, startApi, UNKNOWN_UUID } from '../../http/support.ts';
 
 const routes: [path: string, body: object, status: number][] = [
@@ -22,7 +23,7 @@ const routes: [path: string, body: object, status: number][] = [
 t.test('every route that creates a task accepts ticket_uuid and refuses an invalid one with 400', async (t) => {
   const { call, addServer, tasks } = await startApi(t);
   await addServer(SERVER);
-  tasks.outcome = { status: 'complete', history: [{ name: 'finish', timestamp: 'x', event: {} }] };
+  tasks.outcome = finished({});
   for (const [path, body, status] of routes) {
     const ticketed = await call('POST', `/servers/${SERVER}/${path}`, {
       ...body,
