@@ -1,6 +1,7 @@
 /**
- * An applied migration never changes: an instance refuses a database that was given another text
- * under the same number. `landed-migrations.json` holds the digest of each migration of `main`.
+ * An instance refuses a database that was given another text under the same number, so a migration
+ * changes only on purpose: never after it was released, and before the first release together with
+ * its digest in `landed-migrations.json` (docs/decisions/schema-is-one-baseline.md).
  */
 import { readFileSync } from 'node:fs';
 import t from 'tap';
@@ -22,7 +23,7 @@ t.test('migrations that have landed are unchanged', async (t) => {
     t.equal(
       digests[key],
       digest,
-      `migration ${key} has changed: restore its text, and change the schema by a new number`,
+      `migration ${key} has changed: if a release has it, restore its text and add a new number; else its digest is ${digests[key]}`,
     );
   for (const [key, digest] of Object.entries(digests))
     t.ok(key in landed, `migration ${key} is new: add "${key}": "${digest}" to landed-migrations.json`);

@@ -152,7 +152,8 @@ function refuseChanges(migrations: readonly Migration[], applied: Map<string, Ap
     const later = migrations.find((one) => isAfter(one, recorded));
     if (!known.has(keyOf(recorded)) && later !== undefined) {
       throw new MigrationError(
-        `the database has migration ${nameOf(recorded)}, which this version lacks although it has ${later.number}`,
+        `the database has migration ${nameOf(recorded)}, which this version lacks although it has ${later.number}; ` +
+          `use the version that made this database, or ${FORMER_SCHEMA.remedy}`,
       );
     }
   }
@@ -164,8 +165,7 @@ function refuseChange(migration: Migration, recorded: Applied): void {
   const given = isSameName ? 'another text' : `'${recorded.name}'`;
   throw new MigrationError(
     `migration ${keyOf(migration)} is '${migration.name}' in this version, but the database was given ${given} under ` +
-      'that number; applied steps never change: use the version that made this database, or another database ' +
-      '(a developer: add a new number)',
+      `that number, and an applied step cannot be replaced; use the version that made this database, or ${FORMER_SCHEMA.remedy}`,
   );
 }
 
