@@ -163,7 +163,7 @@ export class Core {
     this.tasks = new Tasks({
       ...common,
       sessions: inventoriedSessions,
-      postDispatch: (outcomes) =>
+      createPostDispatch: (outcomes) =>
         new LegacyDispatch({
           ...common,
           ...outcomes,
@@ -190,7 +190,7 @@ export class Core {
       run: () => this.roster.membership.run,
       session: (serverUuid) => inventoriedSessions.session(serverUuid),
       unsent,
-      hintTasks: (serverUuids) => this.tasks.dispatcher.sessions.hintAll(serverUuids),
+      hintTasks: (serverUuids) => this.tasks.hintSessions(serverUuids),
       hintDuties: () => this.duties.hint(),
       waitlist: this.waitlist,
     });

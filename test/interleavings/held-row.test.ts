@@ -205,7 +205,7 @@ async function taskWorks(t: Test, database: PostgresDatabase): Promise<Work[]> {
     ),
     {
       ...work('claims', given, () => {
-        for (const one of servers) instance.tasks.dispatcher.sessions.hint(one);
+        instance.tasks.hintSessions(servers);
       }),
       holds: {
         cnapi_tasks: `id = '${heldOf(given)}'`,

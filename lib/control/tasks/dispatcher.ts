@@ -43,19 +43,12 @@ export interface DispatcherDeps {
   bus: Bus;
   sessions: TaskSessions;
   /** Creates what sends tasks to servers without a session. */
-  postDispatch: (outcomes: PostOutcomes) => PostDispatch;
+  createPostDispatch: (outcomes: PostOutcomes) => PostDispatch;
   clock: Clock;
   log: Logger;
   config: DispatcherConfig;
   /** A task changed: wakes those who wait for it here. */
   wake: (changed: ChangedTask) => void;
-}
-
-/** Takes what agents report about their tasks. */
-interface TaskReports {
-  onInventory(session: TaskSession, frame: InventoryFrame): void;
-  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void;
-  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void;
 }
 
 export interface DispatcherStats extends PostStats {
@@ -78,9 +71,8 @@ const MAX_NOTED_AT_ONCE = 2_000;
 const CLAIMS_STOP_WITHIN_MS = 1_000;
 
 export class Dispatcher {
-  readonly reports: TaskReports;
-  readonly sessions: SessionDispatch;
-  readonly posts: PostDispatch;
+  readonly sessionDispatch: SessionDispatch;
+  readonly postDispatch: PostDispatch;
   readonly #deps: DispatcherDeps;
   readonly #recorder: Recorder;
   readonly #reconciler: Reconciler;
@@ -105,10 +97,13 @@ export class Dispatcher {
       clock,
       log,
       onChanged,
-      onStored: (serverUuids) => this.sessions.onStored(serverUuids),
+      onStored: (serverUuids) => this.sessionDispatch.onStored(serverUuids),
     });
-    this.sessions = new SessionDispatch({ ...deps, fail: (subject, error) => this.#recorder.fail(subject, error) });
-    this.posts = deps.postDispatch({
+    this.sessionDispatch = new SessionDispatch({
+      ...deps,
+      fail: (subject, error) => this.#recorder.fail(subject, error),
+    });
+    this.postDispatch = deps.createPostDispatch({
       record: (subject, end, acknowledge) => this.#recorder.endOfPost(subject, end, acknowledge),
       onChanged,
     });
@@ -118,20 +113,28 @@ export class Dispatcher {
       clock,
       log,
       onChanged,
-      onSettled: (serverUuid) => this.sessions.hint(serverUuid),
+      onSettled: (serverUuid) => this.sessionDispatch.hint(serverUuid),
     });
-    this.reports = {
-      onInventory: (session, frame) => this.#reconciler.add(session, frame),
-      onTaskEvent: (session, frame) => this.#recorder.event(session, frame),
-      onTaskEnd: (session, frame) => this.#recorder.end(session, frame),
-    };
   }
 
   start(): void {
-    this.posts.start();
+    this.postDispatch.start();
   }
 
-  /** Wakes those who wait for these tasks, on every instance. */
+  /** A session began: the agent says which tasks it has. */
+  onInventory(session: TaskSession, frame: InventoryFrame): void {
+    this.#reconciler.add(session, frame);
+  }
+
+  onTaskEvent(session: TaskSession, frame: TaskEventFrame): void {
+    this.#recorder.event(session, frame);
+  }
+
+  onTaskEnd(session: TaskSession, frame: TaskEndFrame): void {
+    this.#recorder.end(session, frame);
+  }
+
+  /** Wakes the callers that wait for these tasks, on every instance. */
   announce(changed: readonly ChangedTask[]): void {
     const { bus, wake } = this.#deps;
     for (const task of changed) {
@@ -146,7 +149,7 @@ export class Dispatcher {
    * Does all work that a hint may have missed. @throws DatabaseUnavailableError, DatabaseBusyError
    */
   async poll(): Promise<void> {
-    void this.posts.poll();
+    void this.postDispatch.poll();
     let isNoted = false;
     const note = async () => {
       await this.#noteUnansweredClaims();
@@ -154,7 +157,7 @@ export class Dispatcher {
     };
     const sweep = () => this.#sweep({ mayEndQueued: isNoted });
     try {
-      await runEachStep([() => this.#advanceTicks(), note, () => this.sessions.poll(), sweep]);
+      await runEachStep([() => this.#advanceTicks(), note, () => this.sessionDispatch.poll(), sweep]);
     } catch (error) {
       // Otherwise one slow or locked statement would stop the deadlines of all tasks.
       if (error instanceof DatabaseUnavailableError) {
@@ -166,7 +169,7 @@ export class Dispatcher {
   }
 
   async stop(): Promise<void> {
-    const claims = Promise.all([this.sessions.stop(), this.#reconciler.stop(), this.posts.stop()]);
+    const claims = Promise.all([this.sessionDispatch.stop(), this.#reconciler.stop(), this.postDispatch.stop()]);
     // Otherwise one slow statement of theirs would leave no time to store the ends of tasks.
     await settlesWithin(this.#deps.clock, CLAIMS_STOP_WITHIN_MS, claims);
     await this.#recorder.stop();
@@ -174,13 +177,13 @@ export class Dispatcher {
 
   stats(): DispatcherStats {
     return {
-      ...this.sessions.stats(),
+      ...this.sessionDispatch.stats(),
       inventories: this.#reconciler.size,
       reportBytes: this.#recorder.size,
       droppedEvents: this.#recorder.droppedEvents,
       refusedEnds: this.#recorder.refusedEnds,
       swept: this.#swept,
-      ...this.posts.stats(),
+      ...this.postDispatch.stats(),
     };
   }
 
@@ -197,7 +200,7 @@ export class Dispatcher {
    * gets its whole time again, whichever instance sweeps.
    */
   async #noteUnansweredClaims(): Promise<void> {
-    const servers = [...this.sessions.endClaimPeriod(), ...this.posts.endClaimPeriod()];
+    const servers = [...this.sessionDispatch.endClaimPeriod(), ...this.postDispatch.endClaimPeriod()];
     for (const some of chunksOf(servers, MAX_NOTED_AT_ONCE)) await recordFullServers(this.#deps.database, some);
   }
 
@@ -213,7 +216,7 @@ export class Dispatcher {
     return {
       startByMs: answeredMs < taskStartByMs ? undefined : taskStartByMs + this.#tickLagMs,
       overdueMs: answeredMs < taskOverdueMs ? undefined : taskOverdueMs,
-      hasRoomForPosts: this.posts.hasRoom,
+      hasRoomForPosts: this.postDispatch.hasRoom,
     };
   }
 

@@ -24,21 +24,21 @@ export const tasksSubsystem: SubsystemDefinition<TaskParts> = {
       routes: [...serverTaskRoutes(parts), ...taskRoutes(parts)],
       start: () => tasks.start(),
       runs: {
-        onMessage: (message) => tasks.dispatcher.sessions.hintAll(hintedServers(message)),
+        onMessage: (message) => tasks.hintSessions(hintedServers(message)),
         subscriptionConfirmed: () => tasks.pollSoon(),
         // The new run must take over the posts of the old run before others count them as lost.
         runRenewed: () => tasks.pollSoon(),
       },
       agents: {
-        sessionBegan: (session, inventory) => tasks.dispatcher.reports.onInventory(session, inventory),
+        sessionBegan: (session, inventory) => tasks.dispatcher.onInventory(session, inventory),
         frames: {
-          task_event: (session, frame) => tasks.dispatcher.reports.onTaskEvent(session, frame),
-          task_end: (session, frame) => tasks.dispatcher.reports.onTaskEnd(session, frame),
+          task_event: (session, frame) => tasks.dispatcher.onTaskEvent(session, frame),
+          task_end: (session, frame) => tasks.dispatcher.onTaskEnd(session, frame),
         },
       },
       unfinished: stat('postsInFlight'),
-      beginDrain: () => tasks.dispatcher.posts.stopClaiming(),
-      beginStop: () => tasks.dispatcher.posts.stopClaiming(),
+      beginDrain: () => tasks.dispatcher.postDispatch.stopClaiming(),
+      beginStop: () => tasks.dispatcher.postDispatch.stopClaiming(),
       stop: () => tasks.stop(),
       metrics: [
         gauge('tasks_waits', 'Callers waiting for a task on this instance', stat('waits')),

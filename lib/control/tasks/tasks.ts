@@ -65,7 +65,7 @@ interface TasksDeps {
   bus: Bus;
   sessions: TaskSessions;
   /** Creates what sends tasks to servers without a session. */
-  postDispatch: (outcomes: PostOutcomes) => PostDispatch;
+  createPostDispatch: (outcomes: PostOutcomes) => PostDispatch;
   clock: Clock;
   random: Random;
   log: Logger;
@@ -91,7 +91,7 @@ const STOPS_WITHIN_MS = 2_000;
 const DELETE_BATCH = { tasks: 500, pieces: 20_000 };
 
 export class Tasks {
-  /** The link passes it what agents report, and the bus what servers may have to do. */
+  /** The link passes it what agents report. */
   readonly dispatcher: Dispatcher;
   /** For the routes that wait and follow. */
   readonly waiters: Waiters;
@@ -247,6 +247,11 @@ export class Tasks {
     return deleteTasks(this.#deps.database, days, DELETE_BATCH);
   }
 
+  /** Claims new work for those of these servers that have a session on this instance. */
+  hintSessions(serverUuids: readonly string[]): void {
+    this.dispatcher.sessionDispatch.hintAll(serverUuids);
+  }
+
   /** Hints may have been missed (a subscription was renewed): reads everything at once. */
   pollSoon(): void {
     this.#slowPoll.soon();
@@ -274,8 +279,8 @@ export class Tasks {
   }
 
   #notifyAuthority(serverUuid: string, run: string | null): void {
-    if (run === null) return this.dispatcher.posts.hint(serverUuid);
-    this.dispatcher.sessions.hint(serverUuid);
+    if (run === null) return this.dispatcher.postDispatch.hint(serverUuid);
+    this.hintSessions([serverUuid]);
     if (run !== this.#deps.sessions.run()) publishTaskHint(this.#deps.bus, run, [serverUuid]);
   }
 

@@ -341,7 +341,7 @@ t.test('a stop takes a moment even if the database does not answer', async (t) =
   isFrozen = true;
   const waiting = a.tasks.wait(id, patience);
   waiting.catch(() => {});
-  a.tasks.dispatcher.sessions.hint(agent.serverUuid);
+  a.tasks.hintSessions([agent.serverUuid]);
   agent.complete(id);
   await a.tasks.stop();
   await t.rejects(waiting, WaitStoppedError);

@@ -50,7 +50,7 @@ function setUp() {
     sessions: { run: () => 'run', get: () => undefined, isFull: false },
     clock,
     log: recordingLogger(logged),
-    postDispatch: () => ({
+    createPostDispatch: () => ({
       ...noPosts,
       get hasRoom() {
         return world.hasRoom;

@@ -12,7 +12,7 @@ t.test('a dispatch that waits for the database at its stop leaves half of the ti
     sessions: { run: () => '', get: () => undefined, all: () => [] },
     clock,
     log: silentLogger,
-    postDispatch: () => ({ ...noPosts, stop: () => new Promise<void>(() => undefined) }),
+    createPostDispatch: () => ({ ...noPosts, stop: () => new Promise<void>(() => undefined) }),
     config: { slowPollMs: 5_000, taskStartByMs: 30_000, taskResendMs: 5_000, taskOverdueMs: 60_000 },
     wake: () => undefined,
   };

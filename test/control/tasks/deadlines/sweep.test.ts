@@ -62,7 +62,7 @@ function start(t: Test) {
     sessions: { run: () => '', get: () => undefined, all: () => [] },
     clock: { ...systemClock, now: () => world.now },
     log: silentLogger,
-    postDispatch: () => noPosts,
+    createPostDispatch: () => noPosts,
     config,
     wake: () => undefined,
   };

@@ -60,7 +60,7 @@ export class Instance implements TaskSessions {
       database,
       bus: this.bus,
       sessions: this,
-      postDispatch: () => noPosts,
+      createPostDispatch: () => noPosts,
       ...ports,
       config: { ...config, ...options.config },
       ...(maxWaiters === undefined ? {} : { maxWaiters }),
@@ -94,9 +94,7 @@ export async function startInstance(t: Teardown, options: InstanceOptions): Prom
   const instance = new Instance(options);
   t.teardown(() => instance.stop());
   await instance.bus.start();
-  instance.bus.subscribe(runTopic(instance.uuid), (message) =>
-    instance.tasks.dispatcher.sessions.hintAll(hintedServers(message)),
-  );
+  instance.bus.subscribe(runTopic(instance.uuid), (message) => instance.tasks.hintSessions(hintedServers(message)));
   await instance.tasks.start();
   return instance;
 }
@@ -157,7 +155,7 @@ export class FakeAgent {
     this.#session = session;
     instance.held.set(serverUuid, session);
     const tasks = [...this.journal.values()].map(({ id, attempt, state }) => ({ id, attempt, state }));
-    instance.tasks.dispatcher.reports.onInventory(session, { type: 'inventory', epoch, tasks });
+    instance.tasks.dispatcher.onInventory(session, { type: 'inventory', epoch, tasks });
     for (const { end } of this.journal.values()) if (end !== undefined) this.#report(end);
   }
 
@@ -176,7 +174,7 @@ export class FakeAgent {
   event(id: string, event: Omit<TaskEventFrame['event'], 'reportedAt'> & Record<string, unknown>): void {
     const attempt = this.journal.get(id)?.attempt ?? 1;
     const frame = { type: 'task_event', id, attempt, event: { reportedAt: 'then', ...event } } as TaskEventFrame;
-    if (this.#session) this.#instance?.tasks.dispatcher.reports.onTaskEvent(this.#session, frame);
+    if (this.#session) this.#instance?.tasks.dispatcher.onTaskEvent(this.#session, frame);
   }
 
   complete(id: string, result: Record<string, unknown> = {}): void {
@@ -200,7 +198,7 @@ export class FakeAgent {
   }
 
   #report(end: TaskEndFrame): void {
-    if (this.#session) this.#instance?.tasks.dispatcher.reports.onTaskEnd(this.#session, end);
+    if (this.#session) this.#instance?.tasks.dispatcher.onTaskEnd(this.#session, end);
   }
 
   #receive(frame: Parameters<TaskSession['send']>[0]): void {
