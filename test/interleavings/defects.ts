@@ -208,7 +208,7 @@ export const defects: readonly Defect[] = [
   {
     name: 'reports: the tasks are not locked first',
     statements: ['recordReports'],
-    function: 'cnapi_store_task_reports',
+    function: 'cnapi_record_task_reports',
     cuts: [['where t.id = any (told) for update skip locked', 'where t.id = any (told)']],
   },
   {

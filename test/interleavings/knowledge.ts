@@ -66,7 +66,7 @@ async function readSeats(database: Queryable, servers: readonly string[]): Promi
        left join cnapi_roster_authority r on r.server_uuid = s.uuid left join lateral (
          select max(record) as last_record from (
            select last_record from cnapi_status where server_uuid = s.uuid
-           union all select id from cnapi_recent_records() where s.uuid = any (servers)) as known (record)) h on true`,
+           union all select id from cnapi_recent_legacy_records() where s.uuid = any (servers)) as known (record)) h on true`,
     [servers],
   );
   return rows.map((row) => ({

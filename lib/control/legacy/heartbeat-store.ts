@@ -71,7 +71,7 @@ export async function readHeartbeatRows(database: Queryable, limit: number): Pro
        union all
        select server_uuid, null, last_record from cnapi_status
        union all
-       select unnest(servers), null, id from cnapi_recent_records()
+       select unnest(servers), null, id from cnapi_recent_legacy_records()
      ) as known
      group by server_uuid having max(epoch) is not null
      order by server_uuid limit $1::int`,

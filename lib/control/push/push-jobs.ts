@@ -104,7 +104,7 @@ export class PushJobs {
     this.followers = new JobFollowers(deps);
     this.coordinator = new Coordinator({
       ...deps,
-      tell: (servers) => this.#tell(servers),
+      notify: (servers) => this.#notify(servers),
       sendOrders: (job) => publishChanges(deps.bus, PUSH_ORDERS_TOPIC, [job]),
     });
   }
@@ -235,7 +235,7 @@ export class PushJobs {
     return this.#surplus.batch(records);
   }
 
-  #tell(servers: readonly ServerToNotify[]): void {
+  #notify(servers: readonly ServerToNotify[]): void {
     const { run, bus, hintTasks } = this.#deps;
     for (const [of, some] of Map.groupBy(servers, (server) => server.run)) {
       const uuids = some.map(({ serverUuid }) => serverUuid);

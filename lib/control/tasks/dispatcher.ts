@@ -66,7 +66,7 @@ export interface DispatcherStats extends PostStats {
 
 const MAX_SWEEP_BATCHES = 20;
 /** How many servers without an answered claim one statement stores. */
-const MAX_NOTED_AT_ONCE = 2_000;
+const MAX_RECORDED_AT_ONCE = 2_000;
 /** Half of the time that the owner gives all of `stop`. */
 const CLAIMS_STOP_WITHIN_MS = 1_000;
 
@@ -201,7 +201,7 @@ export class Dispatcher {
    */
   async #noteUnansweredClaims(): Promise<void> {
     const servers = [...this.sessionDispatch.endClaimPeriod(), ...this.postDispatch.endClaimPeriod()];
-    for (const some of chunksOf(servers, MAX_NOTED_AT_ONCE)) await recordFullServers(this.#deps.database, some);
+    for (const some of chunksOf(servers, MAX_RECORDED_AT_ONCE)) await recordFullServers(this.#deps.database, some);
   }
 
   /**

@@ -376,7 +376,7 @@ t.test('statements about posts', async (t) => {
       const { serverUuid, id } = await posted(dead);
       await killRun(db, dead);
       const ending = leg<string[]>('end', () => endPosts(db, [dead]));
-      const answer = `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
+      const answer = `select * from cnapi_record_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
         '{null}', '{null}', '{null}', '{0}', 1000, 1000, null)`;
       t.same(await runBehindLock<[string[]]>(url, answer, [ending]), [[]]);
       t.match(await row(db, id), { outcome: 'complete' });

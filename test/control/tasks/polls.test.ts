@@ -36,7 +36,7 @@ function setUp() {
       if (seen === world.tick) world.tick += by;
       return { rows: [{ tick: world.tick }] };
     }
-    if (text.includes('cnapi_note_full_servers')) {
+    if (text.includes('cnapi_record_full_servers')) {
       if (world.noteFailure !== undefined) throw world.noteFailure;
       world.noted.push(values[0] as string[]);
     }

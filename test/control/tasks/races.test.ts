@@ -57,7 +57,7 @@ t.test('concurrent statements about tasks in both orders', async (t) => {
     leg<ChangedTask[]>('end', () => record(db, mine, id, complete(result)));
   /** The other statement of the pair, in progress. A report never waits for a locked row. */
   const endSql = ({ serverUuid }: Seat, id: string, result = '{}') =>
-    `select * from cnapi_store_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
+    `select * from cnapi_record_task_reports('{${id}}', '{${serverUuid}}', '{1}', '{complete}', '{then}', '{null}',
       array['${result}'], '{null}', '{null}', '{0}', 1000, 1000, null)`;
   const lockTask = (id: string) => `select 1 from cnapi_tasks where id = '${id}' for update`;
   const lockServer = ({ serverUuid }: Seat) =>

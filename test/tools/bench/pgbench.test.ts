@@ -21,7 +21,7 @@ t.test('a value that pgbench would read as a variable is refused', async (t) => 
 
 t.test("the script of a task's life has the product's own statements", async (t) => {
   const script = await taskLifeScript();
-  for (const part of ['insert into cnapi_tasks', 'cnapi_claim_for_sessions(', 'cnapi_store_task_reports('])
+  for (const part of ['insert into cnapi_tasks', 'cnapi_claim_for_sessions(', 'cnapi_record_task_reports('])
     t.equal(script.split(part).length, 2, part);
   t.notMatch(script, /\$\d/);
 });

@@ -32,7 +32,7 @@ const LINEAR = 1.3;
 const PHASES: Readonly<Record<string, readonly string[]>> = {
   vote: ['e.server_uuid as "serverUuid"', "encode(file, 'base64')", 'cnapi_store_push_votes'],
   start: ['cnapi_start_push_nodes', 'cnapi_claim_for_sessions', 'with ordinality as given (id, attempt'],
-  report: ['cnapi_store_task_reports'],
+  report: ['cnapi_record_task_reports'],
   decide: ['cnapi_advance_push_job', 'cnapi_end_push_job'],
 };
 

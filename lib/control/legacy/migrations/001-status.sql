@@ -38,7 +38,7 @@ create sequence cnapi_legacy_heartbeats_removed_seq minvalue 0 start 0;
 
 -- The records that are not removed. Each is looked up by its id: a scan would read the dead rows.
 -- (The planner expects ten values from an array, and a thousand from generate_series.)
-create function cnapi_recent_records() returns setof cnapi_legacy_heartbeats language sql stable as $$
+create function cnapi_recent_legacy_records() returns setof cnapi_legacy_heartbeats language sql stable as $$
   select record.*
   from unnest(array(
       select generate_series(removed.last_value + 1, taken.last_value)
@@ -52,7 +52,7 @@ create function cnapi_last_heartbeat(wanted uuid) returns timestamptz language s
   select greatest(
     (select status.last_heartbeat from cnapi_status status where status.server_uuid = wanted),
     (select max(record.heard_at[array_position(record.servers, wanted)])
-     from cnapi_recent_records() record))
+     from cnapi_recent_legacy_records() record))
 $$;
 
 -- The same for many servers at once, without those that have none.
@@ -64,7 +64,7 @@ returns table (server_uuid uuid, last_heartbeat timestamptz) language sql stable
     where status.server_uuid = any (wanted)
     union all
     select heartbeat.server_uuid, heartbeat.heard_at
-    from cnapi_recent_records() record,
+    from cnapi_recent_legacy_records() record,
       unnest(record.servers, record.heard_at) as heartbeat (server_uuid, heard_at)
     where heartbeat.server_uuid = any (wanted)
   ) as heard

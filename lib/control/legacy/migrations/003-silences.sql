@@ -33,7 +33,7 @@ begin
       select status.server_uuid, null, status.record, true
       from unnest(locked, kept_records) as status (server_uuid, record)
       union all
-      select unnest(record.servers), null, record.id, false from cnapi_recent_records() record
+      select unnest(record.servers), null, record.id, false from cnapi_recent_legacy_records() record
     ) as known
     group by known.server_uuid
     having bool_or(known.is_locked) and max(known.expected) = max(known.record)

@@ -17,7 +17,7 @@ declare
   removable bigint[];
 begin
   select min(record.id), coalesce(max(record.id), 0) into oldest, newest
-  from cnapi_recent_records() record;
+  from cnapi_recent_legacy_records() record;
   if oldest is null or oldest > up_to then
     return newest;
   end if;
@@ -27,7 +27,7 @@ begin
     into quiet, quiet_records, quiet_at
   from (
     select heartbeat.server_uuid, max(record.id) as record, max(heartbeat.heard_at) as heard_at
-    from cnapi_recent_records() record,
+    from cnapi_recent_legacy_records() record,
       unnest(record.servers, record.heard_at) as heartbeat (server_uuid, heard_at)
     group by heartbeat.server_uuid having max(record.id) <= up_to
   ) as last;
@@ -52,7 +52,7 @@ begin
     join cnapi_status status on status.server_uuid = last.server_uuid
     where status.last_record < last.record);
   removable := array(
-    select record.id from cnapi_recent_records() record
+    select record.id from cnapi_recent_legacy_records() record
     where record.id <= up_to and record.id <> all (left_records));
   delete from cnapi_legacy_heartbeats where id in (
     select record.id from cnapi_legacy_heartbeats record where record.id = any (removable)

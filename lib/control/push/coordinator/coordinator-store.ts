@@ -46,7 +46,7 @@ export interface JobRound extends Omit<JobSnapshot, 'ticket' | 'ticketTimeoutMs'
   inRehab: number;
 }
 
-/** A server to tell that there is something for it, and the run that acts for it. */
+/** A server to notify that there is something for it, and the run that acts for it. */
 export interface ServerToNotify {
   serverUuid: string;
   /** The run that acts for the server; undefined if none does at present. */
@@ -122,7 +122,7 @@ export async function startNodes(
     [...fenceValues(duty), ids, PUSH_TASK, runMs, unpaidMs],
     { name: 'start push nodes' },
   );
-  return rows.map((row) => ({ ...toServerToTell(row), task: row.task }));
+  return rows.map((row) => ({ ...toServerToNotify(row), task: row.task }));
 }
 
 /** At most `most` commands that were started get the limit that the job gives them now. */
@@ -143,7 +143,7 @@ export async function abortNodes(database: Queryable, duty: HeldDuty, most: numb
     'select * from cnapi_abort_push_nodes($1::uuid, $2::uuid, $3::int, $4::int, $5::json, $6::json)',
     [...fenceValues(duty), most, ...CANCELS],
   );
-  return rows.map(toServerToTell);
+  return rows.map(toServerToNotify);
 }
 
 interface AbortOptions {
@@ -171,7 +171,7 @@ export async function abortJob(database: Queryable, duty: HeldDuty, options: Abo
     ],
     { name: 'abort push job' },
   );
-  return rows.map(toServerToTell);
+  return rows.map(toServerToNotify);
 }
 
 /**
@@ -197,7 +197,7 @@ export async function readTasksOfJob(database: Queryable, job: string): Promise<
   return rows.map(({ task }) => task);
 }
 
-const toServerToTell = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
+const toServerToNotify = ({ server_uuid: serverUuid, run }: { server_uuid: string; run: string | null }) => ({
   serverUuid,
   run: run ?? undefined,
 });

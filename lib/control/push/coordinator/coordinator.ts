@@ -50,8 +50,8 @@ interface CoordinatorDeps extends JobTicketDeps {
   random: Random;
   log: Logger;
   config: { slowPollMs: number };
-  /** Tells the instances that act for these servers that there are tasks, or cancels, for them. */
-  tell(servers: readonly ServerToNotify[]): void;
+  /** Notifies the instances that act for these servers that there are tasks, or cancels, for them. */
+  notify(servers: readonly ServerToNotify[]): void;
   /** The job's rows changed: agents may have to be asked, or told to forget it. */
   sendOrders(job: string): void;
 }
@@ -182,7 +182,7 @@ export class Coordinator implements DutyHandler {
       const counted = times.corrected(advanced);
       // A round locks the job's row, for which votes do not wait: they need as much time as it took.
       const pauseMs = counted.nodeCounts.new > 0 ? Math.max(PAUSE_MS, clock.now() - beganAt) : PAUSE_MS;
-      this.#tellFollowers(duty.id, active, counted);
+      this.#notifyFollowers(duty.id, active, counted);
       if (counted.inRehab > 0) this.#deps.sendOrders(duty.id);
       this.#logProgress(duty, active, counted);
       if (counted.job.state === 'ended') {
@@ -241,7 +241,7 @@ export class Coordinator implements DutyHandler {
     action: Exclude<CoordinatorAction, { do: 'wait' }>,
     { view, active }: Round,
   ): Promise<void> {
-    const { clock, database, random, log, sendOrders, tell } = this.#deps;
+    const { clock, database, random, log, sendOrders, notify } = this.#deps;
     switch (action.do) {
       case 'start': {
         const ids = Array.from({ length: action.most }, () => random.uuid());
@@ -252,7 +252,7 @@ export class Coordinator implements DutyHandler {
           duty.id,
           started.map(({ task }) => task),
         );
-        return tell(started);
+        return notify(started);
       }
       case 'begin-voting':
         await beginVoting(database, duty);
@@ -263,14 +263,14 @@ export class Coordinator implements DutyHandler {
       case 'close-voting':
         return closeVoting(database, duty, view.ageMs);
       case 'abort-nodes':
-        tell(await abortNodes(database, duty, NODES_A_STEP));
+        notify(await abortNodes(database, duty, NODES_A_STEP));
         return sendOrders(duty.id);
       case 'abort': {
         const { cause, ending, soft, reason } = action;
         const { ageMs, stateMs } = view;
         if (view.job.state !== 'aborting' || view.job.isSoft !== soft) active.aborting = { ending, soft, reason };
         const because = cause && { cause, ageMs, stateMs };
-        tell(await abortJob(database, duty, { because, ending, soft, reason, most: NODES_A_STEP }));
+        notify(await abortJob(database, duty, { because, ending, soft, reason, most: NODES_A_STEP }));
         return sendOrders(duty.id);
       }
       case 'end':
@@ -293,10 +293,10 @@ export class Coordinator implements DutyHandler {
   }
 
   /**
-   * Tells the followers if the round found a change. Nodes only move forward, so each change shows
+   * Notifies the followers if the round found a change. Nodes only move forward, so each change shows
    * in the counts.
    */
-  #tellFollowers(job: string, active: ActiveJob, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
+  #notifyFollowers(job: string, active: ActiveJob, { job: { state }, nodeCounts, started, newEvents }: JobRound): void {
     const counts = JSON.stringify([state, nodeCounts, started]);
     if (counts === active.counts && newEvents === 0) return;
     active.counts = counts;

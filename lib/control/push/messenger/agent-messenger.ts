@@ -82,7 +82,7 @@ const BYTES_AT_ONCE = 1024 * 1024;
 /** So that a job with a large file on slow links does not delay the others. */
 const ASK_LANES = 4;
 
-interface MessengerStats {
+interface AgentMessengerStats {
   prepares: number;
   aborts: number;
   votes: number;
@@ -116,7 +116,7 @@ export class AgentMessenger {
       ...queue,
       what: 'orders of push jobs',
       work: async (reasons, database) => {
-        for (const selection of selectionsOf(reasons)) await this.#tell(database, selection);
+        for (const selection of selectionsOf(reasons)) await this.#sendOrders(database, selection);
         this.#asks.addAll(reasons);
         return undefined;
       },
@@ -194,18 +194,18 @@ export class AgentMessenger {
     return endRehabOfRemoved(this.#deps.database, MAX_SERVERS);
   }
 
-  stats(): MessengerStats {
+  stats(): AgentMessengerStats {
     return { ...this.#counts };
   }
 
-  async #tell(database: Queryable, selection: OrderSelection): Promise<void> {
+  async #sendOrders(database: Queryable, selection: OrderSelection): Promise<void> {
     const changes = selection.servers === undefined ? await readTimeoutChanges(database, selection.jobs) : [];
     const timeoutsSince = changes.flatMap((one) => this.#unread(one));
     const pages = pagesOf((page) => readOrders(database, { ...selection, timeoutsSince, ...page }));
     for await (const orders of pages)
       for (const order of orders) {
         if (order.what === 'abort') this.#forgetAt(order.serverUuid, order.job);
-        else this.#tellTimeout(order);
+        else this.#sendTimeout(order);
       }
     for (const { job, changes: count } of changes) this.#timeoutChangesRead.set(job, count);
     const isPoll = selection.jobs === undefined && selection.servers === undefined;
@@ -270,7 +270,7 @@ export class AgentMessenger {
    * Sends a timeout once in each session: its agent receives it, or the session ends. Of two reads at
    * the same time, the older one may be answered last.
    */
-  #tellTimeout(order: PushOrder): void {
+  #sendTimeout(order: PushOrder): void {
     const { serverUuid, job, timeoutMs, change } = order;
     const session = this.#deps.session(serverUuid);
     if (timeoutMs === null || !session?.capabilities.has(PUSH_TIMEOUT_CAPABILITY)) return;

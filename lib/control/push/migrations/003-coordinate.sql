@@ -37,7 +37,7 @@ $$;
 -- concurrency, its start rate, its run timeout and its failures allow now. p_run_ms: for how long the
 -- job has run. p_unpaid_ms: for how long earlier starts use up the start rate. A voting job becomes
 -- `running`, if still enough nodes are ready.
--- Returns the servers to tell of their tasks, and the runs that act for them; null: none at
+-- Returns the servers to notify of their tasks, and the runs that act for them; null: none at
 -- present.
 create function cnapi_start_push_nodes(
   p_job uuid, p_run uuid, p_generation int, p_ids uuid[], p_task text, p_run_ms int,
@@ -222,7 +222,7 @@ end $$;
 
 -- Aborts the nodes for which a caller asked that. Those that have not started take no part any
 -- more; of the others at most p_most tasks are cancelled, unless their commands may end. Returns
--- the servers to tell of the cancels, and their runs.
+-- the servers to notify of the cancels, and their runs.
 create function cnapi_abort_push_nodes(
   p_job uuid, p_run uuid, p_generation int, p_most int,
   p_cancelled json, p_cancelled_uncertain json
@@ -272,7 +272,7 @@ begin
 end $$;
 
 -- Begins or continues to abort the job: nothing more starts. Unless p_soft, cancels tasks. Returns
--- the servers to tell of the cancels, and their runs. p_cause: null if no caller can take it away;
+-- the servers to notify of the cancels, and their runs. p_cause: null if no caller can take it away;
 -- p_age_ms and p_state_ms as above.
 create function cnapi_abort_push_job(
   p_job uuid, p_run uuid, p_generation int, p_cause text, p_age_ms float8, p_state_ms float8,

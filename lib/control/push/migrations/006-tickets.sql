@@ -14,7 +14,7 @@ create table cnapi_push_tickets (
 );
 
 -- Stores the uuid of the job's ticket.
-create function cnapi_note_push_ticket(p_job uuid, p_run uuid, p_generation int, p_ticket uuid)
+create function cnapi_record_push_ticket(p_job uuid, p_run uuid, p_generation int, p_ticket uuid)
 returns boolean language plpgsql volatile as $$
 begin
   if not cnapi_lock_duty(p_job, p_run, p_generation) then

@@ -45,7 +45,7 @@ export async function readPushTicket(database: Queryable, job: string): Promise<
 
 /** @throws DutyLostError */
 export async function recordPushTicket(database: Queryable, duty: HeldDuty, ticket: string): Promise<void> {
-  await fenced(database, duty, 'select cnapi_note_push_ticket($1::uuid, $2::uuid, $3::int, $4::uuid) as held', [
+  await fenced(database, duty, 'select cnapi_record_push_ticket($1::uuid, $2::uuid, $3::int, $4::uuid) as held', [
     ticket,
   ]);
 }

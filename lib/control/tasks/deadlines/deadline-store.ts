@@ -75,7 +75,7 @@ export async function takeOverdue(
 
 /** The queues of these servers are full; the time to start of their tasks begins anew. */
 export async function recordFullServers(database: Queryable, serverUuids: readonly string[]): Promise<void> {
-  await database.query('select cnapi_note_full_servers($1::uuid[])', [serverUuids]);
+  await database.query('select cnapi_record_full_servers($1::uuid[])', [serverUuids]);
 }
 
 export interface SweepOptions {

@@ -50,7 +50,7 @@ end $$;
 -- or read whole tables that were nearly empty when it planned: 4,000 reports took 1.7 s of CPU time
 -- instead of 0.2. So there are no sequential scans. Without them a query costs so much by the
 -- planner's estimate that Postgres before 18 compiles it each time, so it is not compiled.
-create function cnapi_store_task_reports(
+create function cnapi_record_task_reports(
   p_ids uuid[], p_servers uuid[], p_attempts int[], p_names text[], p_reported text[],
   p_data text[], p_results text[], p_streams text[], p_first_bytes bigint[], p_bytes int[],
   p_half_bytes int, p_half_events int, p_repeated boolean[]

@@ -5,7 +5,7 @@ create table cnapi_full_servers (
 ) with (fillfactor = 50);
 
 -- The queues of these servers are full now, or cannot be sent to their agents yet.
-create function cnapi_note_full_servers(p_servers uuid[]) returns void
+create function cnapi_record_full_servers(p_servers uuid[]) returns void
 language plpgsql volatile as $$
 begin
   -- A row that another instance is writing says the same.
@@ -27,7 +27,7 @@ end $$;
 -- The time to start counts only while the server has room. A running server is full while it holds
 -- as many tasks, or bytes of params, as it may be given at once. `cnapi_full_servers` stores when
 -- it was last full, and its queue has the whole time from then on. Its instance notes the same of a
--- server whose link is slow, while bytes leave (`cnapi_note_full_servers`). Unaccepted bytes count
+-- server whose link is slow, while bytes leave (`cnapi_record_full_servers`). Unaccepted bytes count
 -- only while the agent accepts tasks: a server that takes nothing for p_start_by ticks counts as
 -- stuck, not full.
 create function cnapi_sweep_late_tasks(
@@ -56,7 +56,7 @@ begin
           or has.unaccepted_bytes >= p_most_bytes and has.unaccepted_since >= present - p_start_by
         end
       order by waiting.server_uuid);
-  perform cnapi_note_full_servers(full_servers);
+  perform cnapi_record_full_servers(full_servers);
 
   picked := array(
     select t.id from cnapi_tasks t

@@ -30,7 +30,7 @@ export async function recordReports(
   bounds: OutputBounds = defaultBounds,
 ): Promise<WrittenTasks> {
   const { rows } = await database.query<WrittenRow>(
-    `select id, what from cnapi_store_task_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
+    `select id, what from cnapi_record_task_reports($1::uuid[], $2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[],
        $7::text[], $8::text[], $9::bigint[], $10::int[], $11::int, $12::int, $13::boolean[])`,
     valuesOf(reports, bounds),
     { name: 'record reports' },

@@ -93,7 +93,7 @@ function atWork(
         return new Promise(() => {});
       },
     } as never,
-    tell: () => {},
+    notify: () => {},
     sendOrders: () => {},
   });
   coordinator.start();

@@ -13,7 +13,7 @@ import { holding, nop, patience, untilRow } from '../support/three-instances.ts'
 t.setTimeout(FILE_TIMEOUT_MS);
 
 const CLAIMS = 'cnapi_claim_for_sessions';
-const NOTES = 'cnapi_note_full_servers';
+const NOTES = 'cnapi_record_full_servers';
 const SWEEPS = 'cnapi_sweep_late_tasks';
 
 /** A database that counts statements, and in which those with some texts fail. */

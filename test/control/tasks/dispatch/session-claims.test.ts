@@ -52,7 +52,7 @@ function setUp(...serverUuids: string[]) {
       return { rows: (values[0] as string[]).map((id) => ({ id, ...base, ...world.orders[id] })) };
     }
     if (text.includes('as busy')) return { rows: world.busy.map((server_uuid) => ({ server_uuid })) };
-    if (text.includes('cnapi_note_full_servers')) world.backedUp.push(values[0] as string[]);
+    if (text.includes('cnapi_record_full_servers')) world.backedUp.push(values[0] as string[]);
     else if (text.includes('cancel_sent_at')) return { rows: world.overdue };
     else if (text.includes('due.bytes_before')) {
       world.resendAsked.push(values[0] as string[]);
