@@ -248,7 +248,7 @@ export class Agent implements LinkOwner, HttpWorker, TickerMember {
   }
 
   async renewJournal(): Promise<void> {
-    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'an instance refuses the journal; a new one begins');
+    this.#deps.log.warn({ server_uuid: this.serverUuid }, 'journal: an instance refuses it; a new one begins');
     await this.#runner.abandon();
     this.#posted.giveUp();
     await this.#deps.journal.renew();

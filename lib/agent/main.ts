@@ -77,11 +77,11 @@ async function run(options: AgentOptions): Promise<() => Promise<void>> {
   await agent.start();
   log.info(
     { data: data.path, journal: journal.state.journalId, version: agentVersion, pid: process.pid },
-    'agent started',
+    'agent: started',
   );
   const held = opened.move();
   return async () => {
-    log.info('agent stops');
+    log.info('agent: stopping');
     await held.disposeAsync();
   };
 }

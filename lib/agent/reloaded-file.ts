@@ -27,7 +27,7 @@ export class ReloadedFile<Value> {
   readonly #deps: KeptFileDeps<Value>;
   #readAs: string | undefined;
   #value: Value | undefined;
-  #trouble: string | undefined;
+  #failure: string | undefined;
 
   constructor(deps: KeptFileDeps<Value>) {
     this.#deps = deps;
@@ -39,18 +39,18 @@ export class ReloadedFile<Value> {
     try {
       this.#readAs = looksOf(path);
       this.#value = parse(this.#text());
-      this.#trouble = undefined;
+      this.#failure = undefined;
       return this.#value;
     } catch (cause) {
       if (cause instanceof UntrustedFileError) this.#value = undefined;
-      this.#trouble = `${path} cannot be used: ${messageOf(cause)}`;
-      throw new Error(this.#trouble, { cause });
+      this.#failure = `${path} cannot be used: ${messageOf(cause)}`;
+      throw new Error(this.#failure, { cause });
     }
   }
 
   /** Why there is no value. */
-  get trouble(): string {
-    return this.#trouble ?? `${this.#deps.path} does not exist`;
+  get failureReason(): string {
+    return this.#failure ?? `${this.#deps.path} does not exist`;
   }
 
   /** The newest usable value; undefined when there is none. */
@@ -60,7 +60,7 @@ export class ReloadedFile<Value> {
     this.#readAs = looks;
     if (isUnchanged) return this.#value;
     if (looks === ABSENT && this.#value === undefined) {
-      this.#trouble = undefined;
+      this.#failure = undefined;
       return undefined;
     }
     try {

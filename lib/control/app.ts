@@ -276,8 +276,8 @@ export class App {
    */
   #readiness(): Readiness {
     const { reasons } = this.#core.roster.readiness();
-    const trouble = this.#writes.trouble;
-    const all = trouble === undefined || reasons.includes(trouble) ? reasons : [...reasons, trouble];
+    const reason = this.#writes.failureReason;
+    const all = reason === undefined || reasons.includes(reason) ? reasons : [...reasons, reason];
     return { ready: all.length === 0, reasons: all };
   }
 }

@@ -174,7 +174,7 @@ export class Core {
     this.duties = new DutyKeeper({
       ...common,
       run: () => this.roster.membership.run,
-      isHealthy: () => this.roster.membership.trouble === undefined,
+      isHealthy: () => this.roster.membership.unhealthyReason === undefined,
     });
     this.link = new LinkServer({
       ...common,

@@ -197,7 +197,7 @@ t.test('an agent that no instance accepts logs it once', async (t) => {
   const one = await instance(t, { upgradeStatus: 500 });
   await agent(t, [one], { log, random: { ...random, fraction: () => 0 } });
   await until(() => one.upgrades > 20, 'many attempts');
-  matchLists(t, warnings, [{ why: 'upgrade refused with HTTP 500' }]);
+  matchLists(t, warnings, [{ reason: 'upgrade refused with HTTP 500' }]);
 });
 
 t.test('an agent skips invalid addresses', async (t) => {

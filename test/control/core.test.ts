@@ -71,7 +71,7 @@ t.test('an instance that has become healthy again claims duties at once', async 
   });
   const { membership } = instance.roster;
   world.areBeatsLost = true;
-  await until(() => membership.trouble !== undefined, 'it to be unhealthy');
+  await until(() => membership.unhealthyReason !== undefined, 'it to be unhealthy');
   const id = randomUUID();
   await createDuties(database, 'test', [id]);
   world.areBeatsLost = false;

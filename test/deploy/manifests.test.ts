@@ -279,7 +279,7 @@ t.test('the name server starts from the example configuration in its unit', asyn
   const ended = once(child, 'exit');
   t.teardown(() => child.kill('SIGKILL'));
   for await (const line of createInterface({ input: child.stdout })) {
-    if (JSON.parse(line).msg === 'name server listening') child.kill('SIGTERM');
+    if (JSON.parse(line).msg === 'dns: name server listening') child.kill('SIGTERM');
   }
   t.same(await ended, [0, null]);
 });

@@ -9,9 +9,9 @@ faultTest('of two agents with one server uuid, one at a time is accepted', {}, a
   const clone = zone.addAgent(serverUuid).program;
 
   await t.test('the second is refused and logs it while the first answers', async (t) => {
-    await until(() => clone.log().some(({ msg }) => msg === 'another agent has this uuid'));
+    await until(() => clone.log().some(({ msg }) => msg === 'link: another agent has this uuid'));
     await sleep(6_000);
-    t.notOk(clone.log().some(({ msg }) => msg === 'link is live'));
+    t.notOk(clone.log().some(({ msg }) => msg === 'link: live'));
     const refusals = zone.instances.flatMap(({ program }) =>
       program.log().filter(({ server_uuid, code }) => server_uuid === serverUuid && code === 'incarnation-alive'),
     );
@@ -22,7 +22,7 @@ faultTest('of two agents with one server uuid, one at a time is accepted', {}, a
     work.mayFail(serverUuid, ['OutcomeUnknown']);
     await witness.excuse(serverUuid);
     await first.kill();
-    await until(() => clone.log().some(({ msg }) => msg === 'link is live'));
+    await until(() => clone.log().some(({ msg }) => msg === 'link: live'));
     await witness.excuseEnds(serverUuid);
     t.equal((await work.command(serverUuid, 0.1))?.status, 'complete');
   });

@@ -176,7 +176,7 @@ export class RosterChecks {
 
   /** An open session of this epoch, at an instance that can act for it. */
   #holdsSession({ core, isUp }: SimInstance, row: RosterRow): boolean {
-    if (core === undefined || !isUp || core.roster.membership.trouble !== undefined) return false;
+    if (core === undefined || !isUp || core.roster.membership.unhealthyReason !== undefined) return false;
     const session = core.roster.sessions.get(row.server_uuid);
     return session !== undefined && !session.isEnded && session.epoch === row.epoch && session.run === row.run;
   }

@@ -300,7 +300,7 @@ export async function statusOf(url: string): Promise<number | undefined> {
 }
 
 /** Messages that occur in every log and say nothing about a fault. */
-const everyday = new Set(['request', 'task ended']);
+const everyday = new Set(['request', 'task: ended']);
 
 function lastLines(program: Program): string[] {
   const lines = program.log().filter(({ msg }) => !everyday.has(msg));

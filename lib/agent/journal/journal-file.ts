@@ -137,13 +137,13 @@ export class JournalFile implements Journal {
       try {
         if (this.#rewrite || needsCompaction(this.#bytes, this.#compactedBytes)) await this.#writeAnew();
         else await this.#write(this.#batch.map(({ line }) => line).join(''));
-        if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'the journal can be written again');
+        if (failures > 0) this.#deps.log.info({ path: this.#path, failures }, 'journal: it can be written again');
         return true;
       } catch (err) {
         this.#rewrite = true;
         const { log } = this.#deps;
         if (failures === 0)
-          log.error({ err, path: this.#path }, 'the journal cannot be written; tried again each second');
+          log.error({ err, path: this.#path }, 'journal: it cannot be written; tried again each second');
         if (this.#closed) return false;
         await this.#deps.clock.sleep(RETRY_MS);
       }
@@ -220,7 +220,7 @@ async function readState(path: string, deps: JournalFileDeps): Promise<JournalSt
     if (!(err instanceof DamagedJournal) && !(err instanceof JournalRecordError)) throw err;
     const aside = `${path}.damaged-${deps.random.uuid().slice(0, 8)}`;
     await rename(path, aside);
-    deps.log.error({ err, aside }, 'the journal is damaged; renamed it and started a new one');
+    deps.log.error({ err, aside }, 'journal: it is damaged; renamed it and started a new one');
     return undefined;
   }
 }
@@ -246,7 +246,7 @@ async function foldFile(path: string, deps: JournalFileDeps): Promise<JournalSta
   }
   if (!state) throw new DamagedJournal(`${path} is empty`);
   if (badLine)
-    deps.log.warn({ path, line: badLine }, 'the journal had an incomplete end after a crash; it was removed');
+    deps.log.warn({ path, line: badLine }, 'journal: it had an incomplete end after a crash; it was removed');
   prune(state, now);
   return state;
 }

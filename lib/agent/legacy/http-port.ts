@@ -87,7 +87,7 @@ export class HttpPort {
     this.#server.listen({ host, port }, resolve);
     await promise;
     this.#server.on('error', (err) => log.error({ err }, 'http port: the listener has an error'));
-    log.info({ ...this.address }, 'taking tasks over HTTP');
+    log.info({ ...this.address }, 'http port: taking tasks over HTTP');
   }
 
   /** Gives finished answers STOP_GRACE_MS to go out, then disconnects callers that still wait. */

@@ -90,10 +90,10 @@ export class LegacyReporter {
     await former;
     const first = this.#sendSysinfo(signal);
     await Promise.race([first, this.#deps.clock.sleep(INTRODUCE_FIRST_MS, signal)]);
-    await Promise.all([this.#beat(signal), this.#watchStatus(signal), this.#watchSysinfo(first, signal)]);
+    await Promise.all([this.#postHeartbeats(signal), this.#watchStatus(signal), this.#watchSysinfo(first, signal)]);
   }
 
-  async #beat(signal: AbortSignal): Promise<void> {
+  async #postHeartbeats(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#post('/events/heartbeat', {}, signal, HEARTBEAT_ANSWER_WITHIN_MS);
       await this.#deps.clock.sleep(HEARTBEAT_MS, signal);
@@ -144,8 +144,8 @@ export class LegacyReporter {
       if (status === 404 && path !== '/sysinfo') this.#introduceAgain();
       const isOver = status < 400 || (status === 404 && path === '/sysinfo');
       const advice = adviceOn({ status });
-      const why = advice === undefined ? `answered with HTTP ${status}` : `answered with HTTP ${status}: ${advice}`;
-      this.#note(path, isOver ? undefined : why, signal);
+      const reason = advice === undefined ? `answered with HTTP ${status}` : `answered with HTTP ${status}: ${advice}`;
+      this.#note(path, isOver ? undefined : reason, signal);
       return isOver;
     } catch (error) {
       this.#note(path, messageOf(error), signal);
@@ -166,20 +166,20 @@ export class LegacyReporter {
 
   async #look<Seen>(look: () => Promise<Seen>): Promise<Seen | undefined> {
     return look().catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'the machine could not be inspected');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'machine: it could not be inspected');
       return undefined;
     });
   }
 
-  #note(path: string, why: string | undefined, signal: AbortSignal): void {
-    if (signal.aborted || this.#failures.get(path) === why) return;
+  #note(path: string, reason: string | undefined, signal: AbortSignal): void {
+    if (signal.aborted || this.#failures.get(path) === reason) return;
     const fields = { server_uuid: this.#deps.serverUuid, path };
-    if (why === undefined) {
+    if (reason === undefined) {
       this.#failures.delete(path);
       return this.#deps.log.info(fields, 'report: the CNAPI accepts it again');
     }
-    this.#failures.set(path, why);
-    this.#deps.log.warn({ ...fields, why }, 'report: the CNAPI does not accept it; trying again');
+    this.#failures.set(path, reason);
+    this.#deps.log.warn({ ...fields, reason }, 'report: the CNAPI does not accept it; trying again');
   }
 }
 

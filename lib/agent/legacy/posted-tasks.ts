@@ -44,7 +44,7 @@ interface PostedTasksDeps {
 
 interface Posted {
   entry: HistoryEntry;
-  tell(end: TaskEndFrame): void;
+  answer(end: TaskEndFrame): void;
 }
 
 const KEPT = 16;
@@ -81,7 +81,7 @@ export class PostedTasks {
     const entry = newEntry({ name, params }, isoNow(clock));
     this.#history = [...this.#history, entry].slice(-KEPT);
     const { promise, resolve } = Promise.withResolvers<TaskEndFrame>();
-    this.#active.set(id, { entry, tell: resolve });
+    this.#active.set(id, { entry, answer: resolve });
     give(requestId === undefined ? task : { ...task, requestId });
     return promise;
   }
@@ -98,7 +98,7 @@ export class PostedTasks {
    */
   giveUp(): void {
     const gone = new TaskFailure('OutcomeUnknown', 'The agent stopped before the task ended');
-    for (const id of this.#active.keys()) this.#tell(endFailure({ id, attempt: 1 }, gone, isoNow(this.#deps.clock)));
+    for (const id of this.#active.keys()) this.#finish(endFailure({ id, attempt: 1 }, gone, isoNow(this.#deps.clock)));
   }
 
   #note({ id, event }: TaskEventFrame): void {
@@ -109,11 +109,11 @@ export class PostedTasks {
 
   #end(end: TaskEndFrame): void {
     const { id, attempt } = end;
-    this.#tell(end);
+    this.#finish(end);
     this.#deps.acknowledge({ type: 'task_ack', id, attempt });
   }
 
-  #tell(end: TaskEndFrame): void {
+  #finish(end: TaskEndFrame): void {
     const posted = this.#active.get(end.id);
     if (!posted) return;
     this.#active.delete(end.id);
@@ -122,7 +122,7 @@ export class PostedTasks {
     entry.status = end.outcome === 'complete' ? 'finished' : 'failed';
     entry.errorCount = end.outcome === 'complete' ? 0 : 1;
     if (end.error) entry.messages.push(end.error);
-    posted.tell(end);
+    posted.answer(end);
   }
 }
 

@@ -90,7 +90,7 @@ class FileCredentials implements AgentCredentials {
   #warnOfEavesdroppers({ host }: Endpoint): void {
     if (this.#hasWarned || isLoopback(host)) return;
     this.#hasWarned = true;
-    this.#log.warn({ host }, 'the token goes over the network unencrypted; use https:// or --tls');
+    this.#log.warn({ host }, 'token: it goes over the network unencrypted; use https:// or --tls');
   }
 }
 
@@ -100,7 +100,7 @@ function keptToken(path: string, log: Logger): ReloadedFile<string> {
     if (!TOKEN.test(token)) throw new Error('it does not hold one token');
     return token;
   };
-  const complain = (reason: string) => log.warn({ reason }, 'no new token; put one into the file of --token-file');
+  const complain = (reason: string) => log.warn({ reason }, 'token: no new one; put one into the file of --token-file');
   return new ReloadedFile({ path, maxBytes: MAX_TOKEN_BYTES, protection: 'secret', parse, complain });
 }
 
@@ -110,7 +110,8 @@ function keptCa(path: string, log: Logger): ReloadedFile<SecureContext> {
     new X509Certificate(ca);
     return createSecureContext({ ca, minVersion: 'TLSv1.2' });
   };
-  const complain = (reason: string) => log.warn({ reason }, 'no new CA; put its certificate into the file of --ca');
+  const complain = (reason: string) =>
+    log.warn({ reason }, 'tls: no new CA; put its certificate into the file of --ca');
   return new ReloadedFile({ path, maxBytes: MAX_CA_BYTES, protection: 'none', parse, complain });
 }
 

@@ -28,7 +28,7 @@ import { isLegacyCnapi, type Protocol } from './fallback.ts';
 import { stepLink } from './link.ts';
 import type { Dial, LinkSocket, UpgradeRefusal } from './link-socket.ts';
 import { initialLink, type LinkEffect, type LinkEvent, type LinkState, reasonOf, transitionOf } from './link-state.ts';
-import { beginWatch, checkSilence, isBeatDue, type LinkWatch } from './link-watch.ts';
+import { beginWatch, checkSilence, isHeartbeatDue, type LinkWatch } from './link-watch.ts';
 import { Refusals } from './refusals.ts';
 
 /** What the link asks of the agent. */
@@ -146,10 +146,10 @@ export class Link {
     const heard = this.#live && checkSilence(this.#live, healthyMs);
     if (this.#live && heard) this.#on({ type: heard, socket: this.#live.number });
     // One heartbeat a second cannot pile up, so the unsent bytes are not checked.
-    if (this.#live && isBeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
+    if (this.#live && isHeartbeatDue(this.#live, now)) this.#live.socket.send(this.#nextHeartbeat());
   }
 
-  #beat({ number, socket }: LinkWatch): void {
+  #sendHeartbeat({ number, socket }: LinkWatch): void {
     this.#write(number, socket, this.#nextHeartbeat());
   }
 
@@ -224,7 +224,7 @@ export class Link {
 
   async #resolve(turn: number): Promise<void> {
     const addresses = await this.#deps.resolve().catch((err: unknown) => {
-      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'no instance addresses; trying again');
+      this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, err }, 'link: no instance addresses; trying again');
       return [];
     });
     this.#on({ type: 'resolved', turn, addresses });
@@ -238,7 +238,7 @@ export class Link {
       heard: () => this.#onBytes(socket),
       received: (text: string) => this.#onText(socket, text),
       closed: (reason: string, refusal?: UpgradeRefusal) => {
-        this.#refusals.tell(refusal, endpoint, reason);
+        this.#refusals.log(refusal, endpoint, reason);
         this.#onClosed(socket, reason, refusal);
       },
     };
@@ -281,7 +281,7 @@ export class Link {
     if (!socket) return;
     this.#live = beginWatch(number, { socket, welcome, now: this.#deps.clock.now() });
     this.#sendOn(number, { type: 'inventory', epoch: welcome.epoch, tasks: this.#deps.owner.inventory() });
-    this.#beat(this.#live);
+    this.#sendHeartbeat(this.#live);
     this.#refusals.forget();
     this.#deps.owner.entered(welcome);
   }
@@ -352,7 +352,7 @@ export class Link {
   #onHeartbeat(socket: number, sequence: number): void {
     const live = this.#live;
     if (live?.number !== socket) return;
-    if (sequence > this.#sequence) return this.#beat(live);
+    if (sequence > this.#sequence) return this.#sendHeartbeat(live);
     if (live.steady) return;
     live.steady = true;
     this.#on({ type: 'steady', socket });
@@ -385,13 +385,13 @@ export class Link {
     if (before.phase === after.phase && before.session?.socket === after.session?.socket) return;
     const fields = { server_uuid: this.#deps.serverUuid, ...transitionOf(before, event, after) };
     if (event.type === 'refused' && event.refusal.code === 'incarnation-alive')
-      log.warn(fields, 'another agent has this uuid');
+      log.warn(fields, 'link: another agent has this uuid');
     else if (before.session?.socket !== after.session?.socket)
-      log.info(fields, after.session ? 'link is live' : 'link lost');
+      log.info(fields, after.session ? 'link: live' : 'link: lost');
     else if (before.scheme !== after.scheme)
-      log.warn(fields, 'no instance here has an agent link; using the legacy protocol until one does');
+      log.warn(fields, 'link: no instance here has an agent link; using the legacy protocol until one does');
     else if (before.failedRounds < WARN_AFTER_ROUNDS && after.failedRounds >= WARN_AFTER_ROUNDS)
-      log.warn({ ...fields, why: this.#lastFailure }, 'no instance accepts this agent; trying again');
+      log.warn({ ...fields, reason: this.#lastFailure }, 'link: no instance accepts this agent; trying again');
     else log.debug(fields, 'link');
   }
 }

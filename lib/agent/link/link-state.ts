@@ -183,7 +183,7 @@ export function transitionOf(before: LinkState, event: LinkEvent, after: LinkSta
     from: before.phase,
     to: after.phase,
     event: event.type,
-    why: reasonOf(event),
+    reason: reasonOf(event),
     instance: after.attempt ? endpointKey(after.attempt.endpoint) : undefined,
     epoch: after.epoch,
   };

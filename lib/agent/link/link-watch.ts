@@ -61,7 +61,7 @@ export function checkSilence(watched: LinkWatch, healthyMs: number): SilenceChan
  * True when a heartbeat is due. The next one is counted from this one; after a pause, missed ones
  * are not sent.
  */
-export function isBeatDue(watched: LinkWatch, now: number): boolean {
+export function isHeartbeatDue(watched: LinkWatch, now: number): boolean {
   const { heartbeatMs, nextHeartbeatAt } = watched;
   if (now < nextHeartbeatAt) return false;
   watched.nextHeartbeatAt = Math.max(nextHeartbeatAt + heartbeatMs, now + heartbeatMs / 2);

@@ -37,11 +37,11 @@ export class Refusals {
     this.#deps = deps;
   }
 
-  tell(refusal: UpgradeRefusal | undefined, endpoint: Endpoint, reason: string): void {
+  log(refusal: UpgradeRefusal | undefined, endpoint: Endpoint, reason: string): void {
     const advice = refusal && adviceOn(refusal);
     if (advice === undefined || this.#logged.has(advice)) return;
     this.#logged.add(advice);
-    this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, instance: endpointKey(endpoint), why: reason }, advice);
+    this.#deps.log.warn({ server_uuid: this.#deps.serverUuid, instance: endpointKey(endpoint), reason }, advice);
   }
 
   /** A session is open; later refusals are logged again. */

@@ -61,7 +61,7 @@ export function openAllowedCommands(path: string, log: Logger): AllowedCommands 
   return {
     refusalOf(prepare) {
       const list = file.read();
-      if (list === undefined) return `no command is allowed: the file of --push-commands, ${file.trouble}`;
+      if (list === undefined) return `no command is allowed: the file of --push-commands, ${file.failureReason}`;
       const broken = ruleBrokenBy(prepare, list);
       return broken === undefined ? undefined : `${broken} of ${path} (--push-commands)`;
     },

@@ -14,13 +14,13 @@ import type { Attempt } from './task-end.ts';
 type TaskAnswer =
   | { do: 'take' }
   | { do: 'say-accepted' }
-  | { do: 'tell-end'; known: Extract<JournalTask, { state: 'ended' }> }
+  | { do: 'send-end'; known: Extract<JournalTask, { state: 'ended' }> }
   | { do: 'say-ended' };
 
 type CancelAnswer =
   | { do: 'end-unknown' }
   | { do: 'end'; known: JournalTask }
-  | { do: 'tell-end'; known: JournalTask }
+  | { do: 'send-end'; known: JournalTask }
   | { do: 'say-cancelled' }
   | { do: 'nothing' };
 
@@ -40,12 +40,12 @@ export function renumberingOf(
 export function answerTask({ tasks, acknowledged }: JournalState, { id }: Attempt): TaskAnswer {
   const known = tasks.get(id);
   if (known === undefined) return acknowledged.has(id) ? { do: 'say-ended' } : { do: 'take' };
-  return known.state === 'ended' ? { do: 'tell-end', known } : { do: 'say-accepted' };
+  return known.state === 'ended' ? { do: 'send-end', known } : { do: 'say-accepted' };
 }
 
 export function answerCancel({ tasks, acknowledged }: JournalState, { id, attempt }: Attempt): CancelAnswer {
   const known = tasks.get(id);
   if (known === undefined) return acknowledged.has(id) ? { do: 'say-cancelled' } : { do: 'end-unknown' };
   if (attempt !== known.attempt) return { do: 'nothing' };
-  return known.state === 'ended' ? { do: 'tell-end', known } : { do: 'end', known };
+  return known.state === 'ended' ? { do: 'send-end', known } : { do: 'end', known };
 }

@@ -140,7 +140,7 @@ export class Runner {
     const work = this.#works.get(frame.id);
     if (work?.frame.attempt === frame.attempt) return this.#abort(work, cancelled());
     const answer = answerCancel(journal.state, frame);
-    if (answer.do === 'tell-end') this.#sendEndAgain(frame.id);
+    if (answer.do === 'send-end') this.#sendEndAgain(frame.id);
     else if (answer.do === 'end') this.#cancelKnown(answer.known);
     else if (answer.do === 'say-cancelled') outbox.send(endFailure(frame, cancelled(), isoNow(clock)));
     else if (answer.do === 'end-unknown' && !this.#repeatUnjournalled(frame)) this.#refuse(frame, cancelled());
@@ -193,7 +193,7 @@ export class Runner {
     this.#renumber(frame);
     const answer = answerTask(journal.state, frame);
     if (answer.do === 'take') return this.#repeatUnjournalled(frame);
-    if (answer.do === 'tell-end') this.#sendEndUnder(frame, answer.known.end);
+    if (answer.do === 'send-end') this.#sendEndUnder(frame, answer.known.end);
     else if (answer.do === 'say-ended') outbox.send(endFailure(frame, alreadyEnded(), isoNow(clock)));
     else this.#sendAccepted(frame);
     return true;
@@ -339,7 +339,7 @@ export class Runner {
     const { log, serverUuid } = this.#deps;
     const { id, attempt, name, requestId } = frame;
     const task = { task: id, attempt, task_name: name, req_id: requestId };
-    log.info({ server_uuid: serverUuid, ...task, outcome, code: error?.code }, 'task ended');
+    log.info({ server_uuid: serverUuid, ...task, outcome, code: error?.code }, 'task: ended');
   }
 
   /** Ends an attempt that never ran. */
@@ -384,7 +384,7 @@ export class Runner {
     if (error instanceof TaskFailure) return error;
     this.#deps.log.error(
       { server_uuid: this.#deps.serverUuid, task: frame.id, task_name: frame.name, err: error },
-      'task failed',
+      'task: failed',
     );
     return new TaskFailure('TaskError', messageOf(error));
   }

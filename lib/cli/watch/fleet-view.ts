@@ -26,7 +26,7 @@ export interface FleetView {
   tasks: readonly ListedTask[] | undefined;
   hasMoreTasks: boolean;
   /** Why the figures could not be updated. */
-  trouble?: string | undefined;
+  errorMessage?: string | undefined;
 }
 
 export function countByStatus(servers: Iterable<NamedServer>): Record<string, number> {
@@ -36,7 +36,15 @@ export function countByStatus(servers: Iterable<NamedServer>): Record<string, nu
 }
 
 /** One line for logs; it changes only when something shown changes. */
-export function fleetSummary({ instances, total, counts, queues, tasks, hasMoreTasks, trouble }: FleetView): string {
+export function fleetSummary({
+  instances,
+  total,
+  counts,
+  queues,
+  tasks,
+  hasMoreTasks,
+  errorMessage,
+}: FleetView): string {
   const states = [...new Set(instances.map(({ state }) => state))];
   const each = states.map((state) => `${instances.filter((one) => one.state === state).length} ${state}`);
   const held = queues.filter(({ holder }) => holder !== null).length;
@@ -46,7 +54,7 @@ export function fleetSummary({ instances, total, counts, queues, tasks, hasMoreT
       `servers: ${statusText(total, counts)}`,
       `locks: ${held} held, ${waiting(queues)} waiting`,
       ...(tasks === undefined ? [] : [`tasks: ${tasksText(tasks, hasMoreTasks)}`]),
-      ...(trouble === undefined ? [] : [`! ${trouble}`]),
+      ...(errorMessage === undefined ? [] : [`! ${errorMessage}`]),
     ].join('; '),
   );
 }
@@ -66,7 +74,7 @@ interface Appearance {
   paint: Styles;
 }
 
-const MAX_TROUBLE_LINES = 6;
+const MAX_ERROR_LINES = 6;
 
 /** Formats the view as a screen. */
 export function screenOf(view: FleetView, { width, time, silence, paint }: Appearance): string[] {
@@ -74,17 +82,17 @@ export function screenOf(view: FleetView, { width, time, silence, paint }: Appea
   const clip = (line: string) => truncateToWidth(line, width);
   const head = [paint.bold(clip(title + shortTime(time).padStart(Math.max(1, width - title.length)))), ''];
   if (silence === undefined) return [...head, ...contentsOf(view, { width, was: '', bold: paint.bold })];
-  const notice = noticeOf(silence, view.trouble, width).map((line) => paint.red(clip(line)));
+  const notice = noticeOf(silence, view.errorMessage, width).map((line) => paint.red(clip(line)));
   if (silence.answeredAt === undefined) return [...head, ...notice];
   const former = contentsOf(view, { width, was: 'was ', bold: (text) => text });
   return [...head, ...notice, '', ...former.map((line) => (line === '' ? line : paint.dim(line)))];
 }
 
-function noticeOf({ forMs, answeredAt }: Silence, trouble: string | undefined, width: number): string[] {
-  const what = `${trouble === undefined ? 'no answer' : 'no update'} for ${wholeSeconds(forMs)}`;
+function noticeOf({ forMs, answeredAt }: Silence, errorMessage: string | undefined, width: number): string[] {
+  const what = `${errorMessage === undefined ? 'no answer' : 'no update'} for ${wholeSeconds(forMs)}`;
   const since = answeredAt === undefined ? '' : `; what follows is from ${shortTime(answeredAt)}`;
   const lines = (text: string) => wrapped(escapeControls(text), width).split('\n');
-  return [...lines(what + since), ...(trouble === undefined ? [] : lines(trouble).slice(0, MAX_TROUBLE_LINES))];
+  return [...lines(what + since), ...(errorMessage === undefined ? [] : lines(errorMessage).slice(0, MAX_ERROR_LINES))];
 }
 
 const wholeSeconds = (ms: number): string => (ms < 10_000 ? `${Math.floor(ms / 1000)}s` : shortDuration(ms));

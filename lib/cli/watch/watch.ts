@@ -77,7 +77,7 @@ class FleetWatch {
     try {
       while (!this.#ending.signal.aborted) {
         await Promise.race([this.#look(), ended]);
-        const hasFailed = this.#last?.trouble !== undefined;
+        const hasFailed = this.#last?.errorMessage !== undefined;
         const pauseMs = hasFailed ? Math.min(this.#intervalMs, RETRY_MS) : this.#intervalMs;
         await clock.sleep(pauseMs, this.#ending.signal);
       }
@@ -97,12 +97,12 @@ class FleetWatch {
     this.#freshness.asked(clock.now());
     const onPart = () => this.#freshness.heardPart(clock.now());
     const view = await look(this.#context, onPart).catch((error: unknown) => {
-      const trouble = errorReportOf(error).message;
-      return { ...(before ?? EMPTY), trouble };
+      const errorMessage = errorReportOf(error).message;
+      return { ...(before ?? EMPTY), errorMessage };
     });
     if (this.#ending.signal.aborted) return;
     this.#last = view;
-    if (view.trouble === undefined) this.#freshness.answered(isoNow(clock));
+    if (view.errorMessage === undefined) this.#freshness.answered(isoNow(clock));
     else this.#freshness.failed();
     if (this.#screen !== undefined) this.#draw();
     else if (before === undefined || fleetSummary(before) !== fleetSummary(view)) show(this.#context, view);

@@ -34,7 +34,7 @@ export const databaseSubsystem: SubsystemDefinition<DatabaseParts> = {
         gauge(
           'database_writable',
           '0 after a statement found the disk full or the database read-only, until a write succeeds',
-          () => Number(writes.trouble === undefined),
+          () => Number(writes.failureReason === undefined),
         ),
       ],
     };

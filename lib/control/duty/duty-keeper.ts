@@ -339,7 +339,7 @@ export class DutyKeeper {
   #do(held: Held, effect: HolderEffect): void {
     switch (effect.name) {
       case 'abort':
-        held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.why}`));
+        held.stopping.abort(new Error(`duty ${held.duty.id}: ${effect.reason}`));
         return void this.#expectStop(held);
       case 'settle':
         return this.#settlements.add({ held, settlement: effect.settlement });

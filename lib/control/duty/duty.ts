@@ -65,7 +65,7 @@ export type HolderEvent =
   | { name: 'stored' };
 
 /** `abort`: the work must stop at once. `settle`: store this in the row, under the fence. */
-export type HolderEffect = { name: 'abort'; why: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
+export type HolderEffect = { name: 'abort'; reason: 'leave' | 'lost' } | { name: 'settle'; settlement: DutySettlement };
 
 interface Step {
   state: HolderState;
@@ -85,8 +85,8 @@ export class DutyLostError extends Error {
 export function stepHolder(state: HolderState, event: HolderEvent, id: string): Step {
   switch (state.name) {
     case 'working':
-      if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', why: 'leave' }] };
-      if (event.name === 'lost') return { state: { name: 'lost' }, effects: [{ name: 'abort', why: 'lost' }] };
+      if (event.name === 'leave') return { state: { name: 'leaving' }, effects: [{ name: 'abort', reason: 'leave' }] };
+      if (event.name === 'lost') return { state: { name: 'lost' }, effects: [{ name: 'abort', reason: 'lost' }] };
       if (event.name === 'done') return settling({ kind: 'end' });
       if (event.name === 'failed') return settling({ kind: 'hand-over', hasFailed: true });
       break;

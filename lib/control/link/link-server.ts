@@ -190,7 +190,7 @@ export class LinkServer {
 
   /** Whether an agent that arrives now is accepted. */
   get takesAgents(): boolean {
-    return this.#obstacle() === undefined;
+    return this.#refusalReason() === undefined;
   }
 
   /**
@@ -198,12 +198,12 @@ export class LinkServer {
    * return. `isKnown`: whether this instance has already seen who it is.
    */
   arrive(isKnown: () => boolean): AgentNotAdmittedError | undefined {
-    const obstacle = this.#obstacle();
-    if (obstacle === undefined) return undefined;
+    const reason = this.#refusalReason();
+    if (reason === undefined) return undefined;
     this.refused += 1;
     const { arrivals } = this.#deps.roster;
     const retryAfterMs = this.#isStopping ? RETRY_AFTER_MS : arrivals.defer(isKnown() ? 'known' : 'unknown');
-    return new AgentNotAdmittedError(obstacle, retryAfterMs);
+    return new AgentNotAdmittedError(reason, retryAfterMs);
   }
 
   /** Takes an agent's open WebSocket and reads its frames from now on. */
@@ -241,10 +241,10 @@ export class LinkServer {
     return new AgentNotAdmittedError(message, this.#deps.roster.arrivals.defer('known'));
   }
 
-  #obstacle(): string | undefined {
+  #refusalReason(): string | undefined {
     if (this.#isStopping) return 'the instance is stopping';
     const { ready, reasons } = this.#deps.roster.readinessForAgents();
-    return ready ? this.#deps.roster.arrivals.obstacle : reasons.join('; ');
+    return ready ? this.#deps.roster.arrivals.refusalReason : reasons.join('; ');
   }
 
   async #hello(connection: AgentConnection, hello: HelloFrame): Promise<void> {

@@ -164,8 +164,8 @@ export class Roster {
     this.membership.listen({
       onDrainRequested: () => this.drainer.begin('asked to over REST'),
       runRenewed: () => this.#runRenewed(),
-      onUnhealthy: (trouble) => {
-        if (!this.#isStopped) this.evacuation.begin(trouble);
+      onUnhealthy: (reason) => {
+        if (!this.#isStopped) this.evacuation.begin(reason);
       },
       recovered: () => this.#recovered(),
       runsEnded: () => {
@@ -293,7 +293,7 @@ export class Roster {
     if (!this.#isStarted) reasons.push('starting');
     if (this.#isStopped) reasons.push('stopping');
     else if (isDraining) reasons.push('draining');
-    if (this.membership.trouble !== undefined) reasons.push(this.membership.trouble);
+    if (this.membership.unhealthyReason !== undefined) reasons.push(this.membership.unhealthyReason);
     return { ready: reasons.length === 0, reasons };
   }
 

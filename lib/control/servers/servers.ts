@@ -286,7 +286,7 @@ export class Servers {
   async remove(serverUuid: string, cnapiUuid: string): Promise<store.RemovedServer> {
     const removed = await store.removeServer(this.#database, cnapiUuid, serverUuid);
     if (removed === undefined) throw new ServerNotFoundError(serverUuid);
-    this.#log.info({ server_uuid: serverUuid }, 'server removed');
+    this.#log.info({ server_uuid: serverUuid }, 'server: removed');
     return removed;
   }
 
@@ -301,7 +301,7 @@ export class Servers {
       if (error instanceof ObjectNotFoundError) throw new ServerNotFoundError(DEFAULTS_KEY);
       throw error;
     }
-    this.#log.info({}, 'the defaults of new servers were removed');
+    this.#log.info({}, 'server: the defaults of new servers were removed');
   }
 
   /**
@@ -335,7 +335,7 @@ export class Servers {
       const existing = await this.#documents.ask(serverUuid);
       throw new EtagConflictError(serversBucket.name, serverUuid, null, existing?.etag ?? null);
     }
-    this.#log.info({ server_uuid: serverUuid, hostname: document.hostname }, 'server created');
+    this.#log.info({ server_uuid: serverUuid, hostname: document.hostname }, 'server: created');
   }
 
   /** Agents that connect at the same time share one read. */

@@ -72,7 +72,10 @@ export class Director {
       const expired = moved.filter(({ status }) => status === 'expired');
       this.#expired += expired.length;
       if (expired.length > 0) {
-        log.info({ tickets: expired.slice(0, 10).map(({ uuid }) => uuid), count: expired.length }, 'tickets expired');
+        log.info(
+          { tickets: expired.slice(0, 10).map(({ uuid }) => uuid), count: expired.length },
+          'waitlist: tickets expired',
+        );
       }
       announce(moved);
       isMore = moved.length >= EXPIRY_BATCH;

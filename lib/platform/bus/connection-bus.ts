@@ -163,7 +163,7 @@ export class ConnectionBus implements Bus {
       return { connection: await this.#connect({ onPayload, onLost: end }, signal), ended, end, changing: false };
     } catch (err) {
       const level = isFirst && !this.#stopping.signal.aborted ? 'warn' : 'debug';
-      this.#log[level]({ err, bus: this.kind }, `bus cannot be reached: ${messageOf(err)}; trying again`);
+      this.#log[level]({ err, bus: this.kind }, `bus: cannot be reached: ${messageOf(err)}; trying again`);
       return undefined;
     } finally {
       timer.cancel();
@@ -176,7 +176,7 @@ export class ConnectionBus implements Bus {
     this.#stopping.signal.addEventListener('abort', onStop, { once: true });
     if (this.#stopping.signal.aborted) onStop();
     this.#life = life;
-    this.#log.info({ bus: this.kind, topics: this.#subscriptions.topicCount }, 'bus connected');
+    this.#log.info({ bus: this.kind, topics: this.#subscriptions.topicCount }, 'bus: connected');
     void this.#reconcile();
     const ticking = this.#tickEachPeriod(life);
     const cause = await life.ended;
@@ -186,7 +186,7 @@ export class ConnectionBus implements Bus {
     life.connection.close();
     this.#subscriptions.lost();
     const level = this.#stopping.signal.aborted ? 'debug' : 'info';
-    this.#log[level]({ err: cause, bus: this.kind }, `bus connection ended: ${cause.message}`);
+    this.#log[level]({ err: cause, bus: this.kind }, `bus: connection ended: ${cause.message}`);
     this.#step({ kind: 'lost' }, cause.message);
   }
 
@@ -247,7 +247,7 @@ export class ConnectionBus implements Bus {
     try {
       callback();
     } catch (err) {
-      this.#log.error({ err, topic }, 'bus handler threw; the other handlers still run');
+      this.#log.error({ err, topic }, 'bus: a handler threw; the other handlers still run');
     }
   }
 
@@ -274,7 +274,7 @@ export class ConnectionBus implements Bus {
     this.#health = stepHealth(this.#health, event);
     const { healthy } = this.#health;
     if (healthy === before || this.#stopping.signal.aborted) return;
-    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus healthy' : `bus unhealthy: ${why}`);
+    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus healthy' : `bus: unhealthy: ${why}`);
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
   }
 }

@@ -93,7 +93,7 @@ export class NameServer {
       }
     }
     const { host, port } = { host: this.#host, port: this.port };
-    this.#log.info({ host, port, zone: this.#zone }, 'name server listening');
+    this.#log.info({ host, port, zone: this.#zone }, 'dns: name server listening');
   }
 
   async stop(): Promise<void> {
@@ -123,7 +123,7 @@ export class NameServer {
     await once(udp, 'listening');
     udp.on('message', (bytes, peer) => this.#onDatagram(udp, bytes, peer));
     for (const socket of [tcp, udp]) {
-      socket.on('error', (err) => this.#log.warn({ err }, `name server socket: ${err.message}`));
+      socket.on('error', (err) => this.#log.warn({ err }, `dns: name server socket: ${err.message}`));
     }
   }
 

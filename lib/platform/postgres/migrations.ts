@@ -91,7 +91,7 @@ export async function migrate(
   });
   for (const migration of ordered.filter((each) => !before.has(keyOf(each)))) {
     const isNew = await withMigrationLock(database, (connection) => apply(connection, migration));
-    if (isNew) log.info({ migration: nameOf(migration) }, 'migration applied');
+    if (isNew) log.info({ migration: nameOf(migration) }, 'database: migration applied');
   }
 }
 

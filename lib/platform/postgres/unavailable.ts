@@ -55,7 +55,7 @@ const driverMessages = [
 const poolExhausted = /^timeout exceeded when trying to connect/;
 
 /** Why the database takes no writes, for messages; undefined if the error does not show that. */
-export function writeTroubleOf(error: unknown): string | undefined {
+export function writeFailureReason(error: unknown): string | undefined {
   const failed = error instanceof DatabaseUnavailableError ? error.cause : error;
   const { routine = '' } = (failed ?? {}) as { routine?: string };
   switch (sqlStateOf(failed)) {
@@ -118,9 +118,9 @@ export function asDatabaseError(error: unknown): unknown {
   if (isTemporary(error)) return error;
   const condition = busyStates.get(sqlStateOf(error) ?? '');
   if (condition !== undefined) return new DatabaseBusyError(condition, error);
-  const trouble = writeTroubleOf(error);
-  if (trouble !== undefined)
-    return new DatabaseUnavailableError(error, `Nothing can be written: ${trouble}; try again later`);
+  const reason = writeFailureReason(error);
+  if (reason !== undefined)
+    return new DatabaseUnavailableError(error, `Nothing can be written: ${reason}; try again later`);
   const isExhausted = error instanceof Error && poolExhausted.test(error.message);
   return isExhausted || isConnectionLost(error) ? new DatabaseUnavailableError(error) : error;
 }

@@ -10,12 +10,12 @@
  */
 
 import type { Clock } from '../clock.ts';
-import { isTemporary, messageOf } from '../errors.ts';
+import { isTemporary } from '../errors.ts';
 import type { Logger } from '../log.ts';
 import { Loop } from '../loop.ts';
 import type { Database } from './database.ts';
 import { readMigrations } from './migration-files.ts';
-import { writeTroubleOf } from './unavailable.ts';
+import { writeFailureReason } from './unavailable.ts';
 
 const CHECK_MS = 1_000;
 /** Each row fills a page, so the file must grow: existing pages could be written on a full disk. */
@@ -33,7 +33,7 @@ interface WriteHealthDeps {
 export class WriteHealth {
   readonly #deps: WriteHealthDeps;
   readonly #loop: Loop;
-  #trouble: string | undefined;
+  #failureReason: string | undefined;
   /** Whether an error came since the last check. */
   #hasFailed = false;
 
@@ -43,24 +43,24 @@ export class WriteHealth {
       ...deps,
       what: 'database: check whether writes succeed',
       work: () => this.#check(),
-      pauseMs: () => (this.#trouble === undefined ? Number.POSITIVE_INFINITY : CHECK_MS),
+      pauseMs: () => (this.#failureReason === undefined ? Number.POSITIVE_INFINITY : CHECK_MS),
     });
   }
 
   /** Why writes fail, for messages; undefined while they succeed. */
-  get trouble(): string | undefined {
-    return this.#trouble;
+  get failureReason(): string | undefined {
+    return this.#failureReason;
   }
 
   /** Called when any statement has failed. */
   noteError(error: unknown): void {
-    const trouble = writeTroubleOf(error);
-    if (trouble === undefined) return;
+    const reason = writeFailureReason(error);
+    if (reason === undefined) return;
     this.#hasFailed = true;
-    const isNew = this.#trouble === undefined;
-    this.#trouble = trouble;
+    const isNew = this.#failureReason === undefined;
+    this.#failureReason = reason;
     if (!isNew) return;
-    this.#deps.log.error({ trouble, reason: messageOf(error) }, 'database: writable -> writes fail');
+    this.#deps.log.error({ reason, err: error }, 'database: writable -> writes fail');
     this.#loop.soon();
   }
 
@@ -77,11 +77,11 @@ export class WriteHealth {
   async #check(): Promise<void> {
     const isQuiet = !this.#hasFailed;
     this.#hasFailed = false;
-    const isWritable = this.#trouble !== undefined && isQuiet && (await this.#isWritable()) && !this.#hasFailed;
+    const isWritable = this.#failureReason !== undefined && isQuiet && (await this.#isWritable()) && !this.#hasFailed;
     this.#hasFailed = false;
     if (!isWritable) return;
-    this.#deps.log.info({ trouble: this.#trouble }, 'database: writes fail -> writable');
-    this.#trouble = undefined;
+    this.#deps.log.info({ reason: this.#failureReason }, 'database: writes fail -> writable');
+    this.#failureReason = undefined;
   }
 
   async #isWritable(): Promise<boolean> {

@@ -1,5 +1,5 @@
 import t from 'tap';
-import { beginWatch, checkSilence, isBeatDue } from '../../../lib/agent/link/link-watch.ts';
+import { beginWatch, checkSilence, isHeartbeatDue } from '../../../lib/agent/link/link-watch.ts';
 import { DEFAULT_LINK_TIMES, MAX_FRAME_BYTES } from '../../../lib/protocol/limits.ts';
 
 const welcome = {
@@ -37,6 +37,8 @@ t.test('time that this process did not run does not count as silence', async (t)
 
 t.test('heartbeats keep their period, and missed ones are not sent after a pause', async (t) => {
   const session = watched();
-  const due = [999, 1000, 1500, 2100, 3000, 9000, 9250, 9500, 10_400, 10_500].filter((now) => isBeatDue(session, now));
+  const due = [999, 1000, 1500, 2100, 3000, 9000, 9250, 9500, 10_400, 10_500].filter((now) =>
+    isHeartbeatDue(session, now),
+  );
   t.same(due, [1000, 2100, 3000, 9000, 9500, 10_500]);
 });

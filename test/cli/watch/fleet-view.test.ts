@@ -34,7 +34,7 @@ const view = {
   ],
   hasMoreTasks: true,
 };
-const trouble = `no answer\x1b]0;title\x07 ${'!'.repeat(90)}`;
+const errorMessage = `no answer\x1b]0;title\x07 ${'!'.repeat(90)}`;
 const time = '2030-01-01T00:00:20.000Z';
 const silence = { forMs: 3_900, answeredAt: '2030-01-01T00:00:16.100Z' };
 const same = (text: string) => text;
@@ -43,7 +43,7 @@ const paint = { bold: same, red: same, dim: same };
 t.test('no line of the watch screen is wider than the terminal', (t) => {
   for (const width of [20, 72, 200])
     for (const how of [{}, { silence }])
-      for (const line of screenOf({ ...view, trouble }, { width, time, paint, ...how })) {
+      for (const line of screenOf({ ...view, errorMessage }, { width, time, paint, ...how })) {
         t.ok(displayWidth(line) <= width, line);
         t.notMatch(line, '\x1b');
       }
@@ -67,10 +67,10 @@ t.test('a screen that may no longer be true says since when, is dim, and puts it
 });
 
 t.test('the reason why there is no update is shown whole, on as many lines as it needs', (t) => {
-  const trouble = `No instance answered GET /instances: ${'http://127.0.0.1:8080: connection refused; '.repeat(3)}end`;
-  const lines = screenOf({ ...view, trouble }, { width: 60, time, silence: { ...silence, forMs: 12_000 }, paint });
+  const errorMessage = `No instance answered GET /instances: ${'http://127.0.0.1:8080: connection refused; '.repeat(3)}end`;
+  const lines = screenOf({ ...view, errorMessage }, { width: 60, time, silence: { ...silence, forMs: 12_000 }, paint });
   const notice = lines.slice(2, lines.indexOf('', 2)).join(' ');
-  t.equal(notice, `no update for 12s; what follows is from 2030-01-01 00:00:16Z ${trouble}`);
+  t.equal(notice, `no update for 12s; what follows is from 2030-01-01 00:00:16Z ${errorMessage}`);
   t.end();
 });
 

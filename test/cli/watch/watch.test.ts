@@ -6,7 +6,7 @@ import { Cli, records } from '../rig.ts';
 
 interface View {
   tasks?: { id: string }[];
-  trouble?: string;
+  errorMessage?: string;
 }
 
 const ONE = '00000000-0000-4000-8000-000000000001';
@@ -61,9 +61,9 @@ t.test('after a failed update, watch does not wait for the whole interval', asyn
   });
   const watching = new Cli(t, [instance.url]).start(['watch', '--json', '--interval', '1h']);
   const last = () => records<View>(watching.stdout()).at(-1);
-  await until(() => last()?.trouble === 'a defect', 'the failure');
+  await until(() => last()?.errorMessage === 'a defect', 'the failure');
   isBroken = false;
-  await until(() => last() !== undefined && last()?.trouble === undefined, 'the recovery');
+  await until(() => last() !== undefined && last()?.errorMessage === undefined, 'the recovery');
   watching.child.kill('SIGINT');
   t.equal((await watching.ended).code, 130);
 });

@@ -31,7 +31,7 @@ const events = {
   stored: { name: 'stored' },
 } as const satisfies Record<string, HolderEvent>;
 
-const abort = (why: 'leave' | 'lost') => ({ name: 'abort', why }) as const;
+const abort = (reason: 'leave' | 'lost') => ({ name: 'abort', reason }) as const;
 
 /** Without a row, the event is illegal in that state. */
 const rows: [

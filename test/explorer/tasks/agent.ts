@@ -143,7 +143,7 @@ function given(rules: Rules, before: State, frame: Extract<DownFrame, { type: 't
       if (!state.agent.disk.tasks.has(id)) return state;
       return report(state, { type: 'accepted', id, attempt });
     }
-    case 'tell-end':
+    case 'send-end':
       return reportEnd(state, id);
     case 'say-ended':
       return report(state, endFrame(end(id, attempt, 'TaskAlreadyEnded')));
@@ -166,7 +166,7 @@ function cancelled(rules: Rules, before: State, frame: DownFrame): State {
   switch (answer.do) {
     case 'nothing':
       return state;
-    case 'tell-end':
+    case 'send-end':
       return reportEnd(state, id);
     case 'say-cancelled':
       return report(state, endFrame(end(id, attempt, 'Cancelled')));

@@ -5,7 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import t, { type Test } from 'tap';
 import { DatabaseUnavailableError } from '../../../lib/platform/errors.ts';
-import { asDatabaseError, isConnectionLost, writeTroubleOf } from '../../../lib/platform/postgres/unavailable.ts';
+import { asDatabaseError, isConnectionLost, writeFailureReason } from '../../../lib/platform/postgres/unavailable.ts';
 import { freshZone, type TestApp } from '../../support/apps.ts';
 import { FILE_TIMEOUT_MS } from '../../support/patience.ts';
 import { openDatabase, startTestPostgres, testServerUrl } from '../../support/postgres.ts';
@@ -19,26 +19,26 @@ const ready = async (app: TestApp) => (await app.get<Ready>('/ready')).body;
 
 t.test('the error of a write says whether the database accepts writes', async (t) => {
   const cases = [
-    { name: 'a full disk', error: { code: '53100' }, trouble: /disk of the database is full/ },
-    { name: 'a standby', error: { code: '25006' }, trouble: /read-only/ },
-    { name: 'no transaction ids', error: { code: '54000', routine: 'GetNewTransactionId' }, trouble: /vacuum/ },
+    { name: 'a full disk', error: { code: '53100' }, reason: /disk of the database is full/ },
+    { name: 'a standby', error: { code: '25006' }, reason: /read-only/ },
+    { name: 'no transaction ids', error: { code: '54000', routine: 'GetNewTransactionId' }, reason: /vacuum/ },
     { name: 'a row that is too large for its index', error: { code: '54000', routine: '_bt_check_third_page' } },
-    { name: 'a page that cannot be written', error: { code: '58030', routine: 'mdwritev' }, trouble: /cannot write/ },
+    { name: 'a page that cannot be written', error: { code: '58030', routine: 'mdwritev' }, reason: /cannot write/ },
     { name: 'a page that cannot be read', error: { code: '58030', routine: 'mdreadv' } },
     { name: 'too many connections', error: { code: '53300' } },
     { name: 'a locked row', error: { code: '55P03' } },
   ];
-  for (const { name, error, trouble } of cases) {
+  for (const { name, error, reason } of cases) {
     const thrown = Object.assign(new Error('as the server says it'), error);
-    if (trouble === undefined) {
-      t.equal(writeTroubleOf(thrown), undefined, name);
+    if (reason === undefined) {
+      t.equal(writeFailureReason(thrown), undefined, name);
       continue;
     }
-    t.match(writeTroubleOf(thrown), trouble, name);
+    t.match(writeFailureReason(thrown), reason, name);
     const mapped = asDatabaseError(thrown);
     t.match(mapped, DatabaseUnavailableError, name);
-    t.match((mapped as Error).message, trouble, `${name}: the caller gets the error`);
-    t.match(writeTroubleOf(mapped), trouble, `${name}: as the pool throws it`);
+    t.match((mapped as Error).message, reason, `${name}: the caller gets the error`);
+    t.match(writeFailureReason(mapped), reason, `${name}: as the pool throws it`);
   }
   const full = Object.assign(new Error('could not extend file'), { code: '53100' });
   t.equal(isConnectionLost(full), false, 'the connection still works');

@@ -10,7 +10,7 @@ import type { NewPushJob } from '../../push/push-store.ts';
 import { InvalidJobError } from '../pushy-errors.ts';
 import type { JobBody } from './job-body.ts';
 
-interface JobOrder {
+interface JobParts {
   id: string;
   body: JobBody;
   organization: Organization;
@@ -21,7 +21,7 @@ interface JobOrder {
 const NAMED = 10;
 
 /** @throws InvalidJobError */
-export function buildPushJob({ id, body, organization, requestor, nodes }: JobOrder): NewPushJob {
+export function buildPushJob({ id, body, organization, requestor, nodes }: JobParts): NewPushJob {
   const { command, user, dir, env, capture, file, quorum, runTimeoutMs } = body;
   if (!isAllowed(command, organization.allowed_commands ?? undefined))
     throw new InvalidJobError(
@@ -73,7 +73,7 @@ export function isAllowed(command: string, allowed: readonly string[] | undefine
 function nodesOf(
   names: readonly string[],
   nodes: ReadonlyMap<string, NodeLookup>,
-  { organization, requestor }: Pick<JobOrder, 'organization' | 'requestor'>,
+  { organization, requestor }: Pick<JobParts, 'organization' | 'requestor'>,
 ): NewPushJob['nodes'] {
   const found = names.map((name) => [name, nodes.get(name) ?? 'unknown'] as const);
   refuse(found, 'unknown', `organization '${organization.name}' has no nodes of these names`);

@@ -69,7 +69,7 @@ export class RequestLog {
     this.#others = 0;
     this.#deps.log.warn(
       { sources: named, others },
-      'requests, frames and sessions without a line of their own (logLinesPerSource)',
+      'log: requests, frames and sessions without a line of their own (logLinesPerSource)',
     );
   }
 }

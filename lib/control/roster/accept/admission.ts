@@ -44,10 +44,10 @@ export type Arrival = 'known' | 'unknown';
 
 type LoadLevel = 'on-time' | 'busy' | 'late';
 
-/** `why` is for people to read. */
+/** `reason` is for people to read. */
 interface Measured {
   load: LoadLevel;
-  why: string;
+  reason: string;
 }
 
 export interface AdmissionState extends Measured {
@@ -126,7 +126,7 @@ const TOLD_FOR_MS = 10_000;
 export function beginAdmission(now: number): AdmissionState {
   return {
     load: 'on-time',
-    why: '',
+    reason: '',
     rate: FIRST_RATE,
     tokens: MIN_BURST,
     refilledAt: now,
@@ -145,18 +145,18 @@ export function beginAdmission(now: number): AdmissionState {
 export function loadOf(pressure: Pressure): Measured {
   const { busyShare, loopLateMs, quiet, backedUp, roundTripMs, sessions, statementMs } = pressure;
   const isMany = (some: number) => some > Math.max(LATE_SESSIONS, sessions * LATE_SHARE);
-  if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', why: 'its event loop is late' };
-  if (statementMs >= LATE_STATEMENT_MS) return { load: 'late', why: 'its database is slow' };
-  if (isMany(quiet)) return { load: 'late', why: 'heartbeats of many agents arrive late' };
-  if (isMany(backedUp)) return { load: 'late', why: 'many connections do not read what is sent' };
-  if (loopLateMs >= BUSY_LOOP_MS || busyShare >= BUSY_SHARE) return { load: 'busy', why: 'its event loop is busy' };
+  if (loopLateMs >= LATE_LOOP_MS) return { load: 'late', reason: 'its event loop is late' };
+  if (statementMs >= LATE_STATEMENT_MS) return { load: 'late', reason: 'its database is slow' };
+  if (isMany(quiet)) return { load: 'late', reason: 'heartbeats of many agents arrive late' };
+  if (isMany(backedUp)) return { load: 'late', reason: 'many connections do not read what is sent' };
+  if (loopLateMs >= BUSY_LOOP_MS || busyShare >= BUSY_SHARE) return { load: 'busy', reason: 'its event loop is busy' };
   if (statementMs >= Math.max(BUSY_STATEMENT_MS, BUSY_ROUND_TRIPS * roundTripMs))
-    return { load: 'busy', why: 'its database is slow' };
-  return { load: 'on-time', why: '' };
+    return { load: 'busy', reason: 'its database is slow' };
+  return { load: 'on-time', reason: '' };
 }
 
 /** Why not all agents are admitted at once although the instance is on time. */
-export function whyPaced(roundTripMs: number): string {
+export function pacedReason(roundTripMs: number): string {
   const many = 'too many agents are connecting';
   return roundTripMs < FAR_MS ? many : `${many}; its database is ${Math.round(roundTripMs)} ms away`;
 }

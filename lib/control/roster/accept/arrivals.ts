@@ -20,7 +20,7 @@ import {
   lastReturnOf,
   mayAdmit,
   measure,
-  whyPaced,
+  pacedReason,
 } from './admission.ts';
 
 interface ArrivalsDeps {
@@ -81,12 +81,12 @@ export class Arrivals {
   }
 
   /** Why no agent can be admitted now, if so. Changes nothing. */
-  get obstacle(): string | undefined {
+  get refusalReason(): string | undefined {
     if (!this.#isBelowMaximum) return 'the instance is full';
     if (mayAdmit(this.#state, this.#underWay, this.#deps.clock.now())) return undefined;
-    return this.#state.why === ''
-      ? whyPaced(this.#deps.roundTripMs())
-      : `the instance is at capacity: ${this.#state.why}`;
+    return this.#state.reason === ''
+      ? pacedReason(this.#deps.roundTripMs())
+      : `the instance is at capacity: ${this.#state.reason}`;
   }
 
   /** Admits one agent. It is under way until the returned function is called. */
@@ -147,6 +147,6 @@ export class Arrivals {
     if (admission === this.#announced) return;
     const fields = { from: this.#announced, to: admission, rate: Math.round(this.rate), deferred: this.deferred };
     this.#announced = admission;
-    this.#deps.log.info({ ...fields, why: this.obstacle }, 'arrivals: admission changed');
+    this.#deps.log.info({ ...fields, reason: this.refusalReason }, 'arrivals: admission changed');
   }
 }

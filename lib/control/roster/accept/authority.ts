@@ -262,7 +262,7 @@ export class Authority {
     if (!socket.mayLog()) return;
     this.#deps.log.error(
       { server_uuid: serverUuid, incarnation },
-      'two agents take turns with one server uuid: give one of the machines its own',
+      'session: two agents take turns with one server uuid: give one of the machines its own',
     );
   }
 

@@ -17,7 +17,7 @@ import type { HealthyTimer } from '../../../platform/healthy-timer.ts';
 import type { Logger } from '../../../platform/log.ts';
 import { Loop } from '../../../platform/loop.ts';
 import type { Queryable } from '../../../platform/postgres/database.ts';
-import { writeTroubleOf } from '../../../platform/postgres/unavailable.ts';
+import { writeFailureReason } from '../../../platform/postgres/unavailable.ts';
 import type { Random } from '../../../platform/random.ts';
 import type { Admission } from '../../../protocol/api/instances.ts';
 import {
@@ -66,7 +66,7 @@ interface MembershipListener {
   /** The run was found dead; `newRun` is live from now on. */
   runRenewed?(oldRun: string, newRun: string): void;
   /** The instance cannot act for its agents now. */
-  onUnhealthy?(trouble: string): void;
+  onUnhealthy?(reason: string): void;
   recovered?(): void;
   /** The row of the instance says that it must leave. */
   onDrainRequested?(): void;
@@ -95,7 +95,7 @@ export class Membership {
   #nextRun: string | undefined;
   #failedBeats = 0;
   /** The error of the last failed beat. */
-  #databaseTrouble = '';
+  #databaseFailure = '';
   #stalledBeats = 0;
   #standingMs = 0;
   readonly #loop: Loop;
@@ -131,8 +131,8 @@ export class Membership {
   /**
    * Why this instance cannot act for its agents, for people to read; undefined while it is healthy.
    */
-  get trouble(): string | undefined {
-    if (!this.isDatabaseHealthy) return this.#databaseTrouble;
+  get unhealthyReason(): string | undefined {
+    if (!this.isDatabaseHealthy) return this.#databaseFailure;
     return this.#stalledBeats < FAILED_BEATS_TO_UNHEALTHY ? undefined : 'this process cannot keep up with its work';
   }
 
@@ -151,7 +151,7 @@ export class Membership {
    * status of servers that it never held.
    */
   get mayMarkOthersUnknown(): boolean {
-    return this.trouble === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
+    return this.unhealthyReason === undefined && this.#standingMs >= this.#deps.times.startGraceMs;
   }
 
   /** The live runs at the last successful read. */
@@ -337,22 +337,22 @@ export class Membership {
     if (isTemporary(error)) log.debug({ run: this.#run, reason: messageOf(error) }, 'instance: beat failed');
     else log.error({ run: this.#run, err: error }, 'instance: a beat failed unexpectedly');
     this.#change(() => {
-      this.#databaseTrouble = writeTroubleOf(error) ?? 'the database does not answer';
+      this.#databaseFailure = writeFailureReason(error) ?? 'the database does not answer';
       this.#failedBeats += 1;
     });
   }
 
   /** Logs and reports each change between healthy and unhealthy once. */
   #change(change: () => void): void {
-    const before = this.trouble;
+    const before = this.unhealthyReason;
     change();
-    const after = this.trouble;
+    const after = this.unhealthyReason;
     if (before === undefined && after !== undefined) {
-      this.#deps.log.error({ run: this.#run, trouble: after }, 'instance: healthy -> unhealthy');
+      this.#deps.log.error({ run: this.#run, reason: after }, 'instance: healthy -> unhealthy');
       for (const listener of this.#listeners) listener.onUnhealthy?.(after);
     } else if (before !== undefined && after === undefined) {
       this.#standingMs = 0;
-      this.#deps.log.info({ run: this.#run, trouble: before }, 'instance: unhealthy -> healthy');
+      this.#deps.log.info({ run: this.#run, reason: before }, 'instance: unhealthy -> healthy');
       for (const listener of this.#listeners) listener.recovered?.();
     }
   }

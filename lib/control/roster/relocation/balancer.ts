@@ -21,7 +21,7 @@ interface BalancerDeps {
   membership: {
     readonly live: readonly InstanceRow[];
     readonly run: string;
-    readonly trouble: string | undefined;
+    readonly unhealthyReason: string | undefined;
     leaseAgeMs(run: string): number;
   };
   balanceQuietMs: number;
@@ -72,9 +72,9 @@ export class Balancer {
 
   /** No instance has joined or left lately, and none is draining. */
   #isQuiet(): boolean {
-    const { live, trouble } = this.#deps.membership;
+    const { live, unhealthyReason } = this.#deps.membership;
     const members = live.map(({ run, isDraining }) => `${run} ${isDraining}`).join();
-    if (members !== this.#members || trouble !== undefined || live.some(({ isDraining }) => isDraining)) {
+    if (members !== this.#members || unhealthyReason !== undefined || live.some(({ isDraining }) => isDraining)) {
       this.#members = members;
       this.#quietMs = 0;
     }

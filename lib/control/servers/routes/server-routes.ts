@@ -55,7 +55,7 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
         const { uuids, setup, headnode, reserved, reservoir, hostname, extras, fields, offset = 0 } = params;
         if (offset < 0) throw new NegativeOffsetError();
         const known = uuids?.filter(isUuid).map((one) => one.toLowerCase());
-        const beatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
+        const heartbeatOf = extras && ((server: ServerObject) => lastHeartbeatOf(lastHeartbeat, server));
         const partSelection = partSelectionOf(extras);
         const query = { filter: { uuids: known, setup, headnode, reserved, reservoir, hostname }, partSelection };
         return answerRows<unknown, string>({
@@ -66,7 +66,10 @@ export function serverRoutes({ servers, roster, cnapiUuid, lastHeartbeat }: Serv
             const skipped = last === undefined ? Math.min(offset, Number.MAX_SAFE_INTEGER) : 0;
             const part = { limit: rows, offset: skipped, after, bytes };
             const { servers: read, next } = await servers.list({ ...query, part });
-            return { rows: read.map((server) => pickFields(toListedServer(server, extras, beatOf), fields)), next };
+            return {
+              rows: read.map((server) => pickFields(toListedServer(server, extras, heartbeatOf), fields)),
+              next,
+            };
           },
         });
       },

@@ -36,12 +36,12 @@ export function toServer(server: ServerObject, overSession: (serverUuid: string)
 export function toListedServer(
   server: ServerObject,
   extras: readonly string[] | undefined,
-  beatOf?: (server: ServerObject) => string | null,
+  heartbeatOf?: (server: ServerObject) => string | null,
 ): JsonObject {
   const wants = wantsOf(extras);
   const shown = 'vms' in server ? withoutHidden(server, wants) : server;
   if (wants('capacity')) shown.overprovision_ratios = OVERPROVISION_RATIOS;
-  return beatOf === undefined ? shown : { ...shown, last_heartbeat: beatOf(server) };
+  return heartbeatOf === undefined ? shown : { ...shown, last_heartbeat: heartbeatOf(server) };
 }
 
 /**

@@ -145,7 +145,7 @@ export class Reconciler {
 
   #log(task: string, attempt: number, session: TaskSession, decision: { kind: string }): void {
     const { serverUuid, epoch } = session;
-    this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task at inventory');
+    this.#deps.log.debug({ task, attempt, server_uuid: serverUuid, epoch, ...decision }, 'task: at inventory');
   }
 
   /**

@@ -128,7 +128,7 @@ export class Recorder {
    */
   async stop(): Promise<void> {
     const left = await this.#reports.finish();
-    if (left.length > 0) this.#deps.log.warn({ count: left.length }, 'task reports left to their agents');
+    if (left.length > 0) this.#deps.log.warn({ count: left.length }, 'task: reports left to their agents');
   }
 
   /** Reports of a task's state are small and others need them, so they may use the room of ends. */
@@ -183,7 +183,7 @@ export class Recorder {
       return { ...gathered, isEndOnly: true, events: [], end: withoutResult(end, messageOf(error)) };
     // The agent gets no acknowledgement, so it keeps the end.
     this.#size -= size;
-    this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task report not stored');
+    this.#deps.log.error({ err: error, task: subject.id, attempt: subject.attempt }, 'task: a report was not stored');
     return undefined;
   }
 

@@ -51,7 +51,7 @@ class Machine {
 
   /** True if the agent was admitted. */
   knock(): boolean {
-    if (this.arrivals.obstacle !== undefined) return false;
+    if (this.arrivals.refusalReason !== undefined) return false;
     this.#greeting.push(this.arrivals.admit());
     this.mostUnderWay = Math.max(this.mostUnderWay, this.arrivals.underWay);
     return true;
@@ -160,7 +160,7 @@ t.test('with more agents than it can carry, an instance stops admitting before h
 t.test('a full instance counts the agents being admitted', async (t) => {
   const machine = new Machine({ greetsPerSecond: 1_000, carries: 10_000 }, 3);
   t.same([machine.knock(), machine.knock(), machine.knock(), machine.knock()], [true, true, true, false]);
-  t.match(machine.arrivals.obstacle, /full/);
+  t.match(machine.arrivals.refusalReason, /full/);
   t.equal(machine.arrivals.admission, 'closed');
 });
 

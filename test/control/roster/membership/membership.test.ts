@@ -73,7 +73,7 @@ function newInstance() {
     lastReturnInMs: () => world.lastReturnInMs,
   });
   instances.listen({
-    onUnhealthy: (trouble) => world.said.push(trouble),
+    onUnhealthy: (reason) => world.said.push(reason),
     recovered: () => world.said.push('recovered'),
     runRenewed: () => world.said.push('renewed'),
   });
@@ -112,7 +112,7 @@ t.test('a stall restarts the grace', async (t) => {
   t.equal(instances.mayMarkOthersUnknown, true);
   await clock.stall(times.silenceMs + 1_000);
   t.equal(instances.mayMarkOthersUnknown, false, 'agents of other instances may have come and gone meanwhile');
-  t.equal(instances.trouble, undefined, 'one stall does not make the instance unhealthy');
+  t.equal(instances.unhealthyReason, undefined, 'one stall does not make the instance unhealthy');
   await clock.advance(times.startGraceMs - 1_000);
   t.equal(instances.mayMarkOthersUnknown, false);
   await clock.advance(2_000);
@@ -127,9 +127,9 @@ t.test('two failed beats make an instance unhealthy; one success heals it and re
   t.equal(instances.mayMarkOthersUnknown, true);
   world.isDatabaseAway = true;
   await clock.advance(1000);
-  t.equal(instances.trouble, undefined, 'one failed beat is tolerated');
+  t.equal(instances.unhealthyReason, undefined, 'one failed beat is tolerated');
   await clock.advance(1000);
-  t.equal(instances.trouble, 'the database does not answer');
+  t.equal(instances.unhealthyReason, 'the database does not answer');
   world.isDatabaseAway = false;
   await clock.advance(1000);
   t.same(world.said, ['the database does not answer', 'recovered']);
@@ -145,7 +145,7 @@ t.test('a beat that waits for its locked row does not make an instance unhealthy
   await clock.advance(10_000);
   t.equal(world.beats, beats, 'no beat was incremented');
   t.ok(world.reads >= reads + 9, 'the other instances were still read');
-  t.equal(instances.trouble, undefined);
+  t.equal(instances.unhealthyReason, undefined);
   t.equal(instances.mayMarkOthersUnknown, true);
   t.same(world.said, []);
 });

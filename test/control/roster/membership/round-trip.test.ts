@@ -1,6 +1,6 @@
 /** The distance to the database, as beats show it. */
 import t from 'tap';
-import { whyPaced } from '../../../../lib/control/roster/accept/admission.ts';
+import { pacedReason } from '../../../../lib/control/roster/accept/admission.ts';
 import { RoundTrip } from '../../../../lib/control/roster/membership/round-trip.ts';
 
 t.test('slow answers do not make the database seem far away', async (t) => {
@@ -18,6 +18,6 @@ t.test('a database that has moved away is known to be far after some minutes', a
 });
 
 t.test('an instance says how far away its database is if that limits it', async (t) => {
-  t.equal(whyPaced(2), 'too many agents are connecting');
-  t.equal(whyPaced(301.4), 'too many agents are connecting; its database is 301 ms away');
+  t.equal(pacedReason(2), 'too many agents are connecting');
+  t.equal(pacedReason(301.4), 'too many agents are connecting; its database is 301 ms away');
 });

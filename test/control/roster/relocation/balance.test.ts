@@ -109,7 +109,12 @@ function balanced(agents: number) {
   });
   const ages: Record<string, number> = {};
   const leaseAgeMs = (run: string) => ages[run] ?? 0;
-  const instances = { run: 'a', trouble: undefined as string | undefined, live: [row('a', agents)], leaseAgeMs };
+  const instances = {
+    run: 'a',
+    unhealthyReason: undefined as string | undefined,
+    live: [row('a', agents)],
+    leaseAgeMs,
+  };
   const balancer = new Balancer({
     sessions,
     healthyTimer,
@@ -156,9 +161,9 @@ t.test('while an instance drains or this one is unhealthy, no agent is asked and
   t.same(asked, []);
   instances.live = instances.live.map((one) => ({ ...one, isDraining: false }));
   await clock.advance(20_000);
-  instances.trouble = 'the database does not answer';
+  instances.unhealthyReason = 'the database does not answer';
   await clock.advance(2_000);
-  instances.trouble = undefined;
+  instances.unhealthyReason = undefined;
   await clock.advance(29_000);
   t.same(asked, []);
   await clock.advance(3_000);
