@@ -274,7 +274,7 @@ export class ConnectionBus implements Bus {
     this.#health = stepHealth(this.#health, event);
     const { healthy } = this.#health;
     if (healthy === before || this.#stopping.signal.aborted) return;
-    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus healthy' : `bus: unhealthy: ${why}`);
+    this.#log[healthy ? 'info' : 'warn']({ bus: this.kind }, healthy ? 'bus: healthy' : `bus: unhealthy: ${why}`);
     for (const listener of [...this.#healthListeners]) this.#call('health', () => listener(healthy));
   }
 }

@@ -68,7 +68,7 @@ export class Drainer {
   begin(why: string): void {
     if (this.#state !== undefined) return;
     const { clock, log, instance, sessions } = this.#deps;
-    log.info({ why, agents: sessions.size }, 'instance: serving -> draining');
+    log.info({ reason: why, agents: sessions.size }, 'instance: serving -> draining');
     instance.beginDrain();
     this.#timer = clock.every(TICK_MS, () => this.#tick());
     const { state, effects } = beginDrain(clock.now());

@@ -76,7 +76,7 @@ export class SessionLosses {
   /** Ends the session because another has replaced it: no status change. */
   supersede(session: Session, why: string): void {
     if (!this.#end(session, why)) return;
-    this.#log(session, { why }, 'session: live -> superseded');
+    this.#log(session, { reason: why }, 'session: live -> superseded');
   }
 
   /**
