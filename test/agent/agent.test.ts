@@ -192,7 +192,7 @@ t.test('an agent survives a refusal with any code', async (t) => {
 });
 
 t.test('an agent that no instance accepts logs it once', async (t) => {
-  const warnings: { why?: string }[] = [];
+  const warnings: { reason?: string }[] = [];
   const log = Object.assign(Object.create(silentLogger), { warn: (fields: object) => void warnings.push(fields) });
   const one = await instance(t, { upgradeStatus: 500 });
   await agent(t, [one], { log, random: { ...random, fraction: () => 0 } });

@@ -41,7 +41,7 @@ async function agentWith(t: Test, known: ScriptedInstance[], options: Credential
   const log = recordingLogger(logged);
   const credentials = openCredentials(options, log);
   const made = await agent(t, known, { log, credentials, dial: dialWebSocket(clock, credentials) });
-  const warnings = () => logged.filter(({ level }) => level === 'warn').map(({ msg, why }) => `${msg} <${why}>`);
+  const warnings = () => logged.filter(({ level }) => level === 'warn').map(({ msg, reason }) => `${msg} <${reason}>`);
   return { ...made, logged, warnings };
 }
 
@@ -146,11 +146,11 @@ t.test('the legacy protocol uses the token and TLS, and obeys Retry-After', asyn
   const resolve = async () => [cnapi.address];
   await agent(t, [], { log, credentials, resolve, dial: dialWebSocket(clock, credentials), protocol: 'legacy' });
   await until(
-    () => logged.some(({ why }) => /HTTP 401: the instance refuses this agent/.test(String(why))),
+    () => logged.some(({ reason }) => /HTTP 401: the instance refuses this agent/.test(String(reason))),
     'the warning about the token',
   );
   await until(
-    () => logged.some(({ why }) => /asked the agent to retry later/.test(String(why))),
+    () => logged.some(({ reason }) => /asked the agent to retry later/.test(String(reason))),
     'the warning about Retry-After',
   );
   delete cnapi.script.refuse;
